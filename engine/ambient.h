@@ -1,0 +1,44 @@
+// What a forward pass can see besides its arguments, one value per thread: is history recorded, is this training, and
+// which step are the random numbers for. A checkpointed block is recomputed under the value that it first ran under.
+#pragma once
+
+#include <cstdint>
+
+namespace hs {
+
+struct Ambient {
+  bool recording = true;    // ops attach autograd history
+  bool training = true;     // dropout drops
+  uint64_t seed = 0;        // of the run
+  uint32_t step = 0;        // optimizer steps taken so far
+  uint32_t micro_step = 0;  // micro-batches of this step so far
+};
+
+inline Ambient& ambient() {
+  thread_local Ambient value;
+  return value;
+}
+
+// Puts the ambient value back as it was at the end of a scope.
+class AmbientScope {
+ public:
+  AmbientScope() : before_(ambient()) {}
+  explicit AmbientScope(const Ambient& value) : before_(ambient()) { ambient() = value; }
+  ~AmbientScope() { ambient() = before_; }
+  AmbientScope(const AmbientScope&) = delete;
+  AmbientScope& operator=(const AmbientScope&) = delete;
+
+ private:
+  Ambient before_;
+};
+
+// No history is recorded inside this scope.
+class NoGrad {
+ public:
+  NoGrad() { ambient().recording = false; }
+
+ private:
+  AmbientScope scope_;  // constructed before the body above, destroyed after it
+};
+
+}  // namespace hs

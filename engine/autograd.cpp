@@ -1,0 +1,141 @@
+#include "engine/autograd.h"
+
+#include <unordered_map>
+
+#include "engine/check.h"
+
+namespace hs {
+
+// A chain of 100,000 ops must not be destroyed recursively: nodes that would die with this one are collected first.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> dying;
+  const auto collect = [&dying](Node& node) {
+    node.backward = nullptr;
+    for (auto& input : node.inputs) {
+      if (input && input.use_count() == 1 && input->node) dying.push_back(std::move(input->node));
+    }
+    node.inputs.clear();
+  };
+  collect(*this);
+  while (!dying.empty()) {
+    const std::shared_ptr<Node> node = std::move(dying.back());
+    dying.pop_back();
+    if (node.use_count() == 1) collect(*node);
+  }
+}
+
+Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {
+  bool needed = false;
+  for (const Tensor& input : inputs) needed = needed || input.requires_grad();
+  if (!needed || !ambient().recording) return y;
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  for (const Tensor& input : inputs) node->inputs.push_back(input.grad_info());
+  node->backward = std::move(backward);
+  auto info = std::make_shared<GradInfo>(y.shape(), y.dtype());
+  info->node = std::move(node);
+  y.set_grad_info(std::move(info));
+  return y;
+}
+
+namespace {
+
+// Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
+// Without it a reused value goes wrong: in b = a + a; c = b + b, visiting a before both gradients of b have arrived
+// would pass on half of them. An explicit stack, because a recursive walk overflows on long chains.
+std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>& root) {
+  std::vector<std::shared_ptr<Node>> order;
+  std::unordered_map<const Node*, bool> visited;
+  std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack{{root, 0}};
+  visited[root.get()] = true;
+  while (!stack.empty()) {
+    auto& [node, next] = stack.back();
+    if (next == node->inputs.size()) {
+      order.push_back(std::move(node));
+      stack.pop_back();
+      continue;
+    }
+    const auto& input = node->inputs[next++];
+    if (input && input->node && !visited[input->node.get()]) {
+      visited[input->node.get()] = true;
+      stack.push_back({input->node, 0});  // invalidates `node` and `next`
+    }
+  }
+  return {order.rbegin(), order.rend()};
+}
+
+struct Partial {
+  Tensor sum;
+  bool owned = false;  // false: `sum` may be shared (add returns one tensor for both inputs), so it must not be written
+};
+
+void add_to(Partial& partial, const Tensor& gradient) {
+  if (!partial.sum.defined()) {
+    partial.sum = gradient;
+    return;
+  }
+  if (!partial.owned) partial = {partial.sum.clone(), true};
+  accumulate(gradient, partial.sum);
+}
+
+}  // namespace
+
+void backward(const Tensor& y, Tensor dy) {
+  check(y.requires_grad(), "backward: the tensor {} has no history; does any input require a gradient?",
+        y.shape().to_string());
+  if (!dy.defined()) {
+    check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy", y.shape().to_string());
+    dy = y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
+                                 : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
+  }
+  check(dy.shape() == y.shape() && dy.dtype() == y.dtype(), "backward: dL/dy is {} {} but y is {} {}", name(dy.dtype()),
+        dy.shape().to_string(), name(y.dtype()), y.shape().to_string());
+
+  const AmbientScope scope;
+  ambient().recording = false;  // gradients of gradients are not offered
+
+  const auto leaf_or_interior = [](const std::shared_ptr<GradInfo>& info, const Tensor& gradient,
+                                   std::unordered_map<const Node*, Partial>& interior) {
+    if (info->node) {
+      add_to(interior[info->node.get()], gradient);
+    } else if (info->grad.defined()) {
+      accumulate(gradient, info->grad);
+    } else {
+      info->grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
+    }
+  };
+
+  std::unordered_map<const Node*, Partial> interior;
+  leaf_or_interior(y.grad_info(), dy, interior);
+  if (!y.grad_info()->node) return;
+  dy = {};
+
+  auto order = in_backward_order(y.grad_info()->node);
+  for (auto& node : order) {
+    check(node->backward != nullptr,
+          "backward: the tape was already used at op {}; run the forward pass again before a second backward",
+          node->op);
+    auto found = interior.find(node.get());
+    if (found == interior.end()) continue;  // every user of this value returned no gradient
+    Gradients gradients;
+    try {
+      gradients = node->backward(found->second.sum);
+    } catch (const Error& error) {
+      fail(error.code(), "backward of {}: {}", node->op, error.what());
+    }
+    interior.erase(found);
+    check(gradients.size() == node->inputs.size(), "backward of {}: {} gradients for {} inputs", node->op,
+          gradients.size(), node->inputs.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const auto& info = node->inputs[i];
+      if (!info || !gradients[i].defined()) continue;
+      check(gradients[i].shape() == info->shape && gradients[i].dtype() == info->dtype,
+            "backward of {}: gradient {} is {} {} but its input is {} {}", node->op, i, name(gradients[i].dtype()),
+            gradients[i].shape().to_string(), name(info->dtype), info->shape.to_string());
+      leaf_or_interior(info, gradients[i], interior);
+    }
+    node->backward = nullptr;  // frees what the closure saved, now
+  }
+}
+
+}  // namespace hs

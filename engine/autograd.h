@@ -1,0 +1,53 @@
+// Reverse-mode automatic differentiation on a tape of closures.
+//
+// An op computes y and calls record("relu", y, {x}, [y = y.saved()](const Tensor& dy) {...}). The capture list of that
+// lambda IS the list of activations kept for backward: nothing else stays alive, because the edges of the graph
+// (GradInfo) carry shapes and history but no data. backward() walks the tape once and frees each node as it goes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/ambient.h"
+#include "engine/kernel.h"
+#include "engine/tensor.h"
+
+namespace hs {
+
+// One gradient per input of the op, in order; an undefined tensor stands for "none needed".
+using Gradients = std::vector<Tensor>;
+using Backward = std::function<Gradients(const Tensor& dy)>;
+
+struct Node;
+
+// What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
+struct GradInfo {
+  GradInfo(const Shape& shape, DType dtype) : shape(shape), dtype(dtype) {}
+  Shape shape;
+  DType dtype;
+  Tensor grad;                 // leaves only
+  std::shared_ptr<Node> node;  // the op that made the tensor; none for a leaf
+};
+
+// One recorded op.
+struct Node {
+  const char* op = "";
+  std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
+  Backward backward;                              // empty once it has run
+  ~Node();
+};
+
+// Attaches history to y if recording is on and some input needs a gradient; returns y.
+// An op that would compute a gradient nobody asked for captures x.requires_grad() and returns an undefined tensor.
+Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
+
+// Runs the tape from y with dL/dy (default: one, for a scalar). Gradients of leaves accumulate in grad(); interior
+// gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor
+// was modified since.
+void backward(const Tensor& y, Tensor dy = {});
+
+// y += x. Declared here because the engine itself needs it; kernels/accumulate.* implement it.
+constinit inline Kernel<void(const Tensor& x, Tensor& y)> accumulate{"accumulate"};
+
+}  // namespace hs

@@ -1,0 +1,31 @@
+// What the training loop pulls from a loader. The interface lives here because models/ and data/ do not know each
+// other.
+#pragma once
+
+#include "engine/tensor.h"
+
+namespace hs {
+
+struct Batch {
+  Tensor images;  // (N, H, W, C) u8, raw pixels
+  Tensor labels;  // (N) i32
+};
+
+// How a data set's pixels become numbers: (pixel/255 - mean) / deviation.
+struct PixelScale {
+  float mean = 0;
+  float deviation = 1;
+};
+
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  // The next batch; epochs follow each other without a gap, and the last batch of an epoch may be smaller.
+  // Throws Error if reading fails.
+  virtual Batch next() = 0;
+  virtual int64_t samples() const = 0;            // of one epoch
+  virtual int64_t batches_per_epoch() const = 0;  // ceil(samples / batch)
+  virtual PixelScale pixel_scale() const = 0;
+};
+
+}  // namespace hs

@@ -1,0 +1,23 @@
+// check() and fail(): throw hs::Error with a formatted sentence. For .cpp files only, because of fmt.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/error.h"
+
+namespace hs {
+
+template <class... Args>
+[[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Contract of a function, broken by its caller: exit code 70 if it reaches main().
+template <class... Args>
+void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) fail(ExitCode::internal, format, std::forward<Args>(args)...);
+}
+
+}  // namespace hs

@@ -1,0 +1,54 @@
+// The one exception type and the one table of exit codes.
+// Every failure is a single sentence that says what was found, what was expected and what to do. Code that only throws
+// includes this file; code that formats a message includes engine/check.h (fmt), which .cu files may not see.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace hs {
+
+enum class ExitCode : int {
+  ok = 0,
+  usage = 2,
+  bad_input = 3,
+  io = 4,
+  checkpoint = 5,
+  numeric = 6,
+  device = 7,
+  out_of_memory = 8,
+  internal = 70,
+  interrupted = 130,
+  terminated = 143,
+};
+
+struct ExitCodeRow {
+  ExitCode code;
+  const char* meaning;
+};
+
+// Printed by --help and listed in the README; a test compares the three.
+inline constexpr ExitCodeRow exit_code_table[] = {
+    {ExitCode::ok, "success"},
+    {ExitCode::usage, "usage: a flag, a value or a combination of them is wrong"},
+    {ExitCode::bad_input, "bad input data: a data file is damaged or not what it claims to be"},
+    {ExitCode::io, "input/output: a file cannot be opened, read or written"},
+    {ExitCode::checkpoint, "checkpoint: invalid, or made for another model"},
+    {ExitCode::numeric, "numeric failure: the loss became inf or NaN"},
+    {ExitCode::device, "device: missing, failing, or out of device memory"},
+    {ExitCode::out_of_memory, "out of host memory"},
+    {ExitCode::internal, "internal error: a bug in halfstep"},
+    {ExitCode::interrupted, "stopped by SIGINT"},
+    {ExitCode::terminated, "stopped by SIGTERM"},
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+}  // namespace hs

@@ -1,0 +1,82 @@
+#include "engine/kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+constinit KernelSlot* first_slot = nullptr;
+
+std::string variant_names(const KernelSlot& slot) {
+  std::string names;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", v->name, name(v->device));
+  }
+  return names;
+}
+
+}  // namespace
+
+void KernelSlot::add(VariantBase& variant) {
+  if (!variants_) {
+    next_slot_ = first_slot;
+    first_slot = this;
+  }
+  const auto before = [](const VariantBase& a, const VariantBase& b) {
+    return a.rank != b.rank ? a.rank > b.rank : std::strcmp(a.name, b.name) < 0;
+  };
+  VariantBase** place = &variants_;
+  while (*place && before(**place, variant)) place = &(*place)->next;
+  variant.next = *place;
+  *place = &variant;
+}
+
+bool KernelSlot::is_candidate(const VariantBase& variant, Device device) const {
+  return variant.device == device && (!forced_ || std::strcmp(forced_, variant.name) == 0);
+}
+
+void KernelSlot::fail_unsupported(Device device, const std::string& arguments) const {
+  fail(ExitCode::internal, "{}: no {} kernel{} takes ({}); this build has {}", name_, hs::name(device),
+       forced_ ? fmt::format(" named {}", forced_) : std::string(), arguments, variant_names(*this));
+}
+
+void KernelSlot::force(const char* variant) {
+  if (!variant) {
+    forced_ = nullptr;
+    return;
+  }
+  for (const VariantBase* v = variants_; v; v = v->next) {
+    if (std::strcmp(v->name, variant) == 0) {
+      forced_ = v->name;
+      return;
+    }
+  }
+  fail(ExitCode::usage, "--kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
+}
+
+std::vector<KernelSlot*> kernel_slots() {
+  std::vector<KernelSlot*> slots;
+  for (KernelSlot* slot = first_slot; slot; slot = slot->next_slot()) slots.push_back(slot);
+  std::ranges::sort(slots,
+                    [](const KernelSlot* a, const KernelSlot* b) { return std::strcmp(a->name(), b->name()) < 0; });
+  return slots;
+}
+
+void force_variant(std::string_view assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) {
+    fail(ExitCode::usage, "--kernel {}: expected SLOT=VARIANT, for example conv2d_forward=im2col", assignment);
+  }
+  const std::string_view slot_name = assignment.substr(0, equals);
+  std::string names;
+  for (KernelSlot* slot : kernel_slots()) {
+    if (slot->name() == slot_name) return slot->force(std::string(assignment.substr(equals + 1)).c_str());
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", slot->name());
+  }
+  fail(ExitCode::usage, "--kernel {}: no slot {}; there are {}", assignment, slot_name, names);
+}
+
+}  // namespace hs

@@ -1,0 +1,141 @@
+// Kernel slots: a typed function name that several implementations, "variants", fill per device.
+//
+//   // kernels/relu.h
+//   constinit inline Kernel<void(const Tensor& x, Tensor& y)> relu_forward{"relu_forward"};
+//   // kernels/relu.cpp
+//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});
+//   // anywhere
+//   relu_forward(x, y);
+//
+// A call takes the variant of highest rank that supports the arguments, on the device of the first tensor, or the one
+// that force_variant() names. Slots are constant-initialised, so the order of static objects does not matter. Link the
+// registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md).
+// Kernels get const Tensor& inputs and Tensor& outputs, return void and never allocate: what they need beside their
+// outputs they ask for in `workspace` and get as a tensor of bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device.h"
+#include "engine/tensor.h"
+
+namespace hs {
+
+class KernelSlot;
+
+struct VariantBase {
+  const char* name = nullptr;
+  Device device = Device::cpu;
+  int rank = 0;
+  uint64_t calls = 0;
+  VariantBase* next = nullptr;  // in falling rank, then by name
+};
+
+// The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
+class KernelSlot {
+ public:
+  constexpr explicit KernelSlot(const char* name) : name_(name) {}
+  KernelSlot(const KernelSlot&) = delete;
+  KernelSlot& operator=(const KernelSlot&) = delete;
+
+  const char* name() const { return name_; }
+  const VariantBase* variants() const { return variants_; }
+  KernelSlot* next_slot() const { return next_slot_; }
+
+  // Only this variant is used from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
+  void force(const char* variant);
+
+ protected:
+  void add(VariantBase& variant);
+  bool is_candidate(const VariantBase& variant, Device device) const;
+  [[noreturn]] void fail_unsupported(Device device, const std::string& arguments) const;
+
+  VariantBase* variants_ = nullptr;
+
+ private:
+  const char* name_;
+  const char* forced_ = nullptr;  // points into the forced variant
+  KernelSlot* next_slot_ = nullptr;
+};
+
+// Every slot with at least one variant, sorted by name.
+std::vector<KernelSlot*> kernel_slots();
+
+// "conv2d_forward=im2col", as --kernel takes it; throws Error (usage) with the names that exist.
+void force_variant(std::string_view assignment);
+
+template <class Signature>
+class Kernel;
+
+template <class... Args>
+class Kernel<void(Args...)> : public KernelSlot {
+ public:
+  using KernelSlot::KernelSlot;
+
+  struct Options {
+    void (*run)(Args...) = nullptr;
+    bool (*supported)(Args...) = nullptr;     // none: every call
+    int64_t (*workspace)(Args...) = nullptr;  // bytes; none: 0
+    int rank = 0;                             // higher is tried first; "simple" variants have 0
+  };
+
+  struct Variant : VariantBase {
+    Options options;
+    Variant(Kernel& slot, Device on, const char* called, const Options& given) : options(given) {
+      name = called;
+      device = on;
+      rank = given.rank;
+      slot.add(*this);
+    }
+  };
+
+  void operator()(Args... args) {
+    Variant& variant = select(args...);
+    ++variant.calls;
+    variant.options.run(args...);
+  }
+
+  // Bytes of scratch memory that the call with these arguments wants; outputs may be undefined here.
+  int64_t workspace(Args... args) {
+    Variant& variant = select(args...);
+    return variant.options.workspace ? variant.options.workspace(args...) : 0;
+  }
+
+ private:
+  Variant& select(Args... args) {
+    const Device device = device_of_first(args...);
+    for (VariantBase* base = variants_; base; base = base->next) {
+      Variant& variant = static_cast<Variant&>(*base);
+      if (is_candidate(variant, device) && (!variant.options.supported || variant.options.supported(args...))) {
+        return variant;
+      }
+    }
+    std::string arguments;
+    (describe(arguments, args), ...);
+    fail_unsupported(device, arguments);
+  }
+
+  template <class... Rest>
+  static Device device_of_first(const Tensor& first, const Rest&...) {
+    return first.device();
+  }
+  static void describe(std::string& text, const Tensor& tensor) {
+    if (!tensor.defined()) return;
+    text += std::string(text.empty() ? "" : ", ") + hs::name(tensor.dtype()) + tensor.shape().to_string();
+  }
+  template <class Other>
+  static void describe(std::string&, const Other&) {}
+};
+
+#define HS_CONCAT_(a, b) a##b
+#define HS_CONCAT(a, b) HS_CONCAT_(a, b)
+// REGISTER_KERNEL(slot, cpu, "name", {.run = function, .supported = ..., .workspace = ..., .rank = ...});
+#define REGISTER_KERNEL(slot, device, variant, ...)                                           \
+  [[maybe_unused]] static decltype(slot)::Variant HS_CONCAT(registered_##slot##_, __LINE__) { \
+    slot, ::hs::Device::device, variant, decltype(slot)::Options __VA_ARGS__                  \
+  }
+
+}  // namespace hs

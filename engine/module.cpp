@@ -1,0 +1,64 @@
+#include "engine/module.h"
+
+#include <cmath>
+
+#include "engine/autograd.h"
+#include "engine/check.h"
+#include "engine/random.h"
+
+namespace hs {
+
+void Module::add_parameter(std::string name, Tensor& value) { own_.push_back({std::move(name), &value}); }
+
+void Module::add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
+
+std::vector<NamedParameter> Module::parameters() {
+  std::vector<NamedParameter> all = own_;
+  for (auto& [child_name, child] : children_) {
+    for (NamedParameter& parameter : child->parameters()) {
+      all.push_back({child_name + "." + parameter.name, parameter.value});
+    }
+  }
+  return all;
+}
+
+int64_t Module::parameter_count() {
+  int64_t count = 0;
+  for (const NamedParameter& parameter : parameters()) count += parameter.value->size();
+  return count;
+}
+
+Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
+  const RandomStream stream{seed, RandomPurpose::init, layer, which, 0};
+  const float bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
+  Tensor values = Tensor::empty(shape, DType::f32);
+  float* data = values.mutable_data<float>();
+  for (int64_t i = 0; i < values.size(); ++i) {
+    data[i] = (2 * to_unit_float(random_bits(stream, static_cast<uint64_t>(i))) - 1) * bound;
+  }
+  return values;
+}
+
+ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
+  constexpr int64_t granule = 256 / sizeof(float);
+  int64_t size = 0;
+  for (const NamedParameter& parameter : parameters_) {
+    check(parameter.value->dtype() == DType::f32, "parameter {} is {}, expected f32", parameter.name,
+          name(parameter.value->dtype()));
+    size += (parameter.value->size() + granule - 1) / granule * granule;
+  }
+  values = Tensor::zeros({size}, DType::f32, device);
+  gradients = Tensor::zeros({size}, DType::f32, device);
+  int64_t begin = 0;
+  for (const NamedParameter& parameter : parameters_) {
+    Tensor& tensor = *parameter.value;
+    Tensor slice = values.slice(begin, tensor.shape());
+    slice.copy_from(tensor.detach().to(device));
+    slice.set_requires_grad(true);
+    slice.grad() = gradients.slice(begin, tensor.shape());
+    begin += (tensor.size() + granule - 1) / granule * granule;
+    tensor = slice;
+  }
+}
+
+}  // namespace hs

@@ -1,0 +1,189 @@
+#include "engine/tensor.h"
+
+#include <cstring>
+
+#include "engine/autograd.h"
+#include "engine/check.h"
+
+namespace hs {
+
+Shape::Shape(std::initializer_list<int64_t> dims) {
+  check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported", dims.size(), max_rank);
+  for (int64_t dim : dims) {
+    check(dim >= 0, "Shape: dimension {} is negative", dim);
+    dims_[rank_++] = dim;
+  }
+}
+
+int64_t Shape::size() const {
+  int64_t product = 1;
+  for (int axis = 0; axis < rank_; ++axis) product *= dims_[axis];
+  return product;
+}
+
+std::string Shape::to_string() const {
+  std::string text = "(";
+  for (int axis = 0; axis < rank_; ++axis) text += (axis ? ", " : "") + std::to_string(dims_[axis]);
+  return text + ")";
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  check(!(dtype == DType::f64 && device != Device::cpu), "f64 tensors exist on the cpu only (gradient checks)");
+  Tensor tensor;
+  tensor.storage_ = std::make_shared<Storage>(device, static_cast<size_t>(shape.size()) * size_of(dtype));
+  tensor.shape_ = shape;
+  tensor.dtype_ = dtype;
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor tensor = empty(shape, dtype, device);
+  tensor.fill_zero();
+  return tensor;
+}
+
+template <class T>
+Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
+  check(static_cast<int64_t>(values.size()) == shape.size(), "Tensor::from: {} values for shape {}", values.size(),
+        shape.to_string());
+  Tensor tensor = empty(shape, dtype_of<T>);
+  if (!values.empty()) std::memcpy(tensor.mutable_raw_data(), values.data(), tensor.bytes());
+  return tensor;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  std::vector<T> values(static_cast<size_t>(size()));
+  const void* source = raw(dtype_of<T>);
+  runtime(device()).synchronize();
+  if (!values.empty()) runtime(device()).copy(values.data(), source, bytes());
+  return values;
+}
+
+#define HS_INSTANTIATE(T)                                                   \
+  template Tensor Tensor::from<T>(std::span<const T> values, const Shape&); \
+  template std::vector<T> Tensor::to_vector<T>() const;
+HS_INSTANTIATE(float)
+HS_INSTANTIATE(double)
+HS_INSTANTIATE(Half)
+HS_INSTANTIATE(BFloat16)
+HS_INSTANTIATE(int32_t)
+HS_INSTANTIATE(uint8_t)
+#undef HS_INSTANTIATE
+
+const void* Tensor::raw_data() const {
+  check(defined(), "an undefined tensor was read");
+  if (saved_version_ != unchecked && saved_version_ != storage_->version()) {
+    fail(ExitCode::internal,
+         "a tensor {} that the forward pass saved was modified before backward; modify a clone() instead",
+         shape_.to_string());
+  }
+  return static_cast<const char*>(storage_->data()) + offset_ * static_cast<int64_t>(size_of(dtype_));
+}
+
+void* Tensor::mutable_raw_data() {
+  check(defined(), "an undefined tensor was written");
+  storage_->bump_version();
+  return static_cast<char*>(storage_->data()) + offset_ * static_cast<int64_t>(size_of(dtype_));
+}
+
+const void* Tensor::raw(DType wanted) const {
+  check(dtype_ == wanted, "tensor {} is {} but was read as {}", shape_.to_string(), name(dtype_), name(wanted));
+  return raw_data();
+}
+
+void* Tensor::mutable_raw(DType wanted) {
+  check(dtype_ == wanted, "tensor {} is {} but was written as {}", shape_.to_string(), name(dtype_), name(wanted));
+  return mutable_raw_data();
+}
+
+Tensor Tensor::reshape(const Shape& shape) const {
+  check(defined() && shape.size() == size(), "reshape: {} has {} elements, {} has {}", shape_.to_string(), size(),
+        shape.to_string(), shape.size());
+  Tensor y = detach();
+  y.shape_ = shape;
+  return record("reshape", y, {*this}, [shape = shape_](const Tensor& dy) -> Gradients { return {dy.reshape(shape)}; });
+}
+
+Tensor Tensor::to(Device target) const {
+  if (device() == target) return *this;
+  Tensor copy = empty(shape_, dtype_, target);
+  // The CPU's copy() knows host memory only, so the other device does the work in both directions.
+  const Device worker = target == Device::cpu ? device() : target;
+  if (bytes() > 0) runtime(worker).copy(copy.mutable_raw_data(), raw_data(), bytes());
+  return copy;
+}
+
+Tensor Tensor::clone() const {
+  Tensor copy = empty_like();
+  copy.copy_from(*this);
+  return copy;
+}
+
+void Tensor::copy_from(const Tensor& other) {
+  check(shape_ == other.shape_ && dtype_ == other.dtype_ && device() == other.device(),
+        "copy_from: destination is {} {} but source is {} {}", name(dtype_), shape_.to_string(), name(other.dtype_),
+        other.shape_.to_string());
+  if (bytes() > 0) runtime(device()).copy(mutable_raw_data(), other.raw_data(), bytes());
+}
+
+void Tensor::fill_zero() {
+  if (bytes() > 0) runtime(device()).zero(mutable_raw_data(), bytes());
+}
+
+Tensor Tensor::slice(int64_t begin, const Shape& shape) const {
+  check(begin >= 0 && begin + shape.size() <= size(), "slice: elements {} to {} of a tensor of {}", begin,
+        begin + shape.size(), size());
+  Tensor part = detach();
+  part.offset_ += begin;
+  part.shape_ = shape;
+  return part;
+}
+
+double Tensor::item() const {
+  check(defined() && size() == 1, "item: tensor {} has {} elements, expected 1", shape_.to_string(), size());
+  switch (dtype_) {
+    case DType::f64:
+      return to_vector<double>()[0];
+    case DType::f32:
+      return to_vector<float>()[0];
+    case DType::f16:
+      return to_float(to_vector<Half>()[0]);
+    case DType::bf16:
+      return to_float(to_vector<BFloat16>()[0]);
+    case DType::i32:
+      return to_vector<int32_t>()[0];
+    case DType::u8:
+      return to_vector<uint8_t>()[0];
+  }
+  return 0;
+}
+
+void Tensor::set_requires_grad(bool on) {
+  if (!on) {
+    grad_info_.reset();
+    return;
+  }
+  check(dtype_ == DType::f32 || dtype_ == DType::f64, "a leaf that requires a gradient must be f32 or f64, not {}",
+        name(dtype_));
+  if (!grad_info_) grad_info_ = std::make_shared<GradInfo>(shape_, dtype_);
+}
+
+Tensor& Tensor::grad() const {
+  check(grad_info_ != nullptr, "grad: tensor {} does not require a gradient", shape_.to_string());
+  return grad_info_->grad;
+}
+
+Tensor Tensor::detach() const {
+  Tensor handle = *this;
+  handle.grad_info_.reset();
+  return handle;
+}
+
+Tensor Tensor::saved() const {
+  Tensor handle = detach();
+  handle.saved_version_ = storage_->version();
+  return handle;
+}
+
+}  // namespace hs

@@ -1,0 +1,120 @@
+// Tensor: a handle on shared storage plus shape, dtype, device and autograd history.
+// Always contiguous, row-major, outermost dimension first, at most 4 dimensions. reshape() and the slices of the
+// parameter arena share storage; nothing else makes views, so a kernel sees plain arrays. Images are (N, H, W, C).
+// Copying a Tensor copies the handle. Not thread safe, except that several threads may read the data.
+// Read next: engine/kernel.h (how an op reaches its code), engine/autograd.h (how it gets a gradient).
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/device.h"
+#include "engine/dtype.h"
+#include "engine/storage.h"
+
+namespace hs {
+
+class Shape {
+ public:
+  static constexpr int max_rank = 4;
+
+  Shape() = default;  // rank 0: a scalar, one element
+  Shape(std::initializer_list<int64_t> dims);
+
+  int rank() const { return rank_; }
+  int64_t operator[](int axis) const { return dims_[axis]; }
+  int64_t back() const { return dims_[rank_ - 1]; }
+  int64_t size() const;  // product of the dimensions
+  std::string to_string() const;
+  bool operator==(const Shape& other) const = default;
+
+ private:
+  int64_t dims_[max_rank] = {};
+  int rank_ = 0;
+};
+
+struct GradInfo;
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no storage
+
+  // Contents of empty() are unspecified. All throw Error if memory or the device is missing.
+  static Tensor empty(const Shape& shape, DType dtype, Device device = Device::cpu);
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);
+  // REQUIRES: values.size() == shape.size()
+  template <class T>
+  static Tensor from(std::span<const T> values, const Shape& shape);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span<const T>(values), shape);
+  }
+
+  bool defined() const { return storage_ != nullptr; }
+  const Shape& shape() const { return shape_; }
+  int64_t size() const { return defined() ? shape_.size() : 0; }
+  size_t bytes() const { return static_cast<size_t>(size()) * size_of(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return storage_->device(); }
+  Tensor empty_like() const { return empty(shape_, dtype_, device()); }
+
+  // The elements, in device memory. mutable_data() counts as a modification of the storage (see saved()).
+  // Both throw if T is not the C++ type of dtype().
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(raw(dtype_of<T>));
+  }
+  template <class T>
+  T* mutable_data() {
+    return static_cast<T*>(mutable_raw(dtype_of<T>));
+  }
+  // The same without a type, for code that moves bytes.
+  const void* raw_data() const;
+  void* mutable_raw_data();
+
+  // Shares storage, differentiable. Throws if the number of elements differs.
+  Tensor reshape(const Shape& shape) const;
+  // A copy on another device, or this tensor if it is there already. Not differentiable.
+  Tensor to(Device device) const;
+  Tensor clone() const;                 // new storage, no history
+  void copy_from(const Tensor& other);  // REQUIRES: same shape and dtype
+  void fill_zero();
+  // `count` elements from `begin` of a flattened tensor, sharing storage: how the arena gives out its slices.
+  Tensor slice(int64_t begin, const Shape& shape) const;
+
+  // One element or all of them on the host; they wait for the device, so they do not belong in a training step.
+  double item() const;
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // --- autograd (engine/autograd.h) ---
+  bool requires_grad() const { return grad_info_ != nullptr; }
+  void set_requires_grad(bool on);
+  // Gradient of a leaf; undefined before the first backward(). Accumulates over backward() calls until set to zero.
+  Tensor& grad() const;
+  // Same storage, no history.
+  Tensor detach() const;
+  // What a backward closure captures: detached, and reading it throws if the storage was modified in between.
+  Tensor saved() const;
+
+  const std::shared_ptr<GradInfo>& grad_info() const { return grad_info_; }
+  void set_grad_info(std::shared_ptr<GradInfo> info) { grad_info_ = std::move(info); }
+
+ private:
+  const void* raw(DType wanted) const;
+  void* mutable_raw(DType wanted);
+
+  static constexpr uint64_t unchecked = ~uint64_t{0};
+
+  std::shared_ptr<Storage> storage_;
+  std::shared_ptr<GradInfo> grad_info_;
+  Shape shape_;
+  int64_t offset_ = 0;                  // in elements
+  uint64_t saved_version_ = unchecked;  // storage version that saved() saw
+  DType dtype_ = DType::f32;
+};
+
+}  // namespace hs

@@ -1,0 +1,86 @@
+#include "kernels/bias_add.h"
+
+#include <algorithm>
+
+#include "engine/check.h"
+#include "kernels/cpu.h"
+
+namespace hs {
+
+Tensor bias_add(const Tensor& x, const Tensor& bias) {
+  check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}",
+        x.shape().to_string(), bias.shape().to_string());
+  Tensor y = x.empty_like();
+  bias_add_forward(x, bias, y);
+  return record("bias_add", y, {x, bias}, [needs_bias = bias.requires_grad()](const Tensor& dy) -> Gradients {
+    return {dy, needs_bias ? sum_columns(dy) : Tensor()};
+  });
+}
+
+Tensor sum_columns(const Tensor& x) {
+  Tensor sum = Tensor::empty({x.shape().back()}, x.dtype(), x.device());
+  Tensor workspace;
+  workspace = Tensor::empty({column_sum.workspace(x, workspace, sum)}, DType::u8, x.device());
+  column_sum(x, workspace, sum);
+  return sum;
+}
+
+namespace {
+
+void bias_add_cpu(const Tensor& x, const Tensor& bias, Tensor& y) {
+  const int64_t C = x.shape().back();
+  const int64_t rows = C ? x.size() / C : 0;
+  for_float_type(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    const T* b = bias.data<T>();
+    T* out = y.mutable_data<T>();
+    parallel_ranges(rows, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
+                    [=](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        for (int64_t c = 0; c < C; ++c) out[i * C + c] = in[i * C + c] + b[c];
+                      }
+                    });
+  });
+}
+
+// Rows are summed in this many groups, in double; then the groups are added in order. Fixed, so that the result does
+// not depend on the number of threads.
+constexpr int64_t row_groups = 16;
+
+int64_t column_sum_workspace(const Tensor& x, Tensor&, Tensor&) {
+  return row_groups * x.shape().back() * static_cast<int64_t>(sizeof(double));
+}
+
+void column_sum_cpu(const Tensor& x, Tensor& workspace, Tensor& sum) {
+  const int64_t C = x.shape().back();
+  const int64_t rows = C ? x.size() / C : 0;
+  const int64_t rows_per_group = (rows + row_groups - 1) / row_groups;
+  double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
+  for_float_type(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    T* out = sum.mutable_data<T>();
+    parallel(row_groups, [=](int64_t group, int) {
+      double* total = partial + group * C;
+      std::fill(total, total + C, 0.0);
+      for (int64_t i = group * rows_per_group; i < std::min(rows, (group + 1) * rows_per_group); ++i) {
+        for (int64_t c = 0; c < C; ++c) total[c] += in[i * C + c];
+      }
+    });
+    for (int64_t c = 0; c < C; ++c) {
+      double total = 0;
+      for (int64_t group = 0; group < row_groups; ++group) total += partial[group * C + c];
+      out[c] = static_cast<T>(total);
+    }
+  });
+}
+
+REGISTER_KERNEL(bias_add_forward, cpu, "simple",
+                {.run = bias_add_cpu,
+                 .supported = [](const Tensor& x, const Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+REGISTER_KERNEL(column_sum, cpu, "simple",
+                {.run = column_sum_cpu,
+                 .supported = [](const Tensor& x, Tensor&, Tensor&) { return is_f32_or_f64(x); },
+                 .workspace = column_sum_workspace});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,40 @@
+// 2-D convolution (cross-correlation, as every framework means it) on NHWC images.
+//   y[n, oh, ow, oc] = bias[oc] + sum over kh, kw, c of x[n, oh*stride + kh - padding, ow*stride + kw - padding, c]
+//                                                      * weight[(kh*KW + kw)*C + c, oc]
+// The weight is a matrix (KH*KW*C, OC), so that the convolution is a GEMM whose result is NHWC without a transpose.
+#pragma once
+
+#include "engine/autograd.h"
+#include "engine/kernel.h"
+
+namespace hs {
+
+struct Conv2dOptions {
+  int64_t kernel_h = 3, kernel_w = 3;
+  int64_t stride = 1;
+  int64_t padding = 0;  // zeros on each side
+};
+
+// x (N, H, W, C), weight (KH*KW*C, OC), bias (OC) or undefined; the result is (N, OH, OW, OC) with
+// OH = (H + 2*padding - KH) / stride + 1, rounded down. Throws if the image is smaller than the kernel.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
+
+// Every size a kernel needs; letters as in the formula above.
+struct Conv2dSizes {
+  int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;
+  int64_t K() const { return KH * KW * C; }
+};
+
+constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes&,
+                             Tensor& workspace, Tensor& y)>
+    conv2d_forward{"conv2d_forward"};
+// An undefined dx, dweight or dbias is not computed.
+constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes&,
+                             Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias)>
+    conv2d_backward{"conv2d_backward"};
+
+// Weight gradients are summed over samples in this many groups, which then meet in a fixed order: the work of one
+// thread is one group or several, and the sum does not depend on which.
+inline int64_t conv2d_groups(const Conv2dSizes& s) { return s.N < 16 ? s.N : 16; }
+
+}  // namespace hs

@@ -1,0 +1,87 @@
+#include "kernels/elementwise.h"
+
+#include "engine/check.h"
+#include "kernels/cpu.h"
+
+namespace hs {
+namespace {
+
+void check_same(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: a is {} {} but b is {} {}", op, name(a.dtype()),
+        a.shape().to_string(), name(b.dtype()), b.shape().to_string());
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  check_same("add", a, b);
+  Tensor y = a.empty_like();
+  add_forward(a, b, y);
+  return record("add", y, {a, b}, [](const Tensor& dy) -> Gradients { return {dy, dy}; });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  check_same("mul", a, b);
+  Tensor y = a.empty_like();
+  mul_forward(a, b, y);
+  return record("mul", y, {a, b}, [a = a.saved(), b = b.saved()](const Tensor& dy) -> Gradients {
+    Tensor da = dy.empty_like(), db = dy.empty_like();
+    mul_forward(dy, b, da);
+    mul_forward(dy, a, db);
+    return {da, db};
+  });
+}
+
+Tensor scale(const Tensor& x, double factor) {
+  Tensor y = x.empty_like();
+  scale_forward(x, factor, y);
+  return record("scale", y, {x}, [factor](const Tensor& dy) -> Gradients {
+    Tensor dx = dy.empty_like();
+    scale_forward(dy, factor, dx);
+    return {dx};
+  });
+}
+
+namespace {
+
+// y[i] = combine(a[i], b[i])
+template <class Combine>
+void binary_cpu(const Tensor& a, const Tensor& b, Tensor& y, const Combine& combine) {
+  for_float_type(a.dtype(), [&]<class T>() {
+    const T* left = a.data<T>();
+    const T* right = b.data<T>();
+    T* out = y.mutable_data<T>();
+    parallel_ranges(a.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = combine(left[i], right[i]);
+    });
+  });
+}
+
+void add_cpu(const Tensor& a, const Tensor& b, Tensor& y) {
+  binary_cpu(a, b, y, [](auto left, auto right) { return left + right; });
+}
+
+void mul_cpu(const Tensor& a, const Tensor& b, Tensor& y) {
+  binary_cpu(a, b, y, [](auto left, auto right) { return left * right; });
+}
+
+void scale_cpu(const Tensor& x, double factor, Tensor& y) {
+  for_float_type(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    T* out = y.mutable_data<T>();
+    const T rounded = static_cast<T>(factor);
+    parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = in[i] * rounded;
+    });
+  });
+}
+
+bool binary_supported(const Tensor& a, const Tensor&, Tensor&) { return is_f32_or_f64(a); }
+
+REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = binary_supported});
+REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = binary_supported});
+REGISTER_KERNEL(scale_forward, cpu, "simple",
+                {.run = scale_cpu, .supported = [](const Tensor& x, double, Tensor&) { return is_f32_or_f64(x); }});
+
+}  // namespace
+}  // namespace hs

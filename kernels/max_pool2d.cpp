@@ -1,0 +1,99 @@
+#include "kernels/max_pool2d.h"
+
+#include <algorithm>
+
+#include "engine/check.h"
+#include "kernels/cpu.h"
+
+namespace hs {
+
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
+  check(x.shape().rank() == 4, "max_pool2d: x is {}, expected (N, H, W, C)", x.shape().to_string());
+  check(window >= 1 && window <= 15 && stride >= 1,
+        "max_pool2d: window {} and stride {}, expected 1 to 15 and 1 or more", window, stride);
+  check(x.shape()[1] >= window && x.shape()[2] >= window, "max_pool2d: the image {} is smaller than the {}x{} window",
+        x.shape().to_string(), window, window);
+  const Shape pooled{x.shape()[0], (x.shape()[1] - window) / stride + 1, (x.shape()[2] - window) / stride + 1,
+                     x.shape()[3]};
+  Tensor y = Tensor::empty(pooled, x.dtype(), x.device());
+  Tensor choice = Tensor::empty(pooled, DType::u8, x.device());
+  max_pool2d_forward(x, window, stride, y, choice);
+  return record("max_pool2d", y, {x},
+                [choice = choice.saved(), shape = x.shape(), window, stride](const Tensor& dy) -> Gradients {
+                  Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
+                  max_pool2d_backward(dy, choice, window, stride, dx);
+                  return {dx};
+                });
+}
+
+namespace {
+
+constexpr int64_t channel_block = 64;  // channels handled at once; their state stays in registers and first-level cache
+
+void forward_cpu(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
+  const int64_t N = x.shape()[0], H = x.shape()[1], W = x.shape()[2], C = x.shape()[3];
+  const int64_t OH = y.shape()[1], OW = y.shape()[2];
+  for_float_type(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    T* out = y.mutable_data<T>();
+    uint8_t* chosen = choice.mutable_data<uint8_t>();
+    parallel(N * OH, [=](int64_t row, int) {
+      const int64_t n = row / OH, oh = row % OH;
+      for (int64_t ow = 0; ow < OW; ++ow) {
+        const T* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
+        const int64_t o = (row * OW + ow) * C;
+        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
+          const int64_t count = std::min(channel_block, C - c0);
+          T best[channel_block];
+          int32_t where[channel_block];
+          for (int64_t c = 0; c < count; ++c) best[c] = corner[c0 + c], where[c] = 0;
+          for (int64_t i = 1; i < window * window; ++i) {
+            const T* pixel = corner + (i / window * W + i % window) * C + c0;
+            for (int64_t c = 0; c < count; ++c) {
+              const bool better = !(pixel[c] <= best[c]) && best[c] == best[c];  // true for the first NaN
+              best[c] = better ? pixel[c] : best[c];
+              where[c] = better ? static_cast<int32_t>(i) : where[c];
+            }
+          }
+          for (int64_t c = 0; c < count; ++c) out[o + c0 + c] = best[c];
+          for (int64_t c = 0; c < count; ++c) chosen[o + c0 + c] = static_cast<uint8_t>(where[c]);
+        }
+      }
+    });
+  });
+}
+
+void backward_cpu(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx) {
+  const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
+  const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
+  for_float_type(dy.dtype(), [&]<class T>() {
+    const T* dout = dy.data<T>();
+    const uint8_t* chosen = choice.data<uint8_t>();
+    T* din = dx.mutable_data<T>();
+    parallel(N, [=](int64_t n, int) {  // windows of one sample may overlap, so one piece is one sample
+      T* image = din + n * H * W * C;
+      std::fill_n(image, H * W * C, T(0));
+      for (int64_t oh = 0; oh < OH; ++oh) {
+        for (int64_t ow = 0; ow < OW; ++ow) {
+          T* corner = image + (oh * stride * W + ow * stride) * C;
+          const int64_t o = ((n * OH + oh) * OW + ow) * C;
+          for (int64_t c = 0; c < C; ++c) {
+            const int64_t i = chosen[o + c];
+            corner[(i / window * W + i % window) * C + c] += dout[o + c];
+          }
+        }
+      }
+    });
+  });
+}
+
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simple",
+                {.run = forward_cpu,
+                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simple",
+                {.run = backward_cpu, .supported = [](const Tensor& dy, const Tensor&, int64_t, int64_t, Tensor&) {
+                   return is_f32_or_f64(dy);
+                 }});
+
+}  // namespace
+}  // namespace hs

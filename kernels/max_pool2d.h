@@ -1,0 +1,20 @@
+// Maximum over window x window patches, `stride` apart, per channel; rows and columns that do not fill a window are
+// left out. A NaN in the window is the maximum; of equal values the first (row by row) gets the gradient.
+#pragma once
+
+#include "engine/autograd.h"
+#include "engine/kernel.h"
+
+namespace hs {
+
+// x (N, H, W, C) -> (N, (H - window)/stride + 1, (W - window)/stride + 1, C). REQUIRES: window <= 15.
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride);
+
+// choice[i]: position of the maximum in its window, row * window + column (u8, the shape of y). It is all that backward
+// needs: one byte for each output, and not the input itself.
+constinit inline Kernel<void(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice)>
+    max_pool2d_forward{"max_pool2d_forward"};
+constinit inline Kernel<void(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx)>
+    max_pool2d_backward{"max_pool2d_backward"};
+
+}  // namespace hs

@@ -1,0 +1,16 @@
+// Raw pixels to network input: y = (x/255 - mean) / deviation. Done on the device, so that a quarter of the bytes
+// travel.
+#pragma once
+
+#include "engine/batch.h"
+#include "engine/kernel.h"
+
+namespace hs {
+
+// images (N, H, W, C) u8 -> f32 of the same shape; not differentiable.
+Tensor normalize_image(const Tensor& images, const PixelScale& scale);
+
+constinit inline Kernel<void(const Tensor& images, const PixelScale& scale, Tensor& y)> normalize_image_forward{
+    "normalize_image_forward"};
+
+}  // namespace hs

@@ -1,0 +1,65 @@
+#include "kernels/reduce.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/check.h"
+#include "kernels/cpu.h"
+
+namespace hs {
+namespace {
+
+Tensor scaled_sum(const char* op, const Tensor& x, double factor) {
+  Tensor y = Tensor::empty({}, x.dtype(), x.device());
+  sum_forward(x, factor, y);
+  return record(op, y, {x}, [shape = x.shape(), factor](const Tensor& dy) -> Gradients {
+    Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
+    sum_backward(dy, factor, dx);
+    return {dx};
+  });
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x) { return scaled_sum("sum", x, 1); }
+
+Tensor mean(const Tensor& x) {
+  check(x.size() > 0, "mean: the tensor {} is empty", x.shape().to_string());
+  return scaled_sum("mean", x, 1.0 / static_cast<double>(x.size()));
+}
+
+namespace {
+
+void sum_forward_cpu(const Tensor& x, double factor, Tensor& y) {
+  constexpr int64_t pieces = 64;  // fixed: the order of additions must not depend on the number of threads
+  const int64_t grain = (x.size() + pieces - 1) / pieces;
+  for_float_type(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    std::array<double, pieces> partial{};
+    parallel(pieces, [&, in](int64_t piece, int) {
+      double total = 0;
+      for (int64_t i = piece * grain; i < std::min(x.size(), (piece + 1) * grain); ++i) total += in[i];
+      partial[static_cast<size_t>(piece)] = total;
+    });
+    double total = 0;
+    for (const double part : partial) total += part;
+    *y.mutable_data<T>() = static_cast<T>(total * factor);
+  });
+}
+
+void sum_backward_cpu(const Tensor& dy, double factor, Tensor& dx) {
+  for_float_type(dy.dtype(), [&]<class T>() {
+    const T value = static_cast<T>(static_cast<double>(*dy.data<T>()) * factor);
+    T* out = dx.mutable_data<T>();
+    parallel_ranges(dx.size(), elementwise_grain,
+                    [=](int64_t begin, int64_t end) { std::fill(out + begin, out + end, value); });
+  });
+}
+
+bool supported(const Tensor& x, double, Tensor&) { return is_f32_or_f64(x); }
+
+REGISTER_KERNEL(sum_forward, cpu, "simple", {.run = sum_forward_cpu, .supported = supported});
+REGISTER_KERNEL(sum_backward, cpu, "simple", {.run = sum_backward_cpu, .supported = supported});
+
+}  // namespace
+}  // namespace hs
