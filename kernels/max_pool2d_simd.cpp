@@ -1,0 +1,94 @@
+// max_pool2d for f32 on vectors of channels. Forward keeps the maximum and its position in two registers; backward,
+// where windows do not overlap, writes every input once (its gradient or zero) instead of clearing the image and
+// scattering.
+#include <algorithm>
+
+#include "kernels/cpu.h"
+#include "kernels/max_pool2d.h"
+#include "kernels/simd.h"
+
+namespace hs {
+namespace {
+
+using simd::Vec;
+constexpr int64_t W_ = simd::width;
+using IntVec = int32_t __attribute__((vector_size(W_ * sizeof(int32_t))));
+using ByteVec = uint8_t __attribute__((vector_size(W_)));
+
+void forward_simd(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
+  const int64_t N = x.shape()[0], H = x.shape()[1], W = x.shape()[2], C = x.shape()[3];
+  const int64_t OH = y.shape()[1], OW = y.shape()[2];
+  const float* in = x.data<float>();
+  float* out = y.mutable_data<float>();
+  uint8_t* chosen = choice.mutable_data<uint8_t>();
+  parallel(N, [=](int64_t n, int) {
+    for (int64_t oh = 0; oh < OH; ++oh) {
+      for (int64_t ow = 0; ow < OW; ++ow) {
+        const float* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
+        const int64_t o = ((n * OH + oh) * OW + ow) * C;
+        for (int64_t c = 0; c < C; c += W_) {
+          Vec best = simd::load(corner + c);
+          IntVec where = {};
+          for (int64_t i = 0, row = 0; row < window; ++row) {
+            for (int64_t column = 0; column < window; ++column, ++i) {
+              const Vec value = simd::load(corner + (row * W + column) * C + c);
+              const IntVec better = ~(value <= best) & (best == best);  // true for the first NaN
+              best = better ? value : best;
+              where = better ? IntVec{} + static_cast<int32_t>(i) : where;
+            }
+          }
+          simd::store(out + o + c, best);
+          const ByteVec bytes = __builtin_convertvector(where, ByteVec);
+          std::memcpy(chosen + o + c, &bytes, sizeof bytes);
+        }
+      }
+    }
+  });
+}
+
+void backward_simd(const Tensor& dy, const Tensor& choice, int64_t window, int64_t, Tensor& dx) {
+  const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
+  const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
+  const float* dout = dy.data<float>();
+  const uint8_t* chosen = choice.data<uint8_t>();
+  float* din = dx.mutable_data<float>();
+  parallel(N, [=](int64_t n, int) {
+    float* image = din + n * H * W * C;
+    for (int64_t oh = 0; oh < OH; ++oh) {
+      float* rows = image + oh * window * W * C;
+      for (int64_t ow = 0; ow < OW; ++ow) {
+        const int64_t o = ((n * OH + oh) * OW + ow) * C;
+        for (int64_t c = 0; c < C; c += W_) {
+          const Vec gradient = simd::load(dout + o + c);
+          ByteVec bytes;
+          std::memcpy(&bytes, chosen + o + c, sizeof bytes);
+          const IntVec where = __builtin_convertvector(bytes, IntVec);
+          for (int64_t i = 0, row = 0; row < window; ++row) {
+            for (int64_t column = 0; column < window; ++column, ++i) {
+              const Vec mine = where == static_cast<int32_t>(i) ? gradient : Vec{};
+              simd::store(rows + (row * W + ow * window + column) * C + c, mine);
+            }
+          }
+        }
+      }
+      for (int64_t row = 0; row < window; ++row) {  // columns that fill no window
+        std::fill(rows + (row * W + OW * window) * C, rows + (row + 1) * W * C, 0.0f);
+      }
+    }
+    std::fill(image + OH * window * W * C, image + H * W * C, 0.0f);  // rows that fill no window
+  });
+}
+
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
+                {.run = forward_simd,
+                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&,
+                                 Tensor&) { return is_f32(x) && x.shape()[3] % W_ == 0; },
+                 .rank = 10});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
+                {.run = backward_simd,
+                 .supported = [](const Tensor& dy, const Tensor&, int64_t window, int64_t stride,
+                                 Tensor&) { return is_f32(dy) && dy.shape()[3] % W_ == 0 && window == stride; },
+                 .rank = 10});
+
+}  // namespace
+}  // namespace hs

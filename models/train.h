@@ -1,0 +1,58 @@
+// The training loop: read models/train.cpp first. Every technique is a field of TrainConfig whose off value runs
+// through the same code.
+#pragma once
+
+#include <functional>
+
+#include "engine/batch.h"
+#include "engine/device.h"
+#include "engine/module.h"
+#include "engine/optim.h"
+
+namespace hs {
+
+struct TrainConfig {
+  int64_t epochs = 5;
+  OptimizerConfig optimizer;
+  uint64_t seed = 1;  // of dropout; the model and the loader have been given theirs
+  Device device = Device::cpu;
+};
+
+struct Progress {
+  int64_t epoch, step, steps_per_epoch;  // epoch from 1, step within the epoch from 1
+  double loss;                           // mean over the samples of this epoch so far
+  double seconds;                        // of training so far, evaluation excluded
+};
+
+struct Evaluation {
+  double accuracy = 0;  // 0 to 1
+  double loss = 0;      // mean over the samples
+};
+
+struct EpochResult {
+  double training_loss;  // mean over the samples seen while training, dropout on
+  double seconds;        // of this epoch's training
+  Evaluation test;
+};
+
+struct TrainResult {
+  std::vector<EpochResult> epochs;
+  double seconds = 0;  // training only: loading and steps, without evaluation
+  int64_t samples = 0;
+};
+
+struct TrainHooks {
+  std::function<void(const Progress&)> on_step;
+  std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
+  std::function<bool()> should_stop;  // asked after each step; true ends training there, without an evaluation
+};
+
+// Mean loss and accuracy over one pass of the source, with dropout off and no history.
+Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu);
+
+// Trains the model, whose parameters are in the arena, and evaluates after every epoch. Throws Error (numeric) that
+// names the step if the loss becomes inf or NaN; the weights are then useless.
+TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
+                  const TrainConfig& config, const TrainHooks& hooks = {});
+
+}  // namespace hs
