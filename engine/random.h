@@ -13,15 +13,18 @@ struct Random4 {
   uint32_t word[4];
 };
 
+inline constexpr uint32_t philox_multiplier0 = 0xD2511F53u, philox_multiplier1 = 0xCD9E8D57u;
+inline constexpr uint32_t philox_key0 = 0x9E3779B9u, philox_key1 = 0xBB67AE85u;  // added to the key each round
+
 // The block cipher itself: counter and key in, four independent 32-bit numbers out.
 HS_HOST_DEVICE constexpr Random4 philox4x32(Random4 counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * counter.word[0];
-    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter.word[2];
+    const uint64_t product0 = uint64_t{philox_multiplier0} * counter.word[0];
+    const uint64_t product1 = uint64_t{philox_multiplier1} * counter.word[2];
     counter = {{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(product1),
                 static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(product0)}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+    key0 += philox_key0;
+    key1 += philox_key1;
   }
   return counter;
 }
@@ -37,10 +40,14 @@ struct RandomStream {
   uint32_t micro_step = 0;
 };
 
+HS_HOST_DEVICE constexpr Random4 random_counter(const RandomStream& stream, uint32_t block) {
+  const uint32_t what = static_cast<uint32_t>(stream.purpose) << 24 | (stream.layer & 0xffffffu);
+  return {{block, stream.micro_step, stream.step, what}};
+}
+
 // Numbers 4*block .. 4*block+3 of a stream.
 HS_HOST_DEVICE constexpr Random4 random_block(const RandomStream& stream, uint32_t block) {
-  const uint32_t what = static_cast<uint32_t>(stream.purpose) << 24 | (stream.layer & 0xffffffu);
-  return philox4x32({{block, stream.micro_step, stream.step, what}}, static_cast<uint32_t>(stream.seed),
+  return philox4x32(random_counter(stream, block), static_cast<uint32_t>(stream.seed),
                     static_cast<uint32_t>(stream.seed >> 32));
 }
 

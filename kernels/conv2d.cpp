@@ -150,7 +150,8 @@ void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, co
           im2col(s, images + n * s.H * s.W * s.C, mine);
           dw.noalias() += cols.transpose() * dyn;
         }
-        db += dyn.colwise().sum();
+        // Row by row: Eigen's colwise().sum() adds in an order that depends on how the memory happens to be aligned.
+        for (int64_t pixel = 0; pixel < pixels; ++pixel) db += dyn.row(pixel);
         if (din) {
           cols.noalias() = dyn * w.transpose();
           col2im(s, static_cast<const T*>(mine), din + n * s.H * s.W * s.C);

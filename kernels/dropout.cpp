@@ -1,5 +1,7 @@
 #include "kernels/dropout.h"
 
+#include <algorithm>
+
 #include "engine/check.h"
 #include "kernels/cpu.h"
 
@@ -19,18 +21,43 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream) {
 
 namespace {
 
+// Blocks first .. first+lanes-1 of a stream, lane by lane: the arithmetic of philox4x32 (engine/random.h) with the loop
+// over blocks inside, which the compiler turns into vector code. words[w][lane] is word w of block first+lane.
+constexpr int lanes = 16;
+
+void random_blocks(const RandomStream& stream, uint32_t first, uint32_t (&words)[4][lanes]) {
+  const Random4 counter = random_counter(stream, first);
+  for (int lane = 0; lane < lanes; ++lane) {
+    words[0][lane] = first + static_cast<uint32_t>(lane);
+    for (int w = 1; w < 4; ++w) words[w][lane] = counter.word[w];
+  }
+  uint32_t key0 = static_cast<uint32_t>(stream.seed), key1 = static_cast<uint32_t>(stream.seed >> 32);
+  for (int round = 0; round < 10; ++round, key0 += philox_key0, key1 += philox_key1) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      const uint64_t product0 = uint64_t{philox_multiplier0} * words[0][lane];
+      const uint64_t product1 = uint64_t{philox_multiplier1} * words[2][lane];
+      words[0][lane] = static_cast<uint32_t>(product1 >> 32) ^ words[1][lane] ^ key0;
+      words[1][lane] = static_cast<uint32_t>(product1);
+      words[2][lane] = static_cast<uint32_t>(product0 >> 32) ^ words[3][lane] ^ key1;
+      words[3][lane] = static_cast<uint32_t>(product0);
+    }
+  }
+}
+
 void dropout_cpu(const Tensor& x, double rate, const RandomStream& stream, Tensor& y) {
   for_float_type(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
     T* out = y.mutable_data<T>();
     const T factor = static_cast<T>(1 / (1 - rate));
     const uint32_t threshold = dropout_threshold(rate);
-    // The grain is a multiple of 4, so that a piece owns whole blocks of random numbers.
+    // The grain is a multiple of 4 * lanes, so that a piece owns whole blocks of random numbers.
     parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t first = begin; first < end; first += 4) {
-        const Random4 random = random_block(stream, static_cast<uint32_t>(first / 4));
-        for (int64_t i = first; i < end && i < first + 4; ++i) {
-          out[i] = random.word[i - first] >= threshold ? in[i] * factor : T(0);
+      for (int64_t first = begin; first < end; first += 4 * lanes) {
+        uint32_t words[4][lanes];
+        random_blocks(stream, static_cast<uint32_t>(first / 4), words);
+        for (int64_t i = first; i < std::min(end, first + 4 * lanes); ++i) {
+          const uint32_t word = words[(i - first) % 4][(i - first) / 4];
+          out[i] = word >= threshold ? in[i] * factor : T(0);
         }
       }
     });

@@ -1,0 +1,57 @@
+// The one comparator, used by every test that compares numbers, and the one table of tolerances.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace hs::test {
+
+// An element passes if |got - reference| <= absolute + relative * |reference| + its allowance (CompareOptions); a
+// tensor passes if all elements do and ||got - reference||_F <= frobenius * ||reference||_F. frobenius 0: not asked
+// for.
+struct Tolerance {
+  double relative = 0;
+  double absolute = 0;
+  double frobenius = 0;
+};
+
+// By operation, for f32 results against an f64 reference that is computed from the f32 inputs. Changing one is a design
+// decision: say why here. u = 2^-24 is the unit roundoff of f32.
+namespace tolerance {
+inline constexpr double u32 = 0x1p-24;
+inline constexpr Tolerance exact = {};                       // selections and single IEEE operations
+inline constexpr Tolerance two_roundings = {4 * u32, 0, 0};  // a factor that is not representable, then a product
+// A sum of K products; elements are held to sum_allowance. The composed row has no such bound and gets 1e-5.
+inline constexpr Tolerance gemm = {0, 0, 2e-6};
+inline constexpr Tolerance composed = {1e-5, 4e-6, 2e-6};
+inline constexpr Tolerance sum = {4 * u32, 0, 0};  // added in double, rounded once
+inline constexpr Tolerance cross_entropy = {2e-6, 1e-6, 0};
+inline constexpr Tolerance cross_entropy_gradient = {1e-5, 1e-7, 0};
+inline constexpr Tolerance optimizer = {1e-6, 4 * u32, 0};    // absolute: states of size one may cancel
+inline constexpr Tolerance gradient_check = {1e-6, 1e-8, 0};  // f64, central differences
+
+// What rounding may do to a sum of K terms whose magnitudes add up to `magnitude`: 8 sqrt(K) u magnitude. Errors of
+// random sign grow with sqrt(K); 8 standard deviations do not happen, and a lost term is far larger.
+double sum_allowance(int64_t K, double magnitude);
+}  // namespace tolerance
+
+struct Comparison {
+  bool passed = false;
+  int64_t failures = 0;      // elements out of tolerance
+  int64_t worst_index = -1;  // of the largest share of its tolerance
+  double worst_share = 0;    // 1: exactly at the tolerance; inf for a non-finite mismatch
+  std::string summary;       // one line for a person
+};
+
+struct CompareOptions {
+  bool nan_expected = false;      // NaN in both places is then equal; else any NaN fails
+  double largest_zero_share = 1;  // more zeros than this in the reference: the comparison proves little and fails
+  std::span<const double> allowance = {};  // absolute, element by element; empty: none
+};
+
+// Sizes differ: fails. Both infinite with the same sign: equal. Anything else that is not finite: fails.
+Comparison compare(std::span<const double> got, std::span<const double> reference, const Tolerance& tolerance,
+                   const CompareOptions& options = {});
+
+}  // namespace hs::test

@@ -1,0 +1,88 @@
+#include "tests/support/naive.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace hs::test {
+
+namespace {
+
+size_t at(int64_t index) { return static_cast<size_t>(index); }
+
+}  // namespace
+
+Numbers naive_gemm(const Numbers& a, const Numbers& b, const Numbers& bias, int64_t M, int64_t N, int64_t K,
+                   const GemmOptions& options) {
+  Numbers c(at(M * N));
+  for (int64_t m = 0; m < M; ++m) {
+    for (int64_t n = 0; n < N; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < K; ++k) {
+        sum += a[at(options.transpose_a ? k * M + m : m * K + k)] * b[at(options.transpose_b ? n * K + k : k * N + n)];
+      }
+      c[at(m * N + n)] = options.alpha * sum + (bias.empty() ? 0 : bias[at(n)]);
+    }
+  }
+  return c;
+}
+
+Numbers naive_conv2d(const Numbers& x, const Numbers& weight, const Numbers& bias, const Shape& shape, int64_t OC,
+                     const Conv2dOptions& options) {
+  const int64_t N = shape[0], H = shape[1], W = shape[2], C = shape[3];
+  const int64_t KH = options.kernel_h, KW = options.kernel_w, padding = options.padding;
+  const int64_t OH = (H + 2 * padding - KH) / options.stride + 1, OW = (W + 2 * padding - KW) / options.stride + 1;
+  Numbers y;
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t oh = 0; oh < OH; ++oh) {
+      for (int64_t ow = 0; ow < OW; ++ow) {
+        for (int64_t oc = 0; oc < OC; ++oc) {
+          double sum = bias.empty() ? 0 : bias[at(oc)];
+          for (int64_t kh = 0; kh < KH; ++kh) {
+            for (int64_t kw = 0; kw < KW; ++kw) {
+              const int64_t h = oh * options.stride + kh - padding, w = ow * options.stride + kw - padding;
+              if (h < 0 || h >= H || w < 0 || w >= W) continue;
+              for (int64_t c = 0; c < C; ++c) {
+                sum += x[at(((n * H + h) * W + w) * C + c)] * weight[at(((kh * KW + kw) * C + c) * OC + oc)];
+              }
+            }
+          }
+          y.push_back(sum);
+        }
+      }
+    }
+  }
+  return y;
+}
+
+Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, int64_t stride) {
+  const int64_t N = shape[0], H = shape[1], W = shape[2], C = shape[3];
+  Numbers y;
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t h = 0; h + window <= H; h += stride) {
+      for (int64_t w = 0; w + window <= W; w += stride) {
+        for (int64_t c = 0; c < C; ++c) {
+          double best = -std::numeric_limits<double>::infinity();
+          for (int64_t i = 0; i < window * window; ++i) {
+            best = std::max(best, x[at(((n * H + h + i / window) * W + w + i % window) * C + c)]);
+          }
+          y.push_back(best);
+        }
+      }
+    }
+  }
+  return y;
+}
+
+Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes) {
+  double total = 0;
+  for (size_t n = 0; n < labels.size(); ++n) {
+    const double* z = logits.data() + n * at(classes);
+    double sum = 0;
+    for (int64_t j = 0; j < classes; ++j) sum += std::exp(z[j]);
+    total += std::log(sum) - z[labels[n]];
+  }
+  return {total / static_cast<double>(labels.size())};
+}
+
+}  // namespace hs::test

@@ -1,0 +1,20 @@
+// The definitions of the larger ops as plain loops in f64: slow, obvious, and shared with nothing that they check.
+#pragma once
+
+#include <vector>
+
+#include "kernels/conv2d.h"
+#include "kernels/gemm.h"
+#include "tests/support/op_table.h"
+
+namespace hs::test {
+
+Numbers naive_gemm(const Numbers& a, const Numbers& b, const Numbers& bias, int64_t M, int64_t N, int64_t K,
+                   const GemmOptions& options);
+// x is (N, H, W, C); bias may be empty.
+Numbers naive_conv2d(const Numbers& x, const Numbers& weight, const Numbers& bias, const Shape& shape, int64_t OC,
+                     const Conv2dOptions& options);
+Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, int64_t stride);
+Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes);
+
+}  // namespace hs::test

@@ -1,0 +1,477 @@
+#include "tests/support/op_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/autograd.h"
+#include "engine/optim.h"
+#include "engine/random.h"
+#include "kernels/bias_add.h"
+#include "kernels/cast.h"
+#include "kernels/dropout.h"
+#include "kernels/elementwise.h"
+#include "kernels/linear.h"
+#include "kernels/max_pool2d.h"
+#include "kernels/normalize_image.h"
+#include "kernels/reduce.h"
+#include "kernels/relu.h"
+#include "kernels/softmax_cross_entropy.h"
+#include "tests/support/naive.h"
+
+namespace hs::test {
+namespace {
+
+using Table = std::vector<OpCase>;
+
+// Applies f to each element (or pair of elements) of the inputs.
+template <class F>
+auto elementwise(F f) {
+  return [f](const std::vector<Numbers>& in) {
+    Numbers y(in[0].size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      if constexpr (std::is_invocable_v<F, double, double>) {
+        y[i] = f(in[0][i], in[1][i]);
+      } else {
+        y[i] = f(in[0][i]);
+      }
+    }
+    return y;
+  };
+}
+
+double count(const Shape& shape) { return static_cast<double>(shape.size()); }
+
+void add_elementwise(Table& table) {
+  for (const Shape& shape : {Shape{3, 5}, Shape{1}, Shape{0, 4}, Shape{17, 33, 2}, Shape{40001}}) {
+    const std::string at = shape.to_string();
+    table.push_back({.name = "add " + at,
+                     .shapes = {shape, shape},
+                     .run = [](const Inputs& in) { return add(in[0], in[1]); },
+                     .reference = elementwise([](double a, double b) { return a + b; }),
+                     .flops = count(shape)});
+    table.back().forward = tolerance::two_roundings;  // the f64 reference is not rounded to f32
+    table.push_back({.name = "mul " + at,
+                     .shapes = {shape, shape},
+                     .run = [](const Inputs& in) { return mul(in[0], in[1]); },
+                     .forward = tolerance::two_roundings,
+                     .gradient = tolerance::two_roundings,
+                     .reference = elementwise([](double a, double b) { return a * b; }),
+                     .flops = count(shape)});
+    table.push_back({.name = "scale by 0.5 " + at,
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return scale(in[0], 0.5); },
+                     .reference = elementwise([](double x) { return 0.5 * x; }),
+                     .flops = count(shape)});
+    table.push_back({.name = "relu " + at,
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return relu(in[0]); },
+                     .reference = elementwise([](double x) { return std::max(x, 0.0); }),
+                     .fill = Fill::spaced,
+                     .flops = count(shape)});
+    table.push_back({.name = "reshape " + at,
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return in[0].reshape({in[0].size()}); },
+                     .reference = elementwise([](double x) { return x; })});
+    table.push_back({.name = "accumulate " + at,
+                     .shapes = {shape, shape},
+                     .run =
+                         [](const Inputs& in) {
+                           Tensor y = in[0].clone();
+                           accumulate(in[1], y);
+                           return y;
+                         },
+                     .forward = tolerance::two_roundings,
+                     .reference = elementwise([](double a, double b) { return a + b; }),
+                     .differentiable = false,
+                     .flops = count(shape)});
+  }
+  table.push_back({.name = "scale by 1/3 (7)",
+                   .shapes = {{7}},
+                   .run = [](const Inputs& in) { return scale(in[0], 1.0 / 3); },
+                   .forward = tolerance::two_roundings,
+                   .gradient = tolerance::two_roundings,
+                   .reference = elementwise([](double x) { return x / 3; }),
+                   .integers = false,
+                   .flops = 7});
+  table.push_back({.name = "cast to f16 and back (5, 7)",
+                   .shapes = {{5, 7}},
+                   .run = [](const Inputs& in) { return cast(cast(in[0], DType::f16), in[0].dtype()); },
+                   .reference = elementwise([](double x) { return to_float(to_half(static_cast<float>(x))); }),
+                   .differentiable = false});
+  table.push_back({.name = "cast to bf16 and back (5, 7)",
+                   .shapes = {{5, 7}},
+                   .run = [](const Inputs& in) { return cast(cast(in[0], DType::bf16), in[0].dtype()); },
+                   .reference = elementwise([](double x) { return to_float(to_bfloat16(static_cast<float>(x))); }),
+                   .differentiable = false});
+  for (const double rate : {0.5, 0.25}) {
+    const RandomStream stream{42, RandomPurpose::dropout, 3, 7, 0};
+    table.push_back({.name = fmt::format("dropout {} (9, 123)", rate),
+                     .shapes = {{9, 123}},
+                     .run = [=](const Inputs& in) { return dropout(in[0], rate, stream); },
+                     .forward = tolerance::two_roundings,
+                     .gradient = tolerance::two_roundings,
+                     .reference =
+                         [=](const std::vector<Numbers>& in) {
+                           Numbers y = in[0];
+                           for (size_t i = 0; i < y.size(); ++i) {
+                             const double draw = random_bits(stream, i) / 4294967296.0;
+                             y[i] = draw >= rate ? y[i] / (1 - rate) : 0;
+                           }
+                           return y;
+                         },
+                     .integers = rate == 0.5,
+                     .nan = false,
+                     .flops = 9 * 123});
+  }
+}
+
+void add_reductions(Table& table) {
+  for (const Shape& shape : {Shape{1}, Shape{3}, Shape{1025}, Shape{7, 10007}}) {
+    const auto total = [](const std::vector<Numbers>& in) {
+      double sum = 0;
+      for (const double x : in[0]) sum += x;
+      return Numbers{sum};
+    };
+    table.push_back({.name = "sum " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return sum(in[0]); },
+                     .forward = tolerance::sum,
+                     .reference = total,
+                     .terms = {1, 1},
+                     .flops = count(shape)});
+    table.push_back(
+        {.name = "mean " + shape.to_string(),
+         .shapes = {shape},
+         .run = [](const Inputs& in) { return mean(in[0]); },
+         .forward = tolerance::sum,
+         .gradient = tolerance::two_roundings,
+         .reference =
+             [=](const std::vector<Numbers>& in) { return Numbers{total(in)[0] / static_cast<double>(in[0].size())}; },
+         .integers = false,
+         .terms = {1, 1},
+         .flops = count(shape)});
+  }
+  for (const Shape& shape : {Shape{4, 7}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{0, 3}, Shape{1025, 17}}) {
+    const int64_t C = shape.back();
+    table.push_back({.name = "bias_add " + shape.to_string(),
+                     .shapes = {shape, {C}},
+                     .run = [](const Inputs& in) { return bias_add(in[0], in[1]); },
+                     .forward = tolerance::two_roundings,
+                     .gradient = tolerance::sum,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           Numbers y = in[0];
+                           for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i % in[1].size()];
+                           return y;
+                         },
+                     .nan = shape.size() > 0,
+                     .terms = {1, 1, 1},
+                     .flops = count(shape)});
+  }
+}
+
+void add_matrix_products(Table& table) {
+  struct Sizes {
+    int64_t N, in, out;
+  };
+  for (const auto& [N, in, out] : {Sizes{5, 7, 3}, {1, 1, 1}, {64, 33, 10}, {33, 257, 129}, {2, 1, 9}, {9, 1600, 10}}) {
+    table.push_back(
+        {.name = fmt::format("linear {}x{}x{}", N, in, out),
+         .shapes = {{N, in}, {in, out}, {out}},
+         .run = [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
+         .forward = tolerance::gemm,
+         .gradient = tolerance::gemm,
+         .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], N, out, in, {}); },
+         .terms = {in + 1, out, N, N},
+         .flops = 2.0 * static_cast<double>(N * in * out)});
+  }
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      const GemmOptions options{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
+      const int64_t M = 37, N = 19, K = 65;
+      table.push_back(
+          {.name = fmt::format("gemm {}{} 37x19x65", ta ? "T" : "N", tb ? "T" : "N"),
+           .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
+           .run = [=](const Inputs& x) { return matmul(x[0], x[1], x[2], options); },
+           .forward = tolerance::gemm,
+           .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], M, N, K, options); },
+           .differentiable = false,
+           .terms = {K + 1},
+           .flops = 2.0 * M * N * K});
+    }
+  }
+}
+
+void add_convolutions(Table& table) {
+  struct Sizes {
+    Shape x;
+    int64_t OC;
+    Conv2dOptions options;
+  };
+  const Sizes rows[] = {
+      {{2, 5, 5, 1}, 2, {}},
+      {{1, 3, 3, 1}, 1, {}},
+      {{3, 6, 7, 2}, 3, {.stride = 2}},
+      {{2, 5, 4, 3}, 5, {.padding = 1}},
+      {{2, 7, 7, 2}, 4, {.stride = 2, .padding = 1}},
+      {{2, 4, 5, 3}, 7, {.kernel_h = 1, .kernel_w = 1}},
+      {{2, 5, 6, 2}, 3, {.kernel_h = 2, .kernel_w = 3}},
+      {{2, 9, 8, 16}, 5, {.kernel_h = 5, .kernel_w = 3, .padding = 2}},
+      {{17, 9, 9, 1}, 32, {}},             // conv1 of mnist_cnn: few channels in
+      {{3, 8, 9, 3}, 48, {.padding = 1}},  // few channels, several blocks of taps
+      {{3, 9, 8, 1}, 16, {.stride = 3}},
+      {{18, 7, 7, 32}, 64, {}},             // conv2 of mnist_cnn
+      {{2, 8, 8, 24}, 70, {.padding = 1}},  // channels that fill no vector
+      {{2, 6, 6, 40}, 17, {.stride = 2, .padding = 2}},
+      {{0, 5, 5, 2}, 3, {}},
+  };
+  for (const auto& [shape, OC, options] : rows) {
+    const int64_t K = options.kernel_h * options.kernel_w * shape[3];
+    const auto sizes = [&](int axis, int64_t kernel) {
+      return (shape[axis] + 2 * options.padding - kernel) / options.stride + 1;
+    };
+    const int64_t pixels = shape[0] * sizes(1, options.kernel_h) * sizes(2, options.kernel_w);
+    table.push_back(
+        {.name = fmt::format("conv2d {} {}x{} ->{} stride {} padding {}", shape.to_string(), options.kernel_h,
+                             options.kernel_w, OC, options.stride, options.padding),
+         .shapes = {shape, {K, OC}, {OC}},
+         .run = [options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
+         .forward = tolerance::gemm,
+         .gradient = tolerance::gemm,
+         .reference = [shape, OC, options](
+                          const std::vector<Numbers>& x) { return naive_conv2d(x[0], x[1], x[2], shape, OC, options); },
+         .nan = options.stride == 1 && shape[0] > 0,  // a stride may skip pixels
+         .terms = {K + 1, options.kernel_h * options.kernel_w * OC, pixels, pixels},
+         .flops = 2.0 * static_cast<double>(pixels * K * OC)});
+  }
+  // The first layer of a network: the image needs no gradient, so only the weights get one.
+  table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
+                   .shapes = {{9, 32}, {288, 16}},
+                   .run =
+                       [](const Inputs& in) {
+                         const OpCase image{.name = "image", .shapes = {{3, 10, 10, 1}}, .run = nullptr};
+                         const Tensor x = make_inputs(image, in[0].dtype())[0];
+                         const Tensor hidden = relu(max_pool2d(conv2d(x, in[0], {}), 2, 2));
+                         return conv2d(hidden, in[1], {});
+                       },
+                   .forward = tolerance::composed,
+                   .gradient = tolerance::composed,
+                   .integers = false,
+                   .nan = false});
+}
+
+void add_pooling(Table& table) {
+  struct Sizes {
+    Shape x;
+    int64_t window, stride;
+  };
+  for (const auto& [shape, window, stride] : {Sizes{{2, 6, 6, 3}, 2, 2},
+                                              {{2, 7, 5, 1}, 2, 2},
+                                              {{1, 2, 2, 1}, 2, 2},
+                                              {{2, 5, 5, 2}, 3, 2},
+                                              {{2, 5, 6, 3}, 2, 1},
+                                              {{3, 7, 9, 32}, 2, 2},
+                                              {{2, 7, 8, 16}, 3, 3},
+                                              {{2, 6, 6, 16}, 3, 1},
+                                              {{2, 5, 5, 70}, 2, 2},
+                                              {{2, 4, 4, 2}, 1, 1},
+                                              {{0, 4, 4, 2}, 2, 2}}) {
+    table.push_back(
+        {.name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
+         .shapes = {shape},
+         .run = [window, stride](const Inputs& x) { return max_pool2d(x[0], window, stride); },
+         .gradient = tolerance::two_roundings,  // overlapping windows add up
+         .reference = [shape, window,
+                       stride](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], shape, window, stride); },
+         .fill = Fill::spaced,
+         .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
+         .flops = count(shape)});
+  }
+}
+
+std::vector<int32_t> some_labels(int64_t N, int64_t classes) {
+  std::vector<int32_t> labels;
+  for (int64_t n = 0; n < N; ++n) labels.push_back(static_cast<int32_t>(n * 7 % classes));
+  return labels;
+}
+
+void add_losses(Table& table) {
+  for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}}) {
+    const auto labels = some_labels(shape[0], shape[1]);
+    const Tensor label_tensor = Tensor::from(labels, {shape[0]});
+    table.push_back(
+        {.name = "softmax_cross_entropy " + shape.to_string(),
+         .shapes = {shape},
+         .run = [=](const Inputs& in) { return softmax_cross_entropy(in[0], label_tensor); },
+         .forward = tolerance::cross_entropy,
+         .gradient = tolerance::cross_entropy_gradient,
+         .reference = [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1]); },
+         .integers = false,
+         .flops = 4 * count(shape)});
+    table.push_back({.name = "argmax_matches " + shape.to_string(),
+                     .shapes = {shape},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor matches = Tensor::empty({}, DType::i32);
+                           argmax_matches(in[0], label_tensor, matches);
+                           return matches;
+                         },
+                     .reference =
+                         [=](const std::vector<Numbers>& in) {
+                           double correct = 0;
+                           for (size_t n = 0; n < labels.size(); ++n) {
+                             const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
+                             correct += std::max_element(row, row + shape[1]) - row == labels[n];
+                           }
+                           return Numbers{correct};
+                         },
+                     .differentiable = false,
+                     .nan = false});
+  }
+}
+
+// Each step returns the updated tensors one after the other; the third input of Adam is squared, to be a valid state.
+void add_optimizer_steps(Table& table) {
+  const auto join = [](const std::vector<Tensor>& parts) {
+    std::vector<float> all;
+    for (const Tensor& part : parts) {
+      const auto values = part.to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    const int64_t size = static_cast<int64_t>(all.size());
+    return Tensor::from(all, {size});
+  };
+  for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
+    table.push_back({.name = fmt::format("sgd_step ({})", size),
+                     .shapes = {{size}, {size}, {size}},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor velocity = in[1].clone(), value = in[2].clone();
+                           sgd_step(in[0], {0.1f, 0.9f, 0.01f}, velocity, value);
+                           return join({velocity, value});
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           Numbers v = in[1], w = in[2];
+                           for (size_t i = 0; i < v.size(); ++i) {
+                             v[i] = double{0.9f} * v[i] + in[0][i] + double{0.01f} * w[i];
+                             w[i] -= double{0.1f} * v[i];
+                           }
+                           v.insert(v.end(), w.begin(), w.end());
+                           return v;
+                         },
+                     .f64 = false,
+                     .differentiable = false,
+                     .integers = false});
+    table.push_back({.name = fmt::format("adam_step ({})", size),
+                     .shapes = {{size}, {size}, {size}, {size}},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
+                           adam_step(in[0], {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.95f, 2.0f, 3.0f}, mean, square, value);
+                           return join({mean, square, value});
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           Numbers m = in[1], v = in[2], w = in[3];
+                           const double b1 = double{0.9f}, b2 = double{0.999f};
+                           for (size_t i = 0; i < m.size(); ++i) {
+                             const double g = in[0][i] + double{0.1f} * w[i];
+                             m[i] = b1 * m[i] + (1 - b1) * g;
+                             v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
+                             w[i] = w[i] * double{0.95f} -
+                                    double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
+                           }
+                           m.insert(m.end(), v.begin(), v.end());
+                           m.insert(m.end(), w.begin(), w.end());
+                           return m;
+                         },
+                     .f64 = false,
+                     .differentiable = false,
+                     .integers = false});
+  }
+}
+
+void add_images(Table& table) {
+  table.push_back({.name = "normalize_image, all 256 values",
+                   .shapes = {},
+                   .run =
+                       [](const Inputs&) {
+                         std::vector<uint8_t> pixels(256);
+                         for (size_t i = 0; i < 256; ++i) pixels[i] = static_cast<uint8_t>(i);
+                         return normalize_image(Tensor::from(pixels, {1, 16, 16, 1}), {0.1307f, 0.3081f});
+                       },
+                   .forward = {1e-6, 1e-7, 0},
+                   .reference =
+                       [](const std::vector<Numbers>&) {
+                         Numbers y;
+                         for (int i = 0; i < 256; ++i) y.push_back((i / 255.0 - double{0.1307f}) / double{0.3081f});
+                         return y;
+                       },
+                   .f64 = false,
+                   .differentiable = false,
+                   .integers = false,
+                   .nan = false,
+                   .flops = 256 * 3});
+}
+
+}  // namespace
+
+const std::vector<OpCase>& op_table() {
+  static const Table table = [] {
+    Table rows;
+    add_elementwise(rows);
+    add_reductions(rows);
+    add_matrix_products(rows);
+    add_convolutions(rows);
+    add_pooling(rows);
+    add_losses(rows);
+    add_optimizer_steps(rows);
+    add_images(rows);
+    return rows;
+  }();
+  return table;
+}
+
+Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
+  Inputs inputs;
+  for (size_t k = 0; k < row.shapes.size(); ++k) {
+    const uint64_t size = static_cast<uint64_t>(row.shapes[k].size());
+    const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(k), 99, 0};
+    Numbers values(size);
+    for (uint64_t i = 0; i < size; ++i) {
+      const uint32_t bits = random_bits(stream, i);
+      if (integers) {
+        values[i] = static_cast<double>(bits % 9) - 4;
+      } else if (row.fill == Fill::spaced) {
+        const double place = static_cast<double>(permute_index(i, size, stream));
+        values[i] = (place - std::floor(static_cast<double>(size) / 2)) * 0.1 + 0.05;
+      } else {
+        values[i] = 2.0 * to_unit_float(bits) - 1;
+      }
+    }
+    std::vector<float> floats(values.begin(), values.end());
+    if (dtype == DType::f64) {
+      inputs.push_back(Tensor::from(std::vector<double>(floats.begin(), floats.end()), row.shapes[k]));
+    } else {
+      inputs.push_back(Tensor::from(floats, row.shapes[k]));
+    }
+  }
+  return inputs;
+}
+
+Numbers to_numbers(const Tensor& tensor) {
+  if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
+  if (tensor.dtype() == DType::i32) {
+    const auto values = tensor.to_vector<int32_t>();
+    return {values.begin(), values.end()};
+  }
+  const auto values = tensor.to_vector<float>();
+  return {values.begin(), values.end()};
+}
+
+}  // namespace hs::test

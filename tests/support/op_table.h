@@ -1,0 +1,52 @@
+// The op table: one row drives the gradient check, every variant against a reference, integer exactness, NaN
+// propagation, thread independence and the bench line. A kernel slot or a variant that no row reaches fails a test.
+// To add an op, add a row (or a few: odd sizes, size 1, empty) to the function of its group in op_table.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/tensor.h"
+#include "tests/support/compare.h"
+
+namespace hs::test {
+
+using Inputs = std::vector<Tensor>;
+using Numbers = std::vector<double>;
+
+// How inputs are filled.
+enum class Fill {
+  uniform,  // in [-1, 1)
+  spaced,   // distinct multiples of 0.1 plus 0.05, shuffled: no ties, nothing near zero (kinks of relu and max-pool)
+};
+
+struct OpCase {
+  std::string name;
+  std::vector<Shape> shapes;                 // of the inputs
+  std::function<Tensor(const Inputs&)> run;  // all inputs have one dtype, f32 or f64
+  Tolerance forward = tolerance::exact;      // of f32 results
+  Tolerance gradient = tolerance::exact;     // of f32 gradients
+  // The definition of the op, written as plainly as possible in f64, from flat inputs; none: the f64 run stands in.
+  std::function<Numbers(const std::vector<Numbers>&)> reference = nullptr;
+  Fill fill = Fill::uniform;
+  bool f64 = true;             // run works in f64 (all but the optimizer steps and ops on bytes)
+  bool differentiable = true;  // gradients flow to every input; needs f64
+  bool integers = true;        // exact on small integers: only sums, products and selections
+  bool nan = true;             // a NaN in any input element reaches the output
+  // For sums of products: the number of terms in one element of the output and of each gradient; f32 results are then
+  // held to tolerance::sum_allowance. The magnitudes come from a run on absolute values.
+  std::vector<int64_t> terms = {};
+  double flops = 0;  // of the forward pass
+};
+
+const std::vector<OpCase>& op_table();
+
+// Inputs of a row in the wanted dtype: the same numbers, representable in f32, whatever the dtype. `integers` gives
+// whole numbers from -4 to 4 instead.
+Inputs make_inputs(const OpCase& row, DType dtype, bool integers = false);
+
+// All elements of a tensor as double.
+Numbers to_numbers(const Tensor& tensor);
+
+}  // namespace hs::test

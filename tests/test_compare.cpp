@@ -1,0 +1,134 @@
+// The comparator's own tests, before anything relies on it.
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <vector>
+
+#include "tests/support/compare.h"
+
+using hs::test::compare;
+using hs::test::CompareOptions;
+using hs::test::Tolerance;
+
+namespace {
+
+constexpr double inf = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double largest = std::numeric_limits<double>::max();
+constexpr double tiny = std::numeric_limits<double>::denorm_min();
+
+struct Pair {
+  double got, reference;
+  bool equal;  // under a generous tolerance
+};
+
+}  // namespace
+
+TEST_CASE("single elements, non-finite ones above all") {
+  const Pair pairs[] = {
+      {0, 0, true},
+      {0, -0.0, true},
+      {1, 1, true},
+      {1, 1.05, true},
+      {1, 1.3, false},
+      {-1, 1, false},
+      {1, -1, false},
+      {nan, 0, false},
+      {0, nan, false},
+      {nan, nan, false},
+      {nan, inf, false},
+      {inf, nan, false},
+      {nan, -inf, false},
+      {-inf, nan, false},
+      {inf, inf, true},
+      {-inf, -inf, true},
+      {inf, -inf, false},
+      {-inf, inf, false},
+      {inf, largest, false},
+      {largest, inf, false},
+      {inf, 0, false},
+      {0, inf, false},
+      {-inf, 0, false},
+      {0, -inf, false},
+      {largest, largest, true},
+      {largest, -largest, false},
+      {-largest, largest, false},
+      {tiny, 0, true},
+      {0, tiny, true},
+      {nan, largest, false},
+      {nan, tiny, false},
+      {tiny, nan, false},
+      {100, 109, true},
+      {100, 130, false},
+      {1e300, 1e300, true},
+      {1e300, 1.2e300, false},
+      {1e-300, 0, true},
+      {0.05, 0, true},
+      {0.2, 0, false},
+      {-0.2, 0, false},
+  };
+  CHECK(std::size(pairs) == 40);
+  for (const Pair& pair : pairs) {
+    CAPTURE(pair.got);
+    CAPTURE(pair.reference);
+    const auto result = compare({&pair.got, 1}, {&pair.reference, 1}, Tolerance{0.1, 0.1, 0});
+    CHECK(result.passed == pair.equal);
+    CHECK((result.failures == 0) == pair.equal);
+    CHECK_FALSE(result.summary.empty());
+  }
+}
+
+TEST_CASE("an expected NaN is equal to a NaN and to nothing else") {
+  const CompareOptions options{.nan_expected = true};
+  const Tolerance tolerance{0.1, 0.1, 0};
+  const double zero = 0;
+  CHECK(compare({&nan, 1}, {&nan, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&zero, 1}, {&nan, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&nan, 1}, {&zero, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&inf, 1}, {&nan, 1}, tolerance, options).passed);
+}
+
+TEST_CASE("zero tolerance accepts equality only") {
+  const std::vector<double> a = {1, 2, 3}, b = {1, 2, 3.0000000000000004};
+  CHECK(compare(a, a, {}).passed);
+  CHECK_FALSE(compare(b, a, {}).passed);
+  CHECK(compare(b, a, {}).worst_index == 2);
+}
+
+TEST_CASE("sizes must agree, and empty is equal to empty only") {
+  const std::vector<double> none, one = {1};
+  CHECK(compare(none, none, {}).passed);
+  CHECK_FALSE(compare(one, none, {1, 1, 0}).passed);
+  CHECK_FALSE(compare(none, one, {1, 1, 0}).passed);
+}
+
+TEST_CASE("one bad element among many fails and is named") {
+  std::vector<double> reference(1000, 1.0), got = reference;
+  got[777] = 1.5;
+  const auto result = compare(got, reference, {0.1, 0, 0});
+  CHECK_FALSE(result.passed);
+  CHECK(result.failures == 1);
+  CHECK(result.worst_index == 777);
+  CHECK(result.summary.find("777") != std::string::npos);
+  got[777] = nan;
+  CHECK_FALSE(compare(got, reference, {0.1, 0, 0}).passed);
+}
+
+TEST_CASE("the Frobenius bound sees a bias that every element tolerates") {
+  const std::vector<double> reference(100, 1.0), shifted(100, 1.0 + 5e-6);
+  CHECK(compare(shifted, reference, {1e-5, 0, 0}).passed);
+  CHECK_FALSE(compare(shifted, reference, {1e-5, 0, 2e-6}).passed);
+}
+
+TEST_CASE("a Frobenius bound on an all-zero reference accepts zeros only") {
+  const std::vector<double> zeros(10, 0.0), noise(10, 1e-30);
+  CHECK(compare(zeros, zeros, {0, 1, 1e-6}).passed);
+  CHECK_FALSE(compare(noise, zeros, {0, 1, 1e-6}).passed);
+}
+
+TEST_CASE("a reference of mostly zeros is not trusted where that is asked") {
+  const std::vector<double> reference = {0, 0, 0, 1};
+  CHECK(compare(reference, reference, {}).passed);
+  CHECK_FALSE(compare(reference, reference, {}, {.largest_zero_share = 0.3}).passed);
+  CHECK(compare(reference, reference, {}, {.largest_zero_share = 0.8}).passed);
+}
