@@ -423,17 +423,20 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
   });
 
   if (dweight.defined()) {  // the groups meet in order; a wide gradient is (OC, KH, padded run), a narrow one (K, OC)
+    float* total = memory + layout.dweights;
     float* to = dweight.mutable_data<float>();
     parallel(s.OC, [&](int64_t oc, int) {
+      for (int64_t group = 1; group < groups; ++group) {
+        const float* from = total + group * s.OC * layout.field;
+        for (int64_t i = oc * layout.field; i < (oc + 1) * layout.field; ++i) total[i] += from[i];
+      }
+      if (narrow) return;
       for (int64_t k = 0; k < s.K(); ++k) {
-        const int64_t place =
-            narrow ? k * s.OC + oc : oc * layout.field + k / layout.run * layout.padded_run + k % layout.run;
-        const float* from = memory + layout.dweights + place;
-        float total = 0;
-        for (int64_t group = 0; group < groups; ++group) total += from[group * s.OC * layout.field];
-        to[k * s.OC + oc] = total;
+        to[k * s.OC + oc] = total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
       }
     });
+    if (narrow) std::copy_n(total, s.K() * s.OC, to);
+    if (groups == 0) std::fill_n(to, s.K() * s.OC, 0.0f);
   }
   if (dbias.defined()) {
     float* to = dbias.mutable_data<float>();

@@ -21,11 +21,12 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream) {
 
 namespace {
 
-// Blocks first .. first+lanes-1 of a stream, lane by lane: the arithmetic of philox4x32 (engine/random.h) with the loop
-// over blocks inside, which the compiler turns into vector code. words[w][lane] is word w of block first+lane.
+// Numbers 4*first .. 4*(first + lanes) - 1 of a stream: the arithmetic of philox4x32 (engine/random.h) with the loop
+// over blocks inside, which the compiler turns into vector code.
 constexpr int lanes = 16;
 
-void random_blocks(const RandomStream& stream, uint32_t first, uint32_t (&words)[4][lanes]) {
+void random_numbers(const RandomStream& stream, uint32_t first, uint32_t (&numbers)[4 * lanes]) {
+  uint32_t words[4][lanes];
   const Random4 counter = random_counter(stream, first);
   for (int lane = 0; lane < lanes; ++lane) {
     words[0][lane] = first + static_cast<uint32_t>(lane);
@@ -42,6 +43,9 @@ void random_blocks(const RandomStream& stream, uint32_t first, uint32_t (&words)
       words[3][lane] = static_cast<uint32_t>(product0);
     }
   }
+  for (int lane = 0; lane < lanes; ++lane) {
+    for (int w = 0; w < 4; ++w) numbers[4 * lane + w] = words[w][lane];
+  }
 }
 
 void dropout_cpu(const Tensor& x, double rate, const RandomStream& stream, Tensor& y) {
@@ -50,14 +54,14 @@ void dropout_cpu(const Tensor& x, double rate, const RandomStream& stream, Tenso
     T* out = y.mutable_data<T>();
     const T factor = static_cast<T>(1 / (1 - rate));
     const uint32_t threshold = dropout_threshold(rate);
-    // The grain is a multiple of 4 * lanes, so that a piece owns whole blocks of random numbers.
+    // The grain is a multiple of 4 * lanes, so that a piece begins where a block of random numbers does.
     parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t first = begin; first < end; first += 4 * lanes) {
-        uint32_t words[4][lanes];
-        random_blocks(stream, static_cast<uint32_t>(first / 4), words);
-        for (int64_t i = first; i < std::min(end, first + 4 * lanes); ++i) {
-          const uint32_t word = words[(i - first) % 4][(i - first) / 4];
-          out[i] = word >= threshold ? in[i] * factor : T(0);
+        uint32_t numbers[4 * lanes];
+        random_numbers(stream, static_cast<uint32_t>(first / 4), numbers);
+        for (int64_t i = 0; i < std::min<int64_t>(end - first, 4 * lanes); ++i) {
+          const T kept = in[first + i] * factor;
+          out[first + i] = numbers[i] >= threshold ? kept : T(0);
         }
       }
     });

@@ -33,7 +33,10 @@ void relu_backward_cpu(const Tensor& y, const Tensor& dy, Tensor& dx) {
     const T* dout = dy.data<T>();
     T* din = dx.mutable_data<T>();
     parallel_ranges(y.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) din[i] = out[i] <= 0 ? T(0) : dout[i];
+      for (int64_t i = begin; i < end; ++i) {
+        const T gradient = dout[i];  // read on both paths, so that the compiler may use vectors
+        din[i] = out[i] <= 0 ? T(0) : gradient;
+      }
     });
   });
 }
