@@ -9,7 +9,7 @@
 #include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "engine/check.h"
@@ -18,15 +18,11 @@ namespace hs {
 
 // A C++ type as numpy spells it.
 template <class T>
-inline constexpr std::string_view npy_dtype = "";
-template <>
-inline constexpr std::string_view npy_dtype<float> = "<f4";
-template <>
-inline constexpr std::string_view npy_dtype<double> = "<f8";
-template <>
-inline constexpr std::string_view npy_dtype<int32_t> = "<i4";
-template <>
-inline constexpr std::string_view npy_dtype<uint8_t> = "|u1";
+inline constexpr std::string_view npy_dtype = std::is_same_v<T, float>     ? "<f4"
+                                              : std::is_same_v<T, double>  ? "<f8"
+                                              : std::is_same_v<T, int32_t> ? "<i4"
+                                              : std::is_same_v<T, uint8_t> ? "|u1"
+                                                                           : "";
 
 struct NpyArray {
   std::vector<int64_t> shape;

@@ -1,0 +1,18 @@
+// What this program was built from and how.
+#pragma once
+
+namespace hs::bench {
+
+struct BuildInfo {
+  const char* version;
+  const char* commit;  // "-dirty" at its end: the sources differ from it; "unknown" without git
+  const char* build_type;
+  const char* compiler;
+  const char* flags;
+  bool native;  // for the CPU of the machine that built it
+  bool openmp;
+};
+
+extern const BuildInfo build_info;
+
+}  // namespace hs::bench

@@ -1,0 +1,250 @@
+#include "bench/command_line.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "bench/build_info.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "engine/check.h"
+
+namespace hs::bench {
+namespace {
+
+// The whole word as a number, or false. Unlike strtod, from_chars knows no locale, no blanks, no 0x and no "+".
+template <class Number>
+bool parse_number(const std::string& word, Number& value) {
+  const char* end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+template <class Number>
+void read_number(const std::string& flag, const std::string& word, Number low, Number high, Number& value) {
+  Number number{};
+  // Written so that NaN fails.
+  if (parse_number(word, number) && number >= low && number <= high) {
+    value = number;
+    return;
+  }
+  constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
+  fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+}
+
+std::string without_dashes(std::string_view word) {
+  word = word.substr(0, word.find('='));
+  return std::string(word.substr(std::min(word.find_first_not_of('-'), word.size())));
+}
+
+std::vector<std::string> long_flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  return names;
+}
+
+// For words that `app` did not understand: the first flag among them, else the first.
+[[noreturn]] void fail_unknown(const CLI::App& app, const std::string& command, const std::vector<std::string>& words) {
+  const auto flag = std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
+  if (flag == words.end()) fail(ExitCode::usage, "{}: unexpected word; see {} --help", words.front(), command);
+  const std::string meant = nearest(without_dashes(*flag), long_flags(app));
+  const std::string advice = meant.empty() ? "" : fmt::format("did you mean --{}? ", meant);
+  fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag->substr(0, flag->find('=')), advice, command);
+}
+
+// CLI11 takes the next word as the value of "--flag=".
+void check_no_empty_value(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      fail(ExitCode::usage, "{}: the value is empty", word.substr(0, word.size() - 1));
+    }
+  }
+}
+
+std::string program_footnote() {
+  std::string text = "Examples:\n";
+  text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
+  text += "  halfstep-bench train --repeat 3 --json -    the same with three seeds, results as JSON\n";
+  text += "  halfstep-bench info                         what was built, and which kernels there are\n\n";
+  text += "Exit codes:\n";
+  for (const ExitCodeRow& row : exit_code_table) {
+    text += fmt::format("  {:>3}  {}\n", static_cast<int>(row.code), row.meaning);
+  }
+  return text;
+}
+
+std::string version_line() {
+  return fmt::format("{} {} (commit {}, {}, devices: {})\n", program_name, build_info.version, build_info.commit,
+                     build_info.build_type, device_names());
+}
+
+[[noreturn]] void fail_no_command(const Commands& commands, const std::string& word) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.push_back(command->name());
+  if (word.empty()) {
+    fail(ExitCode::usage, "a sub-command is missing, one of {}; try {} train, or {} --help", fmt::join(names, ", "),
+         program_name, program_name);
+  }
+  const std::string meant = nearest(word, names);
+  const std::string advice = meant.empty() ? fmt::format("there are {}", fmt::join(names, ", "))  //
+                                           : fmt::format("did you mean {}?", meant);
+  fail(ExitCode::usage, "{}: unknown sub-command; {}", word, advice);
+}
+
+}  // namespace
+
+void Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader,
+                bool repeatable) {
+  CLI::Option* option = app_.add_option(
+      flag, [](const CLI::results_t&) { return true; }, help);
+  // Exactly one word follows, however often the flag stands; read() counts how often that was.
+  option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  flags_.push_back({flag, option, std::move(reader), repeatable});
+}
+
+void Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
+  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
+  add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+}
+
+void Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
+  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
+  add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+}
+
+void Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
+                   const std::string& help) {
+  const auto read = [flag, &value, choices](const std::string& word) {
+    if (std::ranges::find(choices, word) == choices.end()) {
+      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(choices, ", "));
+    }
+    value = word;
+  };
+  add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(choices, ", "), value), read, false);
+}
+
+void Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
+  add(
+      flag, type, help, [&value](const std::string& word) { value = word; }, false);
+}
+
+void Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
+                 const std::string& help) {
+  add(
+      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, true);
+}
+
+void Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
+  app_.add_flag(flag, value, help)->disable_flag_override();
+}
+
+bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
+
+void Flags::read() const {
+  for (const Flag& flag : flags_) {
+    const std::vector<std::string> words = flag.option->results();
+    for (const std::string& word : words) {
+      if (word.empty()) fail(ExitCode::usage, "{}: the value is empty", flag.name);
+      if (word.starts_with("--")) fail(ExitCode::usage, "{}: a value is missing before {}", flag.name, word);
+    }
+    if (words.size() > 1 && !flag.repeatable) {
+      fail(ExitCode::usage, "{}: given {} times, with {}; give it once", flag.name, words.size(),
+           fmt::join(words, " and "));
+    }
+    for (const std::string& word : words) flag.reader(word);
+  }
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& words) {
+  // Levenshtein's distance, row by row; swapped neighbours count as two.
+  const auto distance = [word](const std::string& other) {
+    std::vector<size_t> row(other.size() + 1);
+    for (size_t j = 0; j <= other.size(); ++j) row[j] = j;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i;
+      for (size_t j = 1; j <= other.size(); ++j) {
+        const size_t replaced = diagonal + (word[i - 1] != other[j - 1]);
+        diagonal = row[j];
+        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+      }
+    }
+    return row[other.size()];
+  };
+  std::string best;
+  size_t best_distance = word.size() / 2 + 1;
+  for (const std::string& other : words) {
+    // The beginning of a flag is what a user types who expects abbreviations to work.
+    const size_t d = word.size() > 1 && other.starts_with(word) ? 1 : distance(other);
+    if (d < best_distance) {
+      best = other;
+      best_distance = d;
+    }
+  }
+  return best;
+}
+
+void run_command_line(const Commands& commands, int argc, const char* const* argv) {
+  check_no_empty_value(argc, argv);
+  CLI::App app("Trains small networks with the halfstep engine and reports time, accuracy and memory.", program_name);
+  app.get_formatter()->column_width(30);
+  app.allow_extras();
+  app.set_help_flag("-h,--help", "This text");
+  bool version = false;
+  app.add_flag("--version", version, "Version, commit, build type and devices, on one line")->disable_flag_override();
+  std::vector<CLI::App*> parsers;
+  std::vector<Flags> flags;
+  for (const auto& command : commands) {
+    CLI::App* parser = app.add_subcommand(command->name(), command->summary());
+    command->declare(flags.emplace_back(*parser));
+    parsers.push_back(parser);
+  }
+  app.require_subcommand(0, 1);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    // Not as CLI11's footer, which newer versions wrap.
+    std::string footnote = program_footnote();
+    for (size_t i = 0; i < commands.size(); ++i) {
+      if (parsers[i]->parsed()) footnote = commands[i]->footnote();
+    }
+    std::string help = app.help();
+    help.resize(help.find_last_not_of('\n') + 1);
+    return write_stdout(help + "\n\n" + footnote);
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--batch: 1 required N missing": the last word was a flag that wants a value. Or "--quiet was given a value".
+    const std::string_view what = error.what();
+    const std::string flag = without_dashes(what.substr(0, what.find_first_of(": ")));
+    const bool missing = what.find("required") != std::string_view::npos;
+    fail(ExitCode::usage, "--{}: {}", flag, missing ? "a value is missing" : "takes no value");
+  } catch (const CLI::ParseError& error) {
+    fail(ExitCode::usage, "{}; see {} --help", error.what(), program_name);
+  }
+
+  if (version) return write_stdout(version_line());
+  const std::vector<std::string> unknown = app.remaining();
+  if (!unknown.empty()) {
+    if (!unknown.front().starts_with('-')) fail_no_command(commands, unknown.front());
+    for (const CLI::App* parser : parsers) {
+      const std::string flag = "--" + without_dashes(unknown.front());
+      if (parser->get_option_no_throw(flag) == nullptr) continue;
+      fail(ExitCode::usage, "{}: goes after the sub-command, {} {} {}", flag, program_name, parser->get_name(), flag);
+    }
+    fail_unknown(app, program_name, unknown);
+  }
+  for (size_t i = 0; i < commands.size(); ++i) {
+    if (!parsers[i]->parsed()) continue;
+    flags[i].read();
+    const std::vector<std::string> left_over = parsers[i]->remaining();
+    if (!left_over.empty()) {
+      fail_unknown(*parsers[i], fmt::format("{} {}", program_name, commands[i]->name()), left_over);
+    }
+    return commands[i]->run(flags[i]);
+  }
+  fail_no_command(commands, "");
+}
+
+}  // namespace hs::bench

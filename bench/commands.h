@@ -1,0 +1,11 @@
+// The sub-commands. A new one is a file of its own, a line here and a line in main.cpp.
+#pragma once
+
+#include "bench/command_line.h"
+
+namespace hs::bench {
+
+std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_info_command();
+
+}  // namespace hs::bench

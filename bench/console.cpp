@@ -1,0 +1,51 @@
+#include "bench/console.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string>
+
+#include "engine/check.h"
+
+namespace hs::bench {
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+void prepare_console() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
+    // Read-only, so that writing to a closed stdout stays an error. open() returns the lowest free number: this one.
+    if (::fcntl(file, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));
+  }
+}
+
+void notice(std::string_view message) {
+  std::string line = fmt::format("{}: ", program_name);
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  write_stderr(line + "\n");
+}
+
+void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
+
+void write_stdout(std::string_view text) {
+  if (!write_all(STDOUT_FILENO, text)) fail(ExitCode::io, "stdout: {}", std::strerror(errno));
+}
+
+}  // namespace hs::bench

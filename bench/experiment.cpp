@@ -1,0 +1,112 @@
+#include "bench/experiment.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "bench/environment.h"
+#include "data/loader.h"
+#include "engine/check.h"
+#include "models/models.h"
+
+namespace hs::bench {
+namespace {
+
+std::string sha256(const ParameterArena& arena) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const std::vector<float> values = parameter.value->to_vector<float>();
+    fine = fine && EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1;
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  check(fine && EVP_DigestFinal_ex(context.get(), digest, &size) == 1, "OpenSSL failed to compute a SHA-256");
+  return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
+}
+
+TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
+  TrainConfig config;
+  config.epochs = experiment.epochs;
+  config.optimizer.name = experiment.optimizer;
+  config.optimizer.learning_rate = static_cast<float>(experiment.learning_rate);
+  config.optimizer.momentum = static_cast<float>(experiment.momentum);
+  config.optimizer.weight_decay = static_cast<float>(experiment.weight_decay);
+  config.seed = seed;
+  config.device = experiment.device;
+  return config;
+}
+
+Dataset first_samples(const Dataset& set, int64_t count) {
+  Dataset part = set;
+  part.count = std::min(count, set.count);
+  part.images.resize(static_cast<size_t>(part.count * set.rows * set.columns * set.channels));
+  part.labels.resize(static_cast<size_t>(part.count));
+  return part;
+}
+
+}  // namespace
+
+RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
+                         const TrainHooks& hooks) {
+  RunRecord record;
+  record.seed = seed;
+  reset_peak(experiment.device);
+  const auto model = make_model(experiment.model, seed);
+  ParameterArena arena(*model, experiment.device);
+  Loader training(data.train, {.batch = experiment.batch, .shuffle = true, .seed = seed});
+  Loader test(data.test, {.batch = experiment.batch, .shuffle = false, .seed = seed});
+
+  TrainHooks recording = hooks;
+  recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
+    record.resident_bytes_by_epoch.push_back(resident_bytes());
+    if (hooks.on_epoch) hooks.on_epoch(epoch, result);
+    // train() looks at the training loss; the last update of an epoch shows in the test loss first.
+    if (!std::isfinite(result.test.loss)) {
+      fail(ExitCode::numeric, "the test loss became {} after epoch {}; try a smaller learning rate than {}",
+           result.test.loss, epoch, experiment.learning_rate);
+    }
+  };
+  record.result = train(*model, arena, training, test, train_config(experiment, seed), recording);
+  record.weights_sha256 = sha256(arena);
+  record.peak_bytes = memory_stats(experiment.device).peak;
+  return record;
+}
+
+void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
+  Experiment short_one = experiment;
+  short_one.epochs = 1;
+  short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
+  const DatasetPair part = {first_samples(data.train, 2 * experiment.batch), first_samples(data.test, experiment.batch),
+                            data.source};
+  run_experiment(short_one, part, 0, hooks);
+}
+
+KernelUse::KernelUse() : start_(count()) {}
+
+KernelUse::Counts KernelUse::count() {
+  Counts counts;
+  for (const KernelSlot* slot : kernel_slots()) {
+    // One name may stand for several devices; a run uses one.
+    for (const VariantBase* v = slot->variants(); v; v = v->next) counts[slot->name()][v->name] += v->calls;
+  }
+  return counts;
+}
+
+std::map<std::string, std::string> KernelUse::since() const {
+  std::map<std::string, std::string> used;
+  for (const auto& [slot, variants] : count()) {
+    std::vector<std::pair<uint64_t, std::string>> called;
+    for (const auto& [variant, calls] : variants) {
+      const uint64_t more = calls - start_.at(slot).at(variant);
+      if (more > 0) called.emplace_back(more, variant);
+    }
+    std::ranges::sort(called, std::greater());
+    for (const auto& [calls, variant] : called) used[slot] += (used[slot].empty() ? "" : "+") + variant;
+  }
+  return used;
+}
+
+}  // namespace hs::bench

@@ -1,0 +1,56 @@
+// One measured training run: what `train` repeats, and what other sub-commands vary.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "models/train.h"
+
+namespace hs::bench {
+
+// The defaults are the headline experiment.
+struct Experiment {
+  std::string model = "mnist_cnn";
+  std::string optimizer = "adam";
+  double learning_rate = 1e-3;
+  double momentum = 0.9;  // sgd only
+  double weight_decay = 0;
+  int64_t epochs = 5;
+  int64_t batch = 64;
+  Device device = Device::cpu;
+};
+
+struct RunRecord {
+  uint64_t seed = 0;
+  TrainResult result;
+  std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
+  size_t peak_bytes = 0;       // of the allocator, from the model's construction to its end
+  std::vector<int64_t> resident_bytes_by_epoch;
+};
+
+// Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
+// that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
+RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
+
+// Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
+// is as fast as the others.
+void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks);
+
+// Which variants ran, from the slots' counters of calls.
+class KernelUse {
+ public:
+  KernelUse();  // counts from here
+
+  // Slot -> the variant called since; "a+b", the one called more often first, if the shapes took several.
+  std::map<std::string, std::string> since() const;
+
+ private:
+  using Counts = std::map<std::string, std::map<std::string, uint64_t>>;
+  static Counts count();
+  Counts start_;
+};
+
+}  // namespace hs::bench

@@ -1,0 +1,93 @@
+// halfstep-bench info: what was built, what machine this is, and which kernels there are.
+#include <fmt/format.h>
+
+#include "bench/build_info.h"
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/report.h"
+#include "engine/kernel.h"
+
+namespace hs::bench {
+namespace {
+
+class InfoCommand : public Command {
+ public:
+  std::string name() const override { return "info"; }
+  std::string summary() const override { return "Show the build, the machine and the kernels"; }
+  std::string footnote() const override {
+    return R"(Variants of a kernel stand in the order in which they are tried: the first that supports the shapes is used, unless
+`halfstep-bench train --kernel SLOT=VARIANT` names one.
+
+Examples:
+  halfstep-bench info
+  halfstep-bench info --json -
+)";
+  }
+  void declare(Flags& flags) override { flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout"); }
+  void run(const Flags& flags) override;
+
+ private:
+  Json as_json() const;
+  std::string as_text() const;
+
+  std::string json_;
+};
+
+Json InfoCommand::as_json() const {
+  Json features = Json::object(), devices = Json::array(), kernels = Json::object();
+  for (const CpuFeature& feature : cpu_features()) features[feature.name] = feature.present;
+  for (const Device device : available_devices()) devices.push_back(hs::name(device));
+  for (const KernelSlot* slot : kernel_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      kernels[slot->name()].push_back({{"variant", v->name}, {"device", hs::name(v->device)}, {"rank", v->rank}});
+    }
+  }
+  return {{"schema", schema_name},    {"command", name()},  {"environment", environment(Device::cpu)},
+          {"cpu_features", features}, {"devices", devices}, {"kernels", kernels}};
+}
+
+std::string InfoCommand::as_text() const {
+  const Json machine = environment(Device::cpu);
+  std::string present, absent;
+  for (const CpuFeature& feature : cpu_features()) (feature.present ? present : absent) += " " + feature.name;
+  std::string text;
+  const auto line = [&text](const char* what, const std::string& value) {
+    text += fmt::format("{:<12}{}\n", what, value);
+  };
+  line("halfstep", build_info.version);
+  line("commit", build_info.commit);
+  line("compiler", build_info.compiler);
+  line("build type", build_info.build_type);
+  line("flags", build_info.flags);
+  line("built for", build_info.native ? "the CPU of the machine that built it" : "any CPU of this architecture");
+  line("OpenMP", build_info.openmp ? "yes" : "no: one thread");
+  line("system", machine["os"].get<std::string>());
+  line("CPU", fmt::format("{}, {} cores, {} threads used", cpu_name(), machine["cores"].get<int>(),
+                          machine["threads"].get<int>()));
+  line("has", present.empty() ? "-" : present.substr(1));
+  line("has not", absent.empty() ? "-" : absent.substr(1));
+  line("memory", fmt::format("{:.1f} GiB", machine["memory_bytes"].get<double>() / (1 << 30)));
+  line("devices", device_names() + (is_available(Device::cuda) ? "" : " (this build has no CUDA)"));
+  text += "\nkernels: variant (device, rank), in the order in which they are tried\n";
+  for (const KernelSlot* slot : kernel_slots()) {
+    std::string variants;
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      variants += fmt::format("{}{} ({}, {})", variants.empty() ? "" : ", ", v->name, hs::name(v->device), v->rank);
+    }
+    text += fmt::format("  {:<30} {}\n", slot->name(), variants);
+  }
+  return text;
+}
+
+void InfoCommand::run(const Flags&) {
+  const JsonFile file(json_);
+  file.write(as_json());
+  if (!file.is_stdout()) write_stdout(as_text());
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_info_command() { return std::make_unique<InfoCommand>(); }
+
+}  // namespace hs::bench

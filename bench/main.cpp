@@ -1,0 +1,37 @@
+// halfstep-bench: trains, measures, reports. Every failure ends here as one line on stderr and an exit code from the
+// table in engine/error.h. Read next: bench/train_command.cpp.
+#include <exception>
+#include <new>
+#include <string>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "engine/error.h"
+
+namespace {
+
+int failed(hs::ExitCode code, const std::string& message) {
+  hs::bench::notice(message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    hs::bench::prepare_console();
+    hs::bench::Commands commands;
+    commands.push_back(hs::bench::make_train_command());
+    commands.push_back(hs::bench::make_info_command());
+    hs::bench::run_command_line(commands, argc, argv);
+    return static_cast<int>(hs::ExitCode::ok);
+  } catch (const hs::Error& error) {
+    return failed(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(hs::ExitCode::out_of_memory, "out of host memory");
+  } catch (const std::exception& error) {
+    return failed(hs::ExitCode::internal, std::string("internal error: ") + error.what());
+  } catch (...) {
+    return failed(hs::ExitCode::internal, "internal error: an exception of an unknown type");
+  }
+}

@@ -1,0 +1,86 @@
+# Sourced by bench/run, tests/run and .ci/run: packages, configure, build. Needs nothing but bash and git's machine.
+# Messages go to stderr, so that stdout is the program's own. `top` is the root of the checkout.
+# shellcheck shell=bash
+
+top=$(unset CDPATH && cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# The caller's folder is where a relative path starts; the programs below may run elsewhere.
+case "${HALFSTEP_DATA:-}" in
+  "" | /*) ;;
+  *) export HALFSTEP_DATA="$PWD/$HALFSTEP_DATA" ;;
+esac
+
+# shellcheck disable=SC2034  # used by the scripts that source this one
+build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev doctest-dev libcli11-dev nlohmann-json3-dev zlib1g-dev
+  libssl-dev)
+
+say() { printf 'halfstep: %s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+# Installs those of the named Debian packages that are missing. Where that cannot be done, goes on if the tools are
+# there: CMake finds libraries installed by other means, and downloads the header-only ones.
+install_packages() {
+  local installed missing=() as_root=() package tool
+  installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
+  for package; do
+    grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  if command -v apt-get >/dev/null && { [ ${#as_root[@]} = 0 ] || command -v sudo >/dev/null; }; then
+    say "installing ${missing[*]}"
+    as_root+=(env DEBIAN_FRONTEND=noninteractive)
+    # One unreachable third-party source fails the update, and matters only if the packages are there.
+    "${as_root[@]}" apt-get -qq update >/dev/null 2>&1 || say "apt-get update failed, going on with the lists of before"
+    logged apt "${as_root[@]}" apt-get -qq -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
+    return
+  fi
+  for tool in c++ cmake ninja; do
+    command -v $tool >/dev/null || die "please install these packages (Debian's names): ${missing[*]}"
+  done
+  say "cannot install ${missing[*]} (no apt-get, or neither root nor sudo), trying without"
+}
+
+# logged NAME COMMAND...: the output goes to build/NAME.log, and its end to stderr if the command fails.
+logged() {
+  local log="$top/build/$1.log"
+  shift
+  mkdir -p "$top/build"
+  "$@" >"$log" 2>&1 || {
+    tail -n 40 "$log" >&2
+    die "failed: $* (all of it: $log)"
+  }
+}
+
+# build PRESET [ARGUMENT OF cmake --build]...: configures and builds build/PRESET from the preset and
+# HALFSTEP_CMAKE_ARGS alone. Without the cache of an earlier run, what that run was given does not linger; nothing is
+# recompiled if the flags are the same.
+build() {
+  local arguments version
+  version=$(cmake --version | awk 'NR == 1 { print $3 }')
+  [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 is needed"
+  read -ra arguments <<<"${HALFSTEP_CMAKE_ARGS:-}"
+  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  mkdir -p "$top/build"
+  (
+    flock 9 # two runs at a time would write the same files
+    cd "$top" || exit
+    rm -f "build/$1/CMakeCache.txt"
+    logged "$1-configure" cmake --preset "$1" "${arguments[@]}"
+    say "building build/$1"
+    logged "$1-build" cmake --build "build/$1" "${@:2}"
+  ) 9>"$top/build/$1.lock"
+}
+
+# Runs a command without address randomisation where that is allowed: the sanitizers of GCC 12 cannot cope with the
+# amount of it that newer kernels use.
+fixed_addresses() {
+  if setarch "$(uname -m)" -R true 2>/dev/null; then
+    setarch "$(uname -m)" -R "$@"
+  else
+    "$@"
+  fi
+}

@@ -1,0 +1,233 @@
+// halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/interrupt.h"
+#include "bench/progress.h"
+#include "bench/report.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+#include "models/models.h"
+
+namespace hs::bench {
+namespace {
+
+constexpr int64_t image_side = 28;  // what the models were made for
+
+class TrainCommand : public Command {
+ public:
+  std::string name() const override { return "train"; }
+  std::string summary() const override { return "Train a model and report time, accuracy and memory"; }
+  std::string footnote() const override;
+  void declare(Flags& flags) override;
+  void run(const Flags& flags) override;
+
+ private:
+  Device resolve_device() const;
+  void force_kernels() const;
+  DatasetPair load() const;
+  void check_forced_kernels_used(const KernelUse& use) const;
+  void measure(const DatasetPair& data, Row& row) const;
+  Json config() const;
+  std::string headline(const DatasetPair& data) const;
+
+  Experiment experiment_;
+  std::string data_;
+  int64_t train_ = 20000, test_ = 5000;
+  int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
+  std::string device_ = "auto";
+  std::vector<std::string> kernels_;
+  std::string json_;
+  bool quiet_ = false;
+};
+
+std::string TrainCommand::footnote() const {
+  return R"(The defaults are the headline experiment: the first 20,000 training and the first 5,000 test digits of MNIST.
+Without --data, MNIST is looked for in $HALFSTEP_DATA/mnist and ~/.cache/halfstep/mnist; if it is in neither, the
+program draws digits itself, says so, and writes "synthetic digits" on every line with a figure.
+
+Time is that of training: loading of batches and steps, without evaluation. Before it come two steps on a throw-away
+model, not timed, so that the first epoch does not pay for page faults and the start of threads. The summary is the
+median of the repeats' times, the means of their accuracies and losses, and the largest peak of memory.
+
+Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table.
+SIGINT and SIGTERM stop after the current step, and no JSON is written.
+
+Examples:
+  halfstep-bench train
+  halfstep-bench train --repeat 5 --threads 1 --json result.json
+  halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9
+  halfstep-bench train --train 2000 --test 500 --kernel conv2d_forward=im2col
+)";
+}
+
+void TrainCommand::declare(Flags& flags) {
+  flags.choice("--model", experiment_.model, model_names(), "Model");
+  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  // Limits of data/synthetic.h, and 2^53 because readers of JSON may hold numbers as doubles.
+  flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
+  flags.integer("--test", test_, 1, int64_t{1} << 24, "Test samples, the first N of the set");
+  flags.integer("--epochs", experiment_.epochs, 1, 10000, "Passes over the training samples");
+  flags.integer("--batch", experiment_.batch, 1, 1000000, "Samples per step");
+  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "adam", "adamw"}, "Optimizer");
+  flags.real("--lr", experiment_.learning_rate, 1e-12, 1000, "Learning rate");
+  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd");
+  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay");
+  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
+  flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
+  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
+  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device");
+  flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.on_off("--quiet", quiet_, "No progress");
+}
+
+Device TrainCommand::resolve_device() const {
+  if (device_ == "cuda" && !is_available(Device::cuda)) {
+    fail(ExitCode::device, "--device cuda: this build has no CUDA; use --device cpu or auto");
+  }
+  // "auto" too: this build has no other.
+  return Device::cpu;
+}
+
+void TrainCommand::force_kernels() const {
+  std::set<std::string> slots;
+  for (const std::string& assignment : kernels_) {
+    force_variant(assignment);
+    const std::string slot = assignment.substr(0, assignment.find('='));
+    if (!slots.insert(slot).second)
+      fail(ExitCode::usage, "--kernel {}: {} was given a variant before", assignment, slot);
+  }
+}
+
+DatasetPair TrainCommand::load() const {
+  DatasetPair data =
+      load_mnist(data_.empty() ? std::nullopt : std::optional<std::filesystem::path>(data_), train_, test_);
+  const Dataset& set = data.train;
+  if (set.rows != image_side || set.columns != image_side || set.channels != 1) {
+    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", data_, set.rows, set.columns,
+         set.channels, image_side, image_side);
+  }
+  if (set.synthetic) notice(data.source);
+  return data;
+}
+
+void TrainCommand::check_forced_kernels_used(const KernelUse& use) const {
+  const auto used = use.since();
+  std::string names;
+  for (const auto& [slot, variant] : used) names += (names.empty() ? "" : ", ") + slot;
+  for (const std::string& assignment : kernels_) {
+    const std::string slot = assignment.substr(0, assignment.find('='));
+    if (used.contains(slot)) continue;
+    fail(ExitCode::usage, "--kernel {}: training {} with {} never calls {}; it calls {}", assignment, experiment_.model,
+         experiment_.optimizer, slot, names);
+  }
+}
+
+void TrainCommand::measure(const DatasetPair& data, Row& row) const {
+  ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", repeat_, experiment_.epochs,
+                          data.train.count, experiment_.batch);
+  for (int64_t run = 1; run <= repeat_; ++run) {
+    const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
+    display.start_run(run);
+    TrainHooks hooks;
+    hooks.on_step = [&](const Progress& progress) {
+      display.on_step(progress);
+      check_signals(
+          fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
+    };
+    hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
+      display.on_epoch(epoch, result);
+      check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
+    };
+    row.runs.push_back(run_experiment(experiment_, data, static_cast<uint64_t>(seed_ + run - 1), hooks));
+  }
+}
+
+Json TrainCommand::config() const {
+  return {
+      {"model", experiment_.model},
+      {"epochs", experiment_.epochs},
+      {"batch", experiment_.batch},
+      {"optimizer", experiment_.optimizer},
+      {"learning_rate", experiment_.learning_rate},
+      {"momentum", experiment_.optimizer == "sgd" ? Json(experiment_.momentum) : Json(nullptr)},
+      {"weight_decay", experiment_.weight_decay},
+      {"seed", seed_},
+      {"repeat", repeat_},
+      {"threads", threads_},
+      {"device", device_},
+      {"kernels", kernels_},
+  };
+}
+
+std::string TrainCommand::headline(const DatasetPair& data) const {
+  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, device {}, threads {}\n",
+                     experiment_.model, data.train.name, data.train.count, data.test.count, experiment_.epochs,
+                     experiment_.batch, experiment_.optimizer, hs::name(experiment_.device), threads());
+}
+
+void TrainCommand::run(const Flags& flags) {
+  if (flags.given("--momentum") && experiment_.optimizer != "sgd") {
+    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
+         experiment_.optimizer);
+  }
+  experiment_.device = resolve_device();
+  set_threads(static_cast<int>(threads_));
+  if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
+  force_kernels();
+  const JsonFile json(json_);
+  watch_signals();
+  const DatasetPair data = load();
+
+  Json record = {{"schema", schema_name},
+                 {"command", name()},
+                 {"environment", environment(experiment_.device)},
+                 {"data",
+                  {{"name", data.train.name},
+                   {"synthetic", data.train.synthetic},
+                   {"train", data.train.count},
+                   {"test", data.test.count},
+                   {"source", data.source}}},
+                 {"config", config()}};
+  const auto check_early_signals = [] { check_signals("before training; no results were written"); };
+  TrainHooks warm_up_hooks;
+  warm_up_hooks.on_step = [&](const Progress&) { check_early_signals(); };
+  check_early_signals();
+  const KernelUse warming;
+  warm_up(experiment_, data, warm_up_hooks);
+  check_early_signals();
+  check_forced_kernels_used(warming);
+
+  const KernelUse use;
+  Row row{.name = experiment_.model, .runs = {}, .error = ""};
+  const auto write_record = [&] {
+    record["kernels"] = use.since();
+    record["rows"] = Json::array({to_json(row)});
+    json.write(record);
+  };
+  try {
+    measure(data, row);
+  } catch (const Error& error) {
+    // A diverged run is a result; other failures are not.
+    if (error.code() != ExitCode::numeric) throw;
+    row.error = error.what();
+    write_record();
+    throw;
+  }
+  write_record();
+  const std::string report = headline(data) + to_table(row, data.train.name);
+  if (json.is_stdout()) return write_stderr(report);
+  write_stdout(report);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(); }
+
+}  // namespace hs::bench

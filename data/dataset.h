@@ -1,0 +1,42 @@
+// Dataset: labelled images in memory, raw bytes. MNIST from IDX files where they are found, else generated digits of
+// the same shape (data/synthetic.h), so that every program runs without a download and says what it ran on.
+// Read next: data/idx.h (the files), data/loader.h (batches).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/batch.h"
+
+namespace hs {
+
+struct Dataset {
+  std::string name;  // "mnist" or "synthetic digits"
+  bool synthetic = false;
+  int64_t count = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t channels = 1;
+  int classes = 10;
+  PixelScale scale;
+  std::vector<uint8_t> images;  // (count, rows, columns, channels)
+  std::vector<int32_t> labels;  // (count)
+};
+
+struct DatasetPair {
+  Dataset train;
+  Dataset test;
+  std::string source;  // one sentence for the user: what the data is and where it came from
+};
+
+// MNIST: the four files in `directory` (--data DIR), else in $HALFSTEP_DATA/mnist, else in $HOME/.cache/halfstep/mnist;
+// both spellings of the names, with or without .gz. If the last two places hold none of them: generated digits, and
+// `source` says where it looked. A limit keeps the first so many samples, 0 keeps all.
+// Throws Error: usage (a limit is negative or larger than the set), io (a file is missing from `directory`, or a place
+// holds some of the four only), bad_input (damaged files, or files that do not belong together).
+DatasetPair load_mnist(const std::optional<std::filesystem::path>& directory, int64_t train_limit, int64_t test_limit);
+
+}  // namespace hs

@@ -1,0 +1,47 @@
+// Reader of IDX, the format of MNIST: two zero bytes, an element type (0x08: unsigned byte), the number of dimensions,
+// each dimension as a big-endian 32-bit number, then the elements, row-major (http://yann.lecun.com/exdb/mnist/).
+// Plain or gzip, told apart by content, never by name. The header is never believed: what it claims is compared with
+// the size of the file before memory is taken, and the content must end exactly where the header says.
+//
+// Every failure throws Error with one line that starts with the name of the file: ExitCode::bad_input for bad content
+// and for anything that is not a regular file, ExitCode::io if the file cannot be opened or read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace hs {
+
+// Larger files, and larger claims inside gzip, are refused unread. MNIST's largest file is 47 MB.
+inline constexpr uint64_t idx_max_bytes = uint64_t{2} << 30;
+inline constexpr uint64_t idx_max_pixels = uint64_t{1} << 20;  // of one image
+
+struct IdxImages {
+  int64_t total = 0;  // samples in the file; count is smaller if a limit was given
+  int64_t count = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<uint8_t> pixels;  // (count, rows, columns)
+};
+
+struct IdxLabels {
+  int64_t total = 0;            // samples in the file
+  std::vector<uint8_t> values;  // the first min(limit, total), each below `classes`
+};
+
+// limit: keep the first `limit` samples only, 0 keeps all. The whole file is checked either way.
+// REQUIRES: limit >= 0
+IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
+IdxLabels read_idx_labels(const std::filesystem::path& path, int classes, int64_t limit = 0);
+
+// The same for a file that is in memory already; `name` stands in the messages.
+IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit = 0);
+IdxLabels parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes, int64_t limit = 0);
+
+// A path as it stands in a message: control characters escaped, so that the message stays one line.
+std::string printable(const std::filesystem::path& path);
+
+}  // namespace hs

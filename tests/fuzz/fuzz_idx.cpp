@@ -1,0 +1,127 @@
+// libFuzzer target for the IDX reader. Every input is read four ways: as images and as labels, as it is and packed into
+// gzip with a right checksum (mutation alone never makes one). What must hold beyond "no crash":
+//   accepted: the size equation of the header is exact and the samples are the bytes behind it;
+//   refused:  hs::Error with bad_input, nothing else, in one line;
+//   packed:   accepted exactly if the plain bytes are, with the same samples, and never if cut or followed by a byte;
+//   a limit:  keeps a prefix, and changes nothing about what is accepted.
+// The seeds come from make_corpus_idx.sh.
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/idx.h"
+#include "engine/error.h"
+
+namespace {
+
+using namespace hs;
+using Bytes = std::vector<uint8_t>;
+constexpr int classes = 10;
+
+void expect(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "fuzz_idx: broken: %s\n", what);
+  std::abort();
+}
+
+template <class Read>
+auto accepted(const Read& read) -> std::optional<decltype(read())> {
+  try {
+    return read();
+  } catch (const Error& error) {
+    expect(error.code() == ExitCode::bad_input, "a refusal is bad_input");
+    expect(std::string(error.what()).find('\n') == std::string::npos, "a message is one line");
+    return std::nullopt;
+  }
+}
+
+uint64_t word(std::span<const uint8_t> file, size_t at) {
+  return uint64_t{file[at]} << 24 | uint64_t{file[at + 1]} << 16 | uint64_t{file[at + 2]} << 8 | file[at + 3];
+}
+
+bool is_gzip(std::span<const uint8_t> file) { return file.size() >= 2 && file[0] == 0x1f && file[1] == 0x8b; }
+
+Bytes gzip(std::span<const uint8_t> plain) {
+  z_stream stream{};
+  expect(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib");
+  Bytes packed(deflateBound(&stream, plain.size()));
+  stream.next_in = const_cast<uint8_t*>(plain.data());
+  stream.avail_in = static_cast<uInt>(plain.size());
+  stream.next_out = packed.data();
+  stream.avail_out = static_cast<uInt>(packed.size());
+  expect(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib");
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+void check_images(std::span<const uint8_t> file, std::span<const uint8_t> packed) {
+  const auto images = accepted([&] { return parse_idx_images(file, "FILE"); });
+  const auto one = accepted([&] { return parse_idx_images(file, "FILE", 1); });
+  expect(images.has_value() == one.has_value(), "images: a limit does not change what is accepted");
+  if (images) {
+    const auto pixels = static_cast<uint64_t>(images->rows) * static_cast<uint64_t>(images->columns);
+    expect(images->count >= 1 && images->total == images->count && pixels >= 1, "images: no empty dimension");
+    expect(images->pixels.size() == static_cast<uint64_t>(images->count) * pixels, "images: sizes agree");
+    expect(one->count == 1 && one->total == images->total, "images: a limit of 1 keeps one");
+    expect(one->pixels.size() == pixels, "images: a limit of 1 keeps one");
+    expect(std::equal(one->pixels.begin(), one->pixels.end(), images->pixels.begin()), "images: the limit is a prefix");
+  }
+  if (is_gzip(file)) return;
+  if (images) {
+    expect(word(file, 0) == 0x803 && word(file, 4) == static_cast<uint64_t>(images->count), "images: header");
+    expect(word(file, 8) == static_cast<uint64_t>(images->rows), "images: header");
+    expect(word(file, 12) == static_cast<uint64_t>(images->columns), "images: header");
+    expect(file.size() == 16 + images->pixels.size(), "images: size equation");
+    expect(std::equal(images->pixels.begin(), images->pixels.end(), file.begin() + 16), "images: pixels");
+  }
+  const auto unpacked = accepted([&] { return parse_idx_images(packed, "FILE"); });
+  expect(unpacked.has_value() == images.has_value(), "images: gzip is accepted as the plain file is");
+  expect(!images || unpacked->pixels == images->pixels, "images: gzip gives the same pixels");
+}
+
+void check_labels(std::span<const uint8_t> file, std::span<const uint8_t> packed) {
+  const auto labels = accepted([&] { return parse_idx_labels(file, "FILE", classes); });
+  const auto one = accepted([&] { return parse_idx_labels(file, "FILE", classes, 1); });
+  expect(labels.has_value() == one.has_value(), "labels: a limit does not change what is accepted");
+  if (labels) {
+    expect(!labels->values.empty(), "labels: at least one");
+    expect(labels->total == static_cast<int64_t>(labels->values.size()), "labels: sizes agree");
+    for (const uint8_t label : labels->values) expect(label < classes, "labels: in range");
+    expect(one->values.size() == 1 && one->values[0] == labels->values[0], "labels: a limit of 1 keeps the first");
+  }
+  if (is_gzip(file)) return;
+  if (labels) {
+    expect(word(file, 0) == 0x801 && word(file, 4) == labels->values.size(), "labels: header");
+    expect(file.size() == 8 + labels->values.size(), "labels: size equation");
+    expect(std::equal(labels->values.begin(), labels->values.end(), file.begin() + 8), "labels: values");
+  }
+  const auto unpacked = accepted([&] { return parse_idx_labels(packed, "FILE", classes); });
+  expect(unpacked.has_value() == labels.has_value(), "labels: gzip is accepted as the plain file is");
+  expect(!labels || unpacked->values == labels->values, "labels: gzip gives the same labels");
+}
+
+void check_refused(std::span<const uint8_t> file) {
+  expect(!accepted([&] { return parse_idx_images(file, "FILE"); }), "images: damaged gzip is refused");
+  expect(!accepted([&] { return parse_idx_labels(file, "FILE", classes); }), "labels: damaged gzip is refused");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::span<const uint8_t> file(data, size);
+  Bytes packed = gzip(file);
+  check_images(file, packed);
+  check_labels(file, packed);
+  packed.push_back(0);
+  check_refused(packed);
+  packed.resize(packed.size() - 2);
+  check_refused(packed);
+  return 0;
+}

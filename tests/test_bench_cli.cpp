@@ -1,0 +1,399 @@
+// The halfstep-bench program as its users meet it: run as a child process, judged by its exit code, stdout and stderr.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "halfstep-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const auto& entry : fs::directory_iterator(path_)) all.insert(entry.path().filename().string());
+    return all;
+  }
+
+ private:
+  fs::path path_;
+};
+
+struct Outcome {
+  int code = -1;    // exit code
+  int signal = 0;   // that killed it
+  std::string out;  // stdout
+  std::string err;  // stderr
+};
+
+struct Surroundings {
+  std::string stdout_file{};                        // instead of a pipe; "closed": none at all
+  std::string locale = "C";                         // LC_ALL
+  std::function<int(const std::string&)> ask = {};  // given stderr so far, a signal to send, 0: none yet
+};
+
+[[noreturn]] void become(const Words& words, const Surroundings& around, const std::string& home, int out, int err) {
+  // A program that was started in the background ignores SIGINT, and so would its children.
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  if (around.stdout_file == "closed") {
+    close(STDOUT_FILENO);
+  } else if (!around.stdout_file.empty()) {
+    dup2(open(around.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
+  }
+  setenv("HOME", home.c_str(), 1);
+  setenv("LC_ALL", around.locale.c_str(), 1);
+  setenv("OMP_WAIT_POLICY", "passive", 1);  // tests share the cores
+  unsetenv("HALFSTEP_DATA");
+  std::vector<char*> arguments = {const_cast<char*>("halfstep-bench")};
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(HALFSTEP_BENCH_PROGRAM, arguments.data());
+  _exit(126);
+}
+
+Outcome run(const Words& words, const Surroundings& around = {}) {
+  const TemporaryFolder home;
+  std::array<int, 2> out{}, err{};
+  REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
+  REQUIRE(pipe2(err.data(), O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) become(words, around, home.path().string(), out[1], err[1]);
+  close(out[1]);
+  close(err[1]);
+
+  Outcome outcome;
+  auto ask = around.ask;
+  std::array<pollfd, 2> pipes = {{{out[0], POLLIN, 0}, {err[0], POLLIN, 0}}};
+  while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
+    if (poll(pipes.data(), pipes.size(), -1) < 0) continue;
+    for (pollfd& pipe : pipes) {
+      if (pipe.fd < 0 || pipe.revents == 0) continue;
+      std::array<char, 4096> buffer{};
+      const ssize_t size = read(pipe.fd, buffer.data(), buffer.size());
+      if (size <= 0) {
+        close(pipe.fd);
+        pipe.fd = -1;  // poll() skips it
+        continue;
+      }
+      (&pipe == &pipes[0] ? outcome.out : outcome.err).append(buffer.data(), static_cast<size_t>(size));
+    }
+    if (const int signal = ask ? ask(outcome.err) : 0; signal != 0) {
+      kill(child, signal);
+      ask = nullptr;
+    }
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
+  return outcome;
+}
+
+// A training run of a second or less on generated digits.
+Words small_training(const Words& more = {}) {
+  Words words = {"train", "--train", "96", "--test", "40", "--epochs", "2", "--batch", "32"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void check_one_line(const Outcome& outcome, int code, const std::string& part) {
+  CHECK(outcome.code == code);
+  CHECK(outcome.out == "");
+  CHECK(lines_of(outcome.err).size() == 1);
+  CHECK(outcome.err.starts_with("halfstep-bench: "));
+  INFO("stderr: ", outcome.err, "expected: ", part);
+  CHECK(contains(outcome.err, part));
+}
+
+json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return json::parse(file);
+}
+
+TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
+  struct Mistake {
+    Words words;
+    const char* message;
+  };
+  const Mistake mistakes[] = {
+      {{}, "a sub-command is missing"},
+      {{"trian"}, "trian: unknown sub-command; did you mean train?"},
+      {{"dance"}, "dance: unknown sub-command; there are train, info"},
+      {{"--epochs", "3", "train"}, "--epochs: goes after the sub-command"},
+      {{"train", "--epoch", "3"}, "--epoch: unknown flag; did you mean --epochs?"},
+      {{"train", "--bacth=3"}, "--bacth: unknown flag; did you mean --batch?"},
+      {{"train", "-batch", "3"}, "-batch: unknown flag; did you mean --batch?"},
+      {{"train", "--optim", "sgd"}, "--optim: unknown flag; did you mean --optimizer?"},
+      {{"train", "--zzzzzzzz"}, "--zzzzzzzz: unknown flag; see halfstep-bench train --help"},
+      {{"train", "5"}, "5: unexpected word"},
+      {{"info", "--batch", "3"}, "--batch: unknown flag"},
+      {{"train", "--batch", "0"}, "--batch 0: expected a whole number from 1 to 1000000"},
+      {{"train", "--batch=0"}, "--batch 0: expected a whole number from 1 to 1000000"},
+      {{"train", "--batch", "-1"}, "--batch -1: expected a whole number"},
+      {{"train", "--batch", "10x"}, "--batch 10x: expected a whole number"},
+      {{"train", "--batch", "nan"}, "--batch nan: expected a whole number"},
+      {{"train", "--batch", "1e9"}, "--batch 1e9: expected a whole number"},
+      {{"train", "--batch", "0x10"}, "--batch 0x10: expected a whole number"},
+      {{"train", "--batch", " 5"}, "--batch  5: expected a whole number"},
+      {{"train", "--batch", "1\n2"}, "--batch 1\\x0a2: expected a whole number"},
+      {{"train", "--batch", "99999999999999999999"}, "--batch 99999999999999999999: expected a whole number"},
+      {{"train", "--batch", ""}, "--batch: the value is empty"},
+      {{"train", "--batch="}, "--batch: the value is empty"},
+      {{"train", "--batch"}, "--batch: a value is missing"},
+      {{"train", "--batch", "--epochs", "3"}, "--batch: a value is missing before --epochs"},
+      {{"train", "--batch", "1", "--batch", "2"}, "--batch: given 2 times, with 1 and 2"},
+      {{"train", "--epochs", "0"}, "--epochs 0: expected a whole number from 1"},
+      {{"train", "--train", "0"}, "--train 0: expected a whole number from 1"},
+      {{"train", "--train", "60001"}, "--train 60001: the set has 60000 samples"},
+      {{"train", "--lr", "nan"}, "--lr nan: expected a number from"},
+      {{"train", "--lr", "inf"}, "--lr inf: expected a number from"},
+      {{"train", "--lr", "-1"}, "--lr -1: expected a number from"},
+      {{"train", "--lr", "0,5"}, "--lr 0,5: expected a number from"},
+      {{"train", "--lr", "0x1p-3"}, "--lr 0x1p-3: expected a number from"},
+      {{"train", "--model", "cnn"}, "--model cnn: expected one of mnist_cnn, mnist_cnn_large, mlp"},
+      {{"train", "--optimizer", "rmsprop"}, "--optimizer rmsprop: expected one of sgd, adam, adamw"},
+      {{"train", "--device", "gpu"}, "--device gpu: expected one of auto, cpu, cuda"},
+      {{"train", "--momentum", "0.5"}, "--momentum 0.5: adam has none"},
+      {{"train", "--kernel", "gemm"}, "--kernel gemm: expected SLOT=VARIANT"},
+      {{"train", "--kernel", "gem=x"}, "--kernel gem=x: no slot gem"},
+      {{"train", "--kernel", "gemm=x"}, "--kernel gemm=x: no such variant"},
+      {{"train", "--quiet=1"}, "--quiet: takes no value"},
+  };
+  for (const Mistake& mistake : mistakes) check_one_line(run(mistake.words), 2, mistake.message);
+}
+
+TEST_CASE("a forced kernel that the run never calls is a mistake too") {
+  const Outcome outcome = run(small_training({"--model", "mlp", "--kernel", "conv2d_forward=im2col"}));
+  CHECK(outcome.code == 2);
+  CHECK(contains(outcome.err, "--kernel conv2d_forward=im2col: training mlp with adam never calls conv2d_forward"));
+}
+
+TEST_CASE("help, version and info") {
+  const Outcome help = run({"--help"});
+  CHECK(help.code == 0);
+  CHECK(help.err == "");
+  for (const hs::ExitCodeRow& row : hs::exit_code_table) {
+    CAPTURE(row.meaning);
+    CHECK(contains(help.out, fmt::format(" {}  {}\n", static_cast<int>(row.code), row.meaning)));
+  }
+  for (const std::string command : {"train", "info"}) {
+    const Outcome own = run({command, "--help"});
+    CHECK(own.code == 0);
+    CHECK(contains(own.out, "Examples:\n  halfstep-bench " + command));
+  }
+  const Outcome version = run({"--version"});
+  CHECK(version.code == 0);
+  CHECK(lines_of(version.out).size() == 1);
+  CHECK(version.out.starts_with("halfstep-bench 0."));
+
+  const Outcome info = run({"info"});
+  CHECK(info.code == 0);
+  CHECK(contains(info.out, "conv2d_forward"));
+  const Outcome info_json = run({"info", "--json", "-"});
+  const json object = json::parse(info_json.out);
+  CHECK(object["schema"] == "halfstep-bench-1");
+  CHECK(object["devices"][0] == "cpu");
+  CHECK(object["kernels"]["conv2d_forward"].size() >= 2);
+}
+
+TEST_CASE("results as JSON on stdout and as a table on stderr") {
+  // The comma of this locale, where the machine has it, must not reach a number.
+  const Outcome outcome = run(small_training({"--json", "-", "--repeat", "2", "--kernel", "conv2d_forward=im2col"}),
+                              {.locale = "de_DE.UTF-8"});
+  REQUIRE(outcome.code == 0);
+  const json record = json::parse(outcome.out);
+  CHECK(record["schema"] == "halfstep-bench-1");
+  CHECK(record["command"] == "train");
+  for (const char* key : {"cpu", "cores", "threads", "memory_bytes", "os", "compiler", "flags", "build_type", "commit",
+                          "version", "device", "date"}) {
+    CAPTURE(key);
+    CHECK(record["environment"].contains(key));
+  }
+  CHECK(record["data"]["name"] == "synthetic digits");
+  CHECK(record["data"]["synthetic"] == true);
+  CHECK(record["data"]["train"] == 96);
+  CHECK(record["data"]["test"] == 40);
+  CHECK(record["config"]["batch"] == 32);
+  CHECK(record["config"]["learning_rate"] == 0.001);
+  CHECK(record["kernels"]["conv2d_forward"] == "im2col");
+  CHECK(record["kernels"]["adam_step"].is_string());
+  CHECK(!record["kernels"].contains("sgd_step"));
+
+  REQUIRE(record["rows"].size() == 1);
+  const json& row = record["rows"][0];
+  CHECK(row["name"] == "mnist_cnn");
+  for (const char* key :
+       {"seconds", "samples_per_second", "test_accuracy", "final_loss", "peak_bytes", "peak_resident_bytes"}) {
+    CAPTURE(key);
+    CHECK(row[key].is_number());
+    CHECK(row[key] > 0);
+  }
+  CHECK(row["test_accuracy"] <= 1);
+  for (const char* key : {"seconds_all", "test_accuracy_all", "resident_bytes_by_epoch", "epochs"}) {
+    CHECK(row[key].size() == 2);
+  }
+  CHECK(row["epochs"][0]["training_loss"] > row["epochs"][1]["training_loss"]);
+  CHECK(!row.contains("error"));
+  REQUIRE(row["weights_sha256_all"].size() == 2);
+  CHECK(row["weights_sha256"] == row["weights_sha256_all"][0]);
+  CHECK(row["weights_sha256_all"][0] != row["weights_sha256_all"][1]);
+  CHECK(row["weights_sha256"].get<std::string>().size() == 64);
+
+  // Every line with a figure says what the data was, and the reason stands there once.
+  int notices = 0, figures = 0;
+  for (const std::string& line : lines_of(outcome.err)) {
+    notices += contains(line, "MNIST was not found");
+    if (line.find_first_of("0123456789") == std::string::npos || contains(line, "not found")) continue;
+    ++figures;
+    CHECK(contains(line, "synthetic digits"));
+  }
+  CHECK(notices == 1);
+  CHECK(figures == 1 + 2 + 1 + 4);  // the table's title, runs and summary; epochs
+}
+
+TEST_CASE("the weights depend on the seed alone, not on the number of threads") {
+  const TemporaryFolder folder;
+  const auto weights = [&folder](const Words& more) {
+    const std::string file = (folder / "result.json").string();
+    Words words = small_training(more);
+    words.insert(words.end(), {"--quiet", "--json", file});
+    REQUIRE(run(words).code == 0);
+    return read_json(file)["rows"][0]["weights_sha256"].get<std::string>();
+  };
+  const std::string first = weights({"--threads", "1"});
+  CHECK(weights({"--threads", "1"}) == first);
+  CHECK(weights({"--threads=2"}) == first);
+  CHECK(weights({"--threads", "2", "--seed", "2"}) != first);
+}
+
+TEST_CASE("a JSON file appears whole, keeps its mode, and leaves nothing beside it") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "result.json";
+  std::ofstream(file) << "old";
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  const Outcome outcome = run(small_training({"--json", file.string(), "--quiet", "--optimizer", "sgd"}));
+  CHECK(outcome.code == 0);
+  CHECK(lines_of(outcome.err).size() == 1);  // the notice
+  const std::vector<std::string> table = lines_of(outcome.out);
+  REQUIRE(table.size() == 4);
+  CHECK(table[2].starts_with("synthetic digits"));
+  CHECK(contains(table[3], "summary"));
+  const json record = read_json(file);
+  CHECK(record["config"]["momentum"] == 0.9);
+  CHECK(contains(table[2], record["rows"][0]["weights_sha256"].get<std::string>().substr(0, 12)));
+  CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(folder.names() == std::set<std::string>{"result.json"});
+
+  // A device is written to, not replaced.
+  CHECK(run({"info", "--json", "/dev/null"}).code == 0);
+  CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("files that cannot be read or written") {
+  const TemporaryFolder folder;
+  const std::string nowhere = (folder / "no" / "where.json").string();
+  check_one_line(run({"train", "--json", nowhere}), 4, nowhere);
+  check_one_line(run({"train", "--json", folder.path().string()}), 4, "is a directory");
+  check_one_line(run({"train", "--data", (folder / "nothing").string()}), 4, "nothing");
+
+  for (const std::string name : {"train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"}) {
+    std::ofstream(folder / (name + "-ubyte")) << "this is not IDX";
+  }
+  check_one_line(run({"train", "--data", folder.path().string()}), 3, "train-images-idx3-ubyte");
+}
+
+TEST_CASE("stdout that takes nothing") {
+  for (const std::string target : {"/dev/full", "closed"}) {
+    CAPTURE(target);
+    const Surroundings around{.stdout_file = target};
+    check_one_line(run({"--help"}, around), 4, "stdout: ");
+    check_one_line(run({"info"}, around), 4, "stdout: ");
+    const Outcome outcome = run(small_training({"--quiet"}), around);
+    CHECK(outcome.code == 4);
+    CHECK(contains(outcome.err, "halfstep-bench: stdout: "));
+  }
+}
+
+TEST_CASE("a device that this build does not have") {
+  check_one_line(run({"train", "--device", "cuda"}), 7, "--device cuda: this build has no CUDA");
+}
+
+TEST_CASE("a run that diverges ends with exit code 6, and its record says why") {
+  const Outcome outcome =
+      run(small_training({"--json", "-", "--optimizer", "sgd", "--lr", "1000", "--epochs", "20", "--quiet"}));
+  // --epochs is there twice.
+  check_one_line(outcome, 2, "--epochs: given 2 times");
+
+  const Outcome diverged =
+      run({"train", "--train", "96", "--test", "40", "--optimizer", "sgd", "--lr", "1000", "--json", "-", "--quiet"});
+  CHECK(diverged.code == 6);
+  CHECK(contains(diverged.err, "loss became"));
+  const json row = json::parse(diverged.out)["rows"][0];
+  CHECK(contains(row["error"].get<std::string>(), "loss became"));
+  CHECK(row["seconds"].is_null());
+  CHECK(row["test_accuracy"].is_null());
+  CHECK(row["weights_sha256"].is_null());
+}
+
+TEST_CASE("signals end the run after a step, with one line and no record") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "result.json").string();
+  const auto stopped_by = [&file](int signal) {
+    const auto ask = [signal](const std::string& err) { return contains(err, "epoch 1/10000") ? signal : 0; };
+    return run({"train", "--model", "mlp", "--train", "64", "--test", "16", "--epochs", "10000", "--json", file},
+               {.ask = ask});
+  };
+  const Outcome interrupted = stopped_by(SIGINT);
+  CHECK(interrupted.signal == 0);
+  CHECK(interrupted.code == 130);
+  CHECK(lines_of(interrupted.err).back().starts_with("halfstep-bench: stopped by SIGINT after "));
+  const Outcome terminated = stopped_by(SIGTERM);
+  CHECK(terminated.signal == 0);
+  CHECK(terminated.code == 143);
+  CHECK(lines_of(terminated.err).back().starts_with("halfstep-bench: stopped by SIGTERM after "));
+  CHECK(terminated.out == "");
+  CHECK(folder.names().empty());
+}
+
+}  // namespace

@@ -1,0 +1,203 @@
+// The script data/get, run by /bin/bash against mirrors that are folders (file://) and fail in different ways.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* first_file = "train-images-idx3-ubyte";
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern = (fs::temp_directory_path() / "halfstep-get-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path = pattern;
+  }
+  ~TempFolder() { fs::remove_all(path); }
+  fs::path path;
+};
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write(const fs::path& path, const std::string& bytes) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::string url(const fs::path& folder) { return "file://" + folder.string(); }
+
+using Settings = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+// Starts data/get in `folder`, with its output in files there.
+pid_t start(const fs::path& folder, const std::vector<std::string>& arguments, const Settings& environment) {
+  const fs::path out = folder / "out.txt", error = folder / "error.txt";
+  std::vector<std::string> words = {"bash", std::string(HALFSTEP_SOURCE_DIR) + "/data/get"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child != 0) return child;
+  for (const auto& [name, value] : environment) {
+    if (value) {
+      setenv(name.c_str(), value->c_str(), 1);
+    } else {
+      unsetenv(name.c_str());
+    }
+  }
+  const bool ready =
+      chdir(folder.c_str()) == 0 && dup2(creat(out.c_str(), 0600), 1) == 1 && dup2(creat(error.c_str(), 0600), 2) == 2;
+  if (ready) execv("/bin/bash", argv.data());
+  _exit(99);
+}
+
+struct Result {
+  int code;
+  std::string out, error;
+};
+
+Result wait_for(pid_t child, const fs::path& folder) {
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return {WEXITSTATUS(status), read_text(folder / "out.txt"), read_text(folder / "error.txt")};
+}
+
+Result get(const TempFolder& folder, const std::vector<std::string>& arguments, const Settings& environment = {}) {
+  return wait_for(start(folder.path, arguments, environment), folder.path);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+void check_failure(const Result& result, int code, const std::string& part) {
+  CAPTURE(result.error);
+  CHECK(result.code == code);
+  CHECK(contains(result.error, part));
+  CHECK(result.error.starts_with("data/get: "));
+  CHECK(result.error.find('\n') == result.error.size() - 1);  // one line
+}
+
+int files_below(const fs::path& folder) {
+  int count = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) count += !entry.is_directory();
+  return count;
+}
+
+bool has(const std::string& tool) { return std::system(("command -v " + tool + " >/dev/null").c_str()) == 0; }
+
+TEST_CASE("get: usage") {
+  const TempFolder folder;
+  const Result help = get(folder, {"--help"});
+  CHECK(help.code == 0);
+  for (const char* part : {"usage: data/get mnist [DIR]", "HALFSTEP_MIRRORS", "exit codes:"}) {
+    CHECK(contains(help.out, part));
+  }
+  check_failure(get(folder, {}), 2, "try: data/get mnist [DIR]");
+  check_failure(get(folder, {"mnist", "a", "b"}), 2, "at most one folder");
+  check_failure(get(folder, {"cifar"}), 2, "no data set is called 'cifar', expected: mnist");
+  check_failure(get(folder, {"mnist", ""}), 2, "DIR is empty");
+  check_failure(get(folder, {"mnist"}, {{"HOME", {}}}), 2, "HOME is not set");
+}
+
+TEST_CASE("get: no tools, and places that cannot be written") {
+  const TempFolder folder;
+  check_failure(get(folder, {"mnist", "x"}, {{"PATH", "/nonexistent"}}), 4, "needs curl or wget, found neither");
+  write(folder.path / "file", "");
+  check_failure(get(folder, {"mnist", "file"}), 4, "file exists and is not a folder");
+  check_failure(get(folder, {"mnist", "file/below"}), 4, "cannot create the folder");
+}
+
+TEST_CASE("get: no mirror works, nothing is left behind") {
+  const TempFolder folder, mirrors;
+  const fs::path none = mirrors.path / "none", damaged = mirrors.path / "damaged", text = mirrors.path / "text";
+  write(damaged / (std::string(first_file) + ".gz"), std::string("\x1f\x8b\x08\0\0\0", 6));
+  write(text / (std::string(first_file) + ".gz"), "<html>not found</html>");
+  const Result result =
+      get(folder, {"mnist", "a/b c"}, {{"HALFSTEP_MIRRORS", url(none) + " " + url(damaged) + "/ " + url(text)}});
+  check_failure(result, 4, "no mirror gave all files of MNIST: ");
+  for (const fs::path& mirror : {none, damaged, text}) CHECK(contains(result.error, url(mirror)));
+  CHECK(files_below(folder.path) == 2);  // the output of the script
+  CHECK(fs::is_empty(folder.path / "a"));
+}
+
+TEST_CASE("get: ended by a signal while downloading, nothing is left behind") {
+  if (!has("curl")) {
+    MESSAGE("skipped: no curl, so no file:// mirror");
+    return;
+  }
+  const TempFolder folder, mirror;
+  const fs::path fifo = mirror.path / (std::string(first_file) + ".gz");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  const pid_t child = start(folder.path, {"mnist", "a/b"}, {{"HALFSTEP_MIRRORS", url(mirror.path)}});
+  // Can be opened as soon as curl reads it: the download is then under way, and stays so.
+  int writer = -1;
+  siginfo_t ended{};
+  while (writer < 0 && ended.si_pid == 0) {
+    writer = open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT);
+    std::this_thread::yield();
+  }
+  CHECK(writer >= 0);
+  CHECK(!fs::is_empty(folder.path / "a"));
+  kill(child, SIGTERM);
+  CHECK(wait_for(child, folder.path).code == 143);
+  CHECK(fs::is_empty(folder.path / "a"));
+  close(writer);
+}
+
+TEST_CASE("get: a mirror fails, the next one goes on; a complete folder is left alone") {
+  const char* data = std::getenv("HALFSTEP_DATA");
+  const fs::path mnist = fs::path(data ? data : "") / "mnist";
+  const std::string packed = std::string(first_file) + ".gz";
+  if (data == nullptr || !fs::exists(mnist / packed) || !has("curl")) {
+    MESSAGE("skipped: needs the .gz files of MNIST in $HALFSTEP_DATA/mnist, and curl");
+    return;
+  }
+  const TempFolder folder, damaged;
+  const std::string bytes = read_text(mnist / packed);
+  write(damaged.path / packed, bytes.substr(0, bytes.size() - 1));
+  const Settings mirrors = {{"HALFSTEP_MIRRORS", url(damaged.path) + " " + url(mnist)}};
+  const Result result = get(folder, {"mnist", "a/b c/"}, mirrors);
+  CHECK_MESSAGE(result.code == 0, result.error);
+  CHECK(result.error.empty());
+  CHECK(contains(result.out, "MNIST is in " + (folder.path / "a/b c").string()));
+  const fs::path target = folder.path / "a" / "b c";
+  CHECK(files_below(folder.path / "a") == 4);
+  CHECK(fs::file_size(target / first_file) == 47040016);
+  CHECK(fs::file_size(target / "t10k-labels-idx1-ubyte") == 10008);
+
+  const Settings dead = {{"HALFSTEP_MIRRORS", url(folder.path / "none")}};
+  CHECK(contains(get(folder, {"mnist", "a/b c"}, dead).out, "is complete and valid, nothing to do"));
+  CHECK(contains(get(folder, {"mnist", mnist.string()}, dead).out, "is complete and valid, nothing to do"));
+
+  // One file damaged: only that one is fetched again.
+  std::ofstream(target / "t10k-labels-idx1-ubyte", std::ios::app) << "x";
+  check_failure(get(folder, {"mnist", "a/b c"}, dead), 4, "no t10k-labels-idx1-ubyte.gz");
+  CHECK(fs::file_size(target / "t10k-labels-idx1-ubyte") == 10009);
+  const Result repaired = get(folder, {"mnist", "a/b c"}, {{"HALFSTEP_MIRRORS", url(mnist)}});
+  CHECK(repaired.code == 0);
+  CHECK(!contains(repaired.out, first_file));
+  CHECK(fs::file_size(target / "t10k-labels-idx1-ubyte") == 10008);
+  CHECK(files_below(folder.path / "a") == 4);
+}
+
+}  // namespace

@@ -1,0 +1,124 @@
+// Ten training steps of mnist_cnn against PyTorch in double (tests/golden/README.md): the losses, the first and the
+// last gradients and the final weights. A mistake in a layout, a formula or an optimizer shows here.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/autograd.h"
+#include "engine/optim.h"
+#include "kernels/normalize_image.h"
+#include "kernels/softmax_cross_entropy.h"
+#include "models/models.h"
+#include "tests/support/npy.h"
+
+namespace hs {
+namespace {
+
+NpyArray golden(const std::string& name) {
+  return read_npy(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "tests/golden/mnist_cnn" / (name + ".npy"));
+}
+
+// ||got - reference|| / ||reference||; the reference has the tensor's shape.
+double relative_error(const Tensor& got, const std::string& name) {
+  const NpyArray file = golden(name);
+  const auto reference = file.as<float>();
+  REQUIRE(static_cast<int>(file.shape.size()) == got.shape().rank());
+  for (int axis = 0; axis < got.shape().rank(); ++axis)
+    REQUIRE(file.shape[static_cast<size_t>(axis)] == got.shape()[axis]);
+  const auto values = got.to_vector<float>();
+  double difference = 0, length = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double expected = reference[i], d = values[i] - expected;
+    difference += d * d;
+    length += expected * expected;
+  }
+  REQUIRE(length > 0);
+  return std::sqrt(difference / length);
+}
+
+// Written so that NaN fails.
+void check_within(double error, double tolerance) {
+  CAPTURE(error);
+  CHECK_FALSE(!(std::fabs(error) <= tolerance));
+}
+
+void follow_golden_run() {
+  constexpr int64_t batch = 8, steps = 10;
+  const AmbientScope scope;
+  ambient().recording = true;
+  ambient().training = false;  // the golden run has no dropout
+
+  const auto model = make_model("mnist_cnn", 1);
+  ParameterArena arena(*model);
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const NpyArray file = golden("initial." + parameter.name);
+    parameter.value->detach().copy_from(Tensor::from(file.as<float>(), parameter.value->shape()));
+    CHECK(relative_error(*parameter.value, "initial." + parameter.name) == 0);
+  }
+  const auto optimizer = make_optimizer(arena, {.name = "sgd", .learning_rate = 0.01f, .momentum = 0.9f});
+
+  const NpyArray images = golden("images"), labels = golden("labels"), losses = golden("losses");
+  REQUIRE(images.shape == std::vector<int64_t>{batch * steps, 28, 28, 1});
+  REQUIRE(labels.shape == std::vector<int64_t>{batch * steps});
+  REQUIRE(losses.shape == std::vector<int64_t>{steps});
+  for (int64_t step = 1; step <= steps; ++step) {
+    CAPTURE(step);
+    const auto first = static_cast<size_t>((step - 1) * batch);
+    const Tensor x = normalize_image(
+        Tensor::from(images.as<uint8_t>().subspan(first * 784, batch * 784), {batch, 28, 28, 1}), {0.1307f, 0.3081f});
+    const Tensor y = Tensor::from(labels.as<int32_t>().subspan(first, batch), {batch});
+    optimizer->zero_gradients();
+    const Tensor loss = softmax_cross_entropy(model->forward(x), y);
+    backward(loss);
+    check_within(loss.item() - losses.as<double>()[static_cast<size_t>(step - 1)], 1e-5);
+    if (step == 1 || step == steps) {
+      for (const NamedParameter& parameter : arena.parameters()) {
+        CAPTURE(parameter.name);
+        const std::string file = "gradient" + std::to_string(step) + "." + parameter.name;
+        check_within(relative_error(parameter.value->grad(), file), 1e-5);
+      }
+    }
+    optimizer->step();
+  }
+  for (const NamedParameter& parameter : arena.parameters()) {
+    CAPTURE(parameter.name);
+    check_within(relative_error(*parameter.value, "final." + parameter.name), 1e-5);
+  }
+}
+
+TEST_CASE("ten steps of mnist_cnn follow PyTorch, with the kernels that are used by default") { follow_golden_run(); }
+
+TEST_CASE("ten steps of mnist_cnn follow PyTorch, with the simple kernels") {
+  const std::vector<std::string> forced = {"conv2d_forward=im2col", "conv2d_backward=im2col",
+                                           "max_pool2d_forward=simple", "max_pool2d_backward=simple"};
+  const auto calls = [](const std::string& assignment) {
+    const size_t equals = assignment.find('=');
+    for (const KernelSlot* slot : kernel_slots()) {
+      for (const VariantBase* v = slot->variants(); v; v = v->next) {
+        if (slot->name() == assignment.substr(0, equals) && v->name == assignment.substr(equals + 1)) return v->calls;
+      }
+    }
+    return uint64_t{0};
+  };
+  struct Release {
+    ~Release() {
+      for (KernelSlot* slot : kernel_slots()) slot->force(nullptr);
+    }
+  } release;
+  std::vector<uint64_t> before;
+  for (const std::string& assignment : forced) {
+    force_variant(assignment);
+    before.push_back(calls(assignment));
+  }
+  follow_golden_run();
+  for (size_t i = 0; i < forced.size(); ++i) {
+    CAPTURE(forced[i]);
+    CHECK(calls(forced[i]) == before[i] + 20);  // two layers, ten steps
+  }
+}
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,398 @@
+// The models by name, and the training loop on a data set that lives in memory.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/ambient.h"
+#include "engine/error.h"
+#include "engine/parallel.h"
+#include "engine/random.h"
+#include "kernels/dropout.h"
+#include "models/models.h"
+#include "models/train.h"
+
+namespace hs {
+namespace {
+
+using Floats = std::vector<float>;
+
+// Ten classes, each a bright square in a place of its own, moved a little and on noise.
+class Blobs : public BatchSource {
+ public:
+  Blobs(int64_t samples, int64_t batch, uint32_t which = 0) : samples_(samples), batch_(batch) {
+    pixels_.resize(static_cast<size_t>(samples * 784));
+    for (int64_t i = 0; i < samples; ++i) {
+      const Random4 random = random_block({11, RandomPurpose::synthetic, which, 0, 0}, static_cast<uint32_t>(i));
+      const auto label = static_cast<int32_t>(random.word[0] % 10);
+      labels_.push_back(label);
+      const int64_t top = 2 + 5 * (label / 2) + random.word[1] % 3, left = 4 + 11 * (label % 2) + random.word[2] % 3;
+      for (int64_t p = 0; p < 784; ++p) {
+        const bool bright = p / 28 >= top && p / 28 < top + 5 && p % 28 >= left && p % 28 < left + 7;
+        const uint32_t noise =
+            random_bits({12, RandomPurpose::synthetic, which, static_cast<uint32_t>(i), 0}, static_cast<uint64_t>(p));
+        pixels_[static_cast<size_t>(i * 784 + p)] = static_cast<uint8_t>((bright ? 190 : 0) + (noise >> 26));
+      }
+    }
+  }
+
+  Batch next() override {
+    const int64_t begin = position_, count = std::min(batch_, samples_ - begin);
+    position_ = begin + count == samples_ ? 0 : begin + count;
+    return {Tensor::from(std::vector<uint8_t>(pixels_.begin() + begin * 784, pixels_.begin() + (begin + count) * 784),
+                         {count, 28, 28, 1}),
+            Tensor::from(std::vector<int32_t>(labels_.begin() + begin, labels_.begin() + begin + count), {count})};
+  }
+  int64_t samples() const override { return samples_; }
+  int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
+  PixelScale pixel_scale() const override { return {0.2f, 0.25f}; }
+
+ private:
+  int64_t samples_, batch_, position_ = 0;
+  std::vector<uint8_t> pixels_;
+  std::vector<int32_t> labels_;
+};
+
+Floats all_weights(Module& model) {
+  Floats all;
+  for (const NamedParameter& parameter : model.parameters()) {
+    const auto values = parameter.value->to_vector<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+struct Layer {
+  const char* name;
+  int64_t fan_in, out;
+};
+struct Expected {
+  const char* model;
+  int64_t count;
+  std::vector<Layer> layers;
+};
+const std::vector<Expected> expected_models = {
+    {"mnist_cnn", 34826, {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear", 1600, 10}}},
+    {"mnist_cnn_large", 1199882, {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear1", 9216, 128}, {"linear2", 128, 10}}},
+    {"mlp", 397510, {{"linear1", 784, 500}, {"linear2", 500, 10}}},
+};
+
+struct ExpectedParameter {
+  std::string name;
+  Shape shape;
+  double bound;  // of the initial values
+};
+
+// A weight (fan_in, out) and a bias (out) for each layer.
+std::vector<ExpectedParameter> expected_parameters(const Expected& expected) {
+  std::vector<ExpectedParameter> all;
+  for (const Layer& layer : expected.layers) {
+    const double bound = 1 / std::sqrt(static_cast<double>(layer.fan_in));
+    all.push_back({std::string(layer.name) + ".weight", {layer.fan_in, layer.out}, bound});
+    all.push_back({std::string(layer.name) + ".bias", {layer.out}, bound});
+  }
+  return all;
+}
+
+TEST_CASE("models and parameters have the documented names, shapes and number") {
+  CHECK(model_names() == std::vector<std::string>{"mnist_cnn", "mnist_cnn_large", "mlp"});
+  for (const Expected& expected : expected_models) {
+    CAPTURE(expected.model);
+    const auto model = make_model(expected.model, 1);
+    CHECK(model->parameter_count() == expected.count);
+    const auto parameters = model->parameters();
+    const auto wanted = expected_parameters(expected);
+    REQUIRE(parameters.size() == wanted.size());
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      CHECK(parameters[i].name == wanted[i].name);
+      CHECK(parameters[i].value->shape() == wanted[i].shape);
+      CHECK(parameters[i].value->dtype() == DType::f32);
+    }
+  }
+}
+
+TEST_CASE("weights and biases start uniform in +-1/sqrt(fan_in)") {
+  for (const Expected& expected : expected_models) {
+    const auto model = make_model(expected.model, 3);
+    const auto parameters = model->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      CAPTURE(expected.model);
+      CAPTURE(parameters[i].name);
+      const double bound = expected_parameters(expected)[i].bound;
+      double smallest = 1, largest = -1, total = 0;
+      const auto values = parameters[i].value->to_vector<float>();
+      for (const float value : values) {
+        smallest = std::min<double>(smallest, value);
+        largest = std::max<double>(largest, value);
+        total += value;
+      }
+      const auto n = static_cast<double>(values.size());
+      CHECK(smallest >= -bound * 1.000001);
+      CHECK(largest <= bound * 1.000001);
+      // The range is used: the chance that n numbers all miss the outer part of width 20/n is e^-10 a side.
+      if (n >= 100) CHECK(largest > bound * (1 - 20 / n));
+      if (n >= 100) CHECK(smallest < -bound * (1 - 20 / n));
+      CHECK(std::fabs(total / n) < 5 * bound * 0.5774 / std::sqrt(n));
+    }
+  }
+}
+
+TEST_CASE("the start follows from the seed and differs between seeds, layers, weight and bias") {
+  for (const Expected& expected : expected_models) {
+    CAPTURE(expected.model);
+    const auto model = make_model(expected.model, 7), other_seed = make_model(expected.model, 8);
+    CHECK(all_weights(*model) == all_weights(*make_model(expected.model, 7)));
+    std::set<Floats> beginnings;  // of the tensors, scaled to +-1000 and rounded: no two are alike
+    for (size_t i = 0; i < model->parameters().size(); ++i) {
+      Floats values = model->parameters()[i].value->to_vector<float>();
+      CHECK(values != other_seed->parameters()[i].value->to_vector<float>());
+      values.resize(4);
+      for (float& value : values)
+        value = static_cast<float>(std::round(1000 * value / expected_parameters(expected)[i].bound));
+      CHECK(beginnings.insert(values).second);
+    }
+  }
+}
+
+TEST_CASE("an unknown model is a usage error that names the known ones") {
+  try {
+    make_model("resnet", 1);
+    FAIL("a model of that name was found");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(std::string(error.what()) == "--model resnet: no such model; there are mnist_cnn, mnist_cnn_large, mlp");
+  }
+}
+
+TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the batch") {
+  const NoGrad no_history;
+  ambient().training = false;
+  for (const std::string& name : model_names()) {
+    CAPTURE(name);
+    const auto model = make_model(name, 1);
+    Floats pixels;
+    for (uint64_t i = 0; i < 3 * 784; ++i) {
+      pixels.push_back(to_unit_float(random_bits({5, RandomPurpose::synthetic, 0, 0, 0}, i)));
+    }
+    const Tensor three = model->forward(Tensor::from(pixels, {3, 28, 28, 1}));
+    CHECK(three.shape() == Shape{3, 10});
+    for (int64_t n = 0; n < 3; ++n) {
+      const Tensor image =
+          Tensor::from(Floats(pixels.begin() + n * 784, pixels.begin() + (n + 1) * 784), {1, 28, 28, 1});
+      const Tensor one = model->forward(image);
+      CHECK(one.shape() == Shape{1, 10});
+      const auto alone = one.to_vector<float>(), together = three.slice(n * 10, {10}).to_vector<float>();
+      for (size_t i = 0; i < 10; ++i) CHECK(std::fabs(alone[i] - together[i]) <= 1e-5f);
+    }
+  }
+}
+
+TEST_CASE("dropout drops while training, by step and seed, and never in evaluation") {
+  const AmbientScope scope;
+  const Tensor images = Tensor::from(Floats(2 * 784, 0.5f), {2, 28, 28, 1});
+  for (const std::string& name : model_names()) {
+    CAPTURE(name);
+    const auto model = make_model(name, 1);
+    const auto logits = [&](bool training, uint64_t seed, uint32_t step, uint32_t micro_step) {
+      ambient() = {.recording = false, .training = training, .seed = seed, .step = step, .micro_step = micro_step};
+      return model->forward(images).to_vector<float>();
+    };
+    const Floats evaluated = logits(false, 1, 0, 0), trained = logits(true, 1, 0, 0);
+    CHECK(logits(false, 2, 3, 4) == evaluated);
+    CHECK(logits(true, 1, 0, 0) == trained);
+    if (name == "mlp") {
+      CHECK(trained == evaluated);
+      continue;
+    }
+    CHECK(trained != evaluated);
+    CHECK(logits(true, 2, 0, 0) != trained);
+    CHECK(logits(true, 1, 1, 0) != trained);
+    CHECK(logits(true, 1, 0, 1) != trained);
+  }
+}
+
+struct Draw {
+  double rate;
+  RandomStream stream;
+};
+std::vector<Draw> draws;  // what dropout was asked for
+bool watching = false;
+
+void watch(const Tensor& x, double rate, const RandomStream& stream, Tensor& y) {
+  draws.push_back({rate, stream});
+  y.copy_from(x);
+}
+REGISTER_KERNEL(dropout_mask, cpu, "watch",
+                {.run = watch,
+                 .supported = [](const Tensor&, double, const RandomStream&, Tensor&) { return watching; },
+                 .rank = 1000});
+
+TEST_CASE("every dropout layer has its documented rate, and training draws a new mask for each layer and step") {
+  const std::map<std::string, std::vector<double>> rates = {
+      {"mnist_cnn", {0.5}}, {"mnist_cnn_large", {0.25, 0.5}}, {"mlp", {}}};
+  for (const auto& [name, expected] : rates) {
+    CAPTURE(name);
+    const auto model = make_model(name, 1);
+    ParameterArena arena(*model);
+    Blobs training(6, 2), test(2, 2);
+    TrainConfig config;
+    config.epochs = 1;
+    config.seed = 42;
+    draws.clear();
+    watching = true;
+    train(*model, arena, training, test, config);
+    watching = false;
+    REQUIRE(draws.size() == 3 * 2 * expected.size());  // forward and backward of three steps; none in the evaluation
+    std::set<std::pair<uint32_t, uint32_t>> masks;
+    for (size_t i = 0; i < draws.size(); ++i) {
+      const size_t layers = expected.size(), within = i % (2 * layers);
+      // Backward meets the layers in reverse order, and asks for the masks of the forward pass.
+      CHECK(draws[i].rate == expected[within < layers ? within : 2 * layers - 1 - within]);
+      CHECK(draws[i].stream.step == i / (2 * layers));
+      CHECK(draws[i].stream.seed == 42);
+      masks.insert({draws[i].stream.layer, draws[i].stream.step});
+    }
+    CHECK(masks.size() == 3 * expected.size());
+  }
+}
+
+bool operator==(const Ambient& a, const Ambient& b) {
+  return a.recording == b.recording && a.training == b.training && a.seed == b.seed && a.step == b.step &&
+         a.micro_step == b.micro_step;
+}
+
+TEST_CASE("evaluate is repeatable, weighs a short last batch by its size, and leaves the ambient state alone") {
+  const AmbientScope scope;
+  ambient() = {.recording = true, .training = true, .seed = 77, .step = 5, .micro_step = 2};
+  const Ambient before = ambient();
+  const auto model = make_model("mnist_cnn", 1);
+  Blobs in_tens(25, 10), at_once(25, 25);
+  const Evaluation first = evaluate(*model, in_tens), second = evaluate(*model, in_tens);
+  CHECK((ambient() == before));
+  CHECK(first.loss == second.loss);
+  CHECK(first.accuracy == second.accuracy);
+  const Evaluation whole = evaluate(*model, at_once);
+  CHECK(whole.accuracy == doctest::Approx(first.accuracy));
+  CHECK(whole.loss == doctest::Approx(first.loss).epsilon(1e-6));
+  CHECK(std::fabs(first.loss - std::log(10.0)) < 0.5);  // an untrained model knows nothing about ten classes
+}
+
+struct Trained {
+  TrainResult result;
+  Floats weights;
+};
+Trained train_on_blobs(const std::string& name, int64_t samples, int64_t batch, int64_t epochs, uint64_t seed) {
+  const auto model = make_model(name, seed);
+  ParameterArena arena(*model);
+  Blobs training(samples, batch, 1), test(100, 50, 2);
+  TrainConfig config;
+  config.epochs = epochs;
+  config.seed = seed;
+  const TrainResult result = train(*model, arena, training, test, config);
+  return {result, all_weights(*model)};
+}
+
+TEST_CASE("every model learns to tell ten squares apart") {
+  set_threads(1);  // steps this small only wait for each other
+  for (const std::string& name : model_names()) {
+    CAPTURE(name);
+    const bool large = name == "mnist_cnn_large";
+    const Trained trained = train_on_blobs(name, large ? 160 : 400, large ? 16 : 20, large ? 3 : 2, 1);
+    const auto& epochs = trained.result.epochs;
+    CHECK(epochs.back().training_loss < 0.5 * epochs.front().training_loss);
+    CHECK(epochs.back().test.loss < 0.5);
+    CHECK(epochs.back().test.accuracy > 0.9);
+    CHECK(trained.result.samples == (large ? 480 : 800));
+  }
+  set_threads(0);
+}
+
+TEST_CASE("the same seed trains the same weights, on one thread and on two, and another seed does not") {
+  for (const char* name : {"mnist_cnn", "mnist_cnn_large"}) {
+    CAPTURE(name);
+    // Batches of 17 and 3: more than the 16 groups of a weight gradient, and fewer.
+    const auto weights = [&](int thread_count, uint64_t seed) {
+      set_threads(thread_count);
+      return train_on_blobs(name, 20, 17, 2, seed).weights;
+    };
+    const Floats one = weights(1, 1);
+    CHECK(weights(1, 1) == one);
+    CHECK(weights(2, 1) == one);
+    CHECK(weights(3, 1) == one);
+    CHECK(weights(1, 2) != one);
+  }
+  set_threads(0);
+}
+
+TEST_CASE("the hooks see every step, and training stops after the one that asks for it") {
+  const auto model = make_model("mlp", 1);
+  ParameterArena arena(*model);
+  Blobs training(25, 10, 1), test(10, 10, 2);
+  std::vector<Progress> seen;
+  std::vector<int64_t> epochs_seen;
+  TrainHooks hooks;
+  hooks.on_step = [&](const Progress& progress) { seen.push_back(progress); };
+  hooks.on_epoch = [&](int64_t epoch, const EpochResult&) { epochs_seen.push_back(epoch); };
+  hooks.should_stop = [&] { return seen.size() == 5; };
+  TrainConfig config;
+  config.epochs = 9;
+  const TrainResult result = train(*model, arena, training, test, config, hooks);
+  REQUIRE(seen.size() == 5);
+  CHECK(epochs_seen == std::vector<int64_t>{1});
+  CHECK(result.epochs.size() == 1);
+  CHECK(result.samples == 25 + 20);
+  for (size_t i = 0; i < seen.size(); ++i) {
+    CHECK(seen[i].epoch == static_cast<int64_t>(i / 3 + 1));
+    CHECK(seen[i].step == static_cast<int64_t>(i % 3 + 1));
+    CHECK(seen[i].steps_per_epoch == 3);
+  }
+}
+
+TEST_CASE("a learning rate that is absurd ends training with a numeric error that names the step") {
+  const AmbientScope scope;
+  ambient() = {.recording = true, .training = false, .seed = 77, .step = 5, .micro_step = 2};
+  const Ambient before = ambient();
+  for (const std::string& name : model_names()) {
+    CAPTURE(name);
+    const auto model = make_model(name, 1);
+    ParameterArena arena(*model);
+    Blobs training(40, 4), test(10, 10);
+    TrainConfig config;
+    config.optimizer = {.name = "sgd", .learning_rate = 1e30f};
+    int64_t completed = 0;
+    TrainHooks hooks;
+    hooks.on_step = [&](const Progress& progress) { completed = progress.step; };
+    try {
+      train(*model, arena, training, test, config, hooks);
+      FAIL("training went on with a loss that is not finite");
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      CAPTURE(message);
+      CHECK(error.code() == ExitCode::numeric);
+      CHECK(message.find("at step " + std::to_string(completed + 1) + " of epoch 1") != std::string::npos);
+      CHECK(message.find("learning rate") != std::string::npos);
+    }
+    CHECK(completed >= 1);  // the first loss comes before the first update
+    CHECK((ambient() == before));
+  }
+}
+
+TEST_CASE("an empty batch is refused with a sentence or gives empty logits") {
+  for (const std::string& name : model_names()) {
+    CAPTURE(name);
+    const auto model = make_model(name, 1);
+    try {
+      CHECK(model->forward(Tensor::zeros({0, 28, 28, 1}, DType::f32)).shape() == Shape{0, 10});
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).find("(0, ") != std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,286 @@
+// The parameter arena, and the optimizers against their formulas in double.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "engine/optim.h"
+#include "engine/random.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "models/models.h"
+
+namespace hs {
+namespace {
+
+// Uniform in +-[low, high): away from zero, so that relative errors mean something.
+float number(uint32_t which, int64_t index, float low, float high) {
+  const RandomStream stream{99, RandomPurpose::synthetic, which, 0, 0};
+  const uint32_t bits = random_bits(stream, static_cast<uint64_t>(index));
+  return (bits & 1 ? 1.0f : -1.0f) * (low + (high - low) * to_unit_float(bits));
+}
+
+// Three parameters whose sizes leave gaps in the arena: 63, 57 and 32 floats.
+class Three : public Module {
+ public:
+  Three() {
+    uint32_t which = 0;
+    for (Tensor* parameter : {&one_, &seven_, &many_}) {
+      const int64_t size = std::vector<int64_t>{1, 7, 100000}[which];
+      std::vector<float> values;
+      for (int64_t i = 0; i < size; ++i) values.push_back(number(which, i, 0.5f, 1.5f));
+      *parameter = Tensor::from(values, {size});
+      add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter);
+    }
+  }
+  Tensor forward(const Tensor& x) override { return add(sum(mul(seven_, x)), one_.reshape({})); }
+
+ private:
+  Tensor one_, seven_, many_;
+};
+
+struct Reference {
+  std::vector<double> weight, first, second;  // velocity, or the two moments
+};
+
+// One step of the formulas at the top of engine/optim.h, as Kingma and Ba, and Loshchilov and Hutter, write them.
+void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, Reference& r) {
+  const double lr = c.learning_rate, decay = c.weight_decay, b1 = c.beta1, b2 = c.beta2;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    double g = gradient[i];
+    if (c.name == "adamw") {
+      r.weight[i] -= lr * decay * r.weight[i];
+    } else {
+      g += decay * r.weight[i];
+    }
+    if (c.name == "sgd") {
+      r.first[i] = c.momentum * r.first[i] + g;
+      r.weight[i] -= lr * r.first[i];
+      continue;
+    }
+    r.first[i] = b1 * r.first[i] + (1 - b1) * g;
+    r.second[i] = b2 * r.second[i] + (1 - b2) * g * g;
+    const double mean = r.first[i] / (1 - std::pow(b1, t)), square = r.second[i] / (1 - std::pow(b2, t));
+    r.weight[i] -= lr * mean / (std::sqrt(square) + c.epsilon);
+  }
+}
+
+// Ten steps stay well below the size of the weights: near zero a relative error means nothing.
+const std::vector<OptimizerConfig> configs = {
+    {.name = "sgd", .learning_rate = 0.05f, .momentum = 0},
+    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f},
+    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f, .weight_decay = 0.1f},
+    {.name = "adam", .learning_rate = 0.01f},
+    {.name = "adam", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.1f},
+    {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f},
+    {.name = "adamw", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.5f},
+};
+
+TEST_CASE("every optimizer follows its formula in double, for parameters of size 1, 7 and 100,000") {
+  for (const OptimizerConfig& config : configs) {
+    CAPTURE(config.name);
+    CAPTURE(config.weight_decay);
+    Three model;
+    ParameterArena arena(model);
+    const auto optimizer = make_optimizer(arena, config);
+    std::vector<Reference> references;
+    for (const NamedParameter& parameter : arena.parameters()) {
+      const auto start = parameter.value->to_vector<float>();
+      references.push_back(
+          {{start.begin(), start.end()}, std::vector<double>(start.size()), std::vector<double>(start.size())});
+    }
+    for (int t = 1; t <= 10; ++t) {
+      CAPTURE(t);
+      if (t == 6) optimizer->config.learning_rate *= 0.5f;  // the learning rate may change between steps
+      optimizer->zero_gradients();
+      for (size_t p = 0; p < references.size(); ++p) {
+        Tensor& gradient = arena.parameters()[p].value->grad();
+        std::vector<float> values;
+        for (int64_t i = 0; i < gradient.size(); ++i) {
+          values.push_back(number(static_cast<uint32_t>(10 * t + static_cast<int>(p)), i, 0.1f, 1.0f));
+        }
+        gradient.copy_from(Tensor::from(values, gradient.shape()));
+        reference_step(optimizer->config, t, values, references[p]);
+      }
+      optimizer->step();
+      CHECK(optimizer->steps() == t);
+      if (t != 1 && t != 10) continue;
+      const double tolerance = t == 1 ? 1e-6 : 1e-5;
+      for (size_t p = 0; p < references.size(); ++p) {
+        const auto got = arena.parameters()[p].value->to_vector<float>();
+        int64_t wrong = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double expected = references[p].weight[i];
+          wrong += !(std::fabs(got[i] - expected) <= tolerance * std::fabs(expected));
+        }
+        CAPTURE(arena.parameters()[p].name);
+        CHECK(wrong == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("adamw without weight decay is adam, bit for bit") {
+  std::vector<std::vector<float>> weights;
+  for (const char* name : {"adam", "adamw"}) {
+    Three model;
+    ParameterArena arena(model);
+    const auto optimizer = make_optimizer(arena, {.name = name});
+    for (int t = 0; t < 3; ++t) {
+      arena.gradients.copy_from(arena.values);
+      optimizer->step();
+    }
+    weights.push_back(arena.values.to_vector<float>());
+  }
+  CHECK(weights[0] == weights[1]);
+}
+
+TEST_CASE("three steps on gradients of zero stay finite and move nothing") {
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    CAPTURE(name);
+    Three model;
+    ParameterArena arena(model);
+    const auto before = arena.values.to_vector<float>();
+    const auto optimizer = make_optimizer(arena, {.name = name});
+    for (int t = 0; t < 3; ++t) optimizer->step();
+    CHECK(arena.values.to_vector<float>() == before);  // false for NaN
+  }
+}
+
+TEST_CASE("an optimizer leaves gradients alone and does not read other arenas") {
+  Three model, other;
+  ParameterArena arena(model), other_arena(other);
+  const auto untouched = other_arena.values.to_vector<float>();
+  const auto optimizer = make_optimizer(arena, {.name = "adam"});
+  arena.gradients.copy_from(arena.values);
+  const auto gradients = arena.gradients.to_vector<float>();
+  optimizer->step();
+  CHECK(arena.gradients.to_vector<float>() == gradients);
+  CHECK(other_arena.values.to_vector<float>() == untouched);
+}
+
+TEST_CASE("an unknown optimizer is a usage error that names the known ones") {
+  Three model;
+  ParameterArena arena(model);
+  try {
+    make_optimizer(arena, {.name = "lion"});
+    FAIL("an optimizer of that name was found");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    const std::string message = error.what();
+    CHECK(message == "--optimizer lion: expected sgd, adam or adamw");
+  }
+}
+
+TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 bytes that do not overlap") {
+  const auto model = make_model("mnist_cnn", 5), same = make_model("mnist_cnn", 5);
+  ParameterArena arena(*model);
+  const auto originals = same->parameters();
+  REQUIRE(arena.parameters().size() == originals.size());
+  const float* end = arena.values.data<float>();
+  for (size_t p = 0; p < originals.size(); ++p) {
+    const Tensor& value = *arena.parameters()[p].value;
+    CAPTURE(originals[p].name);
+    CHECK(arena.parameters()[p].name == originals[p].name);
+    CHECK(value.shape() == originals[p].value->shape());
+    CHECK(value.grad().shape() == value.shape());
+    CHECK(value.to_vector<float>() == originals[p].value->to_vector<float>());
+    const float* begin = value.data<float>();
+    CHECK(reinterpret_cast<uintptr_t>(begin) % 256 == 0);
+    CHECK(reinterpret_cast<uintptr_t>(value.grad().data<float>()) % 256 == 0);
+    CHECK(begin >= end);
+    CHECK(begin - end < 64);
+    CHECK(begin - arena.values.data<float>() == value.grad().data<float>() - arena.gradients.data<float>());
+    end = begin + value.size();
+  }
+  CHECK(end <= arena.values.data<float>() + arena.values.size());
+  CHECK(arena.gradients.size() == arena.values.size());
+}
+
+// Largest magnitude in the gaps between the slices of a tensor laid out like the arena.
+float largest_in_gaps(const ParameterArena& arena, const Tensor& tensor) {
+  std::vector<bool> covered(static_cast<size_t>(tensor.size()));
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const auto begin = parameter.value->data<float>() - arena.values.data<float>();
+    for (int64_t i = 0; i < parameter.value->size(); ++i) covered[static_cast<size_t>(begin + i)] = true;
+  }
+  const auto all = tensor.to_vector<float>();
+  float largest = 0;
+  int gaps = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (covered[i]) continue;
+    ++gaps;
+    if (!(std::fabs(all[i]) <= largest)) largest = std::isnan(all[i]) ? HUGE_VALF : std::fabs(all[i]);
+  }
+  REQUIRE(gaps == 63 + 57 + 32);
+  return largest;
+}
+
+TEST_CASE("the gaps between parameters stay zero, whatever the optimizer") {
+  set_poison(true);  // so that a gap that nobody clears is not zero by chance
+  for (const OptimizerConfig& config : configs) {
+    Three model;
+    ParameterArena arena(model);
+    const auto optimizer = make_optimizer(arena, config);
+    for (int t = 0; t < 3; ++t) {
+      optimizer->zero_gradients();
+      backward(model.forward(Tensor::from(std::vector<float>(7, 2.0f), {7})));
+      optimizer->step();
+    }
+    CHECK(largest_in_gaps(arena, arena.values) == 0);
+    CHECK(largest_in_gaps(arena, arena.gradients) == 0);
+  }
+  set_poison(false);
+}
+
+TEST_CASE("gradients land in the arena, add up there, and keep their address when set to zero") {
+  Three model;
+  ParameterArena arena(model);
+  const Tensor& seven = *arena.parameters()[1].value;
+  const float* address = seven.grad().data<float>();
+  CHECK(address == arena.gradients.data<float>() + 64);
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7}, {7});
+
+  backward(model.forward(x));
+  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == x.to_vector<float>());
+  CHECK(arena.gradients.slice(0, {1}).item() == 1);
+  backward(model.forward(x));
+  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == std::vector<float>{2, 4, 6, 8, 10, 12, 14});
+  CHECK(seven.grad().data<float>() == address);
+
+  arena.zero_gradients();
+  CHECK(seven.grad().data<float>() == address);
+  CHECK(arena.gradients.to_vector<float>() == std::vector<float>(static_cast<size_t>(arena.gradients.size())));
+  backward(model.forward(x));
+  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == x.to_vector<float>());
+}
+
+TEST_CASE("the model computes with the values in the arena") {
+  Three model;
+  ParameterArena arena(model);
+  arena.values.fill_zero();
+  arena.values.mutable_data<float>()[0] = 42;
+  CHECK(model.forward(Tensor::zeros({7}, DType::f32)).item() == 42);
+}
+
+class DoubleModule : public Module {
+ public:
+  DoubleModule() { add_parameter("weight", weight_); }
+  Tensor forward(const Tensor& x) override { return x; }
+
+ private:
+  Tensor weight_ = Tensor::zeros({3}, DType::f64);
+};
+
+TEST_CASE("the arena refuses a parameter that is not f32, by name") {
+  DoubleModule model;
+  CHECK_THROWS_WITH_AS(ParameterArena{model}, "parameter weight is f64, expected f32", Error);
+}
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,285 @@
+// Tensor: shapes, sharing and copying, and a sentence instead of a crash for every misuse.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "kernels/relu.h"
+
+namespace hs {
+namespace {
+
+using doctest::Contains;
+
+Tensor floats(const std::vector<float>& values, const Shape& shape) { return Tensor::from(values, shape); }
+
+TEST_CASE("a shape knows its rank, size and text") {
+  const Shape scalar, vector{5}, image{2, 28, 28, 3};
+  CHECK(scalar.rank() == 0);
+  CHECK(scalar.size() == 1);
+  CHECK(scalar.to_string() == "()");
+  CHECK(vector.back() == 5);
+  CHECK(image.rank() == 4);
+  CHECK(image[1] == 28);
+  CHECK(image.back() == 3);
+  CHECK(image.size() == 2 * 28 * 28 * 3);
+  CHECK(image.to_string() == "(2, 28, 28, 3)");
+  CHECK(Shape{3, 0}.size() == 0);
+  CHECK(Shape{1 << 20, 1 << 20}.size() == int64_t{1} << 40);
+}
+
+TEST_CASE("shapes are equal when rank and every dimension are") {
+  CHECK(Shape{2, 3} == Shape{2, 3});
+  CHECK(Shape{2, 3} != Shape{3, 2});
+  CHECK(Shape{2, 3} != Shape{2, 3, 1});
+  CHECK(Shape{} != Shape{1});
+  CHECK(Shape{} != Shape{0});
+}
+
+TEST_CASE("a shape with too many or negative dimensions is refused") {
+  CHECK_THROWS_WITH_AS((Shape{1, 2, 3, 4, 5}), Contains("5 dimensions given, at most 4"), Error);
+  CHECK_THROWS_WITH_AS((Shape{2, -1}), Contains("dimension -1 is negative"), Error);
+}
+
+TEST_CASE("a size that does not fit is refused instead of wrapping around to a small one") {
+  const int64_t huge = int64_t{1} << 62;
+  CHECK_THROWS_AS(Tensor::empty({huge}, DType::f32), Error);       // 2^64 bytes
+  CHECK_THROWS_AS(Tensor::empty({huge, 4}, DType::u8), Error);     // 2^64 elements
+  CHECK_THROWS_AS(Tensor::empty({huge, 8, 0}, DType::u8), Error);  // 0 elements, but the strides overflow
+}
+
+template <class T>
+void check_round_trip(const std::vector<T>& values, const Shape& shape) {
+  const Tensor tensor = Tensor::from(values, shape);
+  CHECK(tensor.defined());
+  CHECK(tensor.dtype() == dtype_of<T>);
+  CHECK(tensor.shape() == shape);
+  CHECK(tensor.bytes() == values.size() * sizeof(T));
+  CHECK(tensor.device() == Device::cpu);
+  const std::vector<T> back = tensor.to_vector<T>();
+  REQUIRE(back.size() == values.size());
+  CHECK(std::memcmp(back.data(), values.data(), tensor.bytes()) == 0);
+  CHECK(std::memcmp(tensor.data<T>(), values.data(), tensor.bytes()) == 0);
+}
+
+TEST_CASE("values survive the way into a tensor and back, for every dtype") {
+  check_round_trip<float>({1.5f, -0.0f, 3e38f, 1e-45f, HUGE_VALF, 2}, {2, 3});
+  check_round_trip<double>({1e300, -2}, {2, 1});
+  check_round_trip<Half>({{0x3c00}, {0x8000}, {0x7e01}}, {3});
+  check_round_trip<BFloat16>({{0x3f80}, {0x0001}}, {1, 2, 1, 1});
+  check_round_trip<int32_t>({-2147483647 - 1, 2147483647}, {2});
+  check_round_trip<uint8_t>({0, 255, 7}, {3});
+  check_round_trip<float>({42}, {});
+}
+
+TEST_CASE("from() needs as many values as the shape has elements") {
+  CHECK_THROWS_WITH_AS(floats({1, 2, 3}, {2, 2}), Contains("3 values for shape (2, 2)"), Error);
+  CHECK_THROWS_AS(floats({}, Shape{}), Error);  // a scalar has one
+}
+
+TEST_CASE("zeros() is zero for every dtype, also in memory that was used before") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::u8}) {
+    {
+      Tensor dirty = Tensor::empty({1000}, dtype);
+      std::memset(dirty.mutable_raw_data(), 0x5a, dirty.bytes());
+    }
+    const Tensor zeros = Tensor::zeros({1000}, dtype);
+    const std::vector<char> expected(zeros.bytes(), 0);
+    CHECK(std::memcmp(zeros.raw_data(), expected.data(), zeros.bytes()) == 0);
+  }
+}
+
+TEST_CASE("copying a tensor copies the handle") {
+  Tensor a = floats({1, 2}, {2});
+  const Tensor b = a;
+  a.mutable_data<float>()[0] = 9;
+  CHECK(b.to_vector<float>() == std::vector<float>{9, 2});
+}
+
+TEST_CASE("reshape shares storage and keeps the order of the elements") {
+  Tensor a = floats({1, 2, 3, 4, 5, 6}, {2, 3});
+  Tensor b = a.reshape({3, 2});
+  CHECK(b.shape() == Shape{3, 2});
+  CHECK(b.data<float>() == a.data<float>());
+  CHECK(b.to_vector<float>() == a.to_vector<float>());
+  b.mutable_data<float>()[5] = 60;
+  CHECK(a.to_vector<float>()[5] == 60);
+  CHECK_THROWS_WITH_AS(a.reshape({4}), Contains("(2, 3) has 6 elements, (4) has 4"), Error);
+  CHECK(floats({7}, {1, 1}).reshape({}).item() == 7);
+}
+
+TEST_CASE("the gradient of a reshape has the shape of its input") {
+  Tensor x = floats({1, 2, 3, 4, 5, 6}, {2, 3});
+  x.set_requires_grad(true);
+  const Tensor factors = floats({10, 20, 30, 40, 50, 60}, {6});
+  backward(sum(mul(x.reshape({6}), factors)));
+  CHECK(x.grad().shape() == Shape{2, 3});
+  CHECK(x.grad().to_vector<float>() == factors.to_vector<float>());
+}
+
+TEST_CASE("clone has storage of its own and no history") {
+  Tensor a = floats({1, 2}, {2});
+  a.set_requires_grad(true);
+  Tensor b = a.clone();
+  CHECK_FALSE(b.requires_grad());
+  b.mutable_data<float>()[0] = 9;
+  CHECK(a.to_vector<float>() == std::vector<float>{1, 2});
+  CHECK(b.to_vector<float>() == std::vector<float>{9, 2});
+}
+
+TEST_CASE("detach shares the bytes and drops the history") {
+  Tensor a = floats({1, 2}, {2});
+  a.set_requires_grad(true);
+  const Tensor b = a.detach();
+  CHECK_FALSE(b.requires_grad());
+  CHECK(a.requires_grad());
+  CHECK(b.data<float>() == a.data<float>());
+}
+
+TEST_CASE("slice shares storage from an offset, and a slice of a slice adds offsets") {
+  Tensor a = floats({0, 1, 2, 3, 4, 5, 6, 7}, {8});
+  Tensor middle = a.slice(2, {2, 2});
+  CHECK(middle.shape() == Shape{2, 2});
+  CHECK(middle.data<float>() == a.data<float>() + 2);
+  CHECK(middle.slice(1, {2}).to_vector<float>() == std::vector<float>{3, 4});
+  middle.mutable_data<float>()[3] = 50;
+  CHECK(a.to_vector<float>()[5] == 50);
+  middle.fill_zero();
+  CHECK(a.to_vector<float>() == std::vector<float>{0, 1, 0, 0, 0, 0, 6, 7});
+  CHECK(middle.clone().shape() == Shape{2, 2});
+  CHECK(a.slice(8, {0}).size() == 0);
+  CHECK_THROWS_WITH_AS(a.slice(7, {2}), Contains("elements 7 to 9 of a tensor of 8"), Error);
+  CHECK_THROWS_AS(a.slice(-1, {2}), Error);
+  CHECK_THROWS_AS(middle.slice(3, {2}), Error);  // inside the storage, but outside the slice
+}
+
+TEST_CASE("copy_from wants the same shape and dtype") {
+  Tensor a = floats({1, 2, 3, 4}, {2, 2});
+  a.copy_from(floats({5, 6, 7, 8}, {2, 2}));
+  CHECK(a.to_vector<float>() == std::vector<float>{5, 6, 7, 8});
+  CHECK_THROWS_WITH_AS(a.copy_from(floats({1, 2, 3, 4}, {4})),
+                       Contains("destination is f32 (2, 2) but source is f32 (4)"), Error);
+  CHECK_THROWS_WITH_AS(a.copy_from(Tensor::zeros({2, 2}, DType::i32)), Contains("source is i32 (2, 2)"), Error);
+  CHECK(a.to_vector<float>() == std::vector<float>{5, 6, 7, 8});
+}
+
+TEST_CASE("elements are readable and writable as their own type only") {
+  Tensor a = floats({1, 2}, {2});
+  CHECK_THROWS_WITH_AS(a.data<double>(), Contains("tensor (2) is f32 but was read as f64"), Error);
+  CHECK_THROWS_WITH_AS(a.mutable_data<int32_t>(), Contains("tensor (2) is f32 but was written as i32"), Error);
+  CHECK_THROWS_AS(a.to_vector<Half>(), Error);
+  CHECK_THROWS_AS(Tensor::zeros({1}, DType::f16).data<BFloat16>(), Error);
+}
+
+TEST_CASE("item reads the only element of any dtype, and refuses several") {
+  CHECK(floats({2.5f}, {}).item() == 2.5);
+  CHECK(floats({2.5f}, {1, 1}).item() == 2.5);
+  CHECK(Tensor::from(std::vector<double>{1e300}, {}).item() == 1e300);
+  CHECK(Tensor::from(std::vector<Half>{{0x3e00}}, {}).item() == 1.5);
+  CHECK(Tensor::from(std::vector<BFloat16>{{0xbfc0}}, {}).item() == -1.5);
+  CHECK(Tensor::from(std::vector<int32_t>{-7}, {}).item() == -7);
+  CHECK(Tensor::from(std::vector<uint8_t>{200}, {}).item() == 200);
+  CHECK_THROWS_WITH_AS(floats({1, 2}, {2}).item(), Contains("(2) has 2 elements, expected 1"), Error);
+  CHECK_THROWS_AS(Tensor::zeros({0}, DType::f32).item(), Error);
+}
+
+TEST_CASE("an undefined tensor has no elements and says so when used") {
+  Tensor none;
+  CHECK_FALSE(none.defined());
+  CHECK_FALSE(none.requires_grad());
+  CHECK(none.size() == 0);
+  CHECK(none.bytes() == 0);
+  CHECK_THROWS_WITH_AS(none.data<float>(), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.mutable_data<float>(), Contains("undefined"), Error);
+  CHECK_THROWS_AS(none.raw_data(), Error);
+  CHECK_THROWS_AS(none.mutable_raw_data(), Error);
+  CHECK_THROWS_AS(none.to_vector<float>(), Error);
+  CHECK_THROWS_AS(none.item(), Error);
+  CHECK_THROWS_AS(none.reshape({}), Error);
+  CHECK_THROWS_AS(none.slice(0, {1}), Error);
+  CHECK_THROWS_AS(none.grad(), Error);
+  CHECK_THROWS_AS(backward(none), Error);
+}
+
+TEST_CASE("empty tensors work like others") {
+  Tensor x = Tensor::zeros({0, 3}, DType::f32);
+  CHECK(x.defined());
+  CHECK(x.size() == 0);
+  CHECK(x.to_vector<float>().empty());
+  CHECK(x.clone().shape() == Shape{0, 3});
+  CHECK(x.reshape({3, 0}).shape() == Shape{3, 0});
+  x.fill_zero();
+  x.copy_from(Tensor::empty({0, 3}, DType::f32));
+  CHECK(floats({}, {0}).size() == 0);
+
+  x.set_requires_grad(true);
+  const Tensor total = sum(relu(add(x, x)));
+  CHECK(total.item() == 0);
+  backward(total);
+  CHECK(x.grad().shape() == Shape{0, 3});
+  CHECK_THROWS_WITH_AS(mean(x), Contains("(0, 3) is empty"), Error);
+}
+
+TEST_CASE("tensors of rank 0 go through ops and backward") {
+  Tensor x = floats({-3}, {});
+  x.set_requires_grad(true);
+  const Tensor y = mul(scale(x, 2), x);
+  CHECK(y.shape() == Shape{});
+  CHECK(y.item() == 18);
+  backward(y);
+  CHECK(x.grad().item() == -12);
+}
+
+TEST_CASE("only f32 and f64 tensors can require a gradient") {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::i32, DType::u8}) {
+    CHECK_THROWS_AS(Tensor::zeros({1}, dtype).set_requires_grad(true), Error);
+  }
+  Tensor x = Tensor::zeros({1}, DType::f64);
+  x.set_requires_grad(true);
+  CHECK(x.requires_grad());
+  x.set_requires_grad(false);
+  CHECK_FALSE(x.requires_grad());
+  CHECK_THROWS_WITH_AS(x.grad(), Contains("does not require a gradient"), Error);
+}
+
+TEST_CASE("a tensor that is on the device already is not copied") {
+  const Tensor a = floats({1}, {1});
+  CHECK(a.to(Device::cpu).data<float>() == a.data<float>());
+}
+
+TEST_CASE("a device that is not there is an error of its own") {
+  CHECK_THROWS_WITH_AS(Tensor::empty({1}, DType::f64, Device::cuda), Contains("f64"), Error);
+  if (is_available(Device::cuda)) return;
+  try {
+    Tensor::empty({1}, DType::f32, Device::cuda);
+    FAIL("a tensor was made on a device that is not there");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::device);
+    CHECK(std::string(error.what()).find("cuda") != std::string::npos);
+  }
+}
+
+// Each of these once read a device or a version through a null pointer.
+TEST_CASE("an undefined tensor given to an op or to a copy is refused with a sentence") {
+  Tensor none;
+  const Tensor scalar = floats({1}, {});
+  CHECK_THROWS_WITH_AS(none.device(), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.empty_like(), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.clone(), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.to(Device::cpu), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.saved(), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(none.copy_from(scalar), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(scalar.clone().copy_from(none), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(relu(none), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(add(none, none), Contains("undefined"), Error);
+  CHECK_THROWS_WITH_AS(add(scalar, none), Contains("undefined"), Error);
+}
+
+}  // namespace
+}  // namespace hs
