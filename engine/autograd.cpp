@@ -6,22 +6,24 @@
 
 namespace hs {
 
-// A chain of 100,000 ops must not be destroyed recursively: nodes that would die with this one are collected first.
-Node::~Node() {
-  std::vector<std::shared_ptr<Node>> dying;
-  const auto collect = [&dying](Node& node) {
-    node.backward = nullptr;
-    for (auto& input : node.inputs) {
-      if (input && input.use_count() == 1 && input->node) dying.push_back(std::move(input->node));
-    }
-    node.inputs.clear();
-  };
-  collect(*this);
-  while (!dying.empty()) {
-    const std::shared_ptr<Node> node = std::move(dying.back());
-    dying.pop_back();
-    if (node.use_count() == 1) collect(*node);
+// A chain of 100,000 ops must not be destroyed recursively (each node holds its inputs' GradInfo, each of them a node):
+// the outermost destructor releases the nodes, those that it meets on the way only queue theirs.
+GradInfo::~GradInfo() {
+  thread_local std::vector<std::shared_ptr<Node>>* queue = nullptr;
+  if (!node) return;
+  if (queue) {
+    queue->push_back(std::move(node));
+    return;
   }
+  std::vector<std::shared_ptr<Node>> dying;
+  queue = &dying;
+  dying.push_back(std::move(node));
+  while (!dying.empty()) {
+    std::shared_ptr<Node> last = std::move(dying.back());
+    dying.pop_back();
+    last.reset();
+  }
+  queue = nullptr;
 }
 
 Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {

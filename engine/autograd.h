@@ -24,6 +24,9 @@ struct Node;
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
 struct GradInfo {
   GradInfo(const Shape& shape, DType dtype) : shape(shape), dtype(dtype) {}
+  ~GradInfo();
+  GradInfo(const GradInfo&) = delete;
+  GradInfo& operator=(const GradInfo&) = delete;
   Shape shape;
   DType dtype;
   Tensor grad;                 // leaves only
@@ -35,7 +38,6 @@ struct Node {
   const char* op = "";
   std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
   Backward backward;                              // empty once it has run
-  ~Node();
 };
 
 // Attaches history to y if recording is on and some input needs a gradient; returns y.

@@ -1,5 +1,6 @@
 #include "engine/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/autograd.h"
@@ -13,6 +14,12 @@ Shape::Shape(std::initializer_list<int64_t> dims) {
     check(dim >= 0, "Shape: dimension {} is negative", dim);
     dims_[rank_++] = dim;
   }
+  // Bytes must fit 63 bits for the widest type, and so must every stride, also where another dimension is 0.
+  int64_t elements = 8;
+  for (const int64_t dim : dims) {
+    check(!__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements), "Shape: {} does not fit 63 bits",
+          to_string());
+  }
 }
 
 int64_t Shape::size() const {
@@ -25,6 +32,11 @@ std::string Shape::to_string() const {
   std::string text = "(";
   for (int axis = 0; axis < rank_; ++axis) text += (axis ? ", " : "") + std::to_string(dims_[axis]);
   return text + ")";
+}
+
+Device Tensor::device() const {
+  check(defined(), "an undefined tensor was asked for its device");
+  return storage_->device();
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
@@ -181,6 +193,7 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::saved() const {
+  check(defined(), "an undefined tensor was saved");
   Tensor handle = detach();
   handle.saved_version_ = storage_->version();
   return handle;

@@ -58,7 +58,7 @@ class Tensor {
   int64_t size() const { return defined() ? shape_.size() : 0; }
   size_t bytes() const { return static_cast<size_t>(size()) * size_of(dtype_); }
   DType dtype() const { return dtype_; }
-  Device device() const { return storage_->device(); }
+  Device device() const;  // throws if undefined
   Tensor empty_like() const { return empty(shape_, dtype_, device()); }
 
   // The elements, in device memory. mutable_data() counts as a modification of the storage (see saved()).

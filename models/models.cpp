@@ -8,7 +8,8 @@
 namespace hs {
 namespace {
 
-Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.size() / x.shape()[0]}); }
+// (N, H, W, C) -> (N, H*W*C)
+Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.shape()[1] * x.shape()[2] * x.shape()[3]}); }
 
 class MnistCnn : public Module {
  public:
