@@ -66,7 +66,8 @@ build() {
   command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   mkdir -p "$top/build"
   (
-    flock 9 # two runs at a time would write the same files
+    # Two builds at a time would write the same files.
+    flock -n 9 || { say "waiting for another build of build/$1" && flock 9; }
     cd "$top" || exit
     rm -f "build/$1/CMakeCache.txt"
     logged "$1-configure" cmake --preset "$1" "${arguments[@]}"

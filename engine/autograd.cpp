@@ -112,13 +112,18 @@ void backward(const Tensor& y, Tensor dy) {
   if (!y.grad_info()->node) return;
   dy = {};
 
-  auto order = in_backward_order(y.grad_info()->node);
-  for (auto& node : order) {
+  const auto order = in_backward_order(y.grad_info()->node);
+  for (const auto& node : order) {  // before any leaf has got a gradient
     check(node->backward != nullptr,
           "backward: the tape was already used at op {}; run the forward pass again before a second backward",
           node->op);
-    auto found = interior.find(node.get());
-    if (found == interior.end()) continue;  // every user of this value returned no gradient
+  }
+  for (const auto& node : order) {
+    const auto found = interior.find(node.get());
+    if (found == interior.end()) {  // every user of this value returned no gradient
+      node->backward = nullptr;
+      continue;
+    }
     Gradients gradients;
     try {
       gradients = node->backward(found->second.sum);

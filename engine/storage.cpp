@@ -1,5 +1,6 @@
 #include "engine/storage.h"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -39,26 +40,26 @@ class Allocator {
     const std::lock_guard lock(mutex_);
     const size_t block = caching ? bucket_size(bytes) : bytes;
     void* data = nullptr;
-    if (limit == 0 || stats.live + bytes <= limit) data = take(device, block);
+    if (limit_ == 0 || stats_.live + bytes <= limit_) data = take(device, block);
     if (!data) {
       fail(device == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
            "out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch", name(device), bytes,
-           stats.live, stats.peak, limit ? fmt::format(", limit {}", limit) : std::string());
+           stats_.live, stats_.peak, limit_ ? fmt::format(", limit {}", limit_) : std::string());
     }
-    stats.live += bytes;
-    stats.peak = std::max(stats.peak, stats.live);
-    ++stats.allocations;
+    stats_.live += bytes;
+    stats_.peak = std::max(stats_.peak, stats_.live);
+    ++stats_.allocations;
     return data;
   }
 
   void release(Device device, void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
-    stats.live -= bytes;
+    stats_.live -= bytes;
     if (caching) {
       cached_[bucket_size(bytes)].push_back(data);
     } else {
       runtime(device).release(data);
-      stats.reserved -= bytes;
+      stats_.reserved -= bytes;
     }
   }
 
@@ -69,11 +70,18 @@ class Allocator {
 
   MemoryStats read() {
     const std::lock_guard lock(mutex_);
-    return stats;
+    return stats_;
   }
 
-  MemoryStats stats;
-  size_t limit = 0;
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    stats_.peak = stats_.live;
+  }
+
+  void set_limit(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limit_ = bytes;
+  }
 
  private:
   void* take(Device device, size_t block) {
@@ -87,7 +95,7 @@ class Allocator {
       release_cached_locked(device);
       data = runtime(device).allocate(block);
     }
-    if (data) stats.reserved += block;
+    if (data) stats_.reserved += block;
     return data;
   }
 
@@ -95,13 +103,15 @@ class Allocator {
     for (auto& [size, blocks] : cached_) {
       for (void* data : blocks) {
         runtime(device).release(data);
-        stats.reserved -= size;
+        stats_.reserved -= size;
       }
     }
     cached_.clear();
   }
 
   std::mutex mutex_;
+  MemoryStats stats_;
+  size_t limit_ = 0;
   std::map<size_t, std::vector<void*>> cached_;
 };
 
@@ -111,14 +121,14 @@ Allocator& allocator(Device device) {
   return all[static_cast<int>(device)];
 }
 
-bool poison = false;
+std::atomic<bool> poison = false;
 
 }  // namespace
 
 MemoryStats memory_stats(Device device) { return allocator(device).read(); }
-void reset_peak(Device device) { allocator(device).stats.peak = allocator(device).stats.live; }
+void reset_peak(Device device) { allocator(device).reset_peak(); }
 void release_cached_memory(Device device) { allocator(device).release_cached(device); }
-void set_memory_limit(Device device, size_t bytes) { allocator(device).limit = bytes; }
+void set_memory_limit(Device device, size_t bytes) { allocator(device).set_limit(bytes); }
 void set_poison(bool on) { poison = on; }
 
 Storage::Storage(Device device, size_t bytes) : bytes_(bytes), device_(device) {

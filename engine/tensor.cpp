@@ -136,7 +136,8 @@ void Tensor::copy_from(const Tensor& other) {
   check(shape_ == other.shape_ && dtype_ == other.dtype_ && device() == other.device(),
         "copy_from: destination is {} {} but source is {} {}", name(dtype_), shape_.to_string(), name(other.dtype_),
         other.shape_.to_string());
-  if (bytes() > 0) runtime(device()).copy(mutable_raw_data(), other.raw_data(), bytes());
+  if (bytes() == 0 || raw_data() == other.raw_data()) return;
+  runtime(device()).copy(mutable_raw_data(), other.raw_data(), bytes());
 }
 
 void Tensor::fill_zero() {

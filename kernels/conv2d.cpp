@@ -39,21 +39,21 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("conv2d", y, inputs,
-                [x = x.saved(), weight = weight.saved(), s, has_bias = bias.defined(), needs_x = x.requires_grad(),
-                 needs_weight = weight.requires_grad()](const Tensor& dy) -> Gradients {
-                  Tensor dx, dweight, dbias, workspace;
-                  if (needs_x) dx = x.empty_like();
-                  if (needs_weight) dweight = weight.empty_like();
-                  if (has_bias) dbias = Tensor::empty({s.OC}, dy.dtype(), dy.device());
-                  workspace =
-                      Tensor::empty({conv2d_backward.workspace(x, weight, dy, s, workspace, dx, dweight, dbias)},
-                                    DType::u8, dy.device());
-                  conv2d_backward(x, weight, dy, s, workspace, dx, dweight, dbias);
-                  Gradients gradients = {dx, dweight};
-                  if (has_bias) gradients.push_back(dbias);
-                  return gradients;
-                });
+  return record(
+      "conv2d", y, inputs,
+      [x = x.saved(), weight = weight.saved(), s, has_bias = bias.defined(), needs_x = x.requires_grad(),
+       needs_weight = weight.requires_grad(), needs_bias = bias.requires_grad()](const Tensor& dy) -> Gradients {
+        Tensor dx, dweight, dbias, workspace;
+        if (needs_x) dx = x.empty_like();
+        if (needs_weight) dweight = weight.empty_like();
+        if (needs_bias) dbias = Tensor::empty({s.OC}, dy.dtype(), dy.device());
+        workspace = Tensor::empty({conv2d_backward.workspace(x, weight, dy, s, workspace, dx, dweight, dbias)},
+                                  DType::u8, dy.device());
+        conv2d_backward(x, weight, dy, s, workspace, dx, dweight, dbias);
+        Gradients gradients = {dx, dweight};
+        if (has_bias) gradients.push_back(dbias);
+        return gradients;
+      });
 }
 
 namespace {

@@ -15,15 +15,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = matmul(x, weight, bias);
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("linear", y, inputs,
-                [x = x.saved(), weight = weight.saved(), has_bias = bias.defined(), needs_x = x.requires_grad(),
-                 needs_weight = weight.requires_grad()](const Tensor& dy) -> Gradients {
-                  Gradients gradients(has_bias ? 3 : 2);
-                  if (needs_x) gradients[0] = matmul(dy, weight, {}, {.transpose_b = true});
-                  if (needs_weight) gradients[1] = matmul(x, dy, {}, {.transpose_a = true});
-                  if (has_bias) gradients[2] = sum_columns(dy);
-                  return gradients;
-                });
+  return record(
+      "linear", y, inputs,
+      [x = x.saved(), weight = weight.saved(), has_bias = bias.defined(), needs_x = x.requires_grad(),
+       needs_weight = weight.requires_grad(), needs_bias = bias.requires_grad()](const Tensor& dy) -> Gradients {
+        Gradients gradients(has_bias ? 3 : 2);
+        if (needs_x) gradients[0] = matmul(dy, weight, {}, {.transpose_b = true});
+        if (needs_weight) gradients[1] = matmul(x, dy, {}, {.transpose_a = true});
+        if (needs_bias) gradients[2] = sum_columns(dy);
+        return gradients;
+      });
 }
 
 }  // namespace hs

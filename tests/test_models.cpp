@@ -235,7 +235,8 @@ REGISTER_KERNEL(dropout_mask, cpu, "watch",
 TEST_CASE("every dropout layer has its documented rate, and training draws a new mask for each layer and step") {
   const std::map<std::string, std::vector<double>> rates = {
       {"mnist_cnn", {0.5}}, {"mnist_cnn_large", {0.25, 0.5}}, {"mlp", {}}};
-  for (const auto& [name, expected] : rates) {
+  for (const std::string& name : model_names()) {
+    const std::vector<double>& expected = rates.at(name);
     CAPTURE(name);
     const auto model = make_model(name, 1);
     ParameterArena arena(*model);
