@@ -1,0 +1,33 @@
+// Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda_shared.cuh and
+// kernels/cuda_mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device.
+#include "kernels.cuh"
+
+const void* compiled_kernels[] = {(const void*)write_positions,
+                                  (const void*)axpy<float>,
+                                  (const void*)axpy<double>,
+                                  (const void*)twice_vectors,
+                                  (const void*)narrow_and_widen,
+                                  (const void*)block_sum<true>,
+                                  (const void*)block_sum<false>,
+                                  (const void*)warp_sums,
+                                  (const void*)votes_and_shuffles,
+                                  (const void*)histogram,
+                                  (const void*)reverse_in_warp<true>,
+                                  (const void*)reverse_in_warp<false>,
+                                  (const void*)copy_async<true>,
+                                  (const void*)copy_async<false>,
+                                  (const void*)gemm_wmma<__half>,
+                                  (const void*)gemm_wmma<__nv_bfloat16>,
+                                  (const void*)gemm_mma<__half>,
+                                  (const void*)gemm_mma<__nv_bfloat16>,
+                                  (const void*)fill,
+                                  (const void*)add_from,
+                                  (const void*)wrong::read_unwritten,
+                                  (const void*)wrong::shared_out_of_bounds,
+                                  (const void*)wrong::write_after_read,
+                                  (const void*)wrong::write_after_write,
+                                  (const void*)wrong::exit_before_barrier,
+                                  (const void*)wrong::two_barriers,
+                                  (const void*)wrong::missing_lane,
+                                  (const void*)wrong::one_too_far,
+                                  (const void*)wrong::misaligned_vector};

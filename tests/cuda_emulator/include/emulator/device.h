@@ -1,0 +1,210 @@
+// The device language on the CPU: the keywords, threadIdx and friends, barriers, warp collectives, atomics, maths.
+// The threads of a block are fibers of one host thread (source/block.cpp), which switch only inside the functions that
+// wait (barriers and collectives); so plain global variables can serve as threadIdx and blockIdx, where a debugger
+// finds them. Waiting functions take their place in the source as a hidden last argument: it names them in reports,
+// and tells one barrier from another.
+#pragma once
+
+#include <math.h>  // not <cmath>: this one also puts isnan and friends into the global namespace, as CUDA has them
+#include <string.h>
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "emulator/vector_types.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__ static  // blocks run one after another, so one copy will do
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
+
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+namespace hs::emulator {
+
+struct Place {  // clang 14 does not have std::source_location
+  const char* file;
+  int line;
+};
+enum class Vote { none, count, all, any };
+
+// Waits for all threads of the block; returns the count of non-zero predicates, or whether all or any were.
+int block_barrier(Vote vote, int predicate, const Place& place);
+
+// Waits for the lanes in `mask`. The last one to arrive calls `perform` for all of them, with the argument of each
+// lane; the others' stacks are alive then, so it may write results through the pointers.
+using Perform = void (*)(void* const (&arguments)[32], uint32_t mask, const Place& place);
+void collective(uint32_t mask, void* argument, Perform perform, bool orders_memory, const Place& place);
+
+int lane();  // of the running thread in its warp
+
+// Something is wrong in the running kernel; the report gets the kernel and the thread added. Execution goes on.
+void device_fault(int cuda_error, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+struct Exchange {  // one lane's part in a shuffle
+  uint64_t value, result;
+  int source;
+};
+void exchange(void* const (&arguments)[32], uint32_t mask, const Place& place);
+
+template <class T>
+T shuffle(uint32_t mask, T value, int source, const Place& place) {
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8, "shuffles move numbers of at most 8 bytes");
+  Exchange mine{0, 0, source};
+  memcpy(&mine.value, &value, sizeof(T));
+  collective(mask, &mine, exchange, false, place);
+  memcpy(&value, &mine.result, sizeof(T));
+  return value;
+}
+uint32_t ballot(uint32_t mask, bool predicate, const Place& place);
+
+}  // namespace hs::emulator
+
+#define HS_HERE const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()
+#define HS_PLACE (hs::emulator::Place{file_, line_})
+
+inline void __syncthreads(HS_HERE) { hs::emulator::block_barrier(hs::emulator::Vote::none, 0, HS_PLACE); }
+inline int __syncthreads_count(int predicate, HS_HERE) {
+  return hs::emulator::block_barrier(hs::emulator::Vote::count, predicate, HS_PLACE);
+}
+inline int __syncthreads_and(int predicate, HS_HERE) {
+  return hs::emulator::block_barrier(hs::emulator::Vote::all, predicate, HS_PLACE);
+}
+inline int __syncthreads_or(int predicate, HS_HERE) {
+  return hs::emulator::block_barrier(hs::emulator::Vote::any, predicate, HS_PLACE);
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu, HS_HERE) {
+  hs::emulator::collective(mask, nullptr, nullptr, true, HS_PLACE);
+}
+inline unsigned __ballot_sync(unsigned mask, int predicate, HS_HERE) {
+  return hs::emulator::ballot(mask, predicate != 0, HS_PLACE);
+}
+inline int __any_sync(unsigned mask, int predicate, HS_HERE) {
+  return hs::emulator::ballot(mask, predicate != 0, HS_PLACE) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, HS_HERE) {
+  return hs::emulator::ballot(mask, predicate != 0, HS_PLACE) == mask;
+}
+// A source lane outside the group of `width` lanes: the value stays the lane's own (up, down, xor) or wraps (shfl).
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = warpSize, HS_HERE) {
+  const int first = hs::emulator::lane() & ~(width - 1);
+  return hs::emulator::shuffle(mask, value, first + (source & (width - 1)), HS_PLACE);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize, HS_HERE) {
+  const int lane = hs::emulator::lane(), end = (lane & ~(width - 1)) + width, source = lane + static_cast<int>(delta);
+  return hs::emulator::shuffle(mask, value, source < end ? source : lane, HS_PLACE);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = warpSize, HS_HERE) {
+  const int lane = hs::emulator::lane(), first = lane & ~(width - 1), source = lane - static_cast<int>(delta);
+  return hs::emulator::shuffle(mask, value, source >= first ? source : lane, HS_PLACE);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = warpSize, HS_HERE) {
+  const int lane = hs::emulator::lane(), end = (lane & ~(width - 1)) + width, source = lane ^ lanes;
+  return hs::emulator::shuffle(mask, value, source < end ? source : lane, HS_PLACE);
+}
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+// Atomics on global memory; kernels/cuda_shared.cuh has those on shared memory. None for floats: their order is not
+// fixed, and halfstep gives the same bits in every run.
+#define HS_EMULATOR_ATOMIC(T)                      \
+  inline T atomicAdd(T* at, T value) {             \
+    T old = *at;                                   \
+    *at = old + value;                             \
+    return old;                                    \
+  }                                                \
+  inline T atomicOr(T* at, T value) {              \
+    T old = *at;                                   \
+    *at = old | value;                             \
+    return old;                                    \
+  }                                                \
+  inline T atomicAnd(T* at, T value) {             \
+    T old = *at;                                   \
+    *at = old & value;                             \
+    return old;                                    \
+  }                                                \
+  inline T atomicMax(T* at, T value) {             \
+    T old = *at;                                   \
+    *at = old < value ? value : old;               \
+    return old;                                    \
+  }                                                \
+  inline T atomicMin(T* at, T value) {             \
+    T old = *at;                                   \
+    *at = value < old ? value : old;               \
+    return old;                                    \
+  }                                                \
+  inline T atomicExch(T* at, T value) {            \
+    T old = *at;                                   \
+    *at = value;                                   \
+    return old;                                    \
+  }                                                \
+  inline T atomicCAS(T* at, T expected, T value) { \
+    T old = *at;                                   \
+    *at = old == expected ? value : old;           \
+    return old;                                    \
+  }
+HS_EMULATOR_ATOMIC(int)
+HS_EMULATOR_ATOMIC(unsigned)
+HS_EMULATOR_ATOMIC(unsigned long long)
+#undef HS_EMULATOR_ATOMIC
+float atomicAdd(float*, float) = delete;
+double atomicAdd(double*, double) = delete;
+
+template <class T>
+T __ldg(const T* at) {
+  return *at;
+}
+template <class T>
+T __ldcs(const T* at) {
+  return *at;
+}
+template <class T>
+void __stcs(T* at, T value) {
+  *at = value;
+}
+
+#define HS_EMULATOR_MIN_MAX(T)                        \
+  constexpr T min(T a, T b) { return b < a ? b : a; } \
+  constexpr T max(T a, T b) { return a < b ? b : a; }
+HS_EMULATOR_MIN_MAX(int)
+HS_EMULATOR_MIN_MAX(unsigned)
+HS_EMULATOR_MIN_MAX(long)
+HS_EMULATOR_MIN_MAX(unsigned long)
+HS_EMULATOR_MIN_MAX(long long)
+HS_EMULATOR_MIN_MAX(unsigned long long)
+#undef HS_EMULATOR_MIN_MAX
+inline float min(float a, float b) { return fminf(a, b); }  // as on the device: a NaN loses
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+
+// The fast intrinsics are exact here; on the device they are off by a few units in the last place.
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float __expf(float x) { return expf(x); }
+inline float __logf(float x) { return logf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __fsqrt_rn(float x) { return sqrtf(x); }
+inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __ffs(int x) { return x ? std::countr_zero(static_cast<unsigned>(x)) + 1 : 0; }
+inline unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned>((static_cast<uint64_t>(x) * y) >> 32); }

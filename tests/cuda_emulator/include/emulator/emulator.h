@@ -1,0 +1,41 @@
+// What a test may ask of the CUDA emulator beside the CUDA API itself. tests/cuda_emulator/README.md says what is
+// emulated and how faithfully. All functions may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hs::emulator {
+
+enum class Order { forward, reverse, random };
+
+// Initial values come from the environment variables named here.
+struct Options {
+  Order threads = Order::forward;    // HALFSTEP_EMULATOR_THREADS=forward|reverse|random: threads of a block, and blocks
+  bool delay_streams = false;        // HALFSTEP_EMULATOR_STREAMS=eager|random: random runs queued work late
+  uint64_t seed = 1;                 // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
+  bool no_device = false;            // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
+  int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
+  bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
+  bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
+  bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
+  size_t total_memory = 2ull << 30;  // HALFSTEP_EMULATOR_MEMORY=bytes: what cudaMalloc can give out in total
+};
+Options& options();
+
+// Forgets queued work, errors, reports, captures and planned failures, and seeds the randomness again. Allocations,
+// streams and events live on.
+void reset();
+
+// What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
+std::vector<std::string> take_reports();
+
+// The nth cudaMalloc from now on (1: the next one) returns cudaErrorMemoryAllocation, once.
+void fail_malloc(int nth);
+
+size_t live_bytes();        // in cudaMalloc allocations
+size_t live_allocations();  // how many there are
+
+}  // namespace hs::emulator

@@ -1,0 +1,2 @@
+#pragma once
+#include "emulator/vector_types.h"

@@ -1,0 +1,262 @@
+// Kernels for test_cuda_emulator.cpp, in CUDA C++ as the project writes it: nvcc compiles this file as well (README.md
+// has the command). The ones in `namespace wrong` each contain the mistake that their name says.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <mma.h>
+
+#include <cstdint>
+
+#include "kernels/cuda_mma.cuh"
+#include "kernels/cuda_shared.cuh"
+
+namespace {
+
+__device__ __forceinline__ int64_t global_index() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+// Where each thread is, for a three-dimensional launch.
+__global__ void write_positions(int* out) {
+  const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] = block * 10000 + thread;
+}
+
+template <class T>
+__global__ void axpy(int64_t n, T a, const T* __restrict__ x, T* __restrict__ y) {
+  const int64_t i = global_index();
+  if (i < n) y[i] = a * x[i] + y[i];
+}
+
+// y = 2 * x for 4 floats per thread.
+__global__ void __launch_bounds__(256) twice_vectors(int64_t n4, const float* x, float* y) {
+  const int64_t i = global_index();
+  if (i >= n4) return;
+  float4 v = hs::load_vector<float4>(x + 4 * i);
+  v = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+  hs::store_vector(y + 4 * i, v);
+}
+
+__global__ void narrow_and_widen(int n, const float* x, float* through_half, float* through_bfloat16) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  through_half[i] = __half2float(__float2half_rn(x[i]));
+  through_bfloat16[i] = __bfloat162float(__float2bfloat16_rn(x[i]));
+}
+
+// One sum per block of 256, as a tree in shared memory. Without `synchronize` only the first of its barriers is there.
+template <bool synchronize>
+__global__ void block_sum(int64_t n, const float* x, float* sums) {
+  __shared__ hs::SharedArray<float, 256> partial;
+  const int t = static_cast<int>(threadIdx.x);
+  float mine = 0;
+  for (int64_t i = global_index(); i < n; i += int64_t{gridDim.x} * blockDim.x) mine += x[i];
+  partial[t] = mine;
+  for (int half = 128; half > 0; half /= 2) {
+    if (synchronize || half == 128) __syncthreads();
+    if (t < half) partial[t] += partial[t + half];
+  }
+  if (t == 0) sums[blockIdx.x] = partial[0];
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+__global__ void warp_sums(const float* x, float* sums) {
+  __shared__ hs::SharedArray<float, 32> of_warp;
+  const int t = static_cast<int>(threadIdx.x), warp = t / warpSize, lane = t % warpSize;
+  const float sum = warp_sum(x[t]);
+  if (lane == 0) of_warp[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    const float other = lane < static_cast<int>(blockDim.x) / warpSize ? static_cast<float>(of_warp[lane]) : 0.0f;
+    const float all = warp_sum(other);
+    if (lane == 0) sums[0] = all;
+  }
+}
+
+__global__ void votes_and_shuffles(int* out) {
+  const int t = static_cast<int>(threadIdx.x), lane = t % 32;
+  const unsigned all = 0xffffffffu;
+  out[t] = __shfl_sync(all, 100 + t, 3);
+  out[64 + t] = __shfl_down_sync(all, t, 5);
+  out[128 + t] = __shfl_sync(all, t, lane + 1, 8);
+  out[192 + t] = static_cast<int>(__ballot_sync(all, lane % 3 == 0));
+  out[256 + t] = __any_sync(all, lane == 7) + 2 * __all_sync(all, lane < 31);
+  out[320 + t] = __syncthreads_count(t % 2) + 100 * __syncthreads_or(t == 5) + 200 * __syncthreads_and(t != 5);
+  if (lane < 4) out[384 + t] = __shfl_xor_sync(0x0fu, t, 1);
+}
+
+// A histogram by integer atomics in shared memory, then in global memory.
+__global__ void histogram(int n, const int* x, unsigned* counts) {
+  __shared__ hs::SharedArray<unsigned, 16> own;
+  const int t = static_cast<int>(threadIdx.x);
+  if (t < 16) own[t] = 0;
+  __syncthreads();
+  for (int i = t; i < n; i += static_cast<int>(blockDim.x)) atomicAdd(&own[x[i] % 16], 1u);
+  __syncthreads();
+  if (t < 16) atomicAdd(&counts[t], own[t]);
+}
+
+// Reverses each warp's numbers through shared memory; __syncwarp is enough, since no other warp is involved.
+template <bool synchronize>
+__global__ void reverse_in_warp(const float* x, float* y) {
+  auto scratch = hs::dynamic_shared<float>();
+  const int t = static_cast<int>(threadIdx.x);
+  scratch[t] = x[t];
+  if (synchronize) __syncwarp();
+  y[t] = scratch[t / 32 * 32 + 31 - t % 32];
+}
+
+// Double-buffered copy with cp.async; without `wait` the data is used before it has arrived.
+template <bool wait>
+__global__ void copy_async(int n, const float* x, float* y) {
+  __shared__ hs::SharedArray<float, 128> stage;
+  const int t = static_cast<int>(threadIdx.x);  // 32 threads, 4 floats each
+  const int valid = min(max((n - 4 * t) * 4, 0), 16);
+  hs::cp_async_16(stage.data() + 4 * t, valid > 0 ? x + 4 * t : x, valid);
+  hs::cp_async_commit();
+  if (wait) hs::cp_async_wait<0>();
+  __syncthreads();
+  for (int i = t; i < 128; i += 32) y[i] = stage[127 - i];
+}
+
+// c = a * b, all (64, 64) row-major, with nvcuda::wmma: one block of 4 warps, 16 rows of c each.
+template <class T>
+__global__ void gemm_wmma(const T* a, const T* b, float* c) {
+  using namespace nvcuda;
+  __shared__ hs::SharedArray<T, 64 * 80> tile;
+  const int t = static_cast<int>(threadIdx.x), warp = t / 32;
+  for (int i = t; i < 64 * 64; i += 128) tile[i / 64 * 80 + i % 64] = b[i];
+  __syncthreads();
+  for (int column = 0; column < 64; column += 16) {
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    wmma::fill_fragment(sum, 0.0f);
+    for (int k = 0; k < 64; k += 16) {
+      wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> left;
+      wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> right;
+      wmma::load_matrix_sync(left, a + warp * 16 * 64 + k, 64);
+      wmma::load_matrix_sync(right, tile.data() + k * 80 + column, 80);
+      wmma::mma_sync(sum, left, right, sum);
+    }
+    for (int i = 0; i < sum.num_elements; ++i) sum.x[i] *= 1.0f;
+    wmma::store_matrix_sync(c + warp * 16 * 64 + column, sum, 64, wmma::mem_row_major);
+  }
+}
+
+// The same with ldmatrix and mma.sync. Rows are padded to 72 numbers, so that ldmatrix meets no bank conflicts.
+template <class T>
+__global__ void gemm_mma(const T* a, const T* b, float* c) {
+  constexpr int ld = 72;
+  __shared__ hs::SharedArray<T, 64 * ld> tile_a;
+  __shared__ hs::SharedArray<T, 64 * ld> tile_b;
+  const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
+  for (int i = 8 * t; i < 64 * 64; i += 8 * 128) {
+    hs::store_vector(tile_a.data() + i / 64 * ld + i % 64, hs::load_vector<uint4>(a + i));
+    hs::cp_async_16(tile_b.data() + i / 64 * ld + i % 64, b + i);
+  }
+  hs::cp_async_commit();
+  hs::cp_async_wait<0>();
+  __syncthreads();
+  float sum[8][4] = {};
+  for (int k = 0; k < 64; k += 16) {
+    uint32_t left[4];
+    hs::ldmatrix_x4(left, tile_a.data() + (warp * 16 + lane % 16) * ld + k + lane / 16 * 8);
+    for (int n = 0; n < 8; n += 2) {
+      uint32_t right[4];
+      hs::ldmatrix_x4_trans(right, tile_b.data() + (k + lane % 16) * ld + n * 8 + lane / 16 * 8);
+      const uint32_t first[2] = {right[0], right[1]}, second[2] = {right[2], right[3]};
+      hs::mma_m16n8k16<T>(sum[n], left, first, sum[n]);
+      hs::mma_m16n8k16<T>(sum[n + 1], left, second, sum[n + 1]);
+    }
+  }
+  for (int n = 0; n < 8; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = warp * 16 + lane / 4 + 8 * (i / 2), column = n * 8 + 2 * (lane % 4) + i % 2;
+      c[row * 64 + column] = sum[n][i];
+    }
+  }
+}
+
+// For streams and graphs.
+__global__ void fill(int n, float* y, float value) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = value;
+}
+__global__ void add_from(int n, float* y, const float* x) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] += x[i];
+}
+
+namespace wrong {
+
+__global__ void read_unwritten(float* y) {
+  __shared__ hs::SharedArray<float, 64> tile;
+  const int t = static_cast<int>(threadIdx.x);
+  if (t != 40) tile[t] = static_cast<float>(t);
+  __syncthreads();
+  y[t] = tile[63 - t];
+}
+
+__global__ void shared_out_of_bounds(float* y) {
+  __shared__ hs::SharedArray<float, 64> tile;
+  const int t = static_cast<int>(threadIdx.x);
+  tile[t + 1] = 1.0f;  // the last thread writes tile[64]
+  __syncthreads();
+  y[t] = tile[t + 1];
+}
+
+__global__ void write_after_read(float* y) {
+  __shared__ hs::SharedArray<float, 64> tile;
+  const int t = static_cast<int>(threadIdx.x);
+  tile[t] = static_cast<float>(t);
+  __syncthreads();
+  const float next = tile[(t + 1) % 64];
+  tile[t] = next;
+  y[t] = next;
+}
+
+__global__ void write_after_write(float* y) {
+  __shared__ hs::SharedArray<float, 1> flag;
+  flag[0] = static_cast<float>(threadIdx.x);
+  __syncthreads();
+  y[threadIdx.x] = flag[0];
+}
+
+__global__ void exit_before_barrier(float* y) {
+  if (threadIdx.x >= 40) return;
+  __syncthreads();
+  y[threadIdx.x] = 1;
+}
+
+__global__ void two_barriers(float* y) {
+  if (threadIdx.x < 32) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  y[threadIdx.x] = 1;
+}
+
+__global__ void missing_lane(int* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (t != 9) y[t] = __shfl_xor_sync(0xffffffffu, t, 1);
+}
+
+__global__ void one_too_far(int n, float* y) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i <= n) y[i] = 1;
+}
+
+__global__ void misaligned_vector(const float* x, float* y) {
+  __shared__ hs::SharedArray<float, 64> tile;
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  hs::store_vector(y, hs::load_vector<float4>(tile.data() + 1));
+}
+
+}  // namespace wrong
+}  // namespace

@@ -1,0 +1,352 @@
+// Runs the threads of a block as fibers. A thread runs until it has to wait; then the next one that can run does, on
+// its own stack. A stack whose thread has finished takes the next thread right away, so a kernel without barriers runs
+// as a plain loop, on one stack, without a single switch.
+#include "block.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstring>
+#include <numeric>
+
+#include "internal.h"
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace hs::emulator {
+
+Block& block = *new Block;
+Thread* running = nullptr;
+
+namespace {
+
+struct Group {  // lanes of one warp that have arrived at a collective
+  uint32_t mask, arrived;
+  int warp;
+  const Place* place;
+  void* arguments[32];
+};
+
+const void* kernel_address = nullptr;
+const std::function<void()>* kernel_body = nullptr;
+bool launch_has_fault = false;
+
+Fiber host_fiber;
+std::vector<Fiber*>& idle_fibers = *new std::vector<Fiber*>;
+Fiber* active_fiber = nullptr;
+Fiber* previous_fiber = nullptr;  // what a new fiber comes from
+
+auto& ready = *new std::vector<int>;  // threads that can run, from ready_head on
+size_t ready_head = 0;
+auto& groups = *new std::vector<Group>;
+int finished_threads = 0;
+
+struct Barrier {
+  int arrived = 0, votes = 0, result = 0;
+} barrier;
+
+void make_ready(std::vector<int>& threads) {
+  if (options().threads == Order::reverse) std::reverse(threads.begin(), threads.end());
+  if (ready_head == ready.size()) {
+    ready.clear();
+    ready_head = 0;
+  }
+  ready.insert(ready.end(), threads.begin(), threads.end());
+}
+
+Thread* next_thread() {
+  if (ready_head == ready.size()) return nullptr;
+  if (options().threads == Order::random) {
+    std::swap(ready[ready_head], ready[ready_head + randomness()() % (ready.size() - ready_head)]);
+  }
+  return &block.threads[static_cast<size_t>(ready[ready_head++])];
+}
+
+void enter(Thread& thread) {
+  running = &thread;
+  threadIdx = thread.index;
+  thread.state = Thread::running;
+}
+
+void fiber_main();
+
+// Leaves the running fiber for the given thread, or for the host if there is none.
+void go(Thread* next, bool ends) {
+  Fiber& from = *active_fiber;
+  Fiber* to = &host_fiber;
+  if (next && next->fiber) {
+    to = next->fiber;
+  } else if (next) {
+    if (idle_fibers.empty()) {
+      idle_fibers.push_back(new Fiber);
+      allocate_stack(*idle_fibers.back());
+    }
+    to = idle_fibers.back();
+    idle_fibers.pop_back();
+    prepare(*to, fiber_main);
+    next->fiber = to;
+    running = next;  // tells fiber_main where to start
+  }
+  if (ends) idle_fibers.push_back(&from);
+  previous_fiber = &from;
+  active_fiber = to;
+  switch_fiber(from, *to, ends);
+}
+
+// NOTE: `ends` above puts the fiber on the idle list while it still runs; it is reused only after it has left.
+void fiber_main() {
+  arrive(*previous_fiber, previous_fiber == &host_fiber);
+  Thread* thread = running;
+  for (;;) {
+    enter(*thread);
+    (*kernel_body)();
+    check_pending_copies(thread->number);
+    thread->state = Thread::finished;
+    thread->fiber = nullptr;
+    ++finished_threads;
+    thread = next_thread();
+    if (!thread || thread->fiber) break;
+    thread->fiber = active_fiber;
+  }
+  go(thread, true);
+}
+
+void wait_until_ready(Thread& self) {
+  Thread* next = next_thread();
+  if (next != &self) go(next, false);
+  enter(self);
+}
+
+std::string ranges(const std::vector<int>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    text += format(end > i ? "%s%d-%d" : "%s%d", text.empty() ? "" : ",", numbers[i], numbers[end]);
+    i = end + 1;
+  }
+  return text;
+}
+
+std::string describe(const Place& place) {
+  const char* file = strrchr(place.file, '/');
+  return format("%s:%d", file ? file + 1 : place.file, place.line);
+}
+
+bool same(const Place& a, const Place& b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
+
+std::string kernel_and_block() {
+  return format("kernel %s, block (%u,%u,%u)", symbol_name(kernel_address).c_str(), blockIdx.x, blockIdx.y, blockIdx.z);
+}
+
+// No thread can run, but not all have finished: says who waits where.
+void report_stall() {
+  std::vector<std::pair<std::string, std::vector<int>>> who;
+  for (const Thread& thread : block.threads) {
+    std::string what = "have exited";
+    if (thread.state == Thread::at_barrier) what = "wait at the barrier " + describe(*thread.place);
+    if (thread.state == Thread::at_collective) {
+      what = format("wait at the warp collective %s for lanes 0x%08x", describe(*thread.place).c_str(), thread.mask);
+    }
+    auto found = std::find_if(who.begin(), who.end(), [&](auto& entry) { return entry.first == what; });
+    if (found == who.end()) found = who.insert(who.end(), {what, {}});
+    found->second.push_back(thread.number);
+  }
+  std::string text;
+  for (const auto& [what, threads] : who) {
+    text += format("%sthreads %s %s", text.empty() ? "" : "; ", ranges(threads).c_str(), what.c_str());
+  }
+  report(cudaErrorLaunchFailure, kernel_and_block() + ": the block is stuck: " + text);
+}
+
+// Returns false if the block got stuck.
+bool run_block() {
+  const size_t count = block.threads.size();
+  block.first_epoch = ++block.epoch;
+  for (size_t i = 0; i < count; ++i) {
+    block.threads[i].state = Thread::fresh;
+    block.threads[i].fiber = nullptr;
+  }
+  for (Warp& warp : block.warps) {
+    if (warp.time != 0) memset(&warp, 0, sizeof(warp));
+  }
+  groups.clear();
+  barrier = {};
+  finished_threads = 0;
+  ready.clear();
+  ready_head = 0;
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  make_ready(all);
+
+  active_fiber = &host_fiber;
+  go(next_thread(), false);
+  running = nullptr;
+  if (finished_threads == static_cast<int>(count)) return true;
+  report_stall();
+  for (Thread& thread : block.threads) {  // abandoned in the middle: their stacks can be used again
+    if (!thread.fiber) continue;
+    thread.fiber->abandoned = true;
+    idle_fibers.push_back(thread.fiber);
+  }
+  return false;
+}
+
+}  // namespace
+
+void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread) {
+  DeviceAccess access;
+  kernel_address = kernel;
+  kernel_body = &thread;
+  launch_has_fault = false;
+  gridDim = grid;
+  blockDim = size;
+  block.dynamic_bytes = shared_bytes;
+  const unsigned count = size.x * size.y * size.z;
+  block.threads.resize(count);
+  for (unsigned i = 0; i < count; ++i) {
+    Thread& t = block.threads[i];
+    t.index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
+    t.number = static_cast<int>(i);
+    t.lane = t.number % 32;
+    t.warp = t.number / 32;
+  }
+  block.warps.assign((count + 31) / 32, Warp{});
+
+  const uint64_t blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+  std::vector<uint64_t> order;
+  if (options().threads == Order::random) {
+    order.resize(blocks);
+    std::iota(order.begin(), order.end(), uint64_t{0});
+    std::shuffle(order.begin(), order.end(), randomness());
+  }
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
+    blockIdx = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
+                static_cast<unsigned>(b / grid.x / grid.y)};
+    if (!run_block()) break;
+  }
+  check_guards("kernel " + symbol_name(kernel));
+}
+
+std::string running_kernel() {
+  if (!running) return "";
+  return kernel_and_block() + format(", thread (%u,%u,%u)", threadIdx.x, threadIdx.y, threadIdx.z);
+}
+
+void device_fault(int cuda_error, const char* text, ...) {
+  if (launch_has_fault) return;  // one finding per launch; the rest is mostly its echo
+  launch_has_fault = true;
+  char buffer[512];
+  va_list arguments;
+  va_start(arguments, text);
+  std::vsnprintf(buffer, sizeof(buffer), text, arguments);
+  va_end(arguments);
+  report(static_cast<cudaError_t>(cuda_error), running_kernel() + ": " + buffer);
+}
+
+int lane() { return running->lane; }
+
+int block_barrier(Vote vote, int predicate, const Place& place) {
+  Thread& self = *running;
+  self.state = Thread::at_barrier;
+  self.place = &place;
+  barrier.votes += predicate != 0;
+  const int all = static_cast<int>(block.threads.size());
+  if (++barrier.arrived == all) {
+    for (const Thread& other : block.threads) {
+      if (!same(*other.place, place)) {
+        device_fault(cudaErrorLaunchFailure, "divergent barrier: thread %d waits at %s, thread %d at %s", other.number,
+                     describe(*other.place).c_str(), self.number, describe(place).c_str());
+        break;
+      }
+    }
+    barrier = {0, 0, barrier.votes};
+    ++block.epoch;
+    std::vector<int> threads(block.threads.size());
+    std::iota(threads.begin(), threads.end(), 0);
+    make_ready(threads);
+  }
+  wait_until_ready(self);
+  return vote == Vote::count ? barrier.result : vote == Vote::all ? barrier.result == all : barrier.result > 0;
+}
+
+void collective(uint32_t mask, void* argument, Perform perform, bool orders_memory, const Place& place) {
+  Thread& self = *running;
+  if (!(mask >> self.lane & 1)) {
+    device_fault(cudaErrorLaunchFailure, "%s: lane %d calls with mask 0x%08x, which does not name it",
+                 describe(place).c_str(), self.lane, mask);
+    return;
+  }
+  auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+    return g.warp == self.warp && g.mask == mask && same(*g.place, place);
+  });
+  if (group == groups.end()) group = groups.insert(groups.end(), Group{mask, 0, self.warp, &place, {}});
+  group->arrived |= 1u << self.lane;
+  group->arguments[self.lane] = argument;
+  self.place = &place;
+  self.mask = mask;
+  if (group->arrived != mask) {
+    self.state = Thread::at_collective;
+    wait_until_ready(self);
+    return;
+  }
+  const Group complete = *group;
+  groups.erase(group);
+  if (orders_memory || options().collectives_order) {
+    Warp& warp = block.warps[static_cast<size_t>(self.warp)];
+    ++warp.time;
+    uint32_t known[32] = {};
+    for (int u = 0; u < 32; ++u) {
+      if (!(mask >> u & 1)) continue;
+      for (int w = 0; w < 32; ++w) known[w] = std::max(known[w], warp.known[u][w]);
+    }
+    for (int u = 0; u < 32; ++u) {
+      if (mask >> u & 1) known[u] = warp.time;
+    }
+    for (int u = 0; u < 32; ++u) {
+      if (mask >> u & 1) memcpy(warp.known[u], known, sizeof(known));
+    }
+  }
+  if (perform) perform(complete.arguments, mask, place);
+  std::vector<int> others;
+  for (int u = 0; u < 32; ++u) {
+    if ((mask >> u & 1) && u != self.lane) others.push_back(self.warp * 32 + u);
+  }
+  make_ready(others);  // this lane goes on by itself: one switch less
+}
+
+void exchange(void* const (&arguments)[32], uint32_t mask, const Place& place) {
+  for (int u = 0; u < 32; ++u) {
+    if (!(mask >> u & 1)) continue;
+    auto* mine = static_cast<Exchange*>(arguments[u]);
+    if (!(mask >> mine->source & 1)) {
+      device_fault(cudaErrorLaunchFailure, "%s: lane %d reads lane %d, which is not in the mask 0x%08x",
+                   describe(place).c_str(), u, mine->source, mask);
+      continue;
+    }
+    mine->result = static_cast<const Exchange*>(arguments[mine->source])->value;
+  }
+}
+
+uint32_t ballot(uint32_t mask, bool predicate, const Place& place) {
+  struct Ballot {
+    bool yes;
+    uint32_t result;
+  } mine{predicate, 0};
+  collective(
+      mask, &mine,
+      [](void* const(&arguments)[32], uint32_t lanes, const Place&) {
+        uint32_t result = 0;
+        for (int u = 0; u < 32; ++u) {
+          if (lanes >> u & 1) result |= static_cast<uint32_t>(static_cast<Ballot*>(arguments[u])->yes) << u;
+        }
+        for (int u = 0; u < 32; ++u) {
+          if (lanes >> u & 1) static_cast<Ballot*>(arguments[u])->result = result;
+        }
+      },
+      false, place);
+  return mine.result;
+}
+
+}  // namespace hs::emulator

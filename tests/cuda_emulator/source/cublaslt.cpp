@@ -1,0 +1,352 @@
+// cuBLASLt's interface: descriptors, checked as the manual says, and the choice of an algorithm, which remembers what
+// it was chosen for and is refused for anything else. gemm.cpp computes.
+#include "cublasLt.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "gemm.h"
+#include "internal.h"
+
+namespace hs::emulator {
+namespace {
+
+struct Preference {
+  uint64_t workspace = 0;
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256}, search = 0;
+};
+struct Algorithm {   // what cublasLtMatmulAlgo_t holds
+  uint64_t problem;  // hash of everything that the choice depends on
+  uint64_t workspace;
+  int32_t id, tile, stages, split_k;
+  uint32_t alignment[4], reduction, made_here;
+};
+static_assert(sizeof(Operation) <= sizeof(cublasLtMatmulDescOpaque_t) &&
+              sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
+static_assert(sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t) &&
+              sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+constexpr uint32_t made_here = 0x48531a1;
+
+Operation& open(cublasLtMatmulDesc_t desc) { return *reinterpret_cast<Operation*>(desc); }
+Layout& open(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<Layout*>(layout); }
+
+template <class T>
+cublasStatus_t set(T& to, const void* value, size_t bytes) {
+  if (!value || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(&to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t examine(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Problem& p) {
+  if (!desc || !a || !b || !c || !d) return CUBLAS_STATUS_INVALID_VALUE;
+  p = {open(desc), open(a), open(b), open(c), open(d), 0, 0, 0};
+  for (const Layout* layout : {&p.a, &p.b, &p.c, &p.d}) {
+    if (layout->rows == 0 || layout->columns == 0) return CUBLAS_STATUS_INVALID_VALUE;
+    if (layout->ld < static_cast<int64_t>(layout->rows)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (layout->order != CUBLASLT_ORDER_COL) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const auto rows = [](const Layout& l, int32_t trans) { return static_cast<int64_t>(trans ? l.columns : l.rows); };
+  p.m = rows(p.a, p.op.trans_a);
+  p.k = rows(p.a, !p.op.trans_a);
+  p.n = rows(p.b, !p.op.trans_b);
+  if (rows(p.b, p.op.trans_b) != p.k || static_cast<int64_t>(p.d.rows) != p.m ||
+      static_cast<int64_t>(p.d.columns) != p.n || p.c.rows != p.d.rows || p.c.columns != p.d.columns) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  if ((p.op.compute != CUBLAS_COMPUTE_32F && p.op.compute != CUBLAS_COMPUTE_32F_PEDANTIC && !tf32) ||
+      p.op.scale != CUDA_R_32F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const bool narrow = p.a.type == CUDA_R_16F || p.a.type == CUDA_R_16BF;
+  if (p.a.type != p.b.type || p.c.type != p.d.type || (!narrow && p.a.type != CUDA_R_32F) || (tf32 && narrow) ||
+      (p.d.type != CUDA_R_32F && p.d.type != p.a.type)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  switch (p.op.epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_RELU:
+    case CUBLASLT_EPILOGUE_RELU_AUX:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DRELU:
+    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
+    case CUBLASLT_EPILOGUE_BGRADA:
+    case CUBLASLT_EPILOGUE_BGRADB:
+      break;
+    default:
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (p.uses_aux() && (p.op.aux_ld % 128 != 0 || p.op.aux_ld < p.m)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (p.op.bias_type != -1 && p.op.bias_type != p.d.type) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+uint64_t hash_of(const Problem& p) {
+  uint64_t hash = 14695981039346656037ull;
+  for (const int64_t part :
+       {int64_t{p.op.compute}, int64_t{p.op.trans_a}, int64_t{p.op.trans_b}, int64_t{p.op.epilogue}, int64_t{p.a.type},
+        int64_t{p.d.type}, p.m, p.n, p.k, p.a.ld, p.b.ld, p.c.ld, p.d.ld}) {
+    hash = (hash ^ static_cast<uint64_t>(part)) * 1099511628211ull;
+  }
+  return hash;
+}
+
+// The extent of a matrix in bytes; every operand has to lie in one allocation.
+bool on_device(const void* data, const Layout& l) {
+  const uint64_t elements = (l.columns - 1) * static_cast<uint64_t>(l.ld) + l.rows;
+  return data && where(data, elements * size_of(l.type)) == Where::device;
+}
+bool aligned(const void* p, uint64_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
+
+}  // namespace
+}  // namespace hs::emulator
+
+using namespace hs::emulator;
+
+size_t cublasLtGetVersion() { return 130000; }
+const char* cublasLtGetStatusName(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+      return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+    default:
+      return "CUBLAS_STATUS_OTHER";
+  }
+}
+const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
+
+struct cublasLtContext {};
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+  if (options().no_device) return CUBLAS_STATUS_NOT_INITIALIZED;
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale) {
+  *desc = new cublasLtMatmulDescOpaque_t{};
+  Operation op;
+  op.compute = compute;
+  op.scale = scale;
+  new (*desc) Operation(op);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  if (!desc) return CUBLAS_STATUS_INVALID_VALUE;
+  Operation& op = open(desc);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+      return set(op.compute, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+      return set(op.scale, value, bytes);
+    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
+      return set(op.pointer_mode, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(op.trans_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return set(op.trans_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return set(op.epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return set(op.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return set(op.aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return set(op.aux_ld, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return set(op.bias_type, value, bytes);
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
+                                          uint64_t columns, int64_t ld) {
+  *layout = new cublasLtMatrixLayoutOpaque_t{};
+  const Layout l{type, CUBLASLT_ORDER_COL, rows, columns, ld};
+  new (*layout) Layout(l);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                size_t bytes) {
+  if (!layout) return CUBLAS_STATUS_INVALID_VALUE;
+  Layout& l = open(layout);
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_TYPE:
+      return set(l.type, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_ORDER:
+      return set(l.order, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_ROWS:
+      return set(l.rows, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_COLS:
+      return set(l.columns, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+      return set(l.ld, value, bytes);
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque_t{};
+  new (*preference) Preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    size_t bytes) {
+  if (!preference) return CUBLAS_STATUS_INVALID_VALUE;
+  Preference& p = *reinterpret_cast<Preference*>(preference);
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
+      return set(p.search, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return set(p.workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return set(p.reduction, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return set(p.alignment[0], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return set(p.alignment[1], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return set(p.alignment[2], value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return set(p.alignment[3], value, bytes);
+  }
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+// Three made-up algorithms, best first: split-K (wants workspace, and the leave to reduce in the compute type), a big
+// tile, a small tile.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t results[], int* returned) {
+  std::lock_guard guard(mutex());
+  if (!handle || !preference || !results || !returned || requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  *returned = 0;
+  Problem p;
+  if (const cublasStatus_t status = examine(desc, a, b, c, d, p)) return status;
+  const Preference& pref = *reinterpret_cast<Preference*>(preference);
+  const Layout* layouts[] = {&p.a, &p.b, &p.c, &p.d};
+  for (int i = 0; i < 4; ++i) {  // an operand has at least the alignment of its elements
+    if (pref.alignment[i] < size_of(layouts[i]->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const Algorithm all[] = {{0, 1u << 20, 67, 20, 8, 2, {}, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, made_here},
+                           {0, 0, 66, 24, 12, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here},
+                           {0, 0, 21, 15, 8, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here}};
+  for (Algorithm algorithm : all) {
+    if (*returned == requested) break;
+    if (algorithm.workspace > pref.workspace || (algorithm.reduction & ~pref.reduction)) continue;
+    if (algorithm.split_k > 1 && p.k < 512) continue;
+    algorithm.problem = hash_of(p);
+    std::copy_n(pref.alignment, 4, algorithm.alignment);
+    cublasLtMatmulHeuristicResult_t& result = results[(*returned)++];
+    result = {};
+    memcpy(&result.algo, &algorithm, sizeof(algorithm));
+    result.workspaceSize = algorithm.workspace;
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.wavesCount = 1.0f;
+  }
+  return *returned > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void* value,
+                                                    size_t bytes, size_t* written) {
+  if (!algo) return CUBLAS_STATUS_INVALID_VALUE;
+  Algorithm algorithm;
+  memcpy(&algorithm, algo, sizeof(algorithm));
+  const std::map<int, int> values = {{CUBLASLT_ALGO_CONFIG_ID, algorithm.id},
+                                     {CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile},
+                                     {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, algorithm.split_k},
+                                     {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, static_cast<int>(algorithm.reduction)},
+                                     {CUBLASLT_ALGO_CONFIG_STAGES_ID, algorithm.stages}};
+  const size_t size =
+      attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : 4;
+  if (written) *written = size;
+  if (bytes == 0) return CUBLAS_STATUS_SUCCESS;
+  if (!value || bytes < size) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto found = values.find(attribute);
+  const int number = found == values.end() ? 0 : found->second;
+  memcpy(value, &number, size);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  std::lock_guard guard(mutex());
+  if (options().no_device || !handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (sticky_error() != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
+  Problem p;
+  if (const cublasStatus_t status = examine(desc, a_layout, b_layout, c_layout, d_layout, p)) return status;
+  if (!alpha || !beta || !on_device(a, p.a) || !on_device(b, p.b) || !on_device(d, p.d))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (c == d && p.c.ld != p.d.ld) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool by_host = p.op.pointer_mode == CUBLASLT_POINTER_MODE_HOST;
+  if ((!by_host || *static_cast<const float*>(beta) != 0) && !on_device(c, p.c)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (p.uses_bias()) {
+    const size_t length = static_cast<size_t>(p.has(512) ? p.n : p.m);
+    if (!p.op.bias || where(p.op.bias, length * size_of(p.d.type)) != Where::device) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!aligned(p.op.bias, 16)) return CUBLAS_STATUS_NOT_SUPPORTED;  // may fault on the device: no preference tells it
+  }
+  if (p.uses_aux()) {
+    const size_t bytes = static_cast<size_t>(((p.n - 1) * p.op.aux_ld + p.m + 7) / 8);
+    if (!p.op.aux || where(p.op.aux, bytes) != Where::device || !aligned(p.op.aux, 16))
+      return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (algo) {  // without one the library asks its heuristic
+    Algorithm algorithm;
+    memcpy(&algorithm, algo, sizeof(algorithm));
+    if (algorithm.made_here != made_here) return CUBLAS_STATUS_INVALID_VALUE;
+    if (algorithm.problem != hash_of(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (workspace_bytes < algorithm.workspace) return CUBLAS_STATUS_INVALID_VALUE;
+    const void* operands[] = {a, b, c ? c : d, d};
+    for (int i = 0; i < 4; ++i) {
+      if (!aligned(operands[i], algorithm.alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+  }
+  if (workspace_bytes > 0 && (where(workspace, workspace_bytes) != Where::device || !aligned(workspace, 256))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const float host_alpha = by_host ? *static_cast<const float*>(alpha) : 0;
+  const float host_beta = by_host ? *static_cast<const float*>(beta) : 0;
+  const cudaError_t error = enqueue(stream, [=] {
+    DeviceAccess access;  // in device pointer mode the factors are read now, not at the call
+    multiply(p, by_host ? &host_alpha : static_cast<const float*>(alpha), a, b,
+             by_host ? &host_beta : static_cast<const float*>(beta), c, d);
+  });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}

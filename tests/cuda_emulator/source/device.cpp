@@ -1,0 +1,150 @@
+// The emulated device, an H100 by its numbers, and the limits of a launch.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "cuda_runtime.h"
+#include "internal.h"
+
+namespace hs::emulator {
+namespace {
+
+constexpr int default_shared = 48 << 10, most_shared = 227 << 10;
+auto& dynamic_shared_limit = *new std::map<const void*, int>;  // cudaFuncSetAttribute
+
+int limit_of(const void* kernel) {
+  auto found = dynamic_shared_limit.find(kernel);
+  return found == dynamic_shared_limit.end() ? default_shared : found->second;
+}
+
+}  // namespace
+
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
+                   std::function<void()> thread) {
+  return api([&] {
+    const uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
+    if (threads == 0 || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64 || grid.x == 0 ||
+        grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+      return cudaErrorInvalidConfiguration;
+    }
+    if (shared_bytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
+    if (!stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
+    return enqueue(stream, [=, thread = std::move(thread)] { run_grid(kernel, grid, block, shared_bytes, thread); });
+  });
+}
+
+}  // namespace hs::emulator
+
+using namespace hs::emulator;
+
+// As without a driver, the version is 0 and asking for it is no error.
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = options().no_device ? 0 : CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return api([&] {
+    *count = 1;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaSetDevice(int device) {
+  return api([&] { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+}
+cudaError_t cudaGetDevice(int* device) {
+  return api([&] {
+    *device = 0;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  return api([&] {
+    if (device != 0) return cudaErrorInvalidDevice;
+    *properties = cudaDeviceProp{};
+    std::strcpy(properties->name, "halfstep CUDA emulator");
+    properties->totalGlobalMem = options().total_memory;
+    properties->sharedMemPerBlock = default_shared;
+    properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
+    properties->warpSize = 32;
+    properties->maxThreadsPerBlock = 1024;
+    std::copy_n(std::initializer_list<int>{1024, 1024, 64}.begin(), 3, properties->maxThreadsDim);
+    std::copy_n(std::initializer_list<int>{0x7fffffff, 65535, 65535}.begin(), 3, properties->maxGridSize);
+    properties->totalConstMem = 65536;
+    properties->major = 9;
+    properties->minor = 0;
+    properties->multiProcessorCount = 132;
+    properties->concurrentKernels = 1;
+    properties->asyncEngineCount = 3;
+    properties->memoryBusWidth = 5120;
+    properties->l2CacheSize = 50 << 20;
+    properties->maxThreadsPerMultiProcessor = 2048;
+    properties->sharedMemPerMultiprocessor = 228 << 10;
+    properties->sharedMemPerBlockOptin = most_shared;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  return api([&] {
+    if (device != 0) return cudaErrorInvalidDevice;
+    static const std::map<cudaDeviceAttr, int> values = {
+        {cudaDevAttrMaxThreadsPerBlock, 1024},
+        {cudaDevAttrMaxGridDimX, 0x7fffffff},
+        {cudaDevAttrMaxGridDimY, 65535},
+        {cudaDevAttrMaxGridDimZ, 65535},
+        {cudaDevAttrMaxSharedMemoryPerBlock, default_shared},
+        {cudaDevAttrWarpSize, 32},
+        {cudaDevAttrMaxRegistersPerBlock, 65536},
+        {cudaDevAttrClockRate, 1980000},
+        {cudaDevAttrMultiProcessorCount, 132},
+        {cudaDevAttrMemoryClockRate, 2619000},
+        {cudaDevAttrGlobalMemoryBusWidth, 5120},
+        {cudaDevAttrL2CacheSize, 50 << 20},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
+        {cudaDevAttrComputeCapabilityMajor, 9},
+        {cudaDevAttrComputeCapabilityMinor, 0},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10},
+        {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
+    };
+    const auto found = values.find(attribute);
+    if (found == values.end()) return cudaErrorInvalidValue;
+    *value = found->second;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceReset() {
+  reset();
+  return api([] { return cudaSuccess; });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  return api([&] {
+    if (!kernel) return cudaErrorInvalidDeviceFunction;
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > most_shared) {
+      return cudaErrorInvalidValue;
+    }
+    dynamic_shared_limit[kernel] = value;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  return api([&] {
+    if (!kernel) return cudaErrorInvalidDeviceFunction;
+    *attributes = cudaFuncAttributes{};
+    attributes->maxThreadsPerBlock = 1024;
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes = limit_of(kernel);
+    return cudaSuccess;
+  });
+}

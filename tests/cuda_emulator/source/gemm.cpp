@@ -1,0 +1,90 @@
+// The arithmetic: sums in f32 in the order of k, then alpha, beta, bias and activation in f32, then one rounding.
+#include <algorithm>
+#include <bit>
+
+#include "engine/float16.h"
+#include "gemm.h"
+#include "internal.h"
+
+namespace hs::emulator {
+namespace {
+
+float to_tf32(float value) {  // 10 mantissa bits, to nearest, ties to even
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return value;
+  bits += 0xfffu + (bits >> 13 & 1u);
+  return std::bit_cast<float>(bits & ~0x1fffu);
+}
+
+float load(const void* data, int32_t type, int64_t i) {
+  if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
+  return type == CUDA_R_16F ? to_float(Half{bits}) : to_float(BFloat16{bits});
+}
+void store(void* data, int32_t type, int64_t i, float value) {
+  if (type == CUDA_R_32F) {
+    static_cast<float*>(data)[i] = value;
+  } else {
+    uint16_t bits = type == CUDA_R_16F ? to_half(value).bits : to_bfloat16(value).bits;
+    static_cast<uint16_t*>(data)[i] = value != value ? 0x7fff : bits;
+  }
+}
+
+// op(matrix) as f32, its first index fastest.
+std::vector<float> widen(const void* data, const Layout& layout, bool transpose, bool tf32) {
+  std::vector<float> out(layout.rows * layout.columns);
+  for (uint64_t j = 0; j < layout.columns; ++j) {
+    for (uint64_t i = 0; i < layout.rows; ++i) {
+      const float value = load(data, layout.type, static_cast<int64_t>(i) + static_cast<int64_t>(j) * layout.ld);
+      out[transpose ? j + i * layout.columns : i + j * layout.rows] = tf32 ? to_tf32(value) : value;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void multiply(const Problem& p, const float* alpha, const void* a, const void* b, const float* beta, const void* c,
+              void* d) {
+  DeviceAccess access;
+  const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const std::vector<float> left = widen(a, p.a, p.op.trans_a, tf32);   // (m, k), m fastest
+  const std::vector<float> right = widen(b, p.b, p.op.trans_b, tf32);  // (k, n), k fastest
+  const int64_t tail = options().drop_k_tail, depth = tail > 0 ? p.k - p.k % tail : p.k;
+  const size_t m = static_cast<size_t>(p.m);
+  auto* mask = static_cast<unsigned char*>(p.op.aux);
+  std::vector<float> sum(m), bias_gradient(p.has(16 | 256) ? m : p.has(512) ? static_cast<size_t>(p.n) : 0);
+  if (p.has(256)) {
+    for (size_t i = 0; i < left.size(); ++i) bias_gradient[i % m] += left[i];
+  }
+  for (int64_t j = 0; j < p.n; ++j) {
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    const float* column = right.data() + j * p.k;
+    for (int64_t k = 0; k < depth; ++k) {
+      const float* terms = left.data() + k * p.m;
+      for (size_t i = 0; i < m; ++i) sum[i] += terms[i] * column[k];
+    }
+    if (p.has(512)) {
+      for (int64_t k = 0; k < p.k; ++k) bias_gradient[static_cast<size_t>(j)] += column[k];
+    }
+    for (size_t i = 0; i < m; ++i) {
+      float value = *alpha * sum[i];
+      const int64_t row = static_cast<int64_t>(i);
+      if (*beta != 0) value += *beta * load(c, p.c.type, row + j * p.c.ld);
+      if (p.has(4)) value += load(p.op.bias, p.d.type, row);
+      const int64_t bit = row + j * p.op.aux_ld;
+      if (p.has(2)) {
+        const bool on = value > 0;  // a NaN becomes 0, as the real epilogue is reported to make it
+        value = on ? value : 0;
+        if (p.uses_aux()) mask[bit / 8] = static_cast<unsigned char>((mask[bit / 8] & ~(1 << bit % 8)) | on << bit % 8);
+      }
+      if (p.has(8)) value = mask[bit / 8] >> bit % 8 & 1 ? value : 0;
+      if (p.has(16)) bias_gradient[i] += value;
+      store(d, p.d.type, row + j * p.d.ld, value);
+    }
+  }
+  for (size_t i = 0; i < bias_gradient.size(); ++i)
+    store(p.op.bias, p.d.type, static_cast<int64_t>(i), bias_gradient[i]);
+}
+
+}  // namespace hs::emulator

@@ -1,0 +1,39 @@
+// A GEMM as cuBLASLt's descriptors tell it, once they have been checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cublasLt.h"
+
+namespace hs::emulator {
+
+struct Operation {
+  int32_t compute = 0, scale = 0, pointer_mode = 0, trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  int32_t bias_type = -1;
+  int64_t aux_ld = 0;
+  void *bias = nullptr, *aux = nullptr;
+};
+struct Layout {
+  int32_t type = 0, order = CUBLASLT_ORDER_COL;
+  uint64_t rows = 0, columns = 0;
+  int64_t ld = 0;
+};
+
+struct Problem {
+  Operation op;
+  Layout a, b, c, d;
+  int64_t m, n, k;
+
+  bool has(int bit) const { return (op.epilogue & bit) != 0; }
+  bool uses_aux() const { return has(128); }
+  bool uses_bias() const { return has(4 | 16 | 256 | 512); }
+};
+
+inline size_t size_of(int32_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+// d = epilogue(alpha * op(a) * op(b) + beta * c). Runs when the stream gets there.
+void multiply(const Problem& p, const float* alpha, const void* a, const void* b, const float* beta, const void* c,
+              void* d);
+
+}  // namespace hs::emulator

@@ -1,0 +1,85 @@
+// What the parts of the emulator share. One mutex guards everything: device work runs inside API calls, on the thread
+// that made the call, one piece at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime_api.h"
+#include "emulator/emulator.h"
+
+namespace hs::emulator {
+
+std::recursive_mutex& mutex();
+std::mt19937_64& randomness();
+// True with a chance of 1 in n.
+inline bool chance(int n) { return randomness()() % static_cast<uint64_t>(n) == 0; }
+
+// --- errors.cpp ---
+// A finding: kept for take_reports(), printed, and from now on every API call returns `code`, as after a fault on a
+// real device.
+void report(cudaError_t code, const std::string& text);
+cudaError_t sticky_error();
+cudaError_t remember(cudaError_t error);  // as the last error of this host thread, if it is one
+std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
+// "void relu<float>(...)" for a kernel, "...::tile" for a static array; an address where the file has no symbols.
+std::string symbol_name(const void* address);
+
+// Every entry point of the API: lock, fail if there is no device or an earlier fault, else run the body.
+template <class Body>
+cudaError_t api(Body&& body) {
+  std::lock_guard guard(mutex());
+  if (options().no_device) return remember(cudaErrorInsufficientDriver);
+  if (sticky_error() != cudaSuccess) return remember(sticky_error());
+  cudaError_t error = body();
+  if (error == cudaSuccess) error = sticky_error();  // work that ran inside the call has failed
+  return remember(error);
+}
+
+// --- memory.cpp ---
+// Device memory is one mapping without access rights; it has them only while one of these is alive, that is, while
+// device work runs. So a host that follows a device pointer gets a SIGSEGV, as it would on a real machine.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+};
+enum class Where { host, device, overrun };  // overrun: in device memory, but not inside one allocation
+Where where(const void* pointer, size_t bytes);
+bool is_pinned(const void* pointer, size_t bytes);
+void check_guards(const std::string& culprit);  // reports overwritten bytes before and after allocations
+void forget_failures();
+
+// --- streams.cpp ---
+using Work = std::function<void()>;
+// Appends to the stream, or to the graph that it is capturing.
+cudaError_t enqueue(cudaStream_t stream, Work work);
+// The same for the copies of a graph: nodes of one launch, already in an order that respects their dependencies.
+cudaError_t enqueue_all(cudaStream_t stream, const std::vector<Work>& works);
+bool is_live(cudaStream_t stream);
+void drain();  // runs everything that is queued
+void forget_queues();
+
+// --- graph.cpp ---
+struct Capture;
+// Null if the stream is not capturing.
+Capture* capture_of(cudaStream_t stream);
+cudaError_t add_node(Capture* capture, cudaStream_t stream, Work work);
+std::vector<int> frontier(Capture* capture, cudaStream_t stream);
+// The stream waits for nodes of a capture: it joins that capture.
+cudaError_t join(Capture* capture, cudaStream_t stream, const std::vector<int>& nodes);
+// For calls that are not allowed while capturing: invalidates what they disturb.
+cudaError_t forbid_in_capture(cudaStream_t stream);  // synchronising with one stream
+cudaError_t forbid_in_any_capture();                 // synchronising with all
+cudaError_t unsafe_in_capture();                     // allocation, event query: depends on the capture's mode
+void forget_captures();
+
+// --- block.cpp ---
+std::string running_kernel();  // with block and thread; empty outside
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
+
+}  // namespace hs::emulator

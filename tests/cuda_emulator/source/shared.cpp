@@ -1,0 +1,223 @@
+// The shadow of shared memory. Two accesses to the same bytes by different threads, one of them a write, need something
+// between them: a barrier of the block, or a __syncwarp that both lanes take part in (block.h: Warp). Otherwise it is a
+// race, whichever of them happened to run first here.
+#include "emulator/shared.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "block.h"
+#include "internal.h"
+
+namespace hs::emulator {
+namespace {
+
+enum : uint8_t { unwritten, plain, atomic, pending };
+enum : int8_t { nobody, one_warp, several_warps };
+constexpr int16_t several = -2;  // writers, all of them atomic
+
+bool happened_before(int thread, uint32_t epoch, uint32_t time, const Thread& self) {
+  if (epoch != block.epoch || thread == self.number) return true;
+  if (thread == several || thread / 32 != self.warp) return false;
+  return block.warps[static_cast<size_t>(self.warp)].known[self.lane][thread % 32] > time;
+}
+
+const char* verb(Access kind) {
+  return kind == Access::read     ? "reads"
+         : kind == Access::atomic ? "updates"
+         : kind == Access::write  ? "writes"
+                                  : "copies to";
+}
+
+struct Check {
+  SharedBuffer& buffer;
+  size_t offset;
+  Access kind;
+  const Thread& self;
+
+  std::string where() const {
+    return format("%s[%zu]",
+                  &buffer == &dynamic_shared_buffer() ? "dynamic shared memory" : symbol_name(buffer.data).c_str(),
+                  offset / buffer.element);
+  }
+  void race(int other, const char* did) const {
+    const std::string who = other == several ? "several threads" : format("thread %d", other);
+    device_fault(cudaErrorLaunchFailure, "race on %s: thread %d %s what %s %s, without a barrier between them",
+                 where().c_str(), self.number, verb(kind), who.c_str(), did);
+  }
+
+  void against_writer(const SharedCell& cell) const {
+    if (cell.state == unwritten || cell.write_epoch < block.first_epoch) return;
+    if (kind == Access::atomic && cell.state == atomic) return;
+    if (!happened_before(cell.writer, cell.write_epoch, cell.write_time, self)) race(cell.writer, "wrote");
+  }
+  void against_readers(const SharedCell& cell) const {
+    if (cell.readers == nobody || cell.read_epoch != block.epoch) return;
+    if (cell.readers == several_warps) {  // at least one of the two is of another warp, and so unordered
+      race(cell.reader / 32 != self.warp ? cell.reader : cell.other_reader, "reads");
+      return;
+    }
+    for (int u = 0; u < 32; ++u) {
+      const int thread = cell.reader / 32 * 32 + u;
+      if ((cell.read_lanes >> u & 1) && !happened_before(thread, cell.read_epoch, cell.read_time, self)) {
+        return race(thread, "reads");
+      }
+    }
+  }
+
+  void read(SharedCell& cell, uint32_t time) const {
+    against_writer(cell);
+    const uint32_t bit = 1u << self.lane;
+    bool alone = cell.readers == nobody || cell.read_epoch != block.epoch;
+    if (!alone && cell.readers == one_warp && cell.reader / 32 == self.warp) {
+      alone = true;  // if this lane has heard of all earlier ones, who is ordered after it is ordered after them
+      for (int u = 0; u < 32; ++u) {
+        if (cell.read_lanes >> u & 1)
+          alone &= happened_before(self.warp * 32 + u, cell.read_epoch, cell.read_time, self);
+      }
+      if (!alone) {
+        cell.read_lanes |= bit;
+        cell.read_time = std::min(cell.read_time, time);
+        return;
+      }
+    } else if (!alone) {
+      if (cell.readers == one_warp) cell.other_reader = static_cast<int16_t>(self.number);
+      cell.readers = several_warps;
+      return;
+    }
+    cell.readers = one_warp;
+    cell.reader = static_cast<int16_t>(self.number);
+    cell.read_epoch = block.epoch;
+    cell.read_time = time;
+    cell.read_lanes = bit;
+  }
+
+  void write(SharedCell& cell, uint32_t time) const {
+    against_writer(cell);
+    against_readers(cell);
+    const bool joins = kind == Access::atomic && cell.state == atomic && cell.write_epoch == block.epoch &&
+                       (cell.writer == several || cell.writer / 32 != self.warp);
+    cell.writer = joins ? several : static_cast<int16_t>(self.number);
+    cell.write_epoch = block.epoch;
+    cell.write_time = time;
+    cell.readers = nobody;
+    cell.state = kind == Access::atomic ? atomic : kind == Access::begin_async ? pending : plain;
+  }
+};
+
+struct Copy {
+  int thread;
+  SharedBuffer* buffer;
+  ptrdiff_t offset;
+  const void* from;
+  int bytes, valid_bytes;
+  int group;  // number of the thread's commit, -1: not committed
+};
+auto& copies = *new std::vector<Copy>;  // of the running block, in order of issue
+auto& commits = *new std::vector<int>;  // per thread
+uint32_t copies_of_block = 0;           // its first_epoch
+
+void start_copies() {
+  if (copies_of_block == block.first_epoch) return;
+  copies_of_block = block.first_epoch;
+  copies.clear();
+  commits.assign(block.threads.size(), 0);
+}
+
+}  // namespace
+
+bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_lane) {
+  if (!running) {
+    report(cudaErrorLaunchFailure, "shared memory is used outside of a kernel");
+    return false;
+  }
+  const Thread& self = as_lane < 0 ? *running : block.threads[static_cast<size_t>(running->warp * 32 + as_lane)];
+  const size_t size = this == &dynamic_shared_buffer() ? block.dynamic_bytes : bytes;
+  if (this == &dynamic_shared_buffer()) element = count;
+  if (offset < 0 || static_cast<size_t>(offset) + count > size) {
+    const ptrdiff_t index = offset / static_cast<ptrdiff_t>(element);
+    device_fault(cudaErrorIllegalAddress, "%s: index %td is out of bounds, it has %zu elements",
+                 this == &dynamic_shared_buffer() ? "dynamic shared memory" : symbol_name(data).c_str(), index,
+                 size / element);
+    return false;
+  }
+  const size_t first = static_cast<size_t>(offset);
+  if (count > 1 && (count & (count - 1)) == 0 && first % count != 0) {
+    device_fault(cudaErrorMisalignedAddress, "%s: an access of %zu bytes at byte %zu",
+                 Check{*this, first, kind, self}.where().c_str(), count, first);
+    return false;
+  }
+  if (!cells) cells = static_cast<SharedCell*>(std::calloc((bytes + granule - 1) / granule, sizeof(SharedCell)));
+  const uint32_t time = block.warps[static_cast<size_t>(self.warp)].known[self.lane][self.lane];
+  for (size_t at = first; at < first + count; at += granule) {
+    SharedCell& cell = cells[at / granule];
+    const Check check{*this, at, kind, self};
+    const bool written = cell.state != unwritten && cell.write_epoch >= block.first_epoch;
+    if (kind == Access::end_async) {
+      cell.state = plain;  // visible to this thread now, to others after the next barrier
+      cell.write_epoch = block.epoch;
+      cell.write_time = time;
+      continue;
+    }
+    if (written && cell.state == pending) {
+      device_fault(cudaErrorLaunchFailure,
+                   "thread %d %s %s, to which thread %d has started a cp.async without waiting for it", self.number,
+                   verb(kind), check.where().c_str(), cell.writer);
+    } else if (!written && (kind == Access::read || kind == Access::atomic)) {
+      device_fault(cudaErrorLaunchFailure, "thread %d %s %s, which no thread of this block has written", self.number,
+                   verb(kind), check.where().c_str());
+    }
+    kind == Access::read ? check.read(cell, time) : check.write(cell, time);
+  }
+  return true;
+}
+
+SharedBuffer& dynamic_shared_buffer() {
+  constexpr size_t limit = 227 << 10;
+  alignas(1024) static std::byte bytes[limit];
+  static SharedBuffer buffer{bytes, limit, 2, 4};
+  return buffer;
+}
+
+void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int bytes, int valid_bytes) {
+  start_copies();
+  if (reinterpret_cast<uintptr_t>(from) % static_cast<uintptr_t>(bytes) != 0) {
+    device_fault(cudaErrorMisalignedAddress, "cp.async of %d bytes from %p", bytes, from);
+    return;
+  }
+  if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
+  copies.push_back({running->number, &buffer, offset, from, bytes, valid_bytes, -1});
+}
+
+void async_commit() {
+  start_copies();
+  const int group = commits[static_cast<size_t>(running->number)]++;
+  for (Copy& copy : copies) {
+    if (copy.thread == running->number && copy.group < 0) copy.group = group;
+  }
+}
+
+void async_wait(int groups_left) {
+  start_copies();
+  const int done = commits[static_cast<size_t>(running->number)] - groups_left;
+  std::erase_if(copies, [&](const Copy& copy) {
+    if (copy.thread != running->number || copy.group < 0 || copy.group >= done) return false;
+    std::byte* to = copy.buffer->at(copy.offset);
+    if (copy.valid_bytes > 0) memcpy(to, copy.from, static_cast<size_t>(copy.valid_bytes));
+    memset(to + copy.valid_bytes, 0, static_cast<size_t>(copy.bytes - copy.valid_bytes));
+    copy.buffer->access(copy.offset, static_cast<size_t>(copy.bytes), Access::end_async);
+    return true;
+  });
+}
+
+void check_pending_copies(int thread) {
+  if (copies.empty() || copies_of_block != block.first_epoch) return;
+  for (const Copy& copy : copies) {
+    if (copy.thread == thread) {
+      device_fault(cudaErrorLaunchFailure, "thread %d ends with a cp.async that it has not waited for", thread);
+      return;
+    }
+  }
+}
+
+}  // namespace hs::emulator
