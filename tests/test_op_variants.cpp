@@ -73,7 +73,7 @@ std::vector<KernelSlot*> slots_of(const OpCase& row) {
 // variant that does not support the row is passed over (another row must reach it).
 template <class Body>
 void for_each_variant(const OpCase& row, const Body& body) {
-  body(row.name);
+  body(row.name + " with the default variants");
   for (KernelSlot* slot : slots_of(row)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != Device::cpu) continue;
@@ -248,7 +248,7 @@ TEST_CASE("the table reaches every slot and every variant") {
   for (const KernelSlot* slot : kernel_slots()) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != Device::cpu) continue;
-      INFO("no row of tests/support/op_table.cpp reaches ", slot->name(), "=", v->name);
+      INFO("no row of tests/support/op_table.cpp reaches ", std::string(slot->name()), "=", std::string(v->name));
       CHECK(v->calls > before.at(v));
     }
   }

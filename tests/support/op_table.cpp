@@ -449,7 +449,8 @@ Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
         values[i] = static_cast<double>(bits % 9) - 4;
       } else if (row.fill == Fill::spaced) {
         const double place = static_cast<double>(permute_index(i, size, stream));
-        values[i] = (place - std::floor(static_cast<double>(size) / 2)) * 0.1 + 0.05;
+        const double spacing = std::min(0.1, 10.0 / static_cast<double>(size));
+        values[i] = (place - std::floor(static_cast<double>(size) / 2) + 0.5) * spacing;
       } else {
         values[i] = 2.0 * to_unit_float(bits) - 1;
       }

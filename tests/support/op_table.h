@@ -18,7 +18,7 @@ using Numbers = std::vector<double>;
 // How inputs are filled.
 enum class Fill {
   uniform,  // in [-1, 1)
-  spaced,   // distinct multiples of 0.1 plus 0.05, shuffled: no ties, nothing near zero (kinks of relu and max-pool)
+  spaced,   // shuffled, in [-5, 5], at least 0.1 (or 10/size) apart and half of that from zero: no ties, no kinks near
 };
 
 struct OpCase {
