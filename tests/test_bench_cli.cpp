@@ -19,35 +19,14 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
+using hs::test::TemporaryFolder;
 using nlohmann::json;
 using Words = std::vector<std::string>;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "halfstep-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-  const fs::path& path() const { return path_; }
-  std::set<std::string> names() const {
-    std::set<std::string> all;
-    for (const auto& entry : fs::directory_iterator(path_)) all.insert(entry.path().filename().string());
-    return all;
-  }
-
- private:
-  fs::path path_;
-};
 
 struct Outcome {
   int code = -1;    // exit code
@@ -89,7 +68,7 @@ Outcome run(const Words& words, const Surroundings& around = {}) {
   REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
   REQUIRE(pipe2(err.data(), O_CLOEXEC) == 0);
   const pid_t child = fork();
-  if (child == 0) become(words, around, home.path().string(), out[1], err[1]);
+  if (child == 0) become(words, around, home.path.string(), out[1], err[1]);
   close(out[1]);
   close(err[1]);
 
@@ -334,13 +313,13 @@ TEST_CASE("files that cannot be read or written") {
   const TemporaryFolder folder;
   const std::string nowhere = (folder / "no" / "where.json").string();
   check_one_line(run({"train", "--json", nowhere}), 4, nowhere);
-  check_one_line(run({"train", "--json", folder.path().string()}), 4, "is a directory");
+  check_one_line(run({"train", "--json", folder.path.string()}), 4, "is a directory");
   check_one_line(run({"train", "--data", (folder / "nothing").string()}), 4, "nothing");
 
   for (const std::string name : {"train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"}) {
     std::ofstream(folder / (name + "-ubyte")) << "this is not IDX";
   }
-  check_one_line(run({"train", "--data", folder.path().string()}), 3, "train-images-idx3-ubyte");
+  check_one_line(run({"train", "--data", folder.path.string()}), 3, "train-images-idx3-ubyte");
 }
 
 TEST_CASE("stdout that takes nothing") {

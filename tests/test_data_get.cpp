@@ -15,22 +15,14 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/temporary_folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
+using hs::test::TemporaryFolder;
 
 constexpr const char* first_file = "train-images-idx3-ubyte";
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "halfstep-get-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~TempFolder() { fs::remove_all(path); }
-  fs::path path;
-};
 
 std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -82,7 +74,7 @@ Result wait_for(pid_t child, const fs::path& folder) {
   return {WEXITSTATUS(status), read_text(folder / "out.txt"), read_text(folder / "error.txt")};
 }
 
-Result get(const TempFolder& folder, const std::vector<std::string>& arguments, const Settings& environment = {}) {
+Result get(const TemporaryFolder& folder, const std::vector<std::string>& arguments, const Settings& environment = {}) {
   return wait_for(start(folder.path, arguments, environment), folder.path);
 }
 
@@ -105,7 +97,7 @@ int files_below(const fs::path& folder) {
 bool has(const std::string& tool) { return std::system(("command -v " + tool + " >/dev/null").c_str()) == 0; }
 
 TEST_CASE("get: usage") {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const Result help = get(folder, {"--help"});
   CHECK(help.code == 0);
   for (const char* part : {"usage: data/get mnist [DIR]", "HALFSTEP_MIRRORS", "exit codes:"}) {
@@ -119,7 +111,7 @@ TEST_CASE("get: usage") {
 }
 
 TEST_CASE("get: no tools, and places that cannot be written") {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   check_failure(get(folder, {"mnist", "x"}, {{"PATH", "/nonexistent"}}), 4, "needs curl or wget, found neither");
   write(folder.path / "file", "");
   check_failure(get(folder, {"mnist", "file"}), 4, "file exists and is not a folder");
@@ -127,7 +119,7 @@ TEST_CASE("get: no tools, and places that cannot be written") {
 }
 
 TEST_CASE("get: no mirror works, nothing is left behind") {
-  const TempFolder folder, mirrors;
+  const TemporaryFolder folder, mirrors;
   const fs::path none = mirrors.path / "none", damaged = mirrors.path / "damaged", text = mirrors.path / "text";
   write(damaged / (std::string(first_file) + ".gz"), std::string("\x1f\x8b\x08\0\0\0", 6));
   write(text / (std::string(first_file) + ".gz"), "<html>not found</html>");
@@ -144,7 +136,7 @@ TEST_CASE("get: ended by a signal while downloading, nothing is left behind") {
     MESSAGE("skipped: no curl, so no file:// mirror");
     return;
   }
-  const TempFolder folder, mirror;
+  const TemporaryFolder folder, mirror;
   const fs::path fifo = mirror.path / (std::string(first_file) + ".gz");
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   const pid_t child = start(folder.path, {"mnist", "a/b"}, {{"HALFSTEP_MIRRORS", url(mirror.path)}});
@@ -172,7 +164,7 @@ TEST_CASE("get: a mirror fails, the next one goes on; a complete folder is left 
     MESSAGE("skipped: needs the .gz files of MNIST in $HALFSTEP_DATA/mnist, and curl");
     return;
   }
-  const TempFolder folder, damaged;
+  const TemporaryFolder folder, damaged;
   const std::string bytes = read_text(mnist / packed);
   write(damaged.path / packed, bytes.substr(0, bytes.size() - 1));
   const Settings mirrors = {{"HALFSTEP_MIRRORS", url(damaged.path) + " " + url(mnist)}};

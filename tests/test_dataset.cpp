@@ -16,22 +16,13 @@
 #include "data/loader.h"
 #include "data/synthetic.h"
 #include "engine/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 namespace fs = std::filesystem;
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "halfstep-data-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~TempFolder() { fs::remove_all(path); }
-  fs::path path;
-};
+using hs::test::TemporaryFolder;
 
 // Sets an environment variable, or unsets it, until the end of the scope.
 class Environment {
@@ -110,7 +101,7 @@ void write_set(const fs::path& folder, const std::string& separator = "-", const
 TEST_CASE("mnist: both spellings, plain and gzip") {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const TempFolder folder;
+      const TemporaryFolder folder;
       write_set(folder.path, separator, suffix);
       const DatasetPair pair = load_mnist(folder.path, 0, 3);
       CHECK(pair.train.name == "mnist");
@@ -132,7 +123,7 @@ TEST_CASE("mnist: both spellings, plain and gzip") {
 }
 
 TEST_CASE("mnist: the given folder must have it, without a fallback") {
-  const TempFolder good, empty;
+  const TemporaryFolder good, empty;
   write_set(good.path / "mnist");
   const Environment data("HALFSTEP_DATA", good.path.string());
   for (const fs::path& folder : {empty.path, empty.path / "nowhere"}) {
@@ -146,7 +137,7 @@ TEST_CASE("mnist: the given folder must have it, without a fallback") {
 }
 
 TEST_CASE("mnist: the usual places, in order, then generated digits") {
-  const TempFolder data_folder, home_folder;
+  const TemporaryFolder data_folder, home_folder;
   const Environment data("HALFSTEP_DATA", data_folder.path.string());
   const Environment home("HOME", home_folder.path.string());
   const fs::path in_data = data_folder.path / "mnist";
@@ -208,7 +199,7 @@ TEST_CASE("mnist: limits, and files that do not belong together") {
   };
   for (const Row& row : rows) {
     CAPTURE(row.part);
-    const TempFolder folder;
+    const TemporaryFolder folder;
     write_set(folder.path);
     if (*row.file != '\0') write(folder.path / row.file, row.bytes);
     const Failure failure = failure_of([&] { load_mnist(folder.path, row.train_limit, row.test_limit); });

@@ -18,6 +18,7 @@
 
 #include "data/idx.h"
 #include "engine/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 std::atomic<size_t> largest_allocation{0};
@@ -120,24 +121,14 @@ void check_refused(const Outcome& outcome, ExitCode code, const std::string& nam
   CHECK(outcome.largest <= mib);
 }
 
-class TempFolder {
+class TempFolder : public test::TemporaryFolder {
  public:
-  TempFolder() {
-    std::string pattern = (fs::temp_directory_path() / "halfstep-idx-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TempFolder() { fs::remove_all(path_); }
   fs::path write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream file(path_ / name, std::ios::binary);
+    std::ofstream file(path / name, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     REQUIRE(file.good());
-    return path_ / name;
+    return path / name;
   }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
 };
 
 TEST_CASE("good files are read, plain and gzip, with and without a limit") {
