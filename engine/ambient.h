@@ -1,8 +1,12 @@
 // What a forward pass can see besides its arguments, one value per thread: is history recorded, is this training, and
 // which step are the random numbers for. A checkpointed block is recomputed under the value that it first ran under.
+// The step is a tensor because a captured step is replayed with the same host values: what changes must be on the
+// device.
 #pragma once
 
 #include <cstdint>
+
+#include "engine/tensor.h"
 
 namespace hs {
 
@@ -10,7 +14,7 @@ struct Ambient {
   bool recording = true;    // ops attach autograd history
   bool training = true;     // dropout drops
   uint64_t seed = 0;        // of the run
-  uint32_t step = 0;        // optimizer steps taken so far
+  Tensor step;              // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
   uint32_t micro_step = 0;  // micro-batches of this step so far
 };
 

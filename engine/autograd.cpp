@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "engine/check.h"
+#include "engine/op.h"
 
 namespace hs {
 
@@ -93,6 +94,7 @@ void backward(const Tensor& y, Tensor dy) {
   check(dy.shape() == y.shape() && dy.dtype() == y.dtype(), "backward: dL/dy is {} {} but y is {} {}", name(dy.dtype()),
         dy.shape().to_string(), name(y.dtype()), y.shape().to_string());
 
+  const Op op("backward");
   const AmbientScope scope;
   ambient().recording = false;  // gradients of gradients are not offered
 
@@ -125,6 +127,7 @@ void backward(const Tensor& y, Tensor dy) {
       continue;
     }
     Gradients gradients;
+    const Op running(node->op);
     try {
       gradients = node->backward(found->second.sum);
     } catch (const Error& error) {

@@ -11,6 +11,7 @@
 
 #include "engine/ambient.h"
 #include "engine/kernel.h"
+#include "engine/op.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -48,6 +49,12 @@ Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backw
 // gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor
 // was modified since.
 void backward(const Tensor& y, Tensor dy = {});
+
+// The buffer in which a leaf adds up its gradient, if it has one already (a parameter in the arena), else nullptr. A
+// backward rule may add to it directly, and then returns an undefined tensor for that input: this saves a pass.
+inline Tensor* leaf_gradient(const std::shared_ptr<GradInfo>& info) {
+  return info && !info->node && info->grad.defined() ? &info->grad : nullptr;
+}
 
 // y += x. Declared here because the engine itself needs it; kernels/accumulate.* implement it.
 constinit inline Kernel<void(const Tensor& x, Tensor& y)> accumulate{"accumulate"};

@@ -12,13 +12,30 @@ const DeviceRuntime* tables[device_count] = {};
 
 constexpr size_t alignment = 256;
 
+void* allocate_aligned(size_t bytes) {
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
 const DeviceRuntime cpu_runtime = {
-    .allocate =
-        [](size_t bytes) { return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment); },
-    .release = [](void* data) { std::free(data); },
-    .zero = [](void* data, size_t bytes) { std::memset(data, 0, bytes); },
-    .copy = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+    .why_unavailable = [] { return std::string(); },
+    .describe = [] { return std::vector<std::pair<std::string, std::string>>(); },
+    .allocate = allocate_aligned,
+    .release = std::free,
+    .allocate_host = allocate_aligned,
+    .release_host = std::free,
+    .fill = [](void* data, int byte, size_t bytes) { std::memset(data, byte, bytes); },
+    .copy = [](void* to, const void* from, size_t bytes, CopyDirection) { std::memcpy(to, from, bytes); },
+    .upload = [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
     .synchronize = [] {},
+    .create_event = []() -> void* { return nullptr; },
+    .destroy_event = [](void*) {},
+    .record_event = [](void*, Stream) {},
+    .wait_on_stream = [](void*, Stream) {},
+    .wait_on_host = [](void*) {},
+    .begin_capture = [] {},
+    .end_capture = [](bool) -> void* { return nullptr; },
+    .replay = [](void*) {},
+    .destroy_graph = [](void*) {},
 };
 
 [[maybe_unused]] const bool cpu_registered = register_device(Device::cpu, cpu_runtime);
@@ -27,14 +44,17 @@ const DeviceRuntime cpu_runtime = {
 
 const char* name(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
 
-bool is_available(Device device) { return tables[static_cast<int>(device)] != nullptr; }
+std::string why_unavailable(Device device) {
+  const DeviceRuntime* table = tables[static_cast<int>(device)];
+  return table ? table->why_unavailable() : "this build has no " + std::string(name(device));
+}
+
+bool is_available(Device device) { return why_unavailable(device).empty(); }
 
 const DeviceRuntime& runtime(Device device) {
   const DeviceRuntime* table = tables[static_cast<int>(device)];
-  if (!table) {
-    fail(ExitCode::device, "device {}: not in this build or not on this machine; use --device cpu", name(device));
-  }
-  return *table;
+  if (table && (device == Device::cpu || table->why_unavailable().empty())) return *table;
+  fail(ExitCode::device, "device {}: {}; use --device cpu", name(device), why_unavailable(device));
 }
 
 bool register_device(Device device, const DeviceRuntime& table) {

@@ -1,9 +1,12 @@
-// Where bytes live. A device is a table of five functions, registered once; nothing else in the engine asks which
-// device it is on. A build without CUDA registers only the CPU, and asking for the other throws exit code 7.
+// Where bytes live. A device is a table of functions, registered once; nothing else in the engine asks which device it
+// is on. A build without CUDA registers only the CPU, and asking for the other throws exit code 7.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace hs {
 
@@ -12,16 +15,50 @@ inline constexpr int device_count = 2;
 
 const char* name(Device device);
 
+enum class CopyDirection : uint8_t { to_device, to_host, within_device };
+
+// Two queues of work per device. Kernels and ordinary copies go to `compute`, in order; a loader uploads on `copy`
+// beside them, and events say who waits for whom. The CPU does everything at once, so that its streams and events have
+// nothing to do.
+enum class Stream : uint8_t { compute, copy };
+
 struct DeviceRuntime {
+  // Empty if the device can be used; else why not, as the end of a sentence. The first call looks, the others remember.
+  std::string (*why_unavailable)();
+  // What a record of a measurement should say: name, driver, versions.
+  std::vector<std::pair<std::string, std::string>> (*describe)();
+
   void* (*allocate)(size_t bytes);  // aligned to 256 bytes; nullptr when there is no memory left
   void (*release)(void* data);
-  void (*zero)(void* data, size_t bytes);
-  // Copies between this device and the host, or within this device; in order with the kernels of this device.
-  void (*copy)(void* to, const void* from, size_t bytes);
+  void* (*allocate_host)(size_t bytes);  // host memory that the device can read while the host goes on ("pinned")
+  void (*release_host)(void* data);
+
+  void (*fill)(void* data, int byte, size_t bytes);
+  // In order with the kernels of this device, from or to pageable host memory. The host may reuse `from`, or read `to`,
+  // when the call returns.
+  void (*copy)(void* to, const void* from, size_t bytes, CopyDirection direction);
+  // From allocate_host() memory, on the copy stream; the host waits for an event before it reuses `from`.
+  void (*upload)(void* to, const void* from, size_t bytes);
   void (*synchronize)();  // returns when every kernel and copy issued so far has finished
+
+  void* (*create_event)();
+  void (*destroy_event)(void* event);
+  void (*record_event)(void* event, Stream stream);  // happens when the stream has done its work so far
+  void (*wait_on_stream)(void* event, Stream stream);
+  void (*wait_on_host)(void* event);
+
+  // Between begin and end, work on the compute stream is recorded and not done; replay does all of it again.
+  // end_capture(false) throws the recording away and returns nullptr. The CPU cannot (engine/captured_work.h).
+  void (*begin_capture)();
+  void* (*end_capture)(bool keep);
+  void (*replay)(void* graph);
+  void (*destroy_graph)(void* graph);
 };
 
+// In this build, and usable on this machine.
 bool is_available(Device device);
+// Why is_available() is false, as a sentence for a person; empty if it is true.
+std::string why_unavailable(Device device);
 
 // Throws Error (device) if this build or machine has no such device.
 const DeviceRuntime& runtime(Device device);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "engine/check.h"
 
@@ -56,6 +57,34 @@ void KernelSlot::force(const char* variant) {
     }
   }
   fail(ExitCode::usage, "--kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
+}
+
+void KernelSlot::fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const {
+  fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, arguments, error.what());
+}
+
+namespace {
+
+struct Choices {
+  std::mutex mutex;
+  std::map<std::string, std::string> by_name;
+};
+
+Choices& choices() {
+  static Choices all;
+  return all;
+}
+
+}  // namespace
+
+void note_choice(const std::string& what, const std::string& choice) {
+  const std::lock_guard lock(choices().mutex);
+  choices().by_name[what] = choice;
+}
+
+std::map<std::string, std::string> noted_choices() {
+  const std::lock_guard lock(choices().mutex);
+  return choices().by_name;
 }
 
 std::vector<KernelSlot*> kernel_slots() {

@@ -15,11 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "engine/device.h"
+#include "engine/error.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -52,6 +55,7 @@ class KernelSlot {
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device) const;
   [[noreturn]] void fail_unsupported(Device device, const std::string& arguments) const;
+  [[noreturn]] void fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
 
@@ -63,6 +67,11 @@ class KernelSlot {
 
 // Every slot with at least one variant, sorted by name.
 std::vector<KernelSlot*> kernel_slots();
+
+// What a kernel chose by itself at run time and a reader of its results wants to know (a library's algorithm for a
+// shape), by name. Thread safe.
+void note_choice(const std::string& what, const std::string& choice);
+std::map<std::string, std::string> noted_choices();
 
 // "conv2d_forward=im2col", as --kernel takes it; throws Error (usage) with the names that exist.
 void force_variant(std::string_view assignment);
@@ -95,7 +104,14 @@ class Kernel<void(Args...)> : public KernelSlot {
   void operator()(Args... args) {
     Variant& variant = select(args...);
     ++variant.calls;
-    variant.options.run(args...);
+    try {
+      variant.options.run(args...);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::device) throw;
+      std::string arguments;
+      (describe(arguments, args), ...);
+      fail_on_device(variant, arguments, error);
+    }
   }
 
   // Bytes of scratch memory that the call with these arguments wants; outputs may be undefined here.
@@ -118,9 +134,13 @@ class Kernel<void(Args...)> : public KernelSlot {
     fail_unsupported(device, arguments);
   }
 
-  template <class... Rest>
-  static Device device_of_first(const Tensor& first, const Rest&...) {
-    return first.device();
+  template <class First, class... Rest>
+  static Device device_of_first(const First& first, const Rest&... rest) {
+    if constexpr (std::is_same_v<First, Tensor>) {
+      return first.device();
+    } else {
+      return device_of_first(rest...);
+    }
   }
   static void describe(std::string& text, const Tensor& tensor) {
     if (!tensor.defined()) return;

@@ -1,8 +1,7 @@
 #include "engine/optim.h"
 
-#include <cmath>
-
 #include "engine/check.h"
+#include "engine/op.h"
 
 namespace hs {
 namespace {
@@ -12,9 +11,9 @@ class Sgd : public Optimizer {
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), velocity_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
 
-  void step() override {
-    ++steps_;
-    sgd_step(arena_.gradients, {config.learning_rate, config.momentum, config.weight_decay}, velocity_, arena_.values);
+ protected:
+  void update() override {
+    sgd_step(arena_.gradients, {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values);
   }
 
  private:
@@ -29,19 +28,10 @@ class Adam : public Optimizer {
         mean_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())),
         square_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
 
-  void step() override {
-    ++steps_;
-    const double t = static_cast<double>(steps_);
-    AdamStep s{};
-    s.learning_rate = config.learning_rate;
-    s.beta1 = config.beta1;
-    s.beta2 = config.beta2;
-    s.epsilon = config.epsilon;
-    s.weight_decay = decoupled_ ? 0 : config.weight_decay;
-    s.weight_shrink = decoupled_ ? 1 - config.learning_rate * config.weight_decay : 1;
-    s.correction1 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(config.beta1), t)));
-    s.correction2 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(config.beta2), t)));
-    adam_step(arena_.gradients, s, mean_, square_, arena_.values);
+ protected:
+  void update() override {
+    const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
+    adam_step(arena_.gradients, rule, rates_, mean_, square_, arena_.values);
   }
 
  private:
@@ -50,6 +40,24 @@ class Adam : public Optimizer {
 };
 
 }  // namespace
+
+Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
+    : config_(config),
+      arena_(arena),
+      step_(Tensor::zeros({}, DType::i32, arena.values.device())),
+      rates_(Tensor::zeros({3}, DType::f32, arena.values.device())) {
+  set_learning_rate(config.learning_rate);
+}
+
+void Optimizer::set_learning_rate(float rate) {
+  rates_.slice(0, {1}).copy_from(Tensor::from(std::vector<float>{rate}, {1}));
+}
+
+void Optimizer::step() {
+  const Op op("optimizer");
+  begin_step(config_.beta1, config_.beta2, step_, rates_);
+  update();
+}
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {
   if (config.name == "sgd") return std::make_unique<Sgd>(arena, config);

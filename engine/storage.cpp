@@ -2,14 +2,26 @@
 
 #include <atomic>
 #include <bit>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "engine/check.h"
+#include "engine/op.h"
 
 namespace hs {
+
+class MemoryPool {
+ public:
+  explicit MemoryPool(Device device) : device(device) {}
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  const Device device;
+  std::map<size_t, std::vector<void*>> blocks;  // free ones by size; guarded by the allocator's mutex
+};
+
 namespace {
 
 // Buckets keep the three leading bits of a size, so at most 1/4 of a block is unused (1/8 on average).
@@ -20,31 +32,36 @@ size_t bucket_size(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Under AddressSanitizer every storage is its own allocation of the exact size, so that a kernel that runs over the end
-// or reads a freed block is caught.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool caching = false;
+constexpr bool caching_by_default = false;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-constexpr bool caching = false;
+constexpr bool caching_by_default = false;
 #else
-constexpr bool caching = true;
+constexpr bool caching_by_default = true;
 #endif
 #else
-constexpr bool caching = true;
+constexpr bool caching_by_default = true;
 #endif
+
+std::atomic<bool> caching = caching_by_default;
+std::atomic<bool> poison = false;
 
 class Allocator {
  public:
-  void* allocate(Device device, size_t bytes) {
+  explicit Allocator(Device device) : device_(device), shared_(std::make_shared<MemoryPool>(device)) {}
+
+  void* allocate(MemoryPool& pool, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const size_t block = caching ? bucket_size(bytes) : bytes;
     void* data = nullptr;
-    if (limit_ == 0 || stats_.live + bytes <= limit_) data = take(device, block);
+    if (limit_ == 0 || stats_.live + bytes <= limit_) data = take(pool, block);
     if (!data) {
-      fail(device == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
-           "out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch", name(device), bytes,
-           stats_.live, stats_.peak, limit_ ? fmt::format(", limit {}", limit_) : std::string());
+      const std::string op = Op::current();
+      fail(device_ == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
+           "{}out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch",
+           op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
+           limit_ ? fmt::format(", limit {}", limit_) : std::string());
     }
     stats_.live += bytes;
     stats_.peak = std::max(stats_.peak, stats_.live);
@@ -52,20 +69,21 @@ class Allocator {
     return data;
   }
 
-  void release(Device device, void* data, size_t bytes) {
+  void release(MemoryPool& pool, void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     stats_.live -= bytes;
-    if (caching) {
-      cached_[bucket_size(bytes)].push_back(data);
+    // A pool of its own keeps its blocks even without caching: a graph goes on writing to them.
+    if (caching || &pool != shared_.get()) {
+      pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
     } else {
-      runtime(device).release(data);
+      runtime(device_).release(data);
       stats_.reserved -= bytes;
     }
   }
 
-  void release_cached(Device device) {
+  void release_cached(MemoryPool& pool) {
     const std::lock_guard lock(mutex_);
-    release_cached_locked(device);
+    release_cached_locked(pool);
   }
 
   MemoryStats read() {
@@ -83,62 +101,74 @@ class Allocator {
     limit_ = bytes;
   }
 
+  const std::shared_ptr<MemoryPool>& shared() const { return shared_; }
+
  private:
-  void* take(Device device, size_t block) {
-    if (auto found = cached_.find(block); found != cached_.end() && !found->second.empty()) {
+  void* take(MemoryPool& pool, size_t block) {
+    if (auto found = pool.blocks.find(block); found != pool.blocks.end() && !found->second.empty()) {
       void* data = found->second.back();
       found->second.pop_back();
       return data;
     }
-    void* data = runtime(device).allocate(block);
+    void* data = runtime(device_).allocate(block);
     if (!data) {  // the cache may hold what is missing, in blocks of other sizes
-      release_cached_locked(device);
-      data = runtime(device).allocate(block);
+      release_cached_locked(*shared_);
+      data = runtime(device_).allocate(block);
     }
     if (data) stats_.reserved += block;
     return data;
   }
 
-  void release_cached_locked(Device device) {
-    for (auto& [size, blocks] : cached_) {
+  void release_cached_locked(MemoryPool& pool) {
+    for (auto& [size, blocks] : pool.blocks) {
       for (void* data : blocks) {
-        runtime(device).release(data);
+        runtime(device_).release(data);
         stats_.reserved -= size;
       }
     }
-    cached_.clear();
+    pool.blocks.clear();
   }
 
+  const Device device_;
   std::mutex mutex_;
   MemoryStats stats_;
   size_t limit_ = 0;
-  std::map<size_t, std::vector<void*>> cached_;
+  const std::shared_ptr<MemoryPool> shared_;
 };
 
 // Never destroyed: tensors in static objects may outlive any destruction order.
 Allocator& allocator(Device device) {
-  static auto* const all = new Allocator[device_count];
-  return all[static_cast<int>(device)];
+  static Allocator* const all[] = {new Allocator(Device::cpu), new Allocator(Device::cuda)};  // leaked on purpose
+  return *all[static_cast<int>(device)];
 }
 
-std::atomic<bool> poison = false;
+thread_local std::shared_ptr<MemoryPool> current_pool;
 
 }  // namespace
 
+MemoryPool::~MemoryPool() { allocator(device).release_cached(*this); }
+
+std::shared_ptr<MemoryPool> make_memory_pool(Device device) { return std::make_shared<MemoryPool>(device); }
+
+PoolScope::PoolScope(std::shared_ptr<MemoryPool> pool) : before_(std::exchange(current_pool, std::move(pool))) {}
+PoolScope::~PoolScope() { current_pool = std::move(before_); }
+
 MemoryStats memory_stats(Device device) { return allocator(device).read(); }
 void reset_peak(Device device) { allocator(device).reset_peak(); }
-void release_cached_memory(Device device) { allocator(device).release_cached(device); }
+void release_cached_memory(Device device) { allocator(device).release_cached(*allocator(device).shared()); }
 void set_memory_limit(Device device, size_t bytes) { allocator(device).set_limit(bytes); }
 void set_poison(bool on) { poison = on; }
+void set_caching(bool on) { caching = on; }
 
 Storage::Storage(Device device, size_t bytes) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
-  data_ = allocator(device).allocate(device, bytes);
-  if (poison && device == Device::cpu) std::memset(data_, 0xff, bytes);
+  pool_ = current_pool && current_pool->device == device ? current_pool : allocator(device).shared();
+  data_ = allocator(device).allocate(*pool_, bytes);
+  if (poison) runtime(device).fill(data_, 0xff, bytes);
 }
 
 Storage::~Storage() {
-  if (data_) allocator(device_).release(device_, data_, bytes_);
+  if (data_) allocator(device_).release(*pool_, data_, bytes_);
 }
 
 }  // namespace hs

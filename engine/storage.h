@@ -1,10 +1,13 @@
 // Storage: the bytes behind tensors, taken from a caching allocator that counts them.
 // Freed blocks are kept in buckets by size and handed out again, because a training step asks for the same sizes every
-// time and fresh pages from the operating system cost more than most kernels. Thread safe.
+// time and fresh pages from the operating system cost more than most kernels. A block that is freed while kernels of
+// the compute stream still use it may be handed out again at once, because its next user comes later in that stream.
+// Thread safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "engine/device.h"
 
@@ -31,6 +34,27 @@ void set_memory_limit(Device device, size_t bytes);
 // write cannot look right. For tests.
 void set_poison(bool on);
 
+// Off: every storage is an allocation of its own, of the exact size, and freeing gives it back. Tools that watch
+// allocations (AddressSanitizer, the CUDA emulator) then see every overrun. REQUIRES: set before the first storage.
+void set_caching(bool on);
+
+// Blocks set aside for one user. While a PoolScope is alive on this thread, storages take their blocks from its pool
+// (which takes from the device when it has none that fits) and give them back to it, and nobody else gets them: what a
+// CUDA graph has written once stays its own until the pool, and every storage from it, is gone.
+class MemoryPool;
+std::shared_ptr<MemoryPool> make_memory_pool(Device device);
+
+class PoolScope {
+ public:
+  explicit PoolScope(std::shared_ptr<MemoryPool> pool);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  std::shared_ptr<MemoryPool> before_;
+};
+
 class Storage {
  public:
   // Throws Error (out_of_memory on the CPU, device elsewhere) that names the bytes asked for, live and peak.
@@ -50,6 +74,7 @@ class Storage {
  private:
   void* data_ = nullptr;
   size_t bytes_;
+  std::shared_ptr<MemoryPool> pool_;  // where the block goes back to
   uint64_t version_ = 0;
   Device device_;
 };

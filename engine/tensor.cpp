@@ -67,8 +67,7 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   std::vector<T> values(static_cast<size_t>(size()));
   const void* source = raw(dtype_of<T>);
-  runtime(device()).synchronize();
-  if (!values.empty()) runtime(device()).copy(values.data(), source, bytes());
+  if (!values.empty()) runtime(device()).copy(values.data(), source, bytes(), CopyDirection::to_host);
   return values;
 }
 
@@ -120,9 +119,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 Tensor Tensor::to(Device target) const {
   if (device() == target) return *this;
   Tensor copy = empty(shape_, dtype_, target);
-  // The CPU's copy() knows host memory only, so the other device does the work in both directions.
-  const Device worker = target == Device::cpu ? device() : target;
-  if (bytes() > 0) runtime(worker).copy(copy.mutable_raw_data(), raw_data(), bytes());
+  copy.copy_from(*this);
   return copy;
 }
 
@@ -133,15 +130,19 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& other) {
-  check(shape_ == other.shape_ && dtype_ == other.dtype_ && device() == other.device(),
-        "copy_from: destination is {} {} but source is {} {}", name(dtype_), shape_.to_string(), name(other.dtype_),
-        other.shape_.to_string());
+  check(shape_ == other.shape_ && dtype_ == other.dtype_, "copy_from: destination is {} {} but source is {} {}",
+        name(dtype_), shape_.to_string(), name(other.dtype_), other.shape_.to_string());
+  const Device from = other.device(), to = device();
   if (bytes() == 0 || raw_data() == other.raw_data()) return;
-  runtime(device()).copy(mutable_raw_data(), other.raw_data(), bytes());
+  // The CPU's copy() knows host memory only, so the other device does the work in both directions.
+  const CopyDirection direction = from == to          ? CopyDirection::within_device
+                                  : to == Device::cpu ? CopyDirection::to_host
+                                                      : CopyDirection::to_device;
+  runtime(to == Device::cpu ? from : to).copy(mutable_raw_data(), other.raw_data(), bytes(), direction);
 }
 
 void Tensor::fill_zero() {
-  if (bytes() > 0) runtime(device()).zero(mutable_raw_data(), bytes());
+  if (bytes() > 0) runtime(device()).fill(mutable_raw_data(), 0, bytes());
 }
 
 Tensor Tensor::slice(int64_t begin, const Shape& shape) const {
@@ -150,6 +151,18 @@ Tensor Tensor::slice(int64_t begin, const Shape& shape) const {
   Tensor part = detach();
   part.offset_ += begin;
   part.shape_ = shape;
+  return part;
+}
+
+Tensor Tensor::carve(int64_t byte_begin, const Shape& shape, DType dtype) const {
+  const int64_t element = static_cast<int64_t>(size_of(dtype));
+  const int64_t first = offset_ + byte_begin, end = byte_begin + shape.size() * element;
+  check(dtype_ == DType::u8 && byte_begin >= 0 && first % element == 0 && end <= size(),
+        "carve: bytes {} to {} as {} of a tensor {} of {} bytes", byte_begin, end, name(dtype), name(dtype_), bytes());
+  Tensor part = detach();
+  part.offset_ = first / element;
+  part.shape_ = shape;
+  part.dtype_ = dtype;
   return part;
 }
 

@@ -79,11 +79,14 @@ class Tensor {
   Tensor reshape(const Shape& shape) const;
   // A copy on another device, or this tensor if it is there already. Not differentiable.
   Tensor to(Device device) const;
-  Tensor clone() const;                 // new storage, no history
-  void copy_from(const Tensor& other);  // REQUIRES: same shape and dtype
+  Tensor clone() const;  // new storage, no history
+  // From any device. REQUIRES: same shape and dtype
+  void copy_from(const Tensor& other);
   void fill_zero();
   // `count` elements from `begin` of a flattened tensor, sharing storage: how the arena gives out its slices.
   Tensor slice(int64_t begin, const Shape& shape) const;
+  // A typed piece of a tensor of bytes, sharing storage: how a kernel divides its workspace.
+  Tensor carve(int64_t byte_begin, const Shape& shape, DType dtype) const;
 
   // One element or all of them on the host; they wait for the device, so they do not belong in a training step.
   double item() const;

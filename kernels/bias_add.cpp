@@ -8,21 +8,23 @@
 namespace hs {
 
 Tensor bias_add(const Tensor& x, const Tensor& bias) {
+  const Op op("bias_add");
   check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}",
         x.shape().to_string(), bias.shape().to_string());
   Tensor y = x.empty_like();
   bias_add_forward(x, bias, y);
-  return record("bias_add", y, {x, bias}, [needs_bias = bias.requires_grad()](const Tensor& dy) -> Gradients {
-    return {dy, needs_bias ? sum_columns(dy) : Tensor()};
+  return record("bias_add", y, {x, bias}, [bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+    return {dy, bias_info ? bias_gradient(dy, leaf_gradient(bias_info)) : Tensor()};
   });
 }
 
-Tensor sum_columns(const Tensor& x) {
-  Tensor sum = Tensor::empty({x.shape().back()}, x.dtype(), x.device());
+Tensor bias_gradient(const Tensor& dy, Tensor* leaf_sum) {
+  Tensor sum = leaf_sum ? *leaf_sum : Tensor::empty({dy.shape().back()}, dy.dtype(), dy.device());
+  const bool accumulate = leaf_sum != nullptr;
   Tensor workspace;
-  workspace = Tensor::empty({column_sum.workspace(x, workspace, sum)}, DType::u8, x.device());
-  column_sum(x, workspace, sum);
-  return sum;
+  workspace = Tensor::empty({column_sum.workspace(dy, accumulate, workspace, sum)}, DType::u8, dy.device());
+  column_sum(dy, accumulate, workspace, sum);
+  return leaf_sum ? Tensor() : sum;
 }
 
 namespace {
@@ -47,11 +49,11 @@ void bias_add_cpu(const Tensor& x, const Tensor& bias, Tensor& y) {
 // not depend on the number of threads.
 constexpr int64_t row_groups = 16;
 
-int64_t column_sum_workspace(const Tensor& x, Tensor&, Tensor&) {
+int64_t column_sum_workspace(const Tensor& x, bool, Tensor&, Tensor&) {
   return row_groups * x.shape().back() * static_cast<int64_t>(sizeof(double));
 }
 
-void column_sum_cpu(const Tensor& x, Tensor& workspace, Tensor& sum) {
+void column_sum_cpu(const Tensor& x, bool accumulate, Tensor& workspace, Tensor& sum) {
   const int64_t C = x.shape().back();
   const int64_t rows = C ? x.size() / C : 0;
   const int64_t rows_per_group = (rows + row_groups - 1) / row_groups;
@@ -69,7 +71,7 @@ void column_sum_cpu(const Tensor& x, Tensor& workspace, Tensor& sum) {
     for (int64_t c = 0; c < C; ++c) {
       double total = 0;
       for (int64_t group = 0; group < row_groups; ++group) total += partial[group * C + c];
-      out[c] = static_cast<T>(total);
+      out[c] = (accumulate ? out[c] : T(0)) + static_cast<T>(total);
     }
   });
 }
@@ -79,7 +81,7 @@ REGISTER_KERNEL(bias_add_forward, cpu, "simple",
                  .supported = [](const Tensor& x, const Tensor&, Tensor&) { return is_f32_or_f64(x); }});
 REGISTER_KERNEL(column_sum, cpu, "simple",
                 {.run = column_sum_cpu,
-                 .supported = [](const Tensor& x, Tensor&, Tensor&) { return is_f32_or_f64(x); },
+                 .supported = [](const Tensor& x, bool, Tensor&, Tensor&) { return is_f32_or_f64(x); },
                  .workspace = column_sum_workspace});
 
 }  // namespace

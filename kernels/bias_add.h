@@ -10,10 +10,12 @@ namespace hs {
 Tensor bias_add(const Tensor& x, const Tensor& bias);
 
 constinit inline Kernel<void(const Tensor& x, const Tensor& bias, Tensor& y)> bias_add_forward{"bias_add_forward"};
-// sum[c] = sum over rows of x[i, c]: the gradient of a bias.
-constinit inline Kernel<void(const Tensor& x, Tensor& workspace, Tensor& sum)> column_sum{"column_sum"};
+// sum[c] = sum over rows of x[i, c], added to what sum holds if `accumulate`: the gradient of a bias. x may be f16 or
+// bf16 and sum f32.
+constinit inline Kernel<void(const Tensor& x, bool accumulate, Tensor& workspace, Tensor& sum)> column_sum{
+    "column_sum"};
 
-// Allocates and calls column_sum: x is (..., C), the result (C).
-Tensor sum_columns(const Tensor& x);
+// Gradient of a bias (C) from dy (..., C): added to `leaf_sum` if that is not nullptr, and then undefined, else new.
+Tensor bias_gradient(const Tensor& dy, Tensor* leaf_sum);
 
 }  // namespace hs

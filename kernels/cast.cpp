@@ -5,6 +5,7 @@
 namespace hs {
 
 Tensor cast(const Tensor& x, DType dtype) {
+  const Op op("cast");
   if (x.dtype() == dtype) return x;
   Tensor y = Tensor::empty(x.shape(), dtype, x.device());
   cast_forward(x, y);

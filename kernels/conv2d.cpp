@@ -11,6 +11,7 @@
 namespace hs {
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  const Op op("conv2d");
   check(x.shape().rank() == 4 && weight.shape().rank() == 2,
         "conv2d: x is {} and weight {}, expected (N, H, W, C) and "
         "(KH*KW*C, OC)",
@@ -39,21 +40,26 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(
-      "conv2d", y, inputs,
-      [x = x.saved(), weight = weight.saved(), s, has_bias = bias.defined(), needs_x = x.requires_grad(),
-       needs_weight = weight.requires_grad(), needs_bias = bias.requires_grad()](const Tensor& dy) -> Gradients {
-        Tensor dx, dweight, dbias, workspace;
-        if (needs_x) dx = x.empty_like();
-        if (needs_weight) dweight = weight.empty_like();
-        if (needs_bias) dbias = Tensor::empty({s.OC}, dy.dtype(), dy.device());
-        workspace = Tensor::empty({conv2d_backward.workspace(x, weight, dy, s, workspace, dx, dweight, dbias)},
-                                  DType::u8, dy.device());
-        conv2d_backward(x, weight, dy, s, workspace, dx, dweight, dbias);
-        Gradients gradients = {dx, dweight};
-        if (has_bias) gradients.push_back(dbias);
-        return gradients;
-      });
+  return record("conv2d", y, inputs,
+                [x = x.saved(), weight = weight.saved(), s, has_bias = bias.defined(), needs_x = x.requires_grad(),
+                 weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+                  Tensor dx, dweight, dbias, workspace;
+                  Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
+                  // Straight into the parameters' gradients if all that are wanted have a place.
+                  const bool accumulate =
+                      (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
+                  if (needs_x) dx = x.empty_like();
+                  if (weight_info) dweight = accumulate ? *weight_sum : weight.empty_like();
+                  if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, dy.dtype(), dy.device());
+                  workspace = Tensor::empty(
+                      {conv2d_backward.workspace(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias)},
+                      DType::u8, dy.device());
+                  conv2d_backward(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias);
+                  if (accumulate) dweight = dbias = {};
+                  Gradients gradients = {dx, dweight};
+                  if (has_bias) gradients.push_back(dbias);
+                  return gradients;
+                });
 }
 
 namespace {
@@ -119,14 +125,14 @@ void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, c
   });
 }
 
-int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&,
+int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
                            Tensor&, Tensor&) {
   const int64_t partial_sums = conv2d_groups(s) * (s.K() + 1) * s.OC;
   return (threads() * columns_size(s) + partial_sums) * static_cast<int64_t>(size_of(x.dtype()));
 }
 
-void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, Tensor& workspace,
-                     Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
+                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   prepare_eigen();
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
   for_float_type(x.dtype(), [&]<class T>() {
@@ -160,12 +166,12 @@ void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, co
     });
     if (dweight.defined()) {
       auto total = as_matrix(dweight.mutable_data<T>(), s.K(), s.OC);
-      total.setZero();
+      if (!accumulate) total.setZero();
       for (int64_t group = 0; group < groups; ++group) total += as_matrix(dweights + group * s.K() * s.OC, s.K(), s.OC);
     }
     if (dbias.defined()) {
       auto total = as_matrix(dbias.mutable_data<T>(), 1, s.OC);
-      total.setZero();
+      if (!accumulate) total.setZero();
       for (int64_t group = 0; group < groups; ++group) total += as_matrix(dbiases + group * s.OC, 1, s.OC);
     }
   });
@@ -178,8 +184,8 @@ REGISTER_KERNEL(conv2d_forward, cpu, "im2col",
                  .workspace = forward_workspace});
 REGISTER_KERNEL(conv2d_backward, cpu, "im2col",
                 {.run = backward_im2col,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&, Tensor&,
-                                 Tensor&, Tensor&) { return is_f32_or_f64(x); },
+                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
+                                 Tensor&, Tensor&, Tensor&) { return is_f32_or_f64(x); },
                  .workspace = backward_workspace});
 
 }  // namespace

@@ -28,9 +28,9 @@ struct Conv2dSizes {
 constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes&,
                              Tensor& workspace, Tensor& y)>
     conv2d_forward{"conv2d_forward"};
-// An undefined dx, dweight or dbias is not computed.
+// An undefined dx, dweight or dbias is not computed. `accumulate`: the latter two are added to what they hold.
 constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes&,
-                             Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias)>
+                             bool accumulate, Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias)>
     conv2d_backward{"conv2d_backward"};
 
 // Weight gradients are summed over samples in this many groups, which then meet in a fixed order: the work of one

@@ -40,8 +40,8 @@ struct BackwardLayout {
   }
 };
 
-int64_t backward_workspace(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&, Tensor&,
-                           Tensor&) {
+int64_t backward_workspace(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
+                           Tensor&, Tensor&) {
   return BackwardLayout(s, Padded(s)).size * static_cast<int64_t>(sizeof(float));
 }
 
@@ -219,8 +219,8 @@ void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout,
   }
 }
 
-void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, Tensor& workspace,
-                     Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
+                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   const Padded p(s);
   const BackwardLayout layout(s, p);
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
@@ -279,18 +279,21 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
         const float* from = total + group * s.OC * layout.field;
         for (int64_t i = oc * layout.field; i < (oc + 1) * layout.field; ++i) total[i] += from[i];
       }
-      if (narrow) return;
+      if (narrow || groups == 0) return;
       for (int64_t k = 0; k < s.K(); ++k) {
-        to[k * s.OC + oc] = total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
+        const float sum = total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
+        to[k * s.OC + oc] = (accumulate ? to[k * s.OC + oc] : 0) + sum;
       }
     });
-    if (narrow) std::copy_n(total, s.K() * s.OC, to);
-    if (groups == 0) std::fill_n(to, s.K() * s.OC, 0.0f);
+    if (narrow && groups > 0) {
+      for (int64_t i = 0; i < s.K() * s.OC; ++i) to[i] = (accumulate ? to[i] : 0) + total[i];
+    }
+    if (groups == 0 && !accumulate) std::fill_n(to, s.K() * s.OC, 0.0f);
   }
   if (dbias.defined()) {
     float* to = dbias.mutable_data<float>();
     for (int64_t oc = 0; oc < s.OC; ++oc) {
-      to[oc] = 0;
+      if (!accumulate) to[oc] = 0;
       for (int64_t group = 0; group < groups; ++group) to[oc] += memory[layout.dbiases + group * s.OC + oc];
     }
   }
@@ -298,8 +301,8 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                 {.run = backward_direct,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&, Tensor&,
-                                 Tensor&, Tensor&) { return is_f32(x); },
+                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
+                                 Tensor&, Tensor&, Tensor&) { return is_f32(x); },
                  .workspace = backward_workspace,
                  .rank = 10});
 

@@ -7,14 +7,16 @@
 
 namespace hs {
 
-Tensor dropout(const Tensor& x, double rate, const RandomStream& stream) {
+Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step) {
+  const Op op("dropout");
   check(rate >= 0 && rate < 1, "dropout: rate is {}, expected 0 <= rate < 1", rate);
   if (rate == 0) return x;
   Tensor y = x.empty_like();
-  dropout_mask(x, rate, stream, y);
-  return record("dropout", y, {x}, [rate, stream](const Tensor& dy) -> Gradients {
+  dropout_mask(x, rate, stream, step, y);
+  const Tensor saved_step = step.defined() ? step.saved() : step;
+  return record("dropout", y, {x}, [rate, stream, step = saved_step](const Tensor& dy) -> Gradients {
     Tensor dx = dy.empty_like();
-    dropout_mask(dy, rate, stream, dx);
+    dropout_mask(dy, rate, stream, step, dx);
     return {dx};
   });
 }
@@ -48,7 +50,9 @@ void random_numbers(const RandomStream& stream, uint32_t first, uint32_t (&numbe
   }
 }
 
-void dropout_cpu(const Tensor& x, double rate, const RandomStream& stream, Tensor& y) {
+void dropout_cpu(const Tensor& x, double rate, const RandomStream& base, const Tensor& step, Tensor& y) {
+  RandomStream stream = base;
+  if (step.defined()) stream.step += static_cast<uint32_t>(*step.data<int32_t>());
   for_float_type(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
     T* out = y.mutable_data<T>();
@@ -70,7 +74,9 @@ void dropout_cpu(const Tensor& x, double rate, const RandomStream& stream, Tenso
 
 REGISTER_KERNEL(dropout_mask, cpu, "simple",
                 {.run = dropout_cpu,
-                 .supported = [](const Tensor& x, double, const RandomStream&, Tensor&) { return is_f32_or_f64(x); }});
+                 .supported = [](const Tensor& x, double, const RandomStream&, const Tensor&, Tensor&) {
+                   return is_f32_or_f64(x);
+                 }});
 
 }  // namespace
 }  // namespace hs

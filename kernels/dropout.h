@@ -9,12 +9,13 @@
 
 namespace hs {
 
-// Identity when rate is 0. REQUIRES: 0 <= rate < 1.
-Tensor dropout(const Tensor& x, double rate, const RandomStream& stream);
+// Identity when rate is 0. `step`, an i32 scalar on x's device or undefined, is added to stream.step when the kernel
+// runs. REQUIRES: 0 <= rate < 1.
+Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step = {});
 
 // Both directions: y[i] = kept(i) ? x[i] / (1 - rate) : 0.
-constinit inline Kernel<void(const Tensor& x, double rate, const RandomStream& stream, Tensor& y)> dropout_mask{
-    "dropout_mask"};
+constinit inline Kernel<void(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step, Tensor& y)>
+    dropout_mask{"dropout_mask"};
 
 // Element i is kept if number i of the stream is at least this.
 HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }

@@ -14,6 +14,7 @@ void check_same(const char* op, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  const Op op("add");
   check_same("add", a, b);
   Tensor y = a.empty_like();
   add_forward(a, b, y);
@@ -21,6 +22,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  const Op op("mul");
   check_same("mul", a, b);
   Tensor y = a.empty_like();
   mul_forward(a, b, y);
@@ -33,6 +35,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor scale(const Tensor& x, double factor) {
+  const Op op("scale");
   Tensor y = x.empty_like();
   scale_forward(x, factor, y);
   return record("scale", y, {x}, [factor](const Tensor& dy) -> Gradients {

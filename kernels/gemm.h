@@ -1,22 +1,46 @@
-// C = alpha * op(A) op(B) + beta * C + bias: the matrix product that linear and the simple conv2d are made of.
+// C = alpha * op(A) op(B) + beta * C + bias: the matrix product that linear, feed_forward and the simple conv2d are
+// made of.
 #pragma once
 
 #include "engine/kernel.h"
+#include "engine/op.h"
 
 namespace hs {
+
+// What happens to C before it is stored.
+enum class Epilogue : uint8_t {
+  none,           // nothing more
+  relu,           // C = max(C, 0); `mask` remembers where C > 0
+  relu_backward,  // C = 0 where the mask says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
+};
 
 struct GemmOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   float alpha = 1;
   float beta = 0;  // with 0, C is not read
+  Epilogue epilogue = Epilogue::none;
+  bool tf32 = false;  // f32 factors may be rounded to 10 bits of mantissa, for tensor cores; never without being asked
 };
 
-// op(A) is (M, K), op(B) is (K, N), bias is (N) or undefined, C is (M, N); row-major, one dtype.
-constinit inline Kernel<void(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions&, Tensor& c)> gemm{
-    "gemm"};
+// op(A) is (M, K), op(B) is (K, N), row-major, of one dtype; sums are f32 (f64 for f64). C is (M, N), of that dtype, or
+// f32. bias and bias_gradient are (N), of C's dtype; a bias may be undefined. mask is gemm_mask(M, N), a bit for each
+// element of C in an order that only the variant that wrote it knows.
+constinit inline Kernel<void(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions&, Tensor& mask,
+                             Tensor& bias_gradient, Tensor& c)>
+    gemm{"gemm"};
 
 // Checks the shapes, allocates C and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const GemmOptions& options = {});
+
+// gemm() with what the product is made of and nothing else.
+void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, Tensor& c);
+
+// Gradient of a matrix from its two factors: added to `leaf_sum` if that is not nullptr, and then undefined, else new.
+Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, Tensor* leaf_sum);
+
+// Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt wants it.
+inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }
+Tensor gemm_mask(int64_t M, int64_t N, Device device);
 
 }  // namespace hs

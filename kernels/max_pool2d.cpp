@@ -8,6 +8,7 @@
 namespace hs {
 
 Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
+  const Op op("max_pool2d");
   check(x.shape().rank() == 4, "max_pool2d: x is {}, expected (N, H, W, C)", x.shape().to_string());
   check(window >= 1 && window <= 15 && stride >= 1,
         "max_pool2d: window {} and stride {}, expected 1 to 15 and 1 or more", window, stride);

@@ -6,6 +6,7 @@
 namespace hs {
 
 Tensor normalize_image(const Tensor& images, const PixelScale& scale) {
+  const Op op("normalize_image");
   check(images.dtype() == DType::u8, "normalize_image: images are {}, expected u8", name(images.dtype()));
   Tensor y = Tensor::empty(images.shape(), DType::f32, images.device());
   normalize_image_forward(images, scale, y);

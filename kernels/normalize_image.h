@@ -4,6 +4,7 @@
 
 #include "engine/batch.h"
 #include "engine/kernel.h"
+#include "engine/op.h"
 
 namespace hs {
 

@@ -9,10 +9,13 @@
 namespace hs {
 namespace {
 
-Tensor scaled_sum(const char* op, const Tensor& x, double factor) {
+Tensor scaled_sum(const char* name, const Tensor& x, double factor) {
+  const Op op(name);
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
-  sum_forward(x, factor, y);
-  return record(op, y, {x}, [shape = x.shape(), factor](const Tensor& dy) -> Gradients {
+  Tensor workspace;
+  workspace = Tensor::empty({sum_forward.workspace(x, factor, workspace, y)}, DType::u8, x.device());
+  sum_forward(x, factor, workspace, y);
+  return record(name, y, {x}, [shape = x.shape(), factor](const Tensor& dy) -> Gradients {
     Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
     sum_backward(dy, factor, dx);
     return {dx};
@@ -30,7 +33,7 @@ Tensor mean(const Tensor& x) {
 
 namespace {
 
-void sum_forward_cpu(const Tensor& x, double factor, Tensor& y) {
+void sum_forward_cpu(const Tensor& x, double factor, Tensor&, Tensor& y) {
   constexpr int64_t pieces = 64;  // fixed: the order of additions must not depend on the number of threads
   const int64_t grain = (x.size() + pieces - 1) / pieces;
   for_float_type(x.dtype(), [&]<class T>() {
@@ -56,10 +59,12 @@ void sum_backward_cpu(const Tensor& dy, double factor, Tensor& dx) {
   });
 }
 
-bool supported(const Tensor& x, double, Tensor&) { return is_f32_or_f64(x); }
-
-REGISTER_KERNEL(sum_forward, cpu, "simple", {.run = sum_forward_cpu, .supported = supported});
-REGISTER_KERNEL(sum_backward, cpu, "simple", {.run = sum_backward_cpu, .supported = supported});
+REGISTER_KERNEL(sum_forward, cpu, "simple",
+                {.run = sum_forward_cpu,
+                 .supported = [](const Tensor& x, double, Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+REGISTER_KERNEL(sum_backward, cpu, "simple",
+                {.run = sum_backward_cpu,
+                 .supported = [](const Tensor& dy, double, Tensor&) { return is_f32_or_f64(dy); }});
 
 }  // namespace
 }  // namespace hs

@@ -5,6 +5,7 @@
 namespace hs {
 
 Tensor relu(const Tensor& x) {
+  const Op op("relu");
   Tensor y = x.empty_like();
   relu_forward(x, y);
   // dL/dx = dL/dy where y > 0. Saving y, not x, lets the caller free x.

@@ -17,9 +17,10 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
 }  // namespace
 
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape().to_string());
-  Tensor loss = Tensor::empty({}, logits.dtype(), logits.device());
+  Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
   Tensor probabilities = logits.empty_like();
   softmax_cross_entropy_forward(logits, labels, loss, probabilities);
   return record("softmax_cross_entropy", loss, {logits},
@@ -31,6 +32,7 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
 }
 
 int64_t count_correct(const Tensor& logits, const Tensor& labels) {
+  const Op op("count_correct");
   check_arguments("count_correct", logits, labels);
   Tensor count = Tensor::empty({}, DType::i32, logits.device());
   argmax_matches(logits, labels, count);

@@ -8,8 +8,9 @@
 
 namespace hs {
 
-// logits (N, classes), labels (N) i32; the result is a scalar. Throws if N is 0; a label outside the classes is bad
-// input data (exit code 3) on the CPU.
+// logits (N, classes), labels (N) i32; the result is a scalar, f32 also where the logits are f16 or bf16. Throws if N
+// is 0. A label outside the classes is bad input data (exit code 3) on the CPU; a GPU cannot throw, there the loss is
+// NaN.
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
 
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.

@@ -29,7 +29,7 @@ Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_); }
 Tensor Dropout::forward(const Tensor& x) {
   const Ambient& now = ambient();
   if (!now.training) return x;
-  return dropout(x, rate_, {now.seed, RandomPurpose::dropout, layer_, now.step, now.micro_step});
+  return dropout(x, rate_, {now.seed, RandomPurpose::dropout, layer_, 0, now.micro_step}, now.step);
 }
 
 }  // namespace hs

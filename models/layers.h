@@ -22,6 +22,8 @@ class Linear : public Module {
  public:
   Linear(int64_t in, int64_t out, uint64_t seed, uint32_t layer);
   Tensor forward(const Tensor& x) override;  // (N, in) -> (N, out)
+  const Tensor& weight() const { return weight_; }
+  const Tensor& bias() const { return bias_; }
 
  private:
   Tensor weight_;  // (in, out)

@@ -1,6 +1,7 @@
 #include "models/models.h"
 
 #include "engine/check.h"
+#include "kernels/feed_forward.h"
 #include "kernels/max_pool2d.h"
 #include "kernels/relu.h"
 #include "models/layers.h"
@@ -69,7 +70,9 @@ class Mlp : public Module {
     add_child("linear2", linear2_);
   }
 
-  Tensor forward(const Tensor& images) override { return linear2_.forward(relu(linear1_.forward(flatten(images)))); }
+  Tensor forward(const Tensor& images) override {
+    return feed_forward(flatten(images), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+  }
 
  private:
   Linear linear1_, linear2_;

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <vector>
 
 #include "engine/autograd.h"
+#include "engine/captured_work.h"
 #include "engine/check.h"
 #include "kernels/normalize_image.h"
 #include "kernels/softmax_cross_entropy.h"
@@ -37,48 +39,124 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
   return {static_cast<double>(correct) / samples, loss_sum / samples};
 }
 
+namespace {
+
+// One optimizer step: forward, loss, backward, update. With a graph, batches of the first one's shape are copied to a
+// fixed place, from which the recorded step reads them; a shorter batch at the end of an epoch is done as it comes.
+class Step {
+ public:
+  Step(Module& model, Optimizer& optimizer, const PixelScale& scale, const TrainConfig& config)
+      : model_(model), optimizer_(optimizer), scale_(scale), device_(config.device) {
+    if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
+  }
+
+  // The loss, a scalar on the device, valid until the next call.
+  const Tensor& run(const Batch& batch) {
+    if (captured_ && !images_.defined()) {
+      images_ = Tensor::empty(batch.images.shape(), DType::u8, device_);
+      labels_ = Tensor::empty(batch.labels.shape(), DType::i32, device_);
+    }
+    if (captured_ && batch.images.shape() == images_.shape()) {
+      images_.copy_from(batch.images);
+      labels_.copy_from(batch.labels);
+      captured_->run([this] { step(images_, labels_, captured_loss_); });
+      return captured_loss_;
+    }
+    step(batch.images.to(device_), batch.labels.to(device_), loss_);
+    return loss_;
+  }
+
+ private:
+  void step(const Tensor& images, const Tensor& labels, Tensor& loss) {
+    loss = {};  // before the first allocation: the recorded step then asks for the same blocks as the one before it
+    optimizer_.zero_gradients();
+    loss = softmax_cross_entropy(model_.forward(normalize_image(images, scale_)), labels);
+    backward(loss, one_);
+    loss = loss.detach();
+    optimizer_.step();
+  }
+
+  Module& model_;
+  Optimizer& optimizer_;
+  const PixelScale scale_;
+  const Device device_;
+  const Tensor one_ = Tensor::from(std::vector<float>{1}, {}).to(device_);  // dL/dL
+  std::unique_ptr<CapturedWork> captured_;
+  Tensor images_, labels_;
+  Tensor loss_, captured_loss_;
+};
+
+// The losses of an epoch, kept on the device so that no step waits for one.
+class Losses {
+ public:
+  Losses(int64_t steps, Device device) : on_device_(Tensor::empty({steps}, DType::f32, device)) {}
+
+  void add(const Tensor& loss, int64_t samples) {
+    on_device_.slice(static_cast<int64_t>(samples_.size()), {}).copy_from(loss);
+    samples_.push_back(samples);
+  }
+
+  // Reads what was added since the last time. Returns the step, from 1, whose loss is the first that is not finite, or
+  // 0.
+  int64_t read() {
+    const int64_t begin = static_cast<int64_t>(read_), end = static_cast<int64_t>(samples_.size());
+    last_read_ = Clock::now();
+    for (const float loss : on_device_.slice(begin, {end - begin}).to_vector<float>()) {
+      sum_ += static_cast<double>(loss) * static_cast<double>(samples_[read_]);
+      count_ += samples_[read_++];
+      if (!std::isfinite(loss)) return static_cast<int64_t>(read_);
+    }
+    return 0;
+  }
+  bool is_due() const { return read_ == 0 || seconds_since(last_read_) > 0.1; }
+  double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
+  double sum() const { return sum_; }
+
+ private:
+  Tensor on_device_;              // (steps)
+  std::vector<int64_t> samples_;  // of each step so far
+  size_t read_ = 0;               // steps
+  double sum_ = 0;                // of loss * samples
+  int64_t count_ = 0;             // samples
+  Clock::time_point last_read_;
+};
+
+}  // namespace
+
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
   const AmbientScope scope;
+  const auto optimizer = make_optimizer(arena, config.optimizer);
   ambient().training = true;
   ambient().seed = config.seed;
-  const auto optimizer = make_optimizer(arena, config.optimizer);
+  ambient().step = optimizer->step_counter();
+  Step one_step(model, *optimizer, training.pixel_scale(), config);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
     const Clock::time_point epoch_start = Clock::now();
-    double loss_sum = 0;
-    int64_t samples = 0;
-    for (int64_t step = 1; step <= training.batches_per_epoch(); ++step) {
+    const int64_t steps = training.batches_per_epoch();
+    Losses losses(steps, config.device);
+    for (int64_t step = 1; step <= steps; ++step) {
       const Batch batch = training.next();
-      const Tensor images = normalize_image(batch.images.to(config.device), training.pixel_scale());
-      const Tensor labels = batch.labels.to(config.device);
+      losses.add(one_step.run(batch), batch.labels.size());
+      result.samples += batch.labels.size();
 
-      ambient().step = static_cast<uint32_t>(optimizer->steps());
-      optimizer->zero_gradients();
-      const Tensor loss = softmax_cross_entropy(model.forward(images), labels);
-      backward(loss);
-      optimizer->step();
-
-      loss_sum += loss.item() * static_cast<double>(labels.size());
-      samples += labels.size();
-      if (!std::isfinite(loss_sum)) {
-        fail(ExitCode::numeric, "the loss became {} at step {} of epoch {}; try a smaller learning rate than {}",
-             loss.item(), step, epoch, config.optimizer.learning_rate);
+      if (losses.is_due() || step == steps) {
+        if (const int64_t bad_step = losses.read()) {
+          fail(ExitCode::numeric, "the loss became {} at step {} of epoch {}; try a smaller learning rate than {}",
+               losses.sum(), bad_step, epoch, config.optimizer.learning_rate);
+        }
       }
       const double seconds = result.seconds + seconds_since(epoch_start);
-      if (hooks.on_step) {
-        hooks.on_step({epoch, step, training.batches_per_epoch(), loss_sum / static_cast<double>(samples), seconds});
-      }
+      if (hooks.on_step) hooks.on_step({epoch, step, steps, losses.mean(), seconds});
       if (hooks.should_stop && hooks.should_stop()) {
         result.seconds = seconds;
-        result.samples += samples;
         return result;
       }
     }
-    EpochResult epoch_result{loss_sum / static_cast<double>(samples), seconds_since(epoch_start), {}};
+    EpochResult epoch_result{losses.mean(), seconds_since(epoch_start), {}};
     result.seconds += epoch_result.seconds;
-    result.samples += samples;
     epoch_result.test = evaluate(model, test, config.device);
     result.epochs.push_back(epoch_result);
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);

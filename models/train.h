@@ -16,11 +16,12 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   uint64_t seed = 1;  // of dropout; the model and the loader have been given theirs
   Device device = Device::cpu;
+  bool graph = false;  // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 
 struct Progress {
   int64_t epoch, step, steps_per_epoch;  // epoch from 1, step within the epoch from 1
-  double loss;                           // mean over the samples of this epoch so far
+  double loss;                           // mean over the samples of this epoch, as last read from the device
   double seconds;                        // of training so far, evaluation excluded
 };
 
@@ -50,8 +51,9 @@ struct TrainHooks {
 // Mean loss and accuracy over one pass of the source, with dropout off and no history.
 Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu);
 
-// Trains the model, whose parameters are in the arena, and evaluates after every epoch. Throws Error (numeric) that
-// names the step if the loss becomes inf or NaN; the weights are then useless.
+// Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device
+// and are read ten times a second and at the end of an epoch. Throws Error (numeric) that names the step if the loss
+// has become inf or NaN; the weights are then useless.
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks = {});
 

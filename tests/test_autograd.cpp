@@ -194,15 +194,15 @@ TEST_CASE("backward records nothing itself, and puts recording back after succes
   const Tensor a = leaf({2});
   bool recording = true;
   const Tensor seen = tap(a, [&] { recording = ambient().recording; });
-  ambient().step = 7;
+  ambient().micro_step = 7;
   backward(sum(seen));
   CHECK_FALSE(recording);
   CHECK(ambient().recording);
 
   CHECK_THROWS_AS(backward(sum(tap(a, [] { throw std::runtime_error("boom"); }))), std::runtime_error);
   CHECK(ambient().recording);
-  CHECK(ambient().step == 7);
-  ambient().step = 0;
+  CHECK(ambient().micro_step == 7);
+  ambient().micro_step = 0;
   CHECK(refusal(sum(tap(a, [] { throw Error(ExitCode::io, "boom"); }))) == "backward of tap: boom");
   CHECK(ambient().recording);
 }
@@ -210,15 +210,15 @@ TEST_CASE("backward records nothing itself, and puts recording back after succes
 std::string computed;  // which gradients conv2d_backward was asked for
 bool spying = false;
 
-void spy(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&, Tensor& dx, Tensor& dweight,
+void spy(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&, Tensor& dx, Tensor& dweight,
          Tensor& dbias) {
   computed = std::string(dx.defined() ? "x" : "") + (dweight.defined() ? "w" : "") + (dbias.defined() ? "b" : "");
   for (Tensor* gradient : {&dx, &dweight, &dbias}) gradient->fill_zero();
 }
 REGISTER_KERNEL(conv2d_backward, cpu, "spy",
                 {.run = spy,
-                 .supported = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&, Tensor&,
-                                 Tensor&, Tensor&) { return spying; },
+                 .supported = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
+                                 Tensor&, Tensor&, Tensor&) { return spying; },
                  .rank = 1000});
 
 TEST_CASE("the gradient of an input that needs none is not computed") {

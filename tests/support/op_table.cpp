@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "engine/autograd.h"
@@ -12,6 +13,7 @@
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
+#include "kernels/feed_forward.h"
 #include "kernels/linear.h"
 #include "kernels/max_pool2d.h"
 #include "kernels/normalize_image.h"
@@ -99,11 +101,13 @@ void add_elementwise(Table& table) {
                    .shapes = {{5, 7}},
                    .run = [](const Inputs& in) { return cast(cast(in[0], DType::f16), in[0].dtype()); },
                    .reference = elementwise([](double x) { return to_float(to_half(static_cast<float>(x))); }),
+                   .half = false,
                    .differentiable = false});
   table.push_back({.name = "cast to bf16 and back (5, 7)",
                    .shapes = {{5, 7}},
                    .run = [](const Inputs& in) { return cast(cast(in[0], DType::bf16), in[0].dtype()); },
                    .reference = elementwise([](double x) { return to_float(to_bfloat16(static_cast<float>(x))); }),
+                   .half = false,
                    .differentiable = false});
   for (const double rate : {0.5, 0.25}) {
     const RandomStream stream{42, RandomPurpose::dropout, 3, 7, 0};
@@ -187,6 +191,21 @@ void add_matrix_products(Table& table) {
          .terms = {in + 1, out, N, N},
          .flops = 2.0 * static_cast<double>(N * in * out)});
   }
+  for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
+    table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
+                     .shapes = {{N, in}, {in, hidden}, {hidden}, {hidden, out}, {out}},
+                     .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
+                     .forward = tolerance::composed,
+                     .gradient = tolerance::composed,
+                     .reference =
+                         [=](const std::vector<Numbers>& x) {
+                           Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
+                           for (double& value : h) value = std::max(value, 0.0);
+                           return naive_gemm(h, x[3], x[4], N, out, hidden, {});
+                         },
+                     .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
+                     .flops = 2.0 * static_cast<double>(N * hidden * (in + out))});
+  }
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
       const GemmOptions options{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
@@ -252,7 +271,7 @@ void add_convolutions(Table& table) {
                    .run =
                        [](const Inputs& in) {
                          const OpCase image{.name = "image", .shapes = {{3, 10, 10, 1}}, .run = nullptr};
-                         const Tensor x = make_inputs(image, in[0].dtype())[0];
+                         const Tensor x = make_inputs(image, in[0].dtype())[0].to(in[0].device());
                          const Tensor hidden = relu(max_pool2d(conv2d(x, in[0], {}), 2, 2));
                          return conv2d(hidden, in[1], {});
                        },
@@ -304,7 +323,7 @@ void add_losses(Table& table) {
     table.push_back(
         {.name = "softmax_cross_entropy " + shape.to_string(),
          .shapes = {shape},
-         .run = [=](const Inputs& in) { return softmax_cross_entropy(in[0], label_tensor); },
+         .run = [=](const Inputs& in) { return softmax_cross_entropy(in[0], label_tensor.to(in[0].device())); },
          .forward = tolerance::cross_entropy,
          .gradient = tolerance::cross_entropy_gradient,
          .reference = [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1]); },
@@ -314,8 +333,8 @@ void add_losses(Table& table) {
                      .shapes = {shape},
                      .run =
                          [=](const Inputs& in) {
-                           Tensor matches = Tensor::empty({}, DType::i32);
-                           argmax_matches(in[0], label_tensor, matches);
+                           Tensor matches = Tensor::empty({}, DType::i32, in[0].device());
+                           argmax_matches(in[0], label_tensor.to(in[0].device()), matches);
                            return matches;
                          },
                      .reference =
@@ -343,13 +362,35 @@ void add_optimizer_steps(Table& table) {
     const int64_t size = static_cast<int64_t>(all.size());
     return Tensor::from(all, {size});
   };
+  const auto rates = [](float learning_rate) {
+    return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3}, {3}));
+  };
+  // After three steps: the counter, then 1 / (1 - beta^3) for both betas.
+  table.push_back({.name = "begin_step",
+                   .shapes = {},
+                   .run =
+                       [=](const Inputs&) {
+                         Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
+                         for (int i = 0; i < 3; ++i) begin_step(0.9f, 0.999f, step, state);
+                         return join({Tensor::from(std::vector<float>{static_cast<float>(step.item())}, {1}), state});
+                       },
+                   .forward = tolerance::two_roundings,
+                   .reference =
+                       [](const std::vector<Numbers>&) {
+                         const double b1 = double{0.9f}, b2 = double{0.999f};
+                         return Numbers{3, 0.5, 1 / (1 - b1 * b1 * b1), 1 / (1 - b2 * b2 * b2)};
+                       },
+                   .f64 = false,
+                   .half = false,
+                   .differentiable = false,
+                   .integers = false});
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
     table.push_back({.name = fmt::format("sgd_step ({})", size),
                      .shapes = {{size}, {size}, {size}},
                      .run =
                          [=](const Inputs& in) {
                            Tensor velocity = in[1].clone(), value = in[2].clone();
-                           sgd_step(in[0], {0.1f, 0.9f, 0.01f}, velocity, value);
+                           sgd_step(in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value);
                            return join({velocity, value});
                          },
                      .forward = tolerance::optimizer,
@@ -364,59 +405,66 @@ void add_optimizer_steps(Table& table) {
                            return v;
                          },
                      .f64 = false,
+                     .half = false,
                      .differentiable = false,
                      .integers = false});
-    table.push_back({.name = fmt::format("adam_step ({})", size),
-                     .shapes = {{size}, {size}, {size}, {size}},
-                     .run =
-                         [=](const Inputs& in) {
-                           Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
-                           adam_step(in[0], {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 0.95f, 2.0f, 3.0f}, mean, square, value);
-                           return join({mean, square, value});
-                         },
-                     .forward = tolerance::optimizer,
-                     .reference =
-                         [](const std::vector<Numbers>& in) {
-                           Numbers m = in[1], v = in[2], w = in[3];
-                           const double b1 = double{0.9f}, b2 = double{0.999f};
-                           for (size_t i = 0; i < m.size(); ++i) {
-                             const double g = in[0][i] + double{0.1f} * w[i];
-                             m[i] = b1 * m[i] + (1 - b1) * g;
-                             v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
-                             w[i] = w[i] * double{0.95f} -
-                                    double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
-                           }
-                           m.insert(m.end(), v.begin(), v.end());
-                           m.insert(m.end(), w.begin(), w.end());
-                           return m;
-                         },
-                     .f64 = false,
-                     .differentiable = false,
-                     .integers = false});
+    for (const bool decoupled : {false, true}) {
+      table.push_back(
+          {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
+           .shapes = {{size}, {size}, {size}, {size}},
+           .run =
+               [=](const Inputs& in) {
+                 Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
+                 adam_step(in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value);
+                 return join({mean, square, value});
+               },
+           .forward = tolerance::optimizer,
+           .reference =
+               [=](const std::vector<Numbers>& in) {
+                 Numbers m = in[1], v = in[2], w = in[3];
+                 const double b1 = double{0.9f}, b2 = double{0.999f};
+                 for (size_t i = 0; i < m.size(); ++i) {
+                   const double g = in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
+                   m[i] = b1 * m[i] + (1 - b1) * g;
+                   v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
+                   if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
+                   w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
+                 }
+                 m.insert(m.end(), v.begin(), v.end());
+                 m.insert(m.end(), w.begin(), w.end());
+                 return m;
+               },
+           .f64 = false,
+           .half = false,
+           .differentiable = false,
+           .integers = false});
+    }
   }
 }
 
 void add_images(Table& table) {
-  table.push_back({.name = "normalize_image, all 256 values",
-                   .shapes = {},
-                   .run =
-                       [](const Inputs&) {
-                         std::vector<uint8_t> pixels(256);
-                         for (size_t i = 0; i < 256; ++i) pixels[i] = static_cast<uint8_t>(i);
-                         return normalize_image(Tensor::from(pixels, {1, 16, 16, 1}), {0.1307f, 0.3081f});
-                       },
-                   .forward = {1e-6, 1e-7, 0},
-                   .reference =
-                       [](const std::vector<Numbers>&) {
-                         Numbers y;
-                         for (int i = 0; i < 256; ++i) y.push_back((i / 255.0 - double{0.1307f}) / double{0.3081f});
-                         return y;
-                       },
-                   .f64 = false,
-                   .differentiable = false,
-                   .integers = false,
-                   .nan = false,
-                   .flops = 256 * 3});
+  table.push_back(
+      {.name = "normalize_image, all 256 values",
+       .shapes = {},
+       .run =
+           [](const Inputs&) {
+             std::vector<uint8_t> pixels(256);
+             for (size_t i = 0; i < 256; ++i) pixels[i] = static_cast<uint8_t>(i);
+             return normalize_image(on_test_device(Tensor::from(pixels, {1, 16, 16, 1})), {0.1307f, 0.3081f});
+           },
+       .forward = {1e-6, 1e-7, 0},
+       .reference =
+           [](const std::vector<Numbers>&) {
+             Numbers y;
+             for (int i = 0; i < 256; ++i) y.push_back((i / 255.0 - double{0.1307f}) / double{0.3081f});
+             return y;
+           },
+       .f64 = false,
+       .half = false,
+       .differentiable = false,
+       .integers = false,
+       .nan = false,
+       .flops = 256 * 3});
 }
 
 }  // namespace
@@ -436,6 +484,14 @@ const std::vector<OpCase>& op_table() {
   }();
   return table;
 }
+
+namespace {
+Device test_device_ = Device::cpu;
+}
+
+void set_test_device(Device device) { test_device_ = device; }
+Device test_device() { return test_device_; }
+Tensor on_test_device(const Tensor& tensor) { return tensor.to(test_device_); }
 
 Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
   Inputs inputs;

@@ -31,6 +31,7 @@ struct OpCase {
   std::function<Numbers(const std::vector<Numbers>&)> reference = nullptr;
   Fill fill = Fill::uniform;
   bool f64 = true;             // run works in f64 (all but the optimizer steps and ops on bytes)
+  bool half = true;            // run works in f16 and bf16 where the device does
   bool differentiable = true;  // gradients flow to every input; needs f64
   bool integers = true;        // exact on small integers: only sums, products and selections
   bool nan = true;             // a NaN in any input element reaches the output
@@ -41,6 +42,11 @@ struct OpCase {
 };
 
 const std::vector<OpCase>& op_table();
+
+// Where rows put the tensors that they make themselves (labels, optimizer state); inputs come on it from the caller.
+void set_test_device(Device device);
+Device test_device();
+Tensor on_test_device(const Tensor& tensor);
 
 // Inputs of a row in the wanted dtype: the same numbers, representable in f32, whatever the dtype. `integers` gives
 // whole numbers from -4 to 4 instead.

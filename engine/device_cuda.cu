@@ -1,0 +1,245 @@
+// The CUDA device: the table of engine/device.h over the CUDA runtime. One device, two streams, no default stream.
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+
+#include "engine/cuda.cuh"
+#include "engine/device.h"
+#include "engine/op.h"
+
+#ifndef HALFSTEP_CUDA_ARCHITECTURES
+#define HALFSTEP_CUDA_ARCHITECTURES "emulated"
+#endif
+
+namespace hs {
+namespace cuda {
+namespace {
+
+// What the driver is asked about: if it has no code for this kernel, it has none for the others.
+__global__ void probe_kernel() {}
+
+std::string message(cudaError_t error) {
+  return "CUDA error " + std::to_string(static_cast<int>(error)) + ", " + cudaGetErrorString(error);
+}
+
+// The first visible device is used (CUDA_VISIBLE_DEVICES picks another). After an error the count is not read: with no
+// driver the call returns 35 and leaves it as it was.
+std::string probe() {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return "no usable CUDA device (" + message(error) + ")";
+  }
+  if (count == 0) return "no CUDA device is visible";
+  if (const cudaError_t error = cudaSetDevice(0); error != cudaSuccess) return "CUDA device 0: " + message(error);
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);
+  if (error == cudaSuccess) return "";
+  (void)cudaGetLastError();
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) return "CUDA device 0: " + message(error);
+  const std::string capability = std::to_string(device.major) + std::to_string(device.minor);
+  return "this build has code for the architectures " HALFSTEP_CUDA_ARCHITECTURES ", and the device " +
+         std::string(device.name) + " is " + capability + " (" + message(error) +
+         "): configure with -D HALFSTEP_CUDA_ARCHITECTURES=" + capability;
+}
+
+const std::string& problem() {
+  static const std::string found = probe();
+  return found;
+}
+
+struct Streams {
+  cudaStream_t compute = nullptr, copy = nullptr;
+};
+
+const Streams& streams() {
+  static const Streams made = [] {
+    runtime(Device::cuda);  // throws if there is no device
+    Streams s;
+    check(cudaStreamCreateWithFlags(&s.compute, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaStreamCreateWithFlags(&s.copy, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return s;
+  }();
+  return made;
+}
+
+cudaStream_t stream_of(Stream stream) { return stream == Stream::compute ? compute_stream() : copy_stream(); }
+
+thread_local bool capturing = false;
+
+// ---- the table ----
+
+std::vector<std::pair<std::string, std::string>> describe() {
+  cudaDeviceProp device{};
+  int driver = 0, toolkit = 0;
+  check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&toolkit), "cudaRuntimeGetVersion");
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  return {{"name", device.name},
+          {"architecture", std::to_string(device.major) + std::to_string(device.minor)},
+          {"memory_bytes", std::to_string(device.totalGlobalMem)},
+          {"driver", version(driver)},
+          {"toolkit", version(toolkit)},
+          {"built_for", HALFSTEP_CUDA_ARCHITECTURES}};
+}
+
+void* allocate(size_t bytes) {
+  forbid_in_capture("allocating " + std::to_string(bytes) + " bytes");
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "cudaMalloc");
+  return data;
+}
+
+// Called from destructors, also while the process ends and the driver is gone: errors have nowhere to go.
+void release(void* data) { (void)cudaFree(data); }
+
+void* allocate_host(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(error, "cudaHostAlloc");
+  return data;
+}
+
+void release_host(void* data) { (void)cudaFreeHost(data); }
+
+void fill(void* data, int byte, size_t bytes) {
+  check(cudaMemsetAsync(data, byte, bytes, compute_stream()), "cudaMemsetAsync");
+}
+
+void copy(void* to, const void* from, size_t bytes, CopyDirection direction) {
+  cudaMemcpyKind kind = cudaMemcpyDeviceToDevice;
+  if (direction == CopyDirection::to_device) kind = cudaMemcpyHostToDevice;
+  if (direction == CopyDirection::to_host) kind = cudaMemcpyDeviceToHost;
+  if (kind == cudaMemcpyHostToDevice) forbid_in_capture("copying a tensor from the host");
+  if (kind == cudaMemcpyDeviceToHost) forbid_in_capture("reading a tensor on the host");
+  check(cudaMemcpyAsync(to, from, bytes, kind, compute_stream()), "cudaMemcpyAsync");
+  if (kind == cudaMemcpyDeviceToHost) check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");
+}
+
+void upload(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, copy_stream()), "cudaMemcpyAsync");
+}
+
+void synchronize() {
+  forbid_in_capture("waiting for the device");
+  check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");
+  check(cudaStreamSynchronize(copy_stream()), "cudaStreamSynchronize");
+}
+
+void* create_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event;
+}
+
+void destroy_event(void* event) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+
+void record_event(void* event, Stream stream) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(stream)), "cudaEventRecord");
+}
+
+void wait_on_stream(void* event, Stream stream) {
+  check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
+}
+
+void wait_on_host(void* event) {
+  forbid_in_capture("waiting for an event");
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
+}
+
+// Thread-local mode: what other threads do meanwhile (a loader uploads) is no concern of the capture.
+void begin_capture() {
+  check(cudaStreamBeginCapture(compute_stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  capturing = true;
+}
+
+void* end_capture(bool keep) {
+  capturing = false;
+  cudaGraph_t graph = nullptr;
+  const cudaError_t ended = cudaStreamEndCapture(compute_stream(), &graph);
+  if (!keep) {
+    if (graph) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  check(ended, "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t instantiated = cudaGraphInstantiate(&executable, graph, 0);
+  (void)cudaGraphDestroy(graph);
+  check(instantiated, "cudaGraphInstantiate");
+  return executable;
+}
+
+void replay(void* graph) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), compute_stream()), "cudaGraphLaunch");
+}
+
+// The device may still be running it.
+void destroy_graph(void* graph) {
+  (void)cudaStreamSynchronize(compute_stream());
+  (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
+const DeviceRuntime table = {
+    .why_unavailable = [] { return problem(); },
+    .describe = describe,
+    .allocate = allocate,
+    .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
+    .fill = fill,
+    .copy = copy,
+    .upload = upload,
+    .synchronize = synchronize,
+    .create_event = create_event,
+    .destroy_event = destroy_event,
+    .record_event = record_event,
+    .wait_on_stream = wait_on_stream,
+    .wait_on_host = wait_on_host,
+    .begin_capture = begin_capture,
+    .end_capture = end_capture,
+    .replay = replay,
+    .destroy_graph = destroy_graph,
+};
+
+[[maybe_unused]] const bool registered = register_device(Device::cuda, table);
+
+}  // namespace
+
+void fail(cudaError_t error, const char* call) {
+  (void)cudaGetLastError();
+  const std::string op = Op::current();
+  throw Error(ExitCode::device, (op.empty() ? "" : op + ": ") + message(error) + ", in " + call);
+}
+
+cudaStream_t compute_stream() { return streams().compute; }
+cudaStream_t copy_stream() { return streams().copy; }
+
+void forbid_in_capture(const std::string& what) {
+  if (!capturing) return;
+  const std::string op = Op::current();
+  throw Error(ExitCode::device, (op.empty() ? "a step that is being captured" : op) + ": " + what +
+                                    " is not possible while a step is captured as a CUDA graph; use --graph off");
+}
+
+bool synchronous() {
+  static const bool on = [] {
+    const char* value = std::getenv("HALFSTEP_CUDA_SYNC");
+    return value != nullptr && value[0] == '1';
+  }();
+  return on && !capturing;
+}
+
+}  // namespace cuda
+}  // namespace hs

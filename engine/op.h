@@ -1,0 +1,21 @@
+// Which op is running on this thread: the first line of every op, `const Op op("relu");`. Errors, the allocator's
+// records and the profiler read it, so that "out of memory" comes with the name of who asked.
+#pragma once
+
+namespace hs {
+
+class Op {
+ public:
+  explicit Op(const char* name) : before_(current_) { current_ = name; }
+  ~Op() { current_ = before_; }
+  Op(const Op&) = delete;
+  Op& operator=(const Op&) = delete;
+
+  static const char* current() { return current_; }  // "" outside of any op
+
+ private:
+  static inline thread_local const char* current_ = "";
+  const char* before_;
+};
+
+}  // namespace hs
