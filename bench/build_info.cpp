@@ -13,6 +13,7 @@ const BuildInfo build_info = {
     .flags = BUILD_FLAGS,
     .native = BUILD_NATIVE != 0,
     .openmp = BUILD_OPENMP != 0,
+    .cuda = BUILD_CUDA,
 };
 
 }  // namespace hs::bench

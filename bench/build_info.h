@@ -11,6 +11,7 @@ struct BuildInfo {
   const char* flags;
   bool native;  // for the CPU of the machine that built it
   bool openmp;
+  const char* cuda;  // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
 };
 
 extern const BuildInfo build_info;

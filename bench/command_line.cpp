@@ -76,8 +76,8 @@ std::string program_footnote() {
 }
 
 std::string version_line() {
-  return fmt::format("{} {} (commit {}, {}, devices: {})\n", program_name, build_info.version, build_info.commit,
-                     build_info.build_type, device_names());
+  return fmt::format("{} {} (commit {}, {}, cuda {}, devices: {})\n", program_name, build_info.version,
+                     build_info.commit, build_info.build_type, build_info.cuda, device_names());
 }
 
 [[noreturn]] void fail_no_command(const Commands& commands, const std::string& word) {

@@ -105,6 +105,8 @@ Json environment(Device device) {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   double load = NAN;  // of the last minute: on a busy machine, threads that wait for each other are many times slower
   getloadavg(&load, 1);
+  Json device_facts = Json::object();
+  for (const auto& [what, value] : runtime(device).describe()) device_facts[what] = value;
   return {
       {"cpu", cpu_name()},
       {"cores", std::max(1u, std::thread::hardware_concurrency())},
@@ -119,7 +121,9 @@ Json environment(Device device) {
       {"openmp", build_info.openmp},
       {"commit", build_info.commit},
       {"version", build_info.version},
+      {"cuda", build_info.cuda},
       {"device", name(device)},
+      {"device_facts", device_facts},
       {"date", utc_now()},
   };
 }

@@ -36,6 +36,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.optimizer.weight_decay = static_cast<float>(experiment.weight_decay);
   config.seed = seed;
   config.device = experiment.device;
+  config.graph = experiment.graph;
   return config;
 }
 

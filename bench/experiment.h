@@ -21,6 +21,7 @@ struct Experiment {
   int64_t epochs = 5;
   int64_t batch = 64;
   Device device = Device::cpu;
+  bool graph = false;  // CUDA only
 };
 
 struct RunRecord {

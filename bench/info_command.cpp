@@ -68,7 +68,11 @@ std::string InfoCommand::as_text() const {
   line("has", present.empty() ? "-" : present.substr(1));
   line("has not", absent.empty() ? "-" : absent.substr(1));
   line("memory", fmt::format("{:.1f} GiB", machine["memory_bytes"].get<double>() / (1 << 30)));
-  line("devices", device_names() + (is_available(Device::cuda) ? "" : " (this build has no CUDA)"));
+  line("CUDA", build_info.cuda);
+  line("devices", device_names() + (is_available(Device::cuda) ? "" : " (" + why_unavailable(Device::cuda) + ")"));
+  if (is_available(Device::cuda)) {
+    for (const auto& [what, value] : runtime(Device::cuda).describe()) line("", fmt::format("{}: {}", what, value));
+  }
   text += "\nkernels: variant (device, rank), in the order in which they are tried\n";
   for (const KernelSlot* slot : kernel_slots()) {
     std::string variants;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "bench/build_info.h"
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
@@ -29,6 +30,7 @@ class TrainCommand : public Command {
 
  private:
   Device resolve_device() const;
+  bool resolve_graph(Device device) const;
   void force_kernels() const;
   DatasetPair load() const;
   void check_forced_kernels_used(const KernelUse& use) const;
@@ -40,7 +42,7 @@ class TrainCommand : public Command {
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
-  std::string device_ = "auto";
+  std::string device_ = "auto", graph_ = "auto";
   std::vector<std::string> kernels_;
   std::string json_;
   bool quiet_ = false;
@@ -81,18 +83,32 @@ void TrainCommand::declare(Flags& flags) {
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device");
+  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda");
   flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
   flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
+// "auto" is the GPU if there is one. A build with CUDA on a machine where it cannot be used says so, once.
 Device TrainCommand::resolve_device() const {
-  if (device_ == "cuda" && !is_available(Device::cuda)) {
-    fail(ExitCode::device, "--device cuda: this build has no CUDA; use --device cpu or auto");
+  if (device_ == "cpu") return Device::cpu;
+  if (is_available(Device::cuda)) return Device::cuda;
+  if (device_ == "cuda") {
+    fail(ExitCode::device, "--device cuda: {}; use --device cpu or auto", why_unavailable(Device::cuda));
   }
-  // "auto" too: this build has no other.
+  if (build_info.cuda != std::string_view("OFF")) {
+    notice(fmt::format("{}: using the CPU", why_unavailable(Device::cuda)));
+  }
   return Device::cpu;
+}
+
+bool TrainCommand::resolve_graph(Device device) const {
+  if (graph_ == "on" && device != Device::cuda) {
+    fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
+         hs::name(device));
+  }
+  return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
 }
 
 void TrainCommand::force_kernels() const {
@@ -162,6 +178,7 @@ Json TrainCommand::config() const {
       {"repeat", repeat_},
       {"threads", threads_},
       {"device", device_},
+      {"graph", experiment_.graph},
       {"kernels", kernels_},
   };
 }
@@ -178,6 +195,7 @@ void TrainCommand::run(const Flags& flags) {
          experiment_.optimizer);
   }
   experiment_.device = resolve_device();
+  experiment_.graph = resolve_graph(experiment_.device);
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
@@ -208,6 +226,7 @@ void TrainCommand::run(const Flags& flags) {
   Row row{.name = experiment_.model, .runs = {}, .error = ""};
   const auto write_record = [&] {
     record["kernels"] = use.since();
+    record["choices"] = noted_choices();
     record["rows"] = Json::array({to_json(row)});
     json.write(record);
   };

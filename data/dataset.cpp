@@ -1,9 +1,10 @@
 #include "data/dataset.h"
 
-#include <array>
-#include <cstdlib>
+#include <algorithm>
 
 #include "data/idx.h"
+#include "data/input_file.h"
+#include "data/places.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
 
@@ -16,45 +17,6 @@ constexpr int digit_classes = 10;
 constexpr PixelScale mnist_scale{0.1307f, 0.3081f};  // of the 60,000 training images
 constexpr int64_t synthetic_train_count = 60000;     // MNIST's sizes
 constexpr int64_t synthetic_test_count = 10000;
-
-struct FileName {
-  const char* stem;
-  const char* dimensions;
-  std::string spelled(const char* separator) const { return fmt::format("{}{}{}-ubyte", stem, separator, dimensions); }
-};
-// In the order of struct Place.
-constexpr std::array<FileName, 4> mnist_files = {
-    {{"train-images", "idx3"}, {"train-labels", "idx1"}, {"t10k-images", "idx3"}, {"t10k-labels", "idx1"}}};
-
-struct Place {
-  fs::path folder;
-  std::array<fs::path, 4> files;  // empty: not there
-  std::string missing;            // names, separated by commas
-
-  bool nothing() const { return files == std::array<fs::path, 4>{}; }
-};
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none) {
-    fail(ExitCode::io, "{}: cannot be looked at: {}", printable(path), error.message());
-  }
-  return status.type() != fs::file_type::not_found;
-}
-
-Place look_in(const fs::path& folder) {
-  Place place{folder, {}, {}};
-  for (size_t i = 0; i < mnist_files.size(); ++i) {
-    const FileName& name = mnist_files[i];
-    for (const std::string& spelling :
-         {name.spelled("-"), name.spelled("."), name.spelled("-") + ".gz", name.spelled(".") + ".gz"}) {
-      if (place.files[i].empty() && is_there(folder / spelling)) place.files[i] = folder / spelling;
-    }
-    if (place.files[i].empty()) place.missing += (place.missing.empty() ? "" : ", ") + name.spelled("-");
-  }
-  return place;
-}
 
 void check_limit(const char* flag, int64_t limit, int64_t total) {
   if (limit < 0) fail(ExitCode::usage, "{} {}: expected 0 (all samples) or more", flag, limit);
@@ -82,12 +44,13 @@ Dataset load_part(const fs::path& images_file, const fs::path& labels_file, cons
   return set;
 }
 
-DatasetPair load_from(const Place& place, int64_t train_limit, int64_t test_limit) {
-  if (!place.missing.empty()) {
+DatasetPair load_from(const IdxPlace& place, int64_t train_limit, int64_t test_limit) {
+  const std::string missing = place.missing();
+  if (!missing.empty()) {
     fail(ExitCode::io,
          "{}: {} not found; looked for train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
          "t10k-labels-idx1-ubyte, also spelled with .idx and with .gz; `data/get mnist DIR` downloads them",
-         printable(place.folder), place.missing);
+         printable(place.folder), missing);
   }
   DatasetPair pair;
   pair.train = load_part(place.files[0], place.files[1], "--train", train_limit);
@@ -101,25 +64,27 @@ DatasetPair load_from(const Place& place, int64_t train_limit, int64_t test_limi
   return pair;
 }
 
-std::vector<fs::path> usual_places() {
-  std::vector<fs::path> places;
-  const auto add = [&](const char* variable, const char* below) {
-    const char* value = std::getenv(variable);
-    if (value != nullptr && *value != '\0') places.push_back(fs::path(value) / below);
-  };
-  add("HALFSTEP_DATA", "mnist");
-  add("HOME", ".cache/halfstep/mnist");
-  return places;
+SampleInfo info_of(const Dataset& set, std::string description) {
+  SampleInfo info;
+  info.name = set.name;
+  info.description = std::move(description);
+  info.count = set.count;
+  info.rows = set.rows;
+  info.columns = set.columns;
+  info.channels = set.channels;
+  info.classes = set.classes;
+  info.scale = set.scale;
+  return info;
 }
 
 }  // namespace
 
 DatasetPair load_mnist(const std::optional<fs::path>& directory, int64_t train_limit, int64_t test_limit) {
-  if (directory) return load_from(look_in(*directory), train_limit, test_limit);
+  if (directory) return load_from(look_for_idx(*directory), train_limit, test_limit);
 
   std::string looked;
-  for (const fs::path& folder : usual_places()) {
-    const Place place = look_in(folder);
+  for (const fs::path& folder : usual_places("mnist")) {
+    const IdxPlace place = look_for_idx(folder);
     // Half a set is an accident that must not turn into other data.
     if (!place.nothing()) return load_from(place, train_limit, test_limit);
     looked += (looked.empty() ? "" : " and ") + printable(folder);
@@ -132,6 +97,38 @@ DatasetPair load_mnist(const std::optional<fs::path>& directory, int64_t train_l
   pair.source = fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
                             looked.empty() ? "any place (HALFSTEP_DATA and HOME are not set)" : looked);
   return pair;
+}
+
+MemorySource::MemorySource(Dataset set, std::string description)
+    : SampleSource(info_of(set, std::move(description))), set_(std::move(set)) {
+  check(static_cast<int64_t>(set_.labels.size()) == info().count &&
+            static_cast<int64_t>(set_.images.size()) == info().count * info().image_bytes(),
+        "MemorySource: {} bytes of images and {} labels in a set of {} images of {} bytes", set_.images.size(),
+        set_.labels.size(), info().count, info().image_bytes());
+}
+
+void MemorySource::read_sample(int64_t index, uint8_t* image) const {
+  std::copy_n(set_.images.data() + index * info().image_bytes(), info().image_bytes(), image);
+}
+
+Dataset load_all(const SampleSource& source, int64_t limit, const char* flag) {
+  const SampleInfo& info = source.info();
+  check_limit(flag, limit, info.count);
+  Dataset set;
+  set.name = info.name;
+  set.count = limit == 0 ? info.count : limit;
+  set.rows = info.rows;
+  set.columns = info.columns;
+  set.channels = info.channels;
+  set.classes = info.classes;
+  set.scale = info.scale;
+  set.images.resize(static_cast<size_t>(set.count * info.image_bytes()));
+  set.labels.resize(static_cast<size_t>(set.count));
+  for (int64_t i = 0; i < set.count; ++i) {
+    source.read(i, set.images.data() + i * info.image_bytes());
+    set.labels[static_cast<size_t>(i)] = source.label(i);
+  }
+  return set;
 }
 
 }  // namespace hs

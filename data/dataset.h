@@ -1,6 +1,6 @@
-// Dataset: labelled images in memory, raw bytes. MNIST from IDX files where they are found, else generated digits of
-// the same shape (data/synthetic.h), so that every program runs without a download and says what it ran on.
-// Read next: data/idx.h (the files), data/loader.h (batches).
+// Dataset: labelled images in memory, raw bytes, and how any other source becomes one. MNIST from IDX files where they
+// are found, else generated digits of the same shape (data/synthetic.h), so that every program runs without a download
+// and says what it ran on. Read next: data/open_dataset.h (other sets and formats), data/loader.h (batches).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/sample_source.h"
 #include "engine/batch.h"
 
 namespace hs {
@@ -38,5 +39,23 @@ struct DatasetPair {
 // Throws Error: usage (a limit is negative or larger than the set), io (a file is missing from `directory`, or a place
 // holds some of the four only), bad_input (damaged files, or files that do not belong together).
 DatasetPair load_mnist(const std::optional<std::filesystem::path>& directory, int64_t train_limit, int64_t test_limit);
+
+// A Dataset as a source. Read the pixels directly where you can: this copies them.
+class MemorySource : public SampleSource {
+ public:
+  // `description`: see SampleInfo. REQUIRES: as many images and labels as `set` says
+  MemorySource(Dataset set, std::string description);
+  const Dataset& dataset() const { return set_; }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override;
+  int32_t sample_label(int64_t index) const override { return set_.labels[static_cast<size_t>(index)]; }
+
+  const Dataset set_;
+};
+
+// All samples of a source in memory, or the first `limit` of them (0: all). `flag` names the limit in messages.
+// Throws Error: usage (the limit is negative or larger than the set), and what reading throws.
+Dataset load_all(const SampleSource& source, int64_t limit = 0, const char* flag = "limit");
 
 }  // namespace hs

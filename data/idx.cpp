@@ -1,16 +1,13 @@
 #include "data/idx.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <functional>
 
+#include "data/input_file.h"
 #include "engine/check.h"
 
 namespace hs {
@@ -125,6 +122,7 @@ struct Header {
   uint64_t count = 0;
   uint64_t rows = 1;
   uint64_t columns = 1;
+  uint64_t element_bytes = 1;
   uint64_t total_bytes = 0;  // header and samples
   std::string equation;      // how total_bytes comes about
 };
@@ -156,8 +154,11 @@ void check_magic(const std::string& name, uint32_t magic, const Kind& kind) {
        missing ? "missing" : "too many");
 }
 
+constexpr uint32_t short_labels_magic = 0x00000b01;
+constexpr uint32_t int_labels_magic = 0x00000c01;
+
 // Leaves `content` at the first sample. What it returns is safe to allocate.
-Header read_header(Content& content, const Kind& kind) {
+Header read_header(Content& content, const Kind& kind, bool wide_labels = false) {
   const std::string& name = content.name();
   const size_t header_bytes = kind.header_bytes();
   uint8_t bytes[16];
@@ -166,11 +167,16 @@ Header read_header(Content& content, const Kind& kind) {
     fail(ExitCode::bad_input, "{}: truncated header, need {} bytes, have {}; download the file again", name,
          header_bytes, have);
   }
-  check_magic(name, big_endian(bytes), kind);
-
   Header header;
+  const uint32_t magic = big_endian(bytes);
+  if (wide_labels && (magic == short_labels_magic || magic == int_labels_magic)) {
+    header.element_bytes = magic == short_labels_magic ? 2 : 4;
+  } else {
+    check_magic(name, magic, kind);
+  }
   header.count = big_endian(bytes + 4);
   header.equation = fmt::format("{} + {}", header_bytes, header.count);
+  if (header.element_bytes > 1) header.equation += fmt::format(" x {}", header.element_bytes);
   if (kind.dimensions == 3) {
     header.rows = big_endian(bytes + 8);
     header.columns = big_endian(bytes + 12);
@@ -185,7 +191,7 @@ Header read_header(Content& content, const Kind& kind) {
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} pixels; the header is damaged", name,
          header.rows, header.columns, idx_max_pixels);
   }
-  header.total_bytes = header_bytes + header.count * header.rows * header.columns;
+  header.total_bytes = header_bytes + header.count * header.rows * header.columns * header.element_bytes;
   if (!content.compressed() && header.total_bytes != content.stored_bytes()) {
     fail_size(name, header, content.stored_bytes());
   }
@@ -247,6 +253,26 @@ IdxLabels read_labels(Source source, int classes, int64_t limit) {
   return labels;
 }
 
+std::vector<int32_t> read_wide_labels(Source source, int classes) {
+  check(classes >= 1, "read_idx_wide_labels: classes is {}", classes);
+  Content content(std::move(source));
+  const Header header = read_header(content, labels_kind, true);
+  const std::vector<uint8_t> samples = read_samples(content, labels_kind, header, header.count * header.element_bytes);
+  std::vector<int32_t> labels;
+  labels.reserve(header.count);
+  for (const uint8_t* at = samples.data(); at != samples.data() + samples.size(); at += header.element_bytes) {
+    const int32_t label = header.element_bytes == 1   ? *at
+                          : header.element_bytes == 2 ? static_cast<int16_t>(at[0] << 8 | at[1])
+                                                      : static_cast<int32_t>(big_endian(at));
+    if (label < 0 || label >= classes) {
+      fail(ExitCode::bad_input, "{}: label {} of sample {}, expected 0 to {}", content.name(), label, labels.size(),
+           classes - 1);
+    }
+    labels.push_back(label);
+  }
+  return labels;
+}
+
 Source memory_source(std::span<const uint8_t> file, const std::string& name) {
   return {name, file.size(), [rest = file](uint8_t* to, size_t count) mutable {
             const size_t bytes = std::min(count, rest.size());
@@ -256,58 +282,26 @@ Source memory_source(std::span<const uint8_t> file, const std::string& name) {
           }};
 }
 
-class File {
- public:
-  // O_NONBLOCK: opening a FIFO that nobody writes to must not hang.
-  explicit File(const std::filesystem::path& path)
-      : name_(printable(path)), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail(ExitCode::io, "{}: cannot be opened: {}", name_, std::strerror(errno));
-  }
-  ~File() { ::close(descriptor_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  // REQUIRES: this File outlives the source
-  Source source() const {
-    struct stat status;
-    if (::fstat(descriptor_, &status) != 0) fail(ExitCode::io, "{}: {}", name_, std::strerror(errno));
-    if (!S_ISREG(status.st_mode)) {
-      fail(ExitCode::bad_input, "{}: {}, expected a regular file", name_,
-           S_ISDIR(status.st_mode)    ? "a folder"
-           : S_ISFIFO(status.st_mode) ? "a FIFO"
-                                      : "a device");
-    }
-    return {name_, static_cast<uint64_t>(status.st_size),
-            [this](uint8_t* to, size_t count) { return read(to, count); }};
-  }
-
- private:
-  size_t read(uint8_t* to, size_t count) const {
-    size_t done = 0;
-    while (done < count) {
-      const ssize_t got = ::read(descriptor_, to + done, count - done);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(ExitCode::io, "{}: cannot be read: {}", name_, std::strerror(errno));
-      if (got == 0) break;
-      done += static_cast<size_t>(got);
-    }
-    return done;
-  }
-
-  std::string name_;
-  int descriptor_;
-};
+// REQUIRES: the file outlives the source
+Source file_source(const InputFile& file) {
+  return {file.name(), file.size(), [&file](uint8_t* to, size_t count) { return file.read(to, count); }};
+}
 
 }  // namespace
 
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit) {
-  const File file(path);
-  return read_images(file.source(), limit);
+  const InputFile file(path);
+  return read_images(file_source(file), limit);
 }
 
 IdxLabels read_idx_labels(const std::filesystem::path& path, int classes, int64_t limit) {
-  const File file(path);
-  return read_labels(file.source(), classes, limit);
+  const InputFile file(path);
+  return read_labels(file_source(file), classes, limit);
+}
+
+std::vector<int32_t> read_idx_wide_labels(const std::filesystem::path& path, int classes) {
+  const InputFile file(path);
+  return read_wide_labels(file_source(file), classes);
 }
 
 IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit) {
@@ -318,13 +312,8 @@ IdxLabels parse_idx_labels(std::span<const uint8_t> file, const std::string& nam
   return read_labels(memory_source(file, name), classes, limit);
 }
 
-std::string printable(const std::filesystem::path& path) {
-  std::string text;
-  for (const char c : path.native()) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return text;
+std::vector<int32_t> parse_idx_wide_labels(std::span<const uint8_t> file, const std::string& name, int classes) {
+  return read_wide_labels(memory_source(file, name), classes);
 }
 
 }  // namespace hs

@@ -1,4 +1,4 @@
-// Reader of IDX, the format of MNIST: two zero bytes, an element type (0x08: unsigned byte), the number of dimensions,
+// IDX, the format of MNIST: two zero bytes, an element type (0x08: unsigned byte), the number of dimensions,
 // each dimension as a big-endian 32-bit number, then the elements, row-major (http://yann.lecun.com/exdb/mnist/).
 // Plain or gzip, told apart by content, never by name. The header is never believed: what it claims is compared with
 // the size of the file before memory is taken, and the content must end exactly where the header says.
@@ -9,9 +9,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "data/sample_source.h"
+#include "data/sample_writer.h"
 
 namespace hs {
 
@@ -37,11 +41,17 @@ struct IdxLabels {
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
 IdxLabels read_idx_labels(const std::filesystem::path& path, int classes, int64_t limit = 0);
 
+// Labels of any number of classes: unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes.
+std::vector<int32_t> read_idx_wide_labels(const std::filesystem::path& path, int classes);
+
 // The same for a file that is in memory already; `name` stands in the messages.
 IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit = 0);
 IdxLabels parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes, int64_t limit = 0);
+std::vector<int32_t> parse_idx_wide_labels(std::span<const uint8_t> file, const std::string& name, int classes);
 
-// A path as it stands in a message: control characters escaped, so that the message stays one line.
-std::string printable(const std::filesystem::path& path);
+// Writes a file of images and one of labels (of two bytes each if there are more than 256 classes).
+// Throws Error: usage (images of several channels: this format has none for them), io.
+std::unique_ptr<SampleWriter> write_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
+                                        const SampleInfo& info);
 
 }  // namespace hs

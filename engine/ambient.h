@@ -11,11 +11,14 @@
 namespace hs {
 
 struct Ambient {
-  bool recording = true;    // ops attach autograd history
-  bool training = true;     // dropout drops
-  uint64_t seed = 0;        // of the run
-  Tensor step;              // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
-  uint32_t micro_step = 0;  // micro-batches of this step so far
+  bool recording = true;        // ops attach autograd history
+  bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
+  bool training = true;         // dropout drops
+  bool tf32 = false;            // f32 products may round their factors to TF32
+  DType autocast = DType::f32;  // type of matrix products and convolutions (engine/autocast.h)
+  uint64_t seed = 0;            // of the run
+  Tensor step;                  // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0
+  uint32_t micro_step = 0;      // micro-batches of this step so far
 };
 
 inline Ambient& ambient() {

@@ -30,7 +30,12 @@ GradInfo::~GradInfo() {
 Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {
   bool needed = false;
   for (const Tensor& input : inputs) needed = needed || input.requires_grad();
+  if (needed && !ambient().recording) ambient().met_gradient = true;
   if (!needed || !ambient().recording) return y;
+  return record_always(op, std::move(y), inputs, std::move(backward));
+}
+
+Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {
   auto node = std::make_shared<Node>();
   node->op = op;
   for (const Tensor& input : inputs) node->inputs.push_back(input.grad_info());

@@ -30,7 +30,9 @@ struct GradInfo {
   GradInfo& operator=(const GradInfo&) = delete;
   Shape shape;
   DType dtype;
-  Tensor grad;                 // leaves only
+  Tensor grad;  // leaves only
+  Tensor cast;  // leaves only: the value in a 16-bit type, as of version cast_version of its storage
+  uint64_t cast_version = 0;
   std::shared_ptr<Node> node;  // the op that made the tensor; none for a leaf
 };
 
@@ -44,6 +46,9 @@ struct Node {
 // Attaches history to y if recording is on and some input needs a gradient; returns y.
 // An op that would compute a gradient nobody asked for captures x.requires_grad() and returns an undefined tensor.
 Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
+
+// The same without asking the inputs, for an op whose parameters are hidden from it (engine/checkpoint.h).
+Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
 
 // Runs the tape from y with dL/dy (default: one, for a scalar). Gradients of leaves accumulate in grad(); interior
 // gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/random.h"
@@ -39,13 +40,22 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
   return values;
 }
 
-ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
+namespace {
+
+// Elements that a parameter takes in the arena, so that the next one starts at 256 bytes (128 in 16-bit copies).
+int64_t slot_size(int64_t size) {
   constexpr int64_t granule = 256 / sizeof(float);
+  return (size + granule - 1) / granule * granule;
+}
+
+}  // namespace
+
+ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
   int64_t size = 0;
   for (const NamedParameter& parameter : parameters_) {
     check(parameter.value->dtype() == DType::f32, "parameter {} is {}, expected f32", parameter.name,
           name(parameter.value->dtype()));
-    size += (parameter.value->size() + granule - 1) / granule * granule;
+    size += slot_size(parameter.value->size());
   }
   values = Tensor::zeros({size}, DType::f32, device);
   gradients = Tensor::zeros({size}, DType::f32, device);
@@ -56,8 +66,21 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
     slice.copy_from(tensor.detach().to(device));
     slice.set_requires_grad(true);
     slice.grad() = gradients.slice(begin, tensor.shape());
-    begin += (tensor.size() + granule - 1) / granule * granule;
+    begin += slot_size(tensor.size());
     tensor = slice;
+  }
+}
+
+void ParameterArena::cast_parameters(DType type) {
+  const Op op("cast_parameters");
+  if (!casts_.defined() || casts_.dtype() != type) casts_ = Tensor::empty(values.shape(), type, values.device());
+  cast_forward(values, casts_);
+  int64_t begin = 0;
+  for (const NamedParameter& parameter : parameters_) {
+    GradInfo& info = *parameter.value->grad_info();
+    info.cast = casts_.slice(begin, parameter.value->shape());
+    info.cast_version = values.version();
+    begin += slot_size(parameter.value->size());
   }
 }
 

@@ -52,8 +52,12 @@ class ParameterArena {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   void zero_gradients() { gradients.fill_zero(); }
 
+  // Gives every parameter a copy in f16 or bf16, as it is now, in one kernel (GradInfo::cast).
+  void cast_parameters(DType type);
+
  private:
   std::vector<NamedParameter> parameters_;
+  Tensor casts_;  // (size), in the type last asked for
 };
 
 }  // namespace hs

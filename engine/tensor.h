@@ -93,6 +93,9 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
+  // Counts the modifications of the storage, through whichever tensor.
+  uint64_t version() const { return storage_->version(); }
+
   // --- autograd (engine/autograd.h) ---
   bool requires_grad() const { return grad_info_ != nullptr; }
   void set_requires_grad(bool on);

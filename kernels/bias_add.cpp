@@ -14,12 +14,12 @@ Tensor bias_add(const Tensor& x, const Tensor& bias) {
   Tensor y = x.empty_like();
   bias_add_forward(x, bias, y);
   return record("bias_add", y, {x, bias}, [bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
-    return {dy, bias_info ? bias_gradient(dy, leaf_gradient(bias_info)) : Tensor()};
+    return {dy, bias_info ? bias_gradient(dy, bias_info->dtype, leaf_gradient(bias_info)) : Tensor()};
   });
 }
 
-Tensor bias_gradient(const Tensor& dy, Tensor* leaf_sum) {
-  Tensor sum = leaf_sum ? *leaf_sum : Tensor::empty({dy.shape().back()}, dy.dtype(), dy.device());
+Tensor bias_gradient(const Tensor& dy, DType dtype, Tensor* leaf_sum) {
+  Tensor sum = leaf_sum ? *leaf_sum : Tensor::empty({dy.shape().back()}, dtype, dy.device());
   const bool accumulate = leaf_sum != nullptr;
   Tensor workspace;
   workspace = Tensor::empty({column_sum.workspace(dy, accumulate, workspace, sum)}, DType::u8, dy.device());
@@ -32,6 +32,7 @@ namespace {
 void bias_add_cpu(const Tensor& x, const Tensor& bias, Tensor& y) {
   const int64_t C = x.shape().back();
   const int64_t rows = C ? x.size() / C : 0;
+  const auto add = [](auto value, auto bias_value) { return value + bias_value; };
   for_float_type(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
     const T* b = bias.data<T>();
@@ -39,7 +40,7 @@ void bias_add_cpu(const Tensor& x, const Tensor& bias, Tensor& y) {
     parallel_ranges(rows, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
                     [=](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
-                        for (int64_t c = 0; c < C; ++c) out[i * C + c] = in[i * C + c] + b[c];
+                        map_range(0, C, add, out + i * C, in + i * C, b);
                       }
                     });
   });
@@ -60,28 +61,39 @@ void column_sum_cpu(const Tensor& x, bool accumulate, Tensor& workspace, Tensor&
   double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
   for_float_type(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
-    T* out = sum.mutable_data<T>();
     parallel(row_groups, [=](int64_t group, int) {
       double* total = partial + group * C;
       std::fill(total, total + C, 0.0);
-      for (int64_t i = group * rows_per_group; i < std::min(rows, (group + 1) * rows_per_group); ++i) {
-        for (int64_t c = 0; c < C; ++c) total[c] += in[i * C + c];
-      }
+      const int64_t end = std::min(rows, (group + 1) * rows_per_group) * C;
+      Block<T> block;
+      in_blocks<T>(group * rows_per_group * C, end, [&](int64_t first, int64_t count) {
+        const Computing<T>* values = block.read(in + first, count);
+        for (int64_t i = 0; i < count;) {  // row by row, or what of a row is in this block
+          const int64_t c = (first + i) % C, run = std::min(C - c, count - i);
+          for (int64_t j = 0; j < run; ++j) total[c + j] += values[i + j];
+          i += run;
+        }
+      });
     });
+  });
+  for_float_type(sum.dtype(), [&]<class T>() {
+    T* out = sum.mutable_data<T>();
     for (int64_t c = 0; c < C; ++c) {
       double total = 0;
       for (int64_t group = 0; group < row_groups; ++group) total += partial[group * C + c];
-      out[c] = (accumulate ? out[c] : T(0)) + static_cast<T>(total);
+      const Computing<T> before = accumulate ? to_computing(out[c]) : 0;
+      out[c] = from_computing<T>(before + static_cast<Computing<T>>(total));
     }
   });
 }
 
 REGISTER_KERNEL(bias_add_forward, cpu, "simple",
                 {.run = bias_add_cpu,
-                 .supported = [](const Tensor& x, const Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+                 .supported = [](const Tensor& x, const Tensor&, Tensor&) { return is_float(x); }});
 REGISTER_KERNEL(column_sum, cpu, "simple",
                 {.run = column_sum_cpu,
-                 .supported = [](const Tensor& x, bool, Tensor&, Tensor&) { return is_f32_or_f64(x); },
+                 .supported = [](const Tensor& x, bool, Tensor&,
+                                 Tensor& sum) { return is_float(x) && (!sum.defined() || is_same_or_f32(x, sum)); },
                  .workspace = column_sum_workspace});
 
 }  // namespace

@@ -15,7 +15,8 @@ constinit inline Kernel<void(const Tensor& x, const Tensor& bias, Tensor& y)> bi
 constinit inline Kernel<void(const Tensor& x, bool accumulate, Tensor& workspace, Tensor& sum)> column_sum{
     "column_sum"};
 
-// Gradient of a bias (C) from dy (..., C): added to `leaf_sum` if that is not nullptr, and then undefined, else new.
-Tensor bias_gradient(const Tensor& dy, Tensor* leaf_sum);
+// Gradient of a bias (C), of type `dtype`, from dy (..., C): added to `leaf_sum` if that is not nullptr, and then
+// undefined, else new.
+Tensor bias_gradient(const Tensor& dy, DType dtype, Tensor* leaf_sum);
 
 }  // namespace hs

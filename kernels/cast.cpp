@@ -12,12 +12,22 @@ Tensor cast(const Tensor& x, DType dtype) {
   return record("cast", y, {x}, [from = x.dtype()](const Tensor& dy) -> Gradients { return {cast(dy, from)}; });
 }
 
-namespace {
+Tensor autocast(const Tensor& x) {
+  const DType type = ambient().autocast;
+  return type == DType::f32 || x.dtype() == DType::f64 ? x : cast(x, type);
+}
 
-float widen(float value) { return value; }
-double widen(double value) { return value; }
-float widen(Half value) { return to_float(value); }
-float widen(BFloat16 value) { return to_float(value); }
+Tensor autocast_parameter(const Tensor& parameter) {
+  const DType type = ambient().autocast;
+  if (!parameter.defined() || type == DType::f32 || parameter.dtype() != DType::f32) return parameter;
+  if (const auto& info = parameter.grad_info();
+      info && info->cast.defined() && info->cast.dtype() == type && info->cast_version == parameter.version()) {
+    return info->cast;
+  }
+  return cast(parameter.detach(), type);
+}
+
+namespace {
 
 // double -> float, rounded to odd: the last bit of the result is set if anything was lost. A second rounding to 16 bits
 // then gives what one rounding from double would have given (Boldo and Melquiond, "Emulation of a FMA and correctly
@@ -32,61 +42,31 @@ float to_odd(double value) {
   return std::bit_cast<float>(bits | 1u);
 }
 
-template <class To>
-To narrow(float value) {
-  if constexpr (std::is_same_v<To, Half>) {
-    return to_half(value);
-  } else if constexpr (std::is_same_v<To, BFloat16>) {
-    return to_bfloat16(value);
+template <class From, class To>
+void cast_range(int64_t begin, int64_t end, const From* in, To* out) {
+  if constexpr (std::is_same_v<From, double> && stores_16_bits<To>) {
+    for (int64_t i = begin; i < end; ++i) out[i] = from_computing<To>(to_odd(in[i]));
+  } else if constexpr (stores_16_bits<From> && std::is_same_v<To, double>) {
+    for (int64_t i = begin; i < end; ++i) out[i] = to_computing(in[i]);
   } else {
-    return static_cast<To>(value);
-  }
-}
-
-template <class To>
-To narrow(double value) {
-  if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>) {
-    return narrow<To>(to_odd(value));
-  } else {
-    return static_cast<To>(value);
-  }
-}
-
-// Calls body.operator()<T>() for each type that has a place in a cast.
-template <class Body>
-void for_cast_type(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::f32:
-      return body.template operator()<float>();
-    case DType::f64:
-      return body.template operator()<double>();
-    case DType::f16:
-      return body.template operator()<Half>();
-    case DType::bf16:
-      return body.template operator()<BFloat16>();
-    case DType::i32:
-    case DType::u8:
-      return;  // excluded by `supported`
+    map_range(
+        begin, end, [](auto value) { return static_cast<Computing<To>>(value); }, out, in);
   }
 }
 
 void cast_cpu(const Tensor& x, Tensor& y) {
-  for_cast_type(x.dtype(), [&]<class From>() {
-    for_cast_type(y.dtype(), [&]<class To>() {
+  for_float_type(x.dtype(), [&]<class From>() {
+    for_float_type(y.dtype(), [&]<class To>() {
       const From* in = x.data<From>();
       To* out = y.mutable_data<To>();
-      parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) out[i] = narrow<To>(widen(in[i]));
-      });
+      parallel_ranges(x.size(), elementwise_grain,
+                      [=](int64_t begin, int64_t end) { cast_range(begin, end, in, out); });
     });
   });
 }
 
-bool is_floating(const Tensor& x) { return x.dtype() != DType::i32 && x.dtype() != DType::u8; }
-
-REGISTER_KERNEL(cast_forward, cpu, "simple", {.run = cast_cpu, .supported = [](const Tensor& x, Tensor& y) {
-                                                return is_floating(x) && is_floating(y);
-                                              }});
+REGISTER_KERNEL(cast_forward, cpu, "simple",
+                {.run = cast_cpu, .supported = [](const Tensor& x, Tensor& y) { return is_float(x) && is_float(y); }});
 
 }  // namespace
 }  // namespace hs

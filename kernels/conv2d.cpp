@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/check.h"
+#include "kernels/cast.h"
 #include "kernels/cpu.h"
 #include "kernels/eigen.h"
 
@@ -33,33 +34,34 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   s.OH = (s.H + 2 * s.padding - s.KH) / s.stride + 1;
   s.OW = (s.W + 2 * s.padding - s.KW) / s.stride + 1;
 
-  Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, x.dtype(), x.device());
+  s.tf32 = ambient().tf32;
+  const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
+  Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
   Tensor workspace;
-  workspace = Tensor::empty({conv2d_forward.workspace(x, weight, bias, s, workspace, y)}, DType::u8, x.device());
-  conv2d_forward(x, weight, bias, s, workspace, y);
+  workspace = Tensor::empty({conv2d_forward.workspace(input, w, b, s, workspace, y)}, DType::u8, x.device());
+  conv2d_forward(input, w, b, s, workspace, y);
 
-  std::vector<Tensor> inputs = {x, weight};
+  std::vector<Tensor> inputs = {input, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("conv2d", y, inputs,
-                [x = x.saved(), weight = weight.saved(), s, has_bias = bias.defined(), needs_x = x.requires_grad(),
-                 weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
-                  Tensor dx, dweight, dbias, workspace;
-                  Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
-                  // Straight into the parameters' gradients if all that are wanted have a place.
-                  const bool accumulate =
-                      (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
-                  if (needs_x) dx = x.empty_like();
-                  if (weight_info) dweight = accumulate ? *weight_sum : weight.empty_like();
-                  if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, dy.dtype(), dy.device());
-                  workspace = Tensor::empty(
-                      {conv2d_backward.workspace(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias)},
-                      DType::u8, dy.device());
-                  conv2d_backward(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias);
-                  if (accumulate) dweight = dbias = {};
-                  Gradients gradients = {dx, dweight};
-                  if (has_bias) gradients.push_back(dbias);
-                  return gradients;
-                });
+  return record(
+      "conv2d", y, inputs,
+      [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
+       weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+        Tensor dx, dweight, dbias, workspace;
+        Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
+        // Straight into the parameters' gradients if all that are wanted have a place.
+        const bool accumulate = (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
+        if (needs_x) dx = x.empty_like();
+        if (weight_info) dweight = accumulate ? *weight_sum : Tensor::empty(w.shape(), weight_info->dtype, dy.device());
+        if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, bias_info->dtype, dy.device());
+        workspace = Tensor::empty({conv2d_backward.workspace(x, w, dy, s, accumulate, workspace, dx, dweight, dbias)},
+                                  DType::u8, dy.device());
+        conv2d_backward(x, w, dy, s, accumulate, workspace, dx, dweight, dbias);
+        if (accumulate) dweight = dbias = {};
+        Gradients gradients = {dx, dweight};
+        if (has_bias) gradients.push_back(dbias);
+        return gradients;
+      });
 }
 
 namespace {
@@ -109,7 +111,7 @@ int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const C
 void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
                     Tensor& y) {
   prepare_eigen();
-  for_float_type(x.dtype(), [&]<class T>() {
+  for_f32_or_f64(x.dtype(), [&]<class T>() {
     const T* images = x.data<T>();
     const T* b = bias.defined() ? bias.data<T>() : nullptr;
     const auto w = as_matrix(weight.data<T>(), s.K(), s.OC);
@@ -135,7 +137,7 @@ void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, co
                      Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   prepare_eigen();
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
-  for_float_type(x.dtype(), [&]<class T>() {
+  for_f32_or_f64(x.dtype(), [&]<class T>() {
     const T* images = x.data<T>();
     const T* dout = dy.data<T>();
     const auto w = as_matrix(weight.data<T>(), s.K(), s.OC);

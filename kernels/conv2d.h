@@ -22,7 +22,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 // Every size a kernel needs; letters as in the formula above.
 struct Conv2dSizes {
   int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;
-  int64_t K() const { return KH * KW * C; }
+  bool tf32;  // f32 products may round their factors to TF32
+  constexpr int64_t K() const { return KH * KW * C; }
 };
 
 constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes&,

@@ -4,14 +4,13 @@
 #include <algorithm>
 
 #include "kernels/conv2d.h"
+#include "kernels/pack.h"
 #include "kernels/simd.h"
 
 namespace hs::direct {
 
 using simd::Vec;
 inline constexpr int64_t W_ = simd::width;  // floats in a vector
-
-inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Every thread works on a copy of its image with the padding around it and `slack` floats behind it, so that vectors
 // may run over the end of a row.

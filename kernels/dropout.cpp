@@ -56,17 +56,18 @@ void dropout_cpu(const Tensor& x, double rate, const RandomStream& base, const T
   for_float_type(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
     T* out = y.mutable_data<T>();
-    const T factor = static_cast<T>(1 / (1 - rate));
+    const auto factor = static_cast<Computing<T>>(1 / (1 - rate));
     const uint32_t threshold = dropout_threshold(rate);
     // The grain is a multiple of 4 * lanes, so that a piece begins where a block of random numbers does.
     parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t first = begin; first < end; first += 4 * lanes) {
         uint32_t numbers[4 * lanes];
         random_numbers(stream, static_cast<uint32_t>(first / 4), numbers);
-        for (int64_t i = 0; i < std::min<int64_t>(end - first, 4 * lanes); ++i) {
-          const T kept = in[first + i] * factor;
-          out[first + i] = numbers[i] >= threshold ? kept : T(0);
-        }
+        const auto keep = [=](auto value, uint32_t number) {
+          const auto kept = value * factor;
+          return number >= threshold ? kept : 0;
+        };
+        map_range(0, std::min<int64_t>(end - first, 4 * lanes), keep, out + first, in + first, &numbers[0]);
       }
     });
   });
@@ -75,7 +76,7 @@ void dropout_cpu(const Tensor& x, double rate, const RandomStream& base, const T
 REGISTER_KERNEL(dropout_mask, cpu, "simple",
                 {.run = dropout_cpu,
                  .supported = [](const Tensor& x, double, const RandomStream&, const Tensor&, Tensor&) {
-                   return is_f32_or_f64(x);
+                   return is_float(x);
                  }});
 
 }  // namespace

@@ -50,14 +50,8 @@ namespace {
 // y[i] = combine(a[i], b[i])
 template <class Combine>
 void binary_cpu(const Tensor& a, const Tensor& b, Tensor& y, const Combine& combine) {
-  for_float_type(a.dtype(), [&]<class T>() {
-    const T* left = a.data<T>();
-    const T* right = b.data<T>();
-    T* out = y.mutable_data<T>();
-    parallel_ranges(a.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = combine(left[i], right[i]);
-    });
-  });
+  for_float_type(a.dtype(),
+                 [&]<class T>() { map_elements(a.size(), combine, y.mutable_data<T>(), a.data<T>(), b.data<T>()); });
 }
 
 void add_cpu(const Tensor& a, const Tensor& b, Tensor& y) {
@@ -70,21 +64,18 @@ void mul_cpu(const Tensor& a, const Tensor& b, Tensor& y) {
 
 void scale_cpu(const Tensor& x, double factor, Tensor& y) {
   for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    const T rounded = static_cast<T>(factor);
-    parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = in[i] * rounded;
-    });
+    const auto rounded = static_cast<Computing<T>>(factor);
+    const auto multiply = [rounded](auto value) { return value * rounded; };
+    map_elements(x.size(), multiply, y.mutable_data<T>(), x.data<T>());
   });
 }
 
-bool binary_supported(const Tensor& a, const Tensor&, Tensor&) { return is_f32_or_f64(a); }
+bool binary_supported(const Tensor& a, const Tensor&, Tensor&) { return is_float(a); }
 
 REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = binary_supported});
 REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = binary_supported});
 REGISTER_KERNEL(scale_forward, cpu, "simple",
-                {.run = scale_cpu, .supported = [](const Tensor& x, double, Tensor&) { return is_f32_or_f64(x); }});
+                {.run = scale_cpu, .supported = [](const Tensor& x, double, Tensor&) { return is_float(x); }});
 
 }  // namespace
 }  // namespace hs

@@ -2,6 +2,7 @@
 
 #include "engine/check.h"
 #include "kernels/bias_add.h"
+#include "kernels/cast.h"
 #include "kernels/gemm.h"
 
 namespace hs {
@@ -16,30 +17,33 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
         "(hidden) and (out)",
         x.shape().to_string(), weight1.shape().to_string(), weight2.shape().to_string(), bias1.shape().to_string(),
         bias2.shape().to_string());
+  const bool tf32 = ambient().tf32;
+  const Tensor input = autocast(x), w1 = autocast_parameter(weight1), w2 = autocast_parameter(weight2);
   const int64_t N = x.shape()[0], hidden = weight1.shape()[1];
-  Tensor h = Tensor::empty({N, hidden}, x.dtype(), x.device());
+  Tensor h = Tensor::empty({N, hidden}, input.dtype(), x.device());
   Tensor mask = gemm_mask(N, hidden, x.device());
   Tensor none;
-  gemm(x, weight1, bias1, {.epilogue = Epilogue::relu}, mask, none, h);
-  Tensor y = matmul(h, weight2, bias2);
-  return record(
-      "feed_forward", y, {x, weight1, bias1, weight2, bias2},
-      [x = x.saved(), h = h.saved(), mask = mask.saved(), weight1 = weight1.saved(), weight2 = weight2.saved(),
-       needs_x = x.requires_grad(), info1 = weight1.grad_info(), bias_info1 = bias1.grad_info(),
-       info2 = weight2.grad_info(), bias_info2 = bias2.grad_info()](const Tensor& dy) -> Gradients {
-        Gradients gradients(5);
-        if (info2) gradients[3] = matmul_gradient(h, dy, {.transpose_a = true}, leaf_gradient(info2));
-        if (bias_info2) gradients[4] = bias_gradient(dy, leaf_gradient(bias_info2));
-        if (!needs_x && !info1 && !bias_info1) return gradients;
-        Tensor dh = h.empty_like();  // of the sum before the ReLU
-        Tensor dbias1 = Tensor::empty({h.shape()[1]}, h.dtype(), h.device());
-        Tensor bits = mask;
-        gemm(dy, weight2, {}, {.transpose_b = true, .epilogue = Epilogue::relu_backward}, bits, dbias1, dh);
-        if (needs_x) gradients[0] = matmul(dh, weight1, {}, {.transpose_b = true});
-        if (info1) gradients[1] = matmul_gradient(x, dh, {.transpose_a = true}, leaf_gradient(info1));
-        if (bias_info1) gradients[2] = dbias1;
-        return gradients;
-      });
+  gemm(input, w1, autocast_parameter(bias1), {.epilogue = Epilogue::relu, .tf32 = tf32}, mask, none, h);
+  Tensor y = matmul(h, w2, autocast_parameter(bias2), {.tf32 = tf32});
+  return record("feed_forward", y, {input, weight1, bias1, weight2, bias2},
+                [x = input.saved(), h = h.saved(), mask = mask.saved(), w1 = w1.saved(), w2 = w2.saved(), tf32,
+                 needs_x = input.requires_grad(), info1 = weight1.grad_info(), bias_info1 = bias1.grad_info(),
+                 info2 = weight2.grad_info(), bias_info2 = bias2.grad_info()](const Tensor& dy) -> Gradients {
+                  const GemmOptions for_weight{.transpose_a = true, .tf32 = tf32};
+                  Gradients gradients(5);
+                  if (info2) gradients[3] = matmul_gradient(h, dy, for_weight, info2->dtype, leaf_gradient(info2));
+                  if (bias_info2) gradients[4] = bias_gradient(dy, bias_info2->dtype, leaf_gradient(bias_info2));
+                  if (!needs_x && !info1 && !bias_info1) return gradients;
+                  Tensor dh = h.empty_like();  // of the sum before the ReLU
+                  Tensor dbias1 = Tensor::empty({h.shape()[1]}, h.dtype(), h.device());
+                  Tensor bits = mask;
+                  gemm(dy, w2, {}, {.transpose_b = true, .epilogue = Epilogue::relu_backward, .tf32 = tf32}, bits,
+                       dbias1, dh);
+                  if (needs_x) gradients[0] = matmul(dh, w1, {}, {.transpose_b = true, .tf32 = tf32});
+                  if (info1) gradients[1] = matmul_gradient(x, dh, for_weight, info1->dtype, leaf_gradient(info1));
+                  if (bias_info1) gradients[2] = cast(dbias1, bias_info1->dtype);
+                  return gradients;
+                });
 }
 
 }  // namespace hs

@@ -28,11 +28,16 @@ void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, T
   gemm(a, b, {}, options, none, none, c);
 }
 
-Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, Tensor* leaf_sum) {
-  if (!leaf_sum) return matmul(a, b, {}, options);
-  options.beta = 1;
-  matmul_into(a, b, options, *leaf_sum);
-  return {};
+Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, DType dtype, Tensor* leaf_sum) {
+  if (leaf_sum) {
+    options.beta = 1;
+    matmul_into(a, b, options, *leaf_sum);
+    return {};
+  }
+  const int64_t M = a.shape()[options.transpose_a ? 1 : 0], N = b.shape()[options.transpose_b ? 0 : 1];
+  Tensor gradient = Tensor::empty({M, N}, dtype, a.device());
+  matmul_into(a, b, options, gradient);
+  return gradient;
 }
 
 Tensor gemm_mask(int64_t M, int64_t N, Device device) {
@@ -70,7 +75,7 @@ void gemm_eigen(const Tensor& a, const Tensor& b, const Tensor& bias, const Gemm
   uint8_t* bits = nullptr;
   if (options.epilogue == Epilogue::relu) bits = mask.mutable_data<uint8_t>();
   if (options.epilogue == Epilogue::relu_backward) bits = const_cast<uint8_t*>(mask.data<uint8_t>());  // read only
-  for_float_type(a.dtype(), [&]<class T>() {
+  for_f32_or_f64(a.dtype(), [&]<class T>() {
     const auto A = as_matrix(a.data<T>(), a.shape()[0], a.shape()[1]);
     const auto B = as_matrix(b.data<T>(), b.shape()[0], b.shape()[1]);
     auto C = as_matrix(c.mutable_data<T>(), M, N);

@@ -30,14 +30,15 @@ constinit inline Kernel<void(const Tensor& a, const Tensor& b, const Tensor& bia
                              Tensor& bias_gradient, Tensor& c)>
     gemm{"gemm"};
 
-// Checks the shapes, allocates C and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
+// Checks the shapes, allocates C, of a's type, and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const GemmOptions& options = {});
 
 // gemm() with what the product is made of and nothing else.
 void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, Tensor& c);
 
-// Gradient of a matrix from its two factors: added to `leaf_sum` if that is not nullptr, and then undefined, else new.
-Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, Tensor* leaf_sum);
+// Gradient of a parameter, a matrix of type `dtype`, from its two factors: added to `leaf_sum` if that is not nullptr,
+// and then undefined, else new.
+Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, DType dtype, Tensor* leaf_sum);
 
 // Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt wants it.
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }

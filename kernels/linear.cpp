@@ -3,6 +3,7 @@
 
 #include "engine/check.h"
 #include "kernels/bias_add.h"
+#include "kernels/cast.h"
 #include "kernels/gemm.h"
 
 namespace hs {
@@ -13,19 +14,24 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
         x.shape().to_string(), weight.shape().to_string());
   check(x.shape()[1] == weight.shape()[0], "linear: weight is {} but x has {} columns", weight.shape().to_string(),
         x.shape()[1]);
-  Tensor y = matmul(x, weight, bias);
-  std::vector<Tensor> inputs = {x, weight};
+  const GemmOptions forward{.tf32 = ambient().tf32}, for_x{.transpose_b = true, .tf32 = ambient().tf32},
+      for_weight{.transpose_a = true, .tf32 = ambient().tf32};
+  const Tensor input = autocast(x), w = autocast_parameter(weight);
+  Tensor y = matmul(input, w, autocast_parameter(bias), forward);
+  std::vector<Tensor> inputs = {input, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("linear", y, inputs,
-                [x = x.saved(), weight = weight.saved(), has_bias = bias.defined(), needs_x = x.requires_grad(),
-                 weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
-                  Gradients gradients(has_bias ? 3 : 2);
-                  if (needs_x) gradients[0] = matmul(dy, weight, {}, {.transpose_b = true});
-                  if (weight_info)
-                    gradients[1] = matmul_gradient(x, dy, {.transpose_a = true}, leaf_gradient(weight_info));
-                  if (bias_info) gradients[2] = bias_gradient(dy, leaf_gradient(bias_info));
-                  return gradients;
-                });
+  return record(
+      "linear", y, inputs,
+      [x = input.saved(), w = w.saved(), for_x, for_weight, has_bias = bias.defined(), needs_x = input.requires_grad(),
+       weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+        Gradients gradients(has_bias ? 3 : 2);
+        if (needs_x) gradients[0] = matmul(dy, w, {}, for_x);
+        if (weight_info) {
+          gradients[1] = matmul_gradient(x, dy, for_weight, weight_info->dtype, leaf_gradient(weight_info));
+        }
+        if (bias_info) gradients[2] = bias_gradient(dy, bias_info->dtype, leaf_gradient(bias_info));
+        return gradients;
+      });
 }
 
 }  // namespace hs

@@ -45,18 +45,20 @@ void forward_cpu(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Ten
         const int64_t o = (row * OW + ow) * C;
         for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
           const int64_t count = std::min(channel_block, C - c0);
-          T best[channel_block];
+          Computing<T> best[channel_block];
           int32_t where[channel_block];
-          for (int64_t c = 0; c < count; ++c) best[c] = corner[c0 + c], where[c] = 0;
+          Block<T> block;
+          std::copy_n(block.read(corner + c0, count), count, best);
+          std::fill_n(where, count, 0);
           for (int64_t i = 1; i < window * window; ++i) {
-            const T* pixel = corner + (i / window * W + i % window) * C + c0;
+            const Computing<T>* pixel = block.read(corner + (i / window * W + i % window) * C + c0, count);
             for (int64_t c = 0; c < count; ++c) {
               const bool better = !(pixel[c] <= best[c]) && best[c] == best[c];  // true for the first NaN
               best[c] = better ? pixel[c] : best[c];
               where[c] = better ? static_cast<int32_t>(i) : where[c];
             }
           }
-          for (int64_t c = 0; c < count; ++c) out[o + c0 + c] = best[c];
+          store_block(best, out + o + c0, count);
           for (int64_t c = 0; c < count; ++c) chosen[o + c0 + c] = static_cast<uint8_t>(where[c]);
         }
       }
@@ -64,24 +66,32 @@ void forward_cpu(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Ten
   });
 }
 
+// Each input gathers the gradients of the windows that chose it, so that a sum is rounded once, whatever the type.
 void backward_cpu(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx) {
   const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
   const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
+  // The first window that holds row or column i; the last is i / stride, or the last there is.
+  const auto first_window = [=](int64_t i) { return i < window ? 0 : (i - window) / stride + 1; };
   for_float_type(dy.dtype(), [&]<class T>() {
     const T* dout = dy.data<T>();
     const uint8_t* chosen = choice.data<uint8_t>();
     T* din = dx.mutable_data<T>();
-    parallel(N, [=](int64_t n, int) {  // windows of one sample may overlap, so one piece is one sample
-      T* image = din + n * H * W * C;
-      std::fill_n(image, H * W * C, T(0));
-      for (int64_t oh = 0; oh < OH; ++oh) {
-        for (int64_t ow = 0; ow < OW; ++ow) {
-          T* corner = image + (oh * stride * W + ow * stride) * C;
-          const int64_t o = ((n * OH + oh) * OW + ow) * C;
-          for (int64_t c = 0; c < C; ++c) {
-            const int64_t i = chosen[o + c];
-            corner[(i / window * W + i % window) * C + c] += dout[o + c];
+    parallel(N * H, [=](int64_t row, int) {
+      const int64_t n = row / H, h = row % H;
+      for (int64_t w = 0; w < W; ++w) {
+        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
+          const int64_t count = std::min(channel_block, C - c0);
+          Computing<T> sum[channel_block] = {};
+          Block<T> block;
+          for (int64_t oh = first_window(h); oh <= std::min(h / stride, OH - 1); ++oh) {
+            for (int64_t ow = first_window(w); ow <= std::min(w / stride, OW - 1); ++ow) {
+              const int64_t o = ((n * OH + oh) * OW + ow) * C + c0;
+              const auto place = static_cast<uint8_t>((h - oh * stride) * window + w - ow * stride);
+              const Computing<T>* gradient = block.read(dout + o, count);
+              for (int64_t c = 0; c < count; ++c) sum[c] += chosen[o + c] == place ? gradient[c] : 0;
+            }
           }
+          store_block(sum, din + (row * W + w) * C + c0, count);
         }
       }
     });
@@ -90,11 +100,10 @@ void backward_cpu(const Tensor& dy, const Tensor& choice, int64_t window, int64_
 
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simple",
                 {.run = forward_cpu,
-                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&, Tensor&) { return is_float(x); }});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simple",
-                {.run = backward_cpu, .supported = [](const Tensor& dy, const Tensor&, int64_t, int64_t, Tensor&) {
-                   return is_f32_or_f64(dy);
-                 }});
+                {.run = backward_cpu,
+                 .supported = [](const Tensor& dy, const Tensor&, int64_t, int64_t, Tensor&) { return is_float(dy); }});
 
 }  // namespace
 }  // namespace hs

@@ -41,18 +41,23 @@ void sum_forward_cpu(const Tensor& x, double factor, Tensor&, Tensor& y) {
     std::array<double, pieces> partial{};
     parallel(pieces, [&, in](int64_t piece, int) {
       double total = 0;
-      for (int64_t i = piece * grain; i < std::min(x.size(), (piece + 1) * grain); ++i) total += in[i];
+      Block<T> block;
+      in_blocks<T>(piece * grain, std::min(x.size(), (piece + 1) * grain), [&](int64_t first, int64_t count) {
+        const Computing<T>* values = block.read(in + first, count);
+        for (int64_t i = 0; i < count; ++i) total += values[i];
+      });
       partial[static_cast<size_t>(piece)] = total;
     });
     double total = 0;
     for (const double part : partial) total += part;
-    *y.mutable_data<T>() = static_cast<T>(total * factor);
+    *y.mutable_data<T>() = from_computing<T>(static_cast<Computing<T>>(total * factor));
   });
 }
 
 void sum_backward_cpu(const Tensor& dy, double factor, Tensor& dx) {
   for_float_type(dy.dtype(), [&]<class T>() {
-    const T value = static_cast<T>(static_cast<double>(*dy.data<T>()) * factor);
+    const double gradient = to_computing(*dy.data<T>());
+    const T value = from_computing<T>(static_cast<Computing<T>>(gradient * factor));
     T* out = dx.mutable_data<T>();
     parallel_ranges(dx.size(), elementwise_grain,
                     [=](int64_t begin, int64_t end) { std::fill(out + begin, out + end, value); });
@@ -61,10 +66,9 @@ void sum_backward_cpu(const Tensor& dy, double factor, Tensor& dx) {
 
 REGISTER_KERNEL(sum_forward, cpu, "simple",
                 {.run = sum_forward_cpu,
-                 .supported = [](const Tensor& x, double, Tensor&, Tensor&) { return is_f32_or_f64(x); }});
+                 .supported = [](const Tensor& x, double, Tensor&, Tensor&) { return is_float(x); }});
 REGISTER_KERNEL(sum_backward, cpu, "simple",
-                {.run = sum_backward_cpu,
-                 .supported = [](const Tensor& dy, double, Tensor&) { return is_f32_or_f64(dy); }});
+                {.run = sum_backward_cpu, .supported = [](const Tensor& dy, double, Tensor&) { return is_float(dy); }});
 
 }  // namespace
 }  // namespace hs

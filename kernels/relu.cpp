@@ -19,34 +19,22 @@ Tensor relu(const Tensor& x) {
 namespace {
 
 void relu_forward_cpu(const Tensor& x, Tensor& y) {
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = in[i] <= 0 ? T(0) : in[i];  // false for NaN, which is kept
-    });
-  });
+  const auto positive = [](auto value) { return value <= 0 ? 0 : value; };  // false for NaN, which is kept
+  for_float_type(x.dtype(), [&]<class T>() { map_elements(x.size(), positive, y.mutable_data<T>(), x.data<T>()); });
 }
 
 void relu_backward_cpu(const Tensor& y, const Tensor& dy, Tensor& dx) {
-  for_float_type(y.dtype(), [&]<class T>() {
-    const T* out = y.data<T>();
-    const T* dout = dy.data<T>();
-    T* din = dx.mutable_data<T>();
-    parallel_ranges(y.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T gradient = dout[i];  // read on both paths, so that the compiler may use vectors
-        din[i] = out[i] <= 0 ? T(0) : gradient;
-      }
-    });
-  });
+  // The gradient is an argument and so read in both cases: the compiler may use vectors.
+  const auto gate = [](auto out, auto gradient) { return out <= 0 ? 0 : gradient; };
+  for_float_type(y.dtype(),
+                 [&]<class T>() { map_elements(y.size(), gate, dx.mutable_data<T>(), y.data<T>(), dy.data<T>()); });
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "simple",
-                {.run = relu_forward_cpu, .supported = [](const Tensor& x, Tensor&) { return is_f32_or_f64(x); }});
+                {.run = relu_forward_cpu, .supported = [](const Tensor& x, Tensor&) { return is_float(x); }});
 REGISTER_KERNEL(relu_backward, cpu, "simple",
                 {.run = relu_backward_cpu,
-                 .supported = [](const Tensor& y, const Tensor&, Tensor&) { return is_f32_or_f64(y); }});
+                 .supported = [](const Tensor& y, const Tensor&, Tensor&) { return is_float(y); }});
 
 }  // namespace
 }  // namespace hs

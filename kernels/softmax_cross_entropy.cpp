@@ -46,6 +46,7 @@ void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss, Tenso
   const int64_t N = logits.shape()[0], classes = logits.shape()[1];
   const int32_t* label = labels.data<int32_t>();
   for_float_type(logits.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
     const T* z = logits.data<T>();
     T* p = probabilities.mutable_data<T>();
     double total = 0;
@@ -53,17 +54,25 @@ void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss, Tenso
       if (label[n] < 0 || label[n] >= classes) {
         fail(ExitCode::bad_input, "label {} of sample {} in the batch is not in 0 to {}", label[n], n, classes - 1);
       }
-      T largest = z[0];
-      for (int64_t j = 1; j < classes; ++j) largest = std::max(largest, z[j]);
-      T sum = 0;
+      Real largest = to_computing(z[0]);
+      for (int64_t j = 1; j < classes; ++j) largest = std::max(largest, to_computing(z[j]));
+      const auto exponential = [=](int64_t j) { return std::exp(to_computing(z[j]) - largest); };
+      Real sum = 0;
       for (int64_t j = 0; j < classes; ++j) {
-        p[j] = std::exp(z[j] - largest);
-        sum += p[j];
+        const Real term = exponential(j);
+        if constexpr (!stores_16_bits<T>) p[j] = term;
+        sum += term;
       }
-      for (int64_t j = 0; j < classes; ++j) p[j] /= sum;
-      total += static_cast<double>(std::log(sum)) - static_cast<double>(z[label[n]] - largest);
+      for (int64_t j = 0; j < classes; ++j) {  // 16 bits cannot hold a term until then: it would be rounded twice
+        if constexpr (stores_16_bits<T>) {
+          p[j] = from_computing<T>(exponential(j) / sum);
+        } else {
+          p[j] /= sum;
+        }
+      }
+      total += static_cast<double>(std::log(sum)) - static_cast<double>(to_computing(z[label[n]]) - largest);
     }
-    *loss.mutable_data<T>() = static_cast<T>(total / static_cast<double>(N));
+    *loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
   });
 }
 
@@ -73,10 +82,11 @@ void backward_cpu(const Tensor& probabilities, const Tensor& labels, const Tenso
   for_float_type(probabilities.dtype(), [&]<class T>() {
     const T* p = probabilities.data<T>();
     T* dz = dlogits.mutable_data<T>();
-    const T factor = *dloss.data<T>() / static_cast<T>(N);
+    const Computing<T> factor = *dloss.data<Computing<T>>() / static_cast<Computing<T>>(N);
     for (int64_t n = 0; n < N; ++n) {
       for (int64_t j = 0; j < classes; ++j) {
-        dz[n * classes + j] = (p[n * classes + j] - (j == label[n] ? T(1) : T(0))) * factor;
+        const Computing<T> target = j == label[n] ? 1 : 0;
+        dz[n * classes + j] = from_computing<T>((to_computing(p[n * classes + j]) - target) * factor);
       }
     }
   });
@@ -92,8 +102,9 @@ void argmax_matches_cpu(const Tensor& logits, const Tensor& labels, Tensor& coun
       int64_t best = 0;
       bool has_nan = false;
       for (int64_t j = 0; j < classes; ++j) {
-        has_nan = has_nan || z[j] != z[j];
-        if (z[j] > z[best]) best = j;
+        const Computing<T> value = to_computing(z[j]);
+        has_nan = has_nan || value != value;
+        if (value > to_computing(z[best])) best = j;
       }
       correct += !has_nan && best == label[n];
     }
@@ -103,13 +114,13 @@ void argmax_matches_cpu(const Tensor& logits, const Tensor& labels, Tensor& coun
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
                 {.run = forward_cpu,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&, Tensor&) { return is_f32_or_f64(z); }});
+                 .supported = [](const Tensor& z, const Tensor&, Tensor&, Tensor&) { return is_float(z); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
                 {.run = backward_cpu,
-                 .supported = [](const Tensor& p, const Tensor&, const Tensor&, Tensor&) { return is_f32_or_f64(p); }});
+                 .supported = [](const Tensor& p, const Tensor&, const Tensor&, Tensor&) { return is_float(p); }});
 REGISTER_KERNEL(argmax_matches, cpu, "simple",
                 {.run = argmax_matches_cpu,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_f32_or_f64(z); }});
+                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_float(z); }});
 
 }  // namespace
 }  // namespace hs

@@ -45,8 +45,13 @@ namespace {
 // fixed place, from which the recorded step reads them; a shorter batch at the end of an epoch is done as it comes.
 class Step {
  public:
-  Step(Module& model, Optimizer& optimizer, const PixelScale& scale, const TrainConfig& config)
-      : model_(model), optimizer_(optimizer), scale_(scale), device_(config.device) {
+  Step(Module& model, ParameterArena& arena, Optimizer& optimizer, const PixelScale& scale, const TrainConfig& config)
+      : model_(model),
+        arena_(arena),
+        optimizer_(optimizer),
+        scale_(scale),
+        device_(config.device),
+        precision_(config.precision) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
@@ -69,6 +74,7 @@ class Step {
  private:
   void step(const Tensor& images, const Tensor& labels, Tensor& loss) {
     loss = {};  // before the first allocation: the recorded step then asks for the same blocks as the one before it
+    const Autocast amp(precision_, arena_);
     optimizer_.zero_gradients();
     loss = softmax_cross_entropy(model_.forward(normalize_image(images, scale_)), labels);
     backward(loss, one_);
@@ -77,9 +83,11 @@ class Step {
   }
 
   Module& model_;
+  ParameterArena& arena_;
   Optimizer& optimizer_;
   const PixelScale scale_;
   const Device device_;
+  const Precision precision_;
   const Tensor one_ = Tensor::from(std::vector<float>{1}, {}).to(device_);  // dL/dL
   std::unique_ptr<CapturedWork> captured_;
   Tensor images_, labels_;
@@ -130,7 +138,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().training = true;
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
-  Step one_step(model, *optimizer, training.pixel_scale(), config);
+  Step one_step(model, arena, *optimizer, training.pixel_scale(), config);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
@@ -157,7 +165,10 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     }
     EpochResult epoch_result{losses.mean(), seconds_since(epoch_start), {}};
     result.seconds += epoch_result.seconds;
-    epoch_result.test = evaluate(model, test, config.device);
+    {
+      const Autocast amp(config.precision, arena);
+      epoch_result.test = evaluate(model, test, config.device);
+    }
     result.epochs.push_back(epoch_result);
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
   }

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "engine/autocast.h"
 #include "engine/batch.h"
 #include "engine/device.h"
 #include "engine/module.h"
@@ -16,6 +17,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   uint64_t seed = 1;  // of dropout; the model and the loader have been given theirs
   Device device = Device::cpu;
+  Precision precision = Precision::f32;
   bool graph = false;  // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device.h"
 #include "engine/error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -62,7 +64,11 @@ struct Surroundings {
   _exit(126);
 }
 
-Outcome run(const Words& words, const Surroundings& around = {}) {
+// `train` runs on the CPU unless the words say otherwise, whatever this machine has.
+Outcome run(Words words, const Surroundings& around = {}) {
+  const bool trains = !words.empty() && words[0] == "train";
+  if (trains && std::ranges::find(words, "--device") == words.end())
+    words.insert(words.begin() + 1, {"--device", "cpu"});
   const TemporaryFolder home;
   std::array<int, 2> out{}, err{};
   REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
@@ -334,8 +340,15 @@ TEST_CASE("stdout that takes nothing") {
   }
 }
 
-TEST_CASE("a device that this build does not have") {
-  check_one_line(run({"train", "--device", "cuda"}), 7, "--device cuda: this build has no CUDA");
+TEST_CASE("a device that is not there is refused by name, and auto goes on without it, with one notice at most") {
+  if (hs::is_available(hs::Device::cuda)) return;
+  check_one_line(run({"train", "--device", "cuda"}), 7, "--device cuda: " + hs::why_unavailable(hs::Device::cuda));
+  check_one_line(run(small_training({"--device", "cpu", "--graph", "on"})), 2, "--graph on: only cuda captures graphs");
+  const Outcome automatic = run(small_training({"--device", "auto", "--quiet"}));
+  CHECK(automatic.code == 0);
+  CHECK(contains(automatic.out, "device cpu"));
+  // Besides the notice about generated digits; a build without CUDA has nothing to say.
+  CHECK(lines_of(automatic.err).size() <= 2);
 }
 
 TEST_CASE("a run that diverges ends with exit code 6, and its record says why") {

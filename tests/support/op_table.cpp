@@ -52,7 +52,8 @@ void add_elementwise(Table& table) {
                      .shapes = {shape, shape},
                      .run = [](const Inputs& in) { return add(in[0], in[1]); },
                      .reference = elementwise([](double a, double b) { return a + b; }),
-                     .flops = count(shape)});
+                     .flops = count(shape),
+                     .same_on_devices = true});
     table.back().forward = tolerance::two_roundings;  // the f64 reference is not rounded to f32
     table.push_back({.name = "mul " + at,
                      .shapes = {shape, shape},
@@ -60,18 +61,21 @@ void add_elementwise(Table& table) {
                      .forward = tolerance::two_roundings,
                      .gradient = tolerance::two_roundings,
                      .reference = elementwise([](double a, double b) { return a * b; }),
-                     .flops = count(shape)});
+                     .flops = count(shape),
+                     .same_on_devices = true});
     table.push_back({.name = "scale by 0.5 " + at,
                      .shapes = {shape},
                      .run = [](const Inputs& in) { return scale(in[0], 0.5); },
                      .reference = elementwise([](double x) { return 0.5 * x; }),
-                     .flops = count(shape)});
+                     .flops = count(shape),
+                     .same_on_devices = true});
     table.push_back({.name = "relu " + at,
                      .shapes = {shape},
                      .run = [](const Inputs& in) { return relu(in[0]); },
                      .reference = elementwise([](double x) { return std::max(x, 0.0); }),
                      .fill = Fill::spaced,
-                     .flops = count(shape)});
+                     .flops = count(shape),
+                     .same_on_devices = true});
     table.push_back({.name = "reshape " + at,
                      .shapes = {shape},
                      .run = [](const Inputs& in) { return in[0].reshape({in[0].size()}); },
@@ -87,7 +91,8 @@ void add_elementwise(Table& table) {
                      .forward = tolerance::two_roundings,
                      .reference = elementwise([](double a, double b) { return a + b; }),
                      .differentiable = false,
-                     .flops = count(shape)});
+                     .flops = count(shape),
+                     .same_on_devices = true});
   }
   table.push_back({.name = "scale by 1/3 (7)",
                    .shapes = {{7}},
@@ -96,19 +101,22 @@ void add_elementwise(Table& table) {
                    .gradient = tolerance::two_roundings,
                    .reference = elementwise([](double x) { return x / 3; }),
                    .integers = false,
-                   .flops = 7});
+                   .flops = 7,
+                   .same_on_devices = true});
   table.push_back({.name = "cast to f16 and back (5, 7)",
                    .shapes = {{5, 7}},
                    .run = [](const Inputs& in) { return cast(cast(in[0], DType::f16), in[0].dtype()); },
                    .reference = elementwise([](double x) { return to_float(to_half(static_cast<float>(x))); }),
                    .half = false,
-                   .differentiable = false});
+                   .differentiable = false,
+                   .same_on_devices = true});
   table.push_back({.name = "cast to bf16 and back (5, 7)",
                    .shapes = {{5, 7}},
                    .run = [](const Inputs& in) { return cast(cast(in[0], DType::bf16), in[0].dtype()); },
                    .reference = elementwise([](double x) { return to_float(to_bfloat16(static_cast<float>(x))); }),
                    .half = false,
-                   .differentiable = false});
+                   .differentiable = false,
+                   .same_on_devices = true});
   for (const double rate : {0.5, 0.25}) {
     const RandomStream stream{42, RandomPurpose::dropout, 3, 7, 0};
     table.push_back({.name = fmt::format("dropout {} (9, 123)", rate),
@@ -127,7 +135,8 @@ void add_elementwise(Table& table) {
                          },
                      .integers = rate == 0.5,
                      .nan = false,
-                     .flops = 9 * 123});
+                     .flops = 9 * 123,
+                     .same_on_devices = true});
   }
 }
 
@@ -204,7 +213,8 @@ void add_matrix_products(Table& table) {
                            return naive_gemm(h, x[3], x[4], N, out, hidden, {});
                          },
                      .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
-                     .flops = 2.0 * static_cast<double>(N * hidden * (in + out))});
+                     .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
+                     .roundings = {2, 2, 2, 2, 2, 1}});  // the hidden layer and its gradient are 16 bits wide
   }
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
@@ -263,7 +273,8 @@ void add_convolutions(Table& table) {
                           const std::vector<Numbers>& x) { return naive_conv2d(x[0], x[1], x[2], shape, OC, options); },
          .nan = options.stride == 1 && shape[0] > 0,  // a stride may skip pixels
          .terms = {K + 1, options.kernel_h * options.kernel_w * OC, pixels, pixels},
-         .flops = 2.0 * static_cast<double>(pixels * K * OC)});
+         .flops = 2.0 * static_cast<double>(pixels * K * OC),
+         .roundings = {1, 2, 1, 1}});  // im2col stores the gradients of the columns in 16 bits, and adds them up
   }
   // The first layer of a network: the image needs no gradient, so only the weights get one.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
@@ -277,6 +288,7 @@ void add_convolutions(Table& table) {
                        },
                    .forward = tolerance::composed,
                    .gradient = tolerance::composed,
+                   .half = false,  // rounded to 16 bits, other pixels may be the largest of their window
                    .integers = false,
                    .nan = false});
 }
@@ -306,7 +318,8 @@ void add_pooling(Table& table) {
                        stride](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], shape, window, stride); },
          .fill = Fill::spaced,
          .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
-         .flops = count(shape)});
+         .flops = count(shape),
+         .same_on_devices = true});
   }
 }
 
@@ -328,7 +341,8 @@ void add_losses(Table& table) {
          .gradient = tolerance::cross_entropy_gradient,
          .reference = [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1]); },
          .integers = false,
-         .flops = 4 * count(shape)});
+         .flops = 4 * count(shape),
+         .half_absolute = 1.0 / static_cast<double>(shape[0])});  // probability - target, over N
     table.push_back({.name = "argmax_matches " + shape.to_string(),
                      .shapes = {shape},
                      .run =
@@ -407,7 +421,8 @@ void add_optimizer_steps(Table& table) {
                      .f64 = false,
                      .half = false,
                      .differentiable = false,
-                     .integers = false});
+                     .integers = false,
+                     .same_on_devices = true});
     for (const bool decoupled : {false, true}) {
       table.push_back(
           {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
@@ -437,7 +452,8 @@ void add_optimizer_steps(Table& table) {
            .f64 = false,
            .half = false,
            .differentiable = false,
-           .integers = false});
+           .integers = false,
+           .same_on_devices = true});
     }
   }
 }
@@ -464,7 +480,8 @@ void add_images(Table& table) {
        .differentiable = false,
        .integers = false,
        .nan = false,
-       .flops = 256 * 3});
+       .flops = 256 * 3,
+       .same_on_devices = true});
 }
 
 }  // namespace
@@ -527,7 +544,7 @@ Numbers to_numbers(const Tensor& tensor) {
     const auto values = tensor.to_vector<int32_t>();
     return {values.begin(), values.end()};
   }
-  const auto values = tensor.to_vector<float>();
+  const auto values = cast(tensor, DType::f32).to_vector<float>();
   return {values.begin(), values.end()};
 }
 

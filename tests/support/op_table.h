@@ -39,6 +39,11 @@ struct OpCase {
   // held to tolerance::sum_allowance. The magnitudes come from a run on absolute values.
   std::vector<int64_t> terms = {};
   double flops = 0;  // of the forward pass
+  // In 16 bits: how many roundings to the type lie behind an element of the output and of each gradient, where it is
+  // not one; those before the last are held to u times the magnitude of the sum that they enter.
+  std::vector<int> roundings = {};
+  double half_absolute = 0;      // and this much times u where parts of a gradient cancel after a rounding
+  bool same_on_devices = false;  // CPU and CUDA give the same bits in f32
 };
 
 const std::vector<OpCase>& op_table();

@@ -1,0 +1,26 @@
+// The binary version of CIFAR-10 (https://www.cs.toronto.edu/~kriz/cifar.html): data_batch_1.bin to data_batch_5.bin
+// and test_batch.bin, each 10,000 records of 3,073 bytes: a label from 0 to 9, then 32 x 32 red, green and blue values,
+// one plane after the other. Here a pixel's three values stand together, as everywhere in halfstep. The format has no
+// checksum: what is not caught by a size or a label is caught by data/get only.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/sample_source.h"
+
+namespace hs {
+
+inline constexpr int64_t cifar10_side = 32;
+inline constexpr int64_t cifar10_record_bytes = 1 + 3 * cifar10_side * cifar10_side;
+inline constexpr int64_t cifar10_records_per_file = 10000;
+
+// One record's pixels, from (3, 32, 32) to (32, 32, 3).
+void cifar10_to_nhwc(const uint8_t* planes, uint8_t* pixels);
+
+// `training`: the five files, or else the one. Tests may say that a file has fewer records.
+// Throws Error: io (a file is missing or cannot be read), bad_input (another size, or a label above 9).
+std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, bool training,
+                                           int64_t records_per_file = cifar10_records_per_file);
+
+}  // namespace hs

@@ -1,0 +1,248 @@
+#include "data/open_dataset.h"
+
+#include <algorithm>
+
+#include "data/cifar10.h"
+#include "data/idx.h"
+#include "data/image_folder.h"
+#include "data/input_file.h"
+#include "data/places.h"
+#include "data/record_file.h"
+#include "data/shards.h"
+#include "data/synthetic.h"
+#include "data/tfrecord.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct KnownSet {
+  const char* name;
+  PixelScale scale;  // published: of the training images
+};
+constexpr KnownSet known_sets[] = {
+    {"mnist", {0.1307f, 0.3081f}}, {"fashion_mnist", {0.2860f, 0.3530f}}, {"cifar10", {0.4734f, 0.2516f}}};
+constexpr int known_classes = 10;  // of each of them
+
+const KnownSet* find_known(const std::string& name) {
+  const auto* known = std::ranges::find(known_sets, name, &KnownSet::name);
+  return known == std::end(known_sets) ? nullptr : known;
+}
+
+SetIdentity identity_of(const fs::path& path) {
+  fs::path last = path.has_filename() ? path : path.parent_path();
+  std::error_code ignored;
+  if (last.filename() == "." || last.filename() == "..") last = fs::canonical(last, ignored);
+  const KnownSet* known = find_known(last.filename().string());
+  return {printable(last.filename()), known != nullptr ? known->scale : default_pixel_scale};
+}
+
+// Of these paths, the first that there is.
+fs::path first_there(const std::vector<fs::path>& paths) {
+  for (const fs::path& path : paths) {
+    if (is_there(path)) return path;
+  }
+  return {};
+}
+
+fs::path shards_there(const fs::path& prefix) { return has_shards(prefix) ? prefix : fs::path(); }
+
+// Every format that the files of a folder are recognised as.
+std::vector<FoundDataset> formats_in(const fs::path& folder) {
+  std::vector<FoundDataset> all;
+  const auto add = [&](DataFormat format, const fs::path& train, const fs::path& test) {
+    if (!train.empty() || !test.empty()) all.push_back({format, identity_of(folder), train, test});
+  };
+  const IdxPlace idx = look_for_idx(folder);
+  const auto part_of_idx = [&](size_t file) {
+    return idx.files[file].empty() && idx.files[file + 1].empty() ? fs::path() : folder;
+  };
+  add(DataFormat::idx, part_of_idx(0), part_of_idx(2));
+  add(DataFormat::record, shards_there(folder / "train.record"), shards_there(folder / "test.record"));
+  const auto tfrecord = [&](const char* name) {
+    const fs::path path = folder / name;
+    return has_shards(path) ? path : first_there({path});
+  };
+  add(DataFormat::tfrecord, tfrecord("train.tfrecord"), tfrecord("test.tfrecord"));
+  for (const fs::path& place : {folder, folder / "cifar-10-batches-bin"}) {
+    const auto part = [&](const char* name) { return is_there(place / name) ? place : fs::path(); };
+    add(DataFormat::cifar10, part("data_batch_1.bin"), part("test_batch.bin"));
+  }
+  const auto images = [](const fs::path& path) { return is_image_folder(path) ? path : fs::path(); };
+  const fs::path train = images(folder / "train"), test = images(folder / "test");
+  add(DataFormat::images, train, test);
+  if (train.empty() && test.empty()) add(DataFormat::images, images(folder), {});
+  return all;
+}
+
+FoundDataset find_in_folder(const fs::path& folder) {
+  const std::vector<FoundDataset> all = formats_in(folder);
+  if (all.empty()) {
+    fail(ExitCode::io,
+         "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
+         "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...) and for folders "
+         "of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist or cifar10",
+         printable(folder));
+  }
+  if (all.size() > 1) {
+    fail(ExitCode::bad_input, "{}: files of two formats, {} and {}; keep one format in a folder", printable(folder),
+         name(all[0].format), name(all[1].format));
+  }
+  return all.front();
+}
+
+FoundDataset find_named(const KnownSet& known) {
+  std::string looked;
+  for (const fs::path& folder : usual_places(known.name)) {
+    if (is_there(folder)) return find_in_folder(folder);
+    looked += (looked.empty() ? "" : " and ") + printable(folder);
+  }
+  fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", known.name,
+       looked.empty() ? "any place (HALFSTEP_DATA and HOME are not set)" : looked, known.name);
+}
+
+// A set of labels as int32_t and the number of classes that they say there are, from both parts of the set.
+int classes_of(const IdxPlace& place, const SetIdentity& set) {
+  if (find_known(set.name) != nullptr) return known_classes;
+  int32_t largest = 0;
+  for (const size_t file : {1, 3}) {
+    if (place.files[file].empty()) continue;
+    const std::vector<int32_t> labels = read_idx_wide_labels(place.files[file], max_classes);
+    largest = std::max(largest, *std::ranges::max_element(labels));
+  }
+  return largest + 1;
+}
+
+std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity& set, Part part) {
+  const IdxPlace place = look_for_idx(folder);
+  const size_t first = part == Part::train ? 0 : 2;
+  const std::string missing = place.missing(first, first + 2);
+  if (!missing.empty()) {
+    fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz", printable(folder), missing);
+  }
+  IdxImages images = read_idx_images(place.files[first]);
+  if (images.rows > max_image_side || images.columns > max_image_side) {
+    fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
+         images.rows, images.columns, max_image_side, max_image_side);
+  }
+  Dataset data;
+  data.name = set.name;
+  data.classes = classes_of(place, set);
+  data.labels = read_idx_wide_labels(place.files[first + 1], data.classes);
+  if (images.count != static_cast<int64_t>(data.labels.size())) {
+    fail(ExitCode::bad_input, "{} holds {} images but {} holds {} labels; expected as many, download both again",
+         printable(place.files[first]), images.count, printable(place.files[first + 1]), data.labels.size());
+  }
+  data.count = images.count;
+  data.rows = images.rows;
+  data.columns = images.columns;
+  data.scale = set.scale;
+  data.images = std::move(images.pixels);
+  return std::make_unique<MemorySource>(std::move(data), fmt::format("IDX files in {}", printable(folder)));
+}
+
+std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part) {
+  if (!found.train.empty() && !found.test.empty()) {
+    const std::vector<std::string> train = class_names(found.train), test = class_names(found.test);
+    if (train != test) {
+      const auto [a, b] = std::ranges::mismatch(train, test);
+      fail(ExitCode::bad_input, "{} has the class {} where {} has {}; expected the same folders in both",
+           printable(found.train), a == train.end() ? "(none)" : printable(*a), printable(found.test),
+           b == test.end() ? "(none)" : printable(*b));
+    }
+  }
+  return open_image_folder(part == Part::train ? found.train : found.test, found.set);
+}
+
+std::unique_ptr<SampleSource> open_generated(Part part) {
+  // As many as MNIST has.
+  Dataset set = part == Part::train ? synthetic_digits(synthetic_train_seed, 60000)
+                                    : synthetic_digits(synthetic_test_seed, 10000);
+  return std::make_unique<MemorySource>(std::move(set), "generated digits");
+}
+
+}  // namespace
+
+const char* name(Part part) { return part == Part::train ? "train" : "test"; }
+
+const char* name(DataFormat format) {
+  constexpr const char* names[] = {"idx", "record", "tfrecord", "images", "cifar10", "generated"};
+  return names[static_cast<size_t>(format)];
+}
+
+const std::vector<std::string>& dataset_names() {
+  static const std::vector<std::string> names = {"mnist", "fashion_mnist", "cifar10", "synthetic"};
+  return names;
+}
+
+FoundDataset find_dataset(const std::string& name_or_path) {
+  if (name_or_path == "synthetic") return {DataFormat::generated, {"synthetic digits", default_pixel_scale}, {}, {}};
+  if (const KnownSet* known = find_known(name_or_path)) return find_named(*known);
+
+  const fs::path path = name_or_path;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return find_in_folder(path);
+  // One file, or a prefix: the name has to tell.
+  const std::string file = path.filename().string();
+  const bool tfrecord = file.find(".tfrecord") != std::string::npos;
+  if (is_there(path) || has_shards(path)) {
+    if (tfrecord) return {DataFormat::tfrecord, identity_of(path), path, {}};
+    if (file.find(".record") != std::string::npos) return {DataFormat::record, identity_of(path), path, {}};
+    fail(ExitCode::bad_input, "{}: expected a folder, or a file whose name has .record or .tfrecord in it",
+         printable(path));
+  }
+  fail(ExitCode::io, "{}: not found; expected a folder, record files, or one of the names {}", printable(path),
+       fmt::join(dataset_names(), ", "));
+}
+
+std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part) {
+  if (!found.has(part)) {
+    const fs::path& other = part == Part::train ? found.test : found.train;
+    fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
+         printable(other));
+  }
+  const fs::path& path = part == Part::train ? found.train : found.test;
+  switch (found.format) {
+    case DataFormat::idx:
+      return open_idx(path, found.set, part);
+    case DataFormat::record:
+      return open_records(path);
+    case DataFormat::tfrecord:
+      return open_tfrecords(path, found.set);
+    case DataFormat::images:
+      return open_images(found, part);
+    case DataFormat::cifar10:
+      return open_cifar10(path, part == Part::train);
+    case DataFormat::generated:
+      return open_generated(part);
+  }
+  fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
+}
+
+std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part) {
+  return open_dataset(find_dataset(name_or_path), part);
+}
+
+DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit) {
+  const FoundDataset found = find_dataset(name_or_path);
+  const auto train = open_dataset(found, Part::train), test = open_dataset(found, Part::test);
+  const SampleInfo &a = train->info(), &b = test->info();
+  if (a.rows != b.rows || a.columns != b.columns || a.channels != b.channels || b.classes > a.classes) {
+    fail(ExitCode::bad_input,
+         "{}: training images are {} x {} x {} of {} classes but test images {} x {} x {} of {}; they are not of one "
+         "set",
+         name_or_path, a.rows, a.columns, a.channels, a.classes, b.rows, b.columns, b.channels, b.classes);
+  }
+  DatasetPair pair;
+  pair.train = load_all(*train, train_limit, "--train");
+  pair.test = load_all(*test, test_limit, "--test");
+  pair.test.classes = pair.train.classes;
+  pair.train.synthetic = pair.test.synthetic = found.format == DataFormat::generated;
+  pair.source = fmt::format("{} from {}: {} training and {} test images", a.name, a.description, pair.train.count,
+                            pair.test.count);
+  return pair;
+}
+
+}  // namespace hs

@@ -1,0 +1,54 @@
+// A data set by its name or its folder, whatever its format: the files in the folder tell.
+//
+//   format    files in the folder                                                       parts
+//   idx       train-images-idx3-ubyte and so on (data/places.h)                         both
+//   record    train.record-00000-of-00001 ..., test.record-00000-of-00001 ...           both
+//   tfrecord  train.tfrecord-00000-of-00001 ... or train.tfrecord, test. as well        both
+//   images    train/CLASS/FILE, test/CLASS/FILE, or CLASS/FILE                          both, or training only
+//   cifar10   data_batch_1.bin ..., test_batch.bin, also in cifar-10-batches-bin/       both
+//
+// A prefix or a file of the formats record and tfrecord is a set with a training part only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "data/sample_source.h"
+
+namespace hs {
+
+enum class Part { train, test };
+enum class DataFormat { idx, record, tfrecord, images, cifar10, generated };
+
+const char* name(Part part);
+const char* name(DataFormat format);
+
+struct FoundDataset {
+  DataFormat format = DataFormat::generated;
+  SetIdentity set;
+  std::filesystem::path train;  // what the format's open function takes; empty: there is no such part
+  std::filesystem::path test;
+
+  bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
+};
+
+// "mnist", "fashion_mnist", "cifar10": looked for in $HALFSTEP_DATA/NAME, then in $HOME/.cache/halfstep/NAME.
+// "synthetic": generated digits.
+const std::vector<std::string>& dataset_names();
+
+// A name of dataset_names(), or else a path ("./mnist" is a path). A folder that is called like a set is taken for it.
+// Throws Error: io (nothing is there), bad_input (no format or more than one is recognised).
+FoundDataset find_dataset(const std::string& name_or_path);
+
+// Throws Error: io (the set has no such part, or files are missing), bad_input.
+std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part);
+std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part);
+
+// Both parts in memory; limits as for load_mnist(). Throws Error also if the parts do not belong together (bad_input).
+DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit);
+
+}  // namespace hs

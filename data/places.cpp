@@ -1,0 +1,61 @@
+#include "data/places.h"
+
+#include <cstdlib>
+
+#include "data/input_file.h"
+#include "engine/check.h"
+
+namespace hs {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> usual_places(const std::string& name) {
+  std::vector<fs::path> places;
+  const auto add = [&](const char* variable, const fs::path& below) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value != '\0') places.push_back(fs::path(value) / below);
+  };
+  add("HALFSTEP_DATA", name);
+  add("HOME", fs::path(".cache/halfstep") / name);
+  return places;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) {
+    fail(ExitCode::io, "{}: cannot be looked at: {}", printable(path), error.message());
+  }
+  return status.type() != fs::file_type::not_found;
+}
+
+std::string IdxPlace::missing(size_t from, size_t to) const {
+  std::string list;
+  for (size_t i = from; i < to; ++i) {
+    if (files[i].empty()) list += (list.empty() ? "" : ", ") + names[i];
+  }
+  return list;
+}
+
+IdxPlace look_for_idx(const fs::path& folder) {
+  struct FileName {
+    const char* stem;
+    const char* dimensions;
+    std::string spelled(const char* separator) const {
+      return fmt::format("{}{}{}-ubyte", stem, separator, dimensions);
+    }
+  };
+  constexpr std::array<FileName, 4> names = {
+      {{"train-images", "idx3"}, {"train-labels", "idx1"}, {"t10k-images", "idx3"}, {"t10k-labels", "idx1"}}};
+  IdxPlace place{folder, {}, {}};
+  for (size_t i = 0; i < names.size(); ++i) {
+    place.names[i] = names[i].spelled("-");
+    for (const std::string& spelling :
+         {names[i].spelled("-"), names[i].spelled("."), names[i].spelled("-") + ".gz", names[i].spelled(".") + ".gz"}) {
+      if (place.files[i].empty() && is_there(folder / spelling)) place.files[i] = folder / spelling;
+    }
+  }
+  return place;
+}
+
+}  // namespace hs

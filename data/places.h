@@ -1,0 +1,30 @@
+// Where the files of a data set are: the usual folders, and the names that IDX files go by.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hs {
+
+// $HALFSTEP_DATA/NAME and $HOME/.cache/halfstep/NAME, without those whose variable is not set.
+std::vector<std::filesystem::path> usual_places(const std::string& name);
+
+// True if there is something at `path`. Throws Error (io) if that cannot be found out.
+bool is_there(const std::filesystem::path& path);
+
+// The four files of MNIST, and of every set that is published like it: train-images-idx3-ubyte,
+// train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, in this order; also spelled with .idx, and
+// with .gz behind it.
+struct IdxPlace {
+  std::filesystem::path folder;
+  std::array<std::filesystem::path, 4> files;  // empty: not there
+  std::array<std::string, 4> names;            // the first spelling
+
+  bool nothing() const { return files == std::array<std::filesystem::path, 4>{}; }
+  std::string missing(size_t from = 0, size_t to = 4) const;  // names of files from .. to-1, separated by commas
+};
+IdxPlace look_for_idx(const std::filesystem::path& folder);
+
+}  // namespace hs

@@ -1,0 +1,86 @@
+// SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
+// ones. Every format is one implementation, so that the loader, the converter and the training program know none.
+// Read next: data/open_dataset.h (which format a path holds), data/record_file.h (the format made for this).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "engine/batch.h"
+#include "engine/error.h"
+
+namespace hs {
+
+// What every format is held to. A file that claims more is refused before memory is taken.
+inline constexpr int64_t max_image_side = 512;
+inline constexpr int64_t max_image_channels = 4;
+inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;
+inline constexpr int max_classes = 1000;
+
+// For a set of which nothing is known: bytes become numbers from -1 to 1.
+inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
+
+// What the files of some formats do not say.
+struct SetIdentity {
+  std::string name = "unnamed";
+  PixelScale scale = default_pixel_scale;
+};
+
+struct SampleInfo {
+  std::string name;         // "mnist"
+  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
+  int64_t count = 0;        // samples, at least 1
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t channels = 1;
+  int classes = 0;
+  PixelScale scale = default_pixel_scale;
+
+  int64_t image_bytes() const { return rows * columns * channels; }
+};
+
+// Thread safe: any number of threads read at a time. Random access costs the same for every index.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
+
+  const SampleInfo& info() const { return info_; }
+
+  // The pixels of sample `index`, (rows, columns, channels).
+  // Throws Error with the name of the file and the sample's index: bad_input (the file is damaged, or changed since it
+  // was opened), io (it cannot be read). REQUIRES: 0 <= index < info().count, room for image_bytes() at `image`
+  void read(int64_t index, uint8_t* image) const {
+    check_index(index);
+    try {
+      read_sample(index, image);
+    } catch (const Error& error) {
+      throw Error(error.code(), std::string(error.what()) + " (sample " + std::to_string(index) + ")");
+    }
+  }
+
+  // In 0 .. classes-1. REQUIRES: 0 <= index < info().count
+  int32_t label(int64_t index) const {
+    check_index(index);
+    return sample_label(index);
+  }
+
+ protected:
+  explicit SampleSource(SampleInfo info) : info_(std::move(info)) {}
+
+ private:
+  virtual void read_sample(int64_t index, uint8_t* image) const = 0;
+  virtual int32_t sample_label(int64_t index) const = 0;
+
+  void check_index(int64_t index) const {
+    if (index >= 0 && index < info_.count) return;
+    throw Error(ExitCode::internal, info_.name + ": sample " + std::to_string(index) + " of " +
+                                        std::to_string(info_.count) + " was asked for");
+  }
+
+  SampleInfo info_;
+};
+
+}  // namespace hs

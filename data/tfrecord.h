@@ -1,0 +1,45 @@
+// TFRecord, TensorFlow's format: records one behind the other, each with a masked CRC32C of its length and one of its
+// bytes, and in each a tf.train.Example, a protobuf message that maps names to lists. Read here: images of one size,
+// raw bytes, under the names "image" (bytes), "label", "height", "width" and "channels" (int64). Written the same way.
+//
+//   8 length | 4 masked CRC32C of it | the bytes | 4 masked CRC32C of them        all little-endian
+//   masked: the CRC rotated right by 15 bits, plus 0xa282ead8
+//
+// The format has no index: opening reads and checks every record once and notes where it starts.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "data/sample_source.h"
+#include "data/sample_writer.h"
+
+namespace hs {
+
+// What a record holds. `image` points into the record.
+struct TfrecordExample {
+  std::span<const uint8_t> image;  // (height, width, channels)
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  int64_t label = -1;
+};
+
+// Reads the bytes of one record. Other features, and fields that are not known, are skipped; of a feature that stands
+// there twice, the last counts (as protobuf has it). Throws Error (bad_input) that starts with `name`.
+TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name);
+
+uint32_t masked_crc32c(const void* bytes, size_t size);
+
+// `path`: one file, or the prefix of a set of shards PREFIX-00000-of-00004, or one of the shards.
+// Throws Error: io (no such files, or they cannot be read), bad_input.
+std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, const SetIdentity& set = {});
+
+// Throws Error: usage (more shards than samples or than max_shards), io.
+std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,
+                                              int64_t shards = 1);
+
+}  // namespace hs

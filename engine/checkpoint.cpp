@@ -1,0 +1,33 @@
+#include "engine/checkpoint.h"
+
+#include "engine/autograd.h"
+
+namespace hs {
+
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+  if (!ambient().recording) return fn(x);
+  Ambient state = ambient();
+  if (state.step.defined()) state.step = state.step.saved();  // a key that has moved on would give another mask
+
+  Tensor y;
+  bool has_parameters = false;
+  {
+    const NoGrad no_history;
+    ambient().met_gradient = false;
+    y = fn(x.detach());
+    has_parameters = ambient().met_gradient;
+  }
+  if (!x.requires_grad() && !has_parameters) return y;
+
+  return record_always("checkpoint", y.detach(), {x},
+                       [fn, state, x = x.saved(), needs_x = x.requires_grad()](const Tensor& dy) -> Gradients {
+                         const AmbientScope scope(state);
+                         Tensor input = x;
+                         if (needs_x) input.set_grad_info(std::make_shared<GradInfo>(x.shape(), x.dtype()));
+                         const Tensor again = fn(input);
+                         backward(again, dy);
+                         return {needs_x ? input.grad() : Tensor()};
+                       });
+}
+
+}  // namespace hs

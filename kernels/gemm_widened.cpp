@@ -1,0 +1,107 @@
+// gemm for f16 and bf16 on any machine: panels of f32, multiplied as f32. The slices of K that fit a panel are short,
+// so widening them costs little beside the products.
+#include <bit>
+
+#include "kernels/gemm_blocked.h"
+#include "kernels/simd.h"
+
+namespace hs {
+namespace {
+
+using simd::Vec;
+using namespace blocked;
+
+constexpr int strip_rows = 6, strip_vectors = simd::registers == 32 ? 4 : 2;
+
+// tile[row][vector] += sum over steps of a[row][step] b[step][vector]
+template <int rows, int vectors>
+void multiply_strip(const Cell* a, int64_t a_row, int64_t a_step, const Cell* b, int64_t steps, float* tile) {
+  Vec sum[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) sum[r][v] = simd::load(tile + r * tile_columns + v * simd::width);
+  }
+  for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
+    Vec w[vectors];
+    std::memcpy(w, b, sizeof w);
+    for (int r = 0; r < rows; ++r) {
+      const Vec x = simd::broadcast(std::bit_cast<float>(uint32_t{a[r * a_row]}));
+      for (int v = 0; v < vectors; ++v) sum[r][v] = simd::fma(x, w[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) simd::store(tile + r * tile_columns + v * simd::width, sum[r][v]);
+  }
+}
+
+using Strip = void (*)(const Cell*, int64_t, int64_t, const Cell*, int64_t, float*);
+
+template <int vectors>
+constexpr Strip strips_of[] = {nullptr,
+                               multiply_strip<1, vectors>,
+                               multiply_strip<2, vectors>,
+                               multiply_strip<3, vectors>,
+                               multiply_strip<4, vectors>,
+                               multiply_strip<5, vectors>,
+                               multiply_strip<6, vectors>};
+constexpr const Strip* strips[] = {nullptr, strips_of<1>, strips_of<2>, strips_of<strip_vectors == 4 ? 3 : 1>,
+                                   strips_of<strip_vectors>};
+
+template <class T>
+struct Widened {
+  using Element = T;
+  static constexpr int64_t depth = 1;
+  static constexpr bool rows_first = false;
+
+  static void pack(const T* row, const T*, int64_t count, Cell* to) { widen(row, reinterpret_cast<float*>(to), count); }
+  static void pack_row(const T* row, int64_t count, Cell* to) { pack(row, nullptr, count, to); }
+
+  static void multiply(Panels& p, int64_t rows, int64_t columns, int64_t steps) {
+    const int64_t vectors = (columns + simd::width - 1) / simd::width;
+    for (int64_t v = 0; v < vectors; v += strip_vectors) {
+      const Strip* kernels = strips[std::min<int64_t>(strip_vectors, vectors - v)];
+      for_strips<strip_rows>(rows, [&](int64_t row, int64_t count) {
+        kernels[count](p.a + row * p.a_row(), p.a_row(), p.a_step(), p.b + v * simd::width, steps,
+                       p.tile + row * tile_columns + v * simd::width);
+      });
+    }
+  }
+};
+
+}  // namespace
+
+void blocked::sum_columns(const Tensor& c, Tensor& bias_gradient) {
+  const int64_t M = c.shape()[0], N = c.shape()[1];
+  for_float_type(c.dtype(), [&]<class T>() {
+    for_float_type(bias_gradient.dtype(), [&]<class Sum>() {
+      const T* rows = c.data<T>();
+      Sum* sums = bias_gradient.mutable_data<Sum>();
+      parallel_ranges(N, tile_columns, [=](int64_t begin, int64_t end) {
+        double total[tile_columns] = {};
+        Block<T> block;
+        for (int64_t row = 0; row < M; ++row) {
+          const Computing<T>* values = block.read(rows + row * N + begin, end - begin);
+          for (int64_t j = 0; j < end - begin; ++j) total[j] += values[j];
+        }
+        for (int64_t j = 0; j < end - begin; ++j) {
+          sums[begin + j] = from_computing<Sum>(static_cast<Computing<Sum>>(total[j]));
+        }
+      });
+    });
+  });
+}
+
+namespace {
+
+REGISTER_KERNEL(gemm, cpu, "widened",
+                {.run =
+                     [](const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
+                        Tensor& bias_gradient, Tensor& c) {
+                       const auto run =
+                           a.dtype() == DType::f16 ? gemm_blocked<Widened<Half>> : gemm_blocked<Widened<BFloat16>>;
+                       run(a, b, bias, options, mask, bias_gradient, c);
+                     },
+                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
+                                 Tensor& c) { return is_16_bit(a) && is_same_or_f32(a, c); }});
+
+}  // namespace
+}  // namespace hs

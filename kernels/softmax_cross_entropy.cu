@@ -1,0 +1,161 @@
+// Several lanes of a warp share a row: as many as it takes to leave 8 elements for each, at most all 32. So 10 classes
+// keep every lane busy, and 1000 are read 32 neighbours at a time.
+#include "kernels/softmax_cross_entropy.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda.cuh"
+#include "kernels/cuda_shared.cuh"
+
+namespace hs {
+namespace {
+
+constexpr unsigned whole_warp = 0xffffffffu;
+constexpr int most_threads = 1024;
+
+int lanes_for(int64_t classes) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * 8 < classes) lanes *= 2;
+  return lanes;
+}
+
+// Maximum, and sum, over the `lanes` lanes that share a row; each of them gets it.
+__device__ __forceinline__ float row_max(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(whole_warp, value, distance));
+  }
+  return value;
+}
+__device__ __forceinline__ float row_sum(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(whole_warp, value, distance);
+  return value;
+}
+
+// Sum over the threads of the block, the same tree every time; thread 0 gets it.
+__device__ float block_sum(float value) {
+  __shared__ SharedArray<float, 32> sums;
+  const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;
+  value = cuda::warp_sum(value);
+  if (thread % 32 == 0) sums[thread / 32] = value;
+  __syncthreads();
+  if (thread >= 32) return 0;
+  return cuda::warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
+}
+
+// Writes the probabilities, or the loss, or both; nullptr leaves one out. One block alone can give the loss.
+template <class T>
+__global__ void __launch_bounds__(most_threads) forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
+                                                               const int32_t* labels, float* loss, T* probabilities) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  float total = 0;
+  // Every thread does every round, because collectives want whole warps; where no row is left, the last one again.
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
+    float largest = -INFINITY, sum = 0;
+    for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
+    largest = row_max(largest, lanes);
+    for (int64_t j = lane; j < classes; j += lanes) sum += expf(cuda::to_f32(z[j]) - largest);
+    sum = row_sum(sum, lanes);
+    if (n >= N) continue;
+    if (probabilities) {
+      T* p = probabilities + row * classes;
+      for (int64_t j = lane; j < classes; j += lanes) {
+        p[j] = cuda::from_f32<T>(expf(cuda::to_f32(z[j]) - largest) / sum);
+      }
+    }
+    if (loss && lane == 0) {
+      const int32_t label = labels[row];
+      const bool valid = label >= 0 && label < classes;
+      total += valid ? logf(sum) - (cuda::to_f32(z[label]) - largest) : NAN;
+    }
+  }
+  if (!loss) return;
+  total = block_sum(total);
+  if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
+}
+
+// A small batch is one launch. Else many blocks write the probabilities, and one block goes over all rows again for the
+// loss: its sum has a fixed order, and there is no memory in which the losses of the rows could wait for it.
+void forward_cuda(const Tensor& logits, const Tensor& labels, Tensor& loss, Tensor& probabilities) {
+  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
+  const int lanes = lanes_for(classes);
+  const bool small = logits.size() <= 16 * most_threads;
+  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+    const T* z = logits.data<T>();
+    const int32_t* label = labels.data<int32_t>();
+    T* p = probabilities.mutable_data<T>();
+    cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes, z, label,
+                 loss.mutable_data<float>(), small ? p : nullptr);
+    if (small) return;
+    cuda::launch(forward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
+                 classes, lanes, z, label, nullptr, p);
+  });
+}
+
+struct LogitGradient {
+  int64_t N, classes;
+  const int32_t* labels;
+  const float* dloss;
+  __device__ float operator()(int64_t i, float probability) const {
+    const int64_t n = i / classes, j = i - n * classes;
+    return (probability - (j == labels[n] ? 1.0f : 0.0f)) * (*dloss / static_cast<float>(N));
+  }
+};
+
+void backward_cuda(const Tensor& probabilities, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
+  const LogitGradient gradient{probabilities.shape()[0], probabilities.shape()[1], labels.data<int32_t>(),
+                               dloss.data<float>()};
+  cuda::for_float_type(probabilities.dtype(), [&]<class T>() {
+    cuda::elementwise(probabilities.size(), gradient, dlogits.mutable_data<T>(), probabilities.data<T>());
+  });
+}
+
+// A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
+template <class T>
+__global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                                      int32_t* count) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  int matches = 0;
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    const int32_t label = labels[row];
+    bool correct = n < N && label >= 0 && label < classes;
+    if (correct) {
+      const float chosen = cuda::to_f32(z[label]);
+      for (int64_t j = lane; j < classes; j += lanes) {
+        const float value = cuda::to_f32(z[j]);
+        correct = correct && (j < label ? value < chosen : value <= chosen);
+      }
+    }
+    const float wrong_lanes = row_sum(correct ? 0.0f : 1.0f, lanes);
+    matches += __syncthreads_count(lane == 0 && wrong_lanes == 0);
+  }
+  if (threadIdx.x == 0) atomicAdd(count, matches);  // of integers: the order does not matter
+}
+
+void argmax_matches_cuda(const Tensor& logits, const Tensor& labels, Tensor& count) {
+  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
+  const int lanes = lanes_for(classes);
+  count.fill_zero();
+  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+    cuda::launch(argmax_matches_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(),
+                 N, classes, lanes, logits.data<T>(), labels.data<int32_t>(), count.mutable_data<int32_t>());
+  });
+}
+
+REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
+                {.run = forward_cuda,
+                 .supported = [](const Tensor& z, const Tensor&, Tensor&, Tensor&) { return cuda::is_float(z); }});
+REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
+                {.run = backward_cuda, .supported = [](const Tensor& p, const Tensor&, const Tensor&, Tensor&) {
+                   return cuda::is_float(p);
+                 }});
+REGISTER_KERNEL(argmax_matches, cuda, "simple",
+                {.run = argmax_matches_cuda,
+                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return cuda::is_float(z); }});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,68 @@
+// Small sets of samples for the tests of formats.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/sample_source.h"
+#include "data/sample_writer.h"
+
+namespace hs::test {
+
+struct Shape3 {
+  int64_t rows = 3;
+  int64_t columns = 2;
+  int64_t channels = 1;
+};
+
+inline SampleInfo info_for(int64_t count, Shape3 shape = {}, int classes = 10) {
+  SampleInfo info;
+  info.name = "numbered";
+  info.count = count;
+  info.rows = shape.rows;
+  info.columns = shape.columns;
+  info.channels = shape.channels;
+  info.classes = classes;
+  info.scale = {0.25f, 0.5f};
+  return info;
+}
+
+// Every pixel of every sample is different enough that a wrong place shows.
+inline std::vector<uint8_t> image_of(const SampleInfo& info, int64_t index) {
+  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
+  for (size_t i = 0; i < image.size(); ++i) {
+    image[i] = static_cast<uint8_t>((static_cast<uint64_t>(index) * image.size() + i) * 0x9e3779b97f4a7c15u >> 40);
+  }
+  return image;
+}
+inline int32_t label_of(const SampleInfo& info, int64_t index) {
+  return static_cast<int32_t>((index * 7 + 3) % info.classes);
+}
+
+inline void write_all(SampleWriter& writer, const SampleInfo& info) {
+  for (int64_t i = 0; i < info.count; ++i) writer.add(image_of(info, i).data(), label_of(info, i));
+  writer.finish();
+}
+
+inline std::vector<uint8_t> read_image(const SampleSource& source, int64_t index) {
+  std::vector<uint8_t> image(static_cast<size_t>(source.info().image_bytes()));
+  source.read(index, image.data());
+  return image;
+}
+
+// The index of the first sample that is not what write_all() wrote, or -1.
+inline int64_t first_wrong(const SampleSource& source, const SampleInfo& info) {
+  for (int64_t i = info.count - 1; i >= 0; --i) {  // backwards: nothing may depend on the order
+    if (read_image(source, i) != image_of(info, i) || source.label(i) != label_of(info, i)) return i;
+  }
+  return -1;
+}
+
+inline bool same_shape(const SampleInfo& a, const SampleInfo& b) {
+  return a.count == b.count && a.rows == b.rows && a.columns == b.columns && a.channels == b.channels &&
+         a.classes == b.classes;
+}
+
+}  // namespace hs::test

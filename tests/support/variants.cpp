@@ -1,0 +1,286 @@
+#include "tests/support/variants.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "engine/autograd.h"
+#include "kernels/cast.h"
+
+namespace hs::test {
+namespace {
+
+bool has_16_bits(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+Tensor absolute_values(const Tensor& x) {
+  Numbers values = to_numbers(x);
+  for (double& value : values) value = std::fabs(value);
+  return cast(Tensor::from(values, x.shape()), x.dtype());
+}
+
+}  // namespace
+
+Inputs inputs_of(const OpCase& row, const RowRun& how) {
+  Inputs inputs = make_inputs(row, DType::f32, how.integers);
+  for (Tensor& input : inputs) {
+    input = cast(cast(input, how.numbers), DType::f32);
+    if (how.absolute) input = absolute_values(input);
+    if (how.dtype == DType::f64) input = cast(input, DType::f64);
+  }
+  return inputs;
+}
+
+namespace {
+
+bool has_nan(const Tensor& tensor) {
+  const Numbers values = to_numbers(tensor);
+  return std::any_of(values.begin(), values.end(), [](double value) { return std::isnan(value); });
+}
+
+// A copy of x on the run's device.
+Tensor placed(const Tensor& x, const RowRun& how) {
+  const int64_t shift = how.unaligned ? 1 : 0;
+  Tensor copy = Tensor::empty({x.size() + shift}, x.dtype(), how.device).slice(shift, x.shape());
+  copy.copy_from(x);
+  return copy;
+}
+
+class TestDeviceScope {
+ public:
+  explicit TestDeviceScope(Device device) : before_(test_device()) { set_test_device(device); }
+  ~TestDeviceScope() { set_test_device(before_); }
+
+ private:
+  Device before_;
+};
+
+class Forced {
+ public:
+  Forced(KernelSlot& slot, const char* variant) : slot_(slot) { slot_.force(variant); }
+  ~Forced() { slot_.force(nullptr); }
+
+ private:
+  KernelSlot& slot_;
+};
+
+using Calls = std::map<const VariantBase*, uint64_t>;
+
+Calls calls_now() {
+  Calls calls;
+  for (const KernelSlot* slot : kernel_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) calls[v] = v->calls;
+  }
+  return calls;
+}
+
+std::map<const VariantBase*, std::set<DType>> reached;
+
+// The slots that a row calls on the run's device.
+const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
+  static std::map<std::tuple<const OpCase*, Device, DType, DType>, std::vector<KernelSlot*>> known;
+  const auto [found, fresh] = known.try_emplace({&row, how.device, how.dtype, how.autocast});
+  if (!fresh) return found->second;
+  const Calls before = calls_now();
+  run_row(row, how);
+  for (KernelSlot* slot : kernel_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      if (v->device == how.device && v->calls != before.at(v)) {
+        found->second.push_back(slot);
+        break;
+      }
+    }
+  }
+  return found->second;
+}
+
+}  // namespace
+
+RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
+
+RowRun reference_run(const RowRun& how) {
+  return {.dtype = DType::f64, .numbers = how.numbers, .integers = how.integers, .absolute = how.absolute};
+}
+
+std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how) {
+  const TestDeviceScope device(how.device);
+  const AmbientScope scope;
+  ambient().autocast = how.autocast;
+  const bool cast_unaligned = how.unaligned && has_16_bits(how.dtype);
+  const bool differentiate = row.differentiable && !how.forward_only && !cast_unaligned;
+  Inputs leaves, operands;
+  for (const Tensor& input : inputs) {
+    Tensor& leaf = leaves.emplace_back(placed(input, how));
+    if (differentiate) leaf.set_requires_grad(true);
+    if (differentiate && how.held) {
+      const std::vector<float> values(static_cast<size_t>(leaf.size()), *how.held);
+      leaf.grad() = Tensor::from(values, leaf.shape()).to(how.device);
+    }
+    Tensor operand = has_16_bits(how.dtype) ? cast(leaf, how.dtype) : leaf;
+    operands.push_back(cast_unaligned ? placed(operand, how) : operand);
+  }
+  const Tensor y = row.run(operands);
+  std::vector<Tensor> results = {y.detach().to(Device::cpu)};
+  if (!differentiate) return results;
+  const OpCase gradient_row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
+  Tensor dy = inputs_of(gradient_row, how)[0];
+  if (how.nan_gradient) std::memset(dy.mutable_raw_data(), 0xff, dy.bytes());
+  backward(y, cast(placed(dy, how), y.dtype()));
+  for (const Tensor& leaf : leaves) results.push_back(leaf.grad().to(Device::cpu));
+  return results;
+}
+
+std::vector<Tensor> run_row(const OpCase& row, const RowRun& how) { return run_row(row, inputs_of(row, how), how); }
+
+void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
+  const auto run = [&](const std::string& description) {
+    const Calls before = calls_now();
+    body(description);
+    for (const auto& [variant, calls] : calls_now()) {
+      if (calls != before.at(variant)) reached[variant].insert(how.dtype);
+    }
+  };
+  const std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
+  run(what + " with the default variants");
+  for (KernelSlot* slot : slots_of(row, how)) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      if (v->device != how.device) continue;
+      const Forced forced(*slot, v->name);
+      try {
+        run(what + " with " + slot->name() + "=" + v->name);
+      } catch (const Error& error) {
+        const std::string message = error.what();
+        const bool unsupported =
+            message.find(" named ") != std::string::npos && message.find(" takes (") != std::string::npos;
+        if (!unsupported) FAIL(what, " with ", slot->name(), "=", v->name, ": ", message);
+      }
+    }
+  }
+}
+
+const std::map<const VariantBase*, std::set<DType>>& reached_variants() { return reached; }
+
+Reference reference_of(const OpCase& row, const RowRun& how) {
+  Reference reference;
+  RowRun exact = reference_run(how);
+  if (row.f64) {
+    reference.values = as_numbers(run_row(row, exact));
+  } else {
+    reference.values.push_back(row.reference(as_numbers(inputs_of(row, how))));
+  }
+  const double u = tolerance::rounding_to(how.dtype).u;
+  if (row.terms.empty() && (row.roundings.empty() || u == 0)) return reference;
+  exact.absolute = true;  // |A| |B| and its like
+  for (const Tensor& magnitude : run_row(row, exact)) {
+    const size_t i = reference.allowance.size();
+    Numbers& allowance = reference.allowance.emplace_back(to_numbers(magnitude));
+    for (double& value : allowance) {
+      const double size = std::fabs(value);
+      value = row.terms.empty() ? 0 : tolerance::sum_allowance(row.terms.at(i), size);
+      if (!row.roundings.empty()) value += (row.roundings.at(i) - 1) * u * size;
+    }
+  }
+  return reference;
+}
+
+void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
+                 const std::string& description) {
+  REQUIRE(results.size() <= reference.values.size());
+  REQUIRE((results.size() == reference.values.size() || how.unaligned || how.forward_only));
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Numbers& expected = reference.values[i];
+    const bool averaging = std::set<double>(expected.begin(), expected.end()).size() >= 64;
+    // A loss is f32 whatever its input is; gradients are f32 here and have come through the type.
+    const DType stored = i == 0 ? results[0].dtype() : how.dtype;
+    Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);
+    if (i > 0) allowed.absolute += row.half_absolute * tolerance::rounding_to(stored).u;
+    CompareOptions options;
+    if (!reference.allowance.empty()) options.allowance = reference.allowance.at(i);
+    const Comparison result = compare(to_numbers(results[i]), expected, allowed, options);
+    INFO(description, i == 0 ? ", output: " : ", gradient " + std::to_string(i - 1) + ": ", result.summary);
+    CHECK(result.passed);
+  }
+}
+
+void check_integers(const OpCase& row, RowRun how) {
+  how.integers = true;
+  // Between roundings are integers up to 1200, which f16 holds exactly (2048), but bf16 (256) does not.
+  if (how.dtype == DType::bf16 && !row.roundings.empty()) return;
+  const auto exact = as_numbers(run_row(row, reference_run(how)));
+  std::vector<RowRun> ways = {how};
+  if (row.differentiable) {
+    how.held = 3.0f;
+    ways.push_back(how);
+    how.autocast = std::exchange(how.dtype, DType::f32);
+    if (how.autocast != DType::f32) ways.push_back(how);
+  }
+  for (const RowRun& way : ways) {
+    for_each_variant(row, way, [&](const std::string& description) {
+      const auto results = run_row(row, way);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const char* added = way.held ? ", added to a gradient" : "";
+        const char* under = way.autocast == DType::f32 ? "" : ", under Autocast";
+        INFO(description, ", result ", i, std::string(added), std::string(under));
+        if (results[i].dtype() == DType::i32) {
+          CHECK(to_numbers(results[i]) == exact.at(i));
+          continue;
+        }
+        Numbers once = rounded_to(i == 0 ? results[0].dtype() : how.numbers, exact.at(i)), plain = exact[i];
+        for (Numbers* wanted : {&once, &plain}) {
+          for (double& value : *wanted) value += i == 0 ? 0 : way.held.value_or(0);
+        }
+        const Numbers got = to_numbers(results[i]);
+        // Under Autocast the gradients of parameters are f32 sums, and those of activations are 16 bits wide.
+        CHECK((got == once || (i > 0 && way.autocast != DType::f32 && got == plain)));
+      }
+    });
+  }
+}
+
+void check_nan(const OpCase& row, const RowRun& how, const std::string& description) {
+  RowRun forward = how, backward = how;
+  forward.forward_only = backward.nan_gradient = true;
+  const Inputs clean = inputs_of(row, how);
+  for (size_t k = 0; k < clean.size(); ++k) {
+    const int64_t size = clean[k].size();
+    if (size == 0) continue;
+    for (const int64_t place : std::set<int64_t>{0, size / 2, size - 1}) {
+      Inputs inputs = clean;
+      inputs[k] = clean[k].clone();
+      inputs[k].mutable_data<float>()[place] = std::numeric_limits<float>::quiet_NaN();
+      INFO(description, ", NaN at element ", place, " of input ", k);
+      const auto results = run_row(row, inputs, forward);  // outside of CHECK, which would catch "not supported"
+      CHECK(has_nan(results[0]));
+    }
+  }
+  if (!row.differentiable) return;
+  const auto results = run_row(row, backward);
+  for (size_t i = 1; i < results.size(); ++i) {
+    INFO(description, ", gradient ", i - 1);
+    CHECK((results[0].size() == 0 || results[i].size() == 0 || has_nan(results[i])));
+  }
+}
+
+Numbers rounded_to(DType dtype, const Numbers& numbers) {
+  return to_numbers(cast(Tensor::from(numbers, {static_cast<int64_t>(numbers.size())}), dtype));
+}
+
+std::vector<Numbers> as_numbers(const std::vector<Tensor>& tensors) {
+  std::vector<Numbers> numbers;
+  for (const Tensor& tensor : tensors) numbers.push_back(to_numbers(tensor));
+  return numbers;
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.raw_data(), b.raw_data(), a.bytes()) == 0);
+}
+
+Poisoned::Poisoned() { set_poison(true); }
+Poisoned::~Poisoned() { set_poison(false); }
+
+}  // namespace hs::test

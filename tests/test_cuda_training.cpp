@@ -1,0 +1,112 @@
+// Whole models trained on the CUDA device: the losses of the CPU, and the same bits with and without a captured step.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "engine/random.h"
+#include "models/models.h"
+#include "models/train.h"
+
+namespace hs::test {
+namespace {
+
+// Digits that can be learnt: class c is a bright square at a place of its own, on noise. Epochs are all the same.
+class Squares : public BatchSource {
+ public:
+  Squares(int64_t samples, int64_t batch) : samples_(samples), batch_(batch) {}
+
+  Batch next() override {
+    const int64_t count = std::min(batch_, samples_ - position_);
+    std::vector<uint8_t> pixels;
+    std::vector<int32_t> labels;
+    for (int64_t n = position_; n < position_ + count; ++n) {
+      const auto label = static_cast<int32_t>(n % 10);
+      labels.push_back(label);
+      for (int i = 0; i < 784; ++i) {
+        const bool bright = i / 28 / 5 == label / 5 + 1 && i % 28 / 5 == label % 5;
+        const uint32_t noise = random_bits({9, RandomPurpose::init, 1, 0, 0}, static_cast<uint64_t>(n * 784 + i));
+        pixels.push_back(static_cast<uint8_t>(bright ? 200 + noise % 56 : noise % 50));
+      }
+    }
+    position_ = (position_ + count) % samples_;
+    return {Tensor::from(pixels, {count, 28, 28, 1}), Tensor::from(labels, {count})};
+  }
+  int64_t samples() const override { return samples_; }
+  int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
+  PixelScale pixel_scale() const override { return {0.1307f, 0.3081f}; }
+
+ private:
+  int64_t samples_, batch_, position_ = 0;
+};
+
+struct Outcome {
+  std::vector<float> weights;
+  std::vector<double> losses;  // training and test loss of each epoch
+};
+
+Outcome train_on(Device device, const std::string& name, bool graph, const char* optimizer = "adam",
+                 Precision precision = Precision::f32) {
+  const auto model = make_model(name, 3);
+  ParameterArena arena(*model, device);
+  Squares training(22, 6), test(10, 10);  // the last batch of an epoch has 4
+  TrainConfig config;
+  config.epochs = 2;
+  config.optimizer = {.name = optimizer, .learning_rate = 3e-3f};
+  config.seed = 5;
+  config.device = device;
+  config.graph = graph;
+  config.precision = precision;
+  Outcome outcome;
+  for (const EpochResult& epoch : train(*model, arena, training, test, config).epochs) {
+    outcome.losses.push_back(epoch.training_loss);
+    outcome.losses.push_back(epoch.test.loss);
+  }
+  outcome.weights = arena.values.to_vector<float>();
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("training on the device follows the CPU's losses") {
+  for (const char* name : {"mnist_cnn", "mlp"}) {
+    const Outcome cpu = train_on(Device::cpu, name, false), cuda = train_on(Device::cuda, name, false);
+    CAPTURE(name);
+    REQUIRE(cuda.losses.size() == cpu.losses.size());
+    for (size_t i = 0; i < cpu.losses.size(); ++i) {
+      CAPTURE(i);
+      // f32 sums in another order, amplified by Adam, which divides by the size of the gradient.
+      CHECK(std::fabs(cuda.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
+    }
+    CHECK(cpu.losses.back() < 0.9 * cpu.losses.front());  // it learnt something, so the comparison means something
+  }
+}
+
+TEST_CASE("a captured step gives the same bits as a step done as it comes") {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    const Outcome off = train_on(Device::cuda, "mnist_cnn", false, optimizer),
+                  on = train_on(Device::cuda, "mnist_cnn", true, optimizer);
+    CHECK(on.weights == off.weights);
+    CHECK(on.losses == off.losses);
+  }
+}
+
+TEST_CASE("training twice gives the same bits") {
+  CHECK(train_on(Device::cuda, "mlp", true).weights == train_on(Device::cuda, "mlp", true).weights);
+}
+
+TEST_CASE("mixed precision on the device learns as f32 does, with the same bits captured or not") {
+  const Outcome f32 = train_on(Device::cuda, "mnist_cnn", false);
+  for (const Precision precision : {Precision::tf32, Precision::f16, Precision::bf16}) {
+    CAPTURE(hs::name(precision));
+    const Outcome off = train_on(Device::cuda, "mnist_cnn", false, "adam", precision),
+                  on = train_on(Device::cuda, "mnist_cnn", true, "adam", precision);
+    CHECK(on.weights == off.weights);
+    CHECK(off.weights != f32.weights);
+    for (size_t i = 0; i < f32.losses.size(); ++i) {
+      CHECK(std::fabs(off.losses[i] - f32.losses[i]) <= 0.05 * f32.losses[i] + 0.02);
+    }
+  }
+}
+
+}  // namespace hs::test
