@@ -37,6 +37,11 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.seed = seed;
   config.device = experiment.device;
   config.graph = experiment.graph;
+  config.precision = experiment.precision;
+  config.accumulate = experiment.accumulate;
+  config.optimizer.clip = static_cast<float>(experiment.clip);
+  config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
+  config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);
   return config;
 }
 
@@ -80,8 +85,8 @@ void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainH
   Experiment short_one = experiment;
   short_one.epochs = 1;
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  const DatasetPair part = {first_samples(data.train, 2 * experiment.batch), first_samples(data.test, experiment.batch),
-                            data.source};
+  const DatasetPair part = {first_samples(data.train, 2 * experiment.batch * experiment.accumulate),
+                            first_samples(data.test, experiment.batch), data.source};
   run_experiment(short_one, part, 0, hooks);
 }
 

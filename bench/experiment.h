@@ -22,6 +22,11 @@ struct Experiment {
   int64_t batch = 64;
   Device device = Device::cpu;
   bool graph = false;  // CUDA only
+  Precision precision = Precision::f32;
+  int64_t accumulate = 1;
+  double clip = 0;
+  std::string schedule = "constant";
+  int64_t warmup = 0;
 };
 
 struct RunRecord {

@@ -63,7 +63,7 @@ build() {
   version=$(cmake --version | awk 'NR == 1 { print $3 }')
   [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 is needed"
   read -ra arguments <<<"${HALFSTEP_CMAKE_ARGS:-}"
-  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   mkdir -p "$top/build"
   (
     # Two builds at a time would write the same files.

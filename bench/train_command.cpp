@@ -42,7 +42,7 @@ class TrainCommand : public Command {
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
-  std::string device_ = "auto", graph_ = "auto";
+  std::string device_ = "auto", graph_ = "auto", precision_ = "f32";
   std::vector<std::string> kernels_;
   std::string json_;
   bool quiet_ = false;
@@ -80,6 +80,11 @@ void TrainCommand::declare(Flags& flags) {
   flags.real("--lr", experiment_.learning_rate, 1e-12, 1000, "Learning rate");
   flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd");
   flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay");
+  flags.choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine"}, "Course of the learning rate");
+  flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size");
+  flags.real("--clip", experiment_.clip, 0, 1e9, "Largest norm of the gradients together, 0: no limit");
+  flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
+  flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
@@ -179,14 +184,22 @@ Json TrainCommand::config() const {
       {"threads", threads_},
       {"device", device_},
       {"graph", experiment_.graph},
+      {"precision", precision_},
+      {"accumulate", experiment_.accumulate},
+      {"schedule", experiment_.schedule},
+      {"warmup", experiment_.warmup},
+      {"clip", experiment_.clip},
       {"kernels", kernels_},
   };
 }
 
 std::string TrainCommand::headline(const DatasetPair& data) const {
-  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, device {}, threads {}\n",
-                     experiment_.model, data.train.name, data.train.count, data.test.count, experiment_.epochs,
-                     experiment_.batch, experiment_.optimizer, hs::name(experiment_.device), threads());
+  const std::string batch = experiment_.accumulate == 1
+                                ? fmt::format("{}", experiment_.batch)
+                                : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
+  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}\n",
+                     experiment_.model, data.train.name, data.train.count, data.test.count, experiment_.epochs, batch,
+                     experiment_.optimizer, precision_, hs::name(experiment_.device), threads());
 }
 
 void TrainCommand::run(const Flags& flags) {
@@ -196,6 +209,7 @@ void TrainCommand::run(const Flags& flags) {
   }
   experiment_.device = resolve_device();
   experiment_.graph = resolve_graph(experiment_.device);
+  experiment_.precision = parse_precision(precision_);
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();

@@ -7,9 +7,9 @@
 //   // anywhere
 //   relu_forward(x, y);
 //
-// A call takes the variant of highest rank that supports the arguments, on the device of the first tensor, or the one
-// that force_variant() names. Slots are constant-initialised, so the order of static objects does not matter. Link the
-// registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md).
+// A call takes the variant of highest rank that supports the arguments, on the device of the first defined tensor, or
+// the one that force_variant() names. Slots are constant-initialised, so the order of static objects does not matter.
+// Link the registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md).
 // Kernels get const Tensor& inputs and Tensor& outputs, return void and never allocate: what they need beside their
 // outputs they ask for in `workspace` and get as a tensor of bytes.
 #pragma once
@@ -136,10 +136,12 @@ class Kernel<void(Args...)> : public KernelSlot {
 
   template <class First, class... Rest>
   static Device device_of_first(const First& first, const Rest&... rest) {
-    if constexpr (std::is_same_v<First, Tensor>) {
-      return first.device();
-    } else {
+    if constexpr (!std::is_same_v<First, Tensor>) {
       return device_of_first(rest...);
+    } else if constexpr ((std::is_same_v<Rest, Tensor> || ...)) {
+      return first.defined() ? first.device() : device_of_first(rest...);
+    } else {
+      return first.device();
     }
   }
   static void describe(std::string& text, const Tensor& tensor) {

@@ -45,17 +45,29 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
     : config_(config),
       arena_(arena),
       step_(Tensor::zeros({}, DType::i32, arena.values.device())),
-      rates_(Tensor::zeros({3}, DType::f32, arena.values.device())) {
+      rates_(Tensor::zeros({step_rates}, DType::f32, arena.values.device())),
+      no_scaling_({}, arena.values.device()) {
   set_learning_rate(config.learning_rate);
 }
 
 void Optimizer::set_learning_rate(float rate) {
-  rates_.slice(0, {1}).copy_from(Tensor::from(std::vector<float>{rate}, {1}));
+  rates_.slice(rate_base_learning, {1}).copy_from(Tensor::from(std::vector<float>{rate}, {1}));
 }
 
-void Optimizer::step() {
+void Optimizer::step() { step(no_scaling_); }
+
+void Optimizer::step(GradScaler& scaler) {
   const Op op("optimizer");
-  begin_step(config_.beta1, config_.beta2, step_, rates_);
+  const bool measures = scaler.config().enabled || config_.clip > 0;
+  if (measures) {
+    if (!measured_.defined()) measured_ = Tensor::empty({2}, DType::f32, step_.device());
+    Tensor workspace;
+    workspace = Tensor::empty({measure_gradients.workspace(arena_.gradients, scaler.state(), workspace, measured_)},
+                              DType::u8, step_.device());
+    measure_gradients(arena_.gradients, scaler.state(), workspace, measured_);
+  }
+  const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
+  begin_step(rule, measures ? measured_ : Tensor(), scaler.state(), step_, rates_);
   update();
 }
 

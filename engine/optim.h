@@ -7,11 +7,14 @@
 //   AdamW  w *= 1 - lr*wd first, and no wd*w in g (Loshchilov and Hutter, "Decoupled weight decay", ICLR 2019)
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <string_view>
 
+#include "engine/grad_scaler.h"
 #include "engine/kernel.h"
 #include "engine/module.h"
+#include "engine/schedule.h"
 
 namespace hs {
 
@@ -21,6 +24,8 @@ struct OptimizerConfig {
   float momentum = 0.9f;  // sgd only
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
   float weight_decay = 0;
+  float clip = 0;  // largest norm of all gradients together; 0: no limit
+  Schedule schedule = {};
 };
 
 class Optimizer {
@@ -28,13 +33,16 @@ class Optimizer {
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);
   virtual ~Optimizer() = default;
 
-  // Updates every parameter from the gradients in the arena; does not zero them.
-  void step();
+  // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, look for inf
+  // and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite nothing is updated, and of
+  // the last three only the scale moves. Does not zero the gradients; does not wait for the device.
+  void step(GradScaler& scaler);
+  void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far; waits for the device
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
 
-  // Of the steps from now on. Not inside a captured step: one copy to the device.
+  // Of the steps from now on; the schedule's factor comes on top. Not inside a captured step: a copy to the device.
   void set_learning_rate(float rate);
 
  protected:
@@ -42,8 +50,10 @@ class Optimizer {
 
   OptimizerConfig config_;
   ParameterArena& arena_;
-  Tensor step_;   // i32 scalar
-  Tensor rates_;  // (3) f32: learning rate, 1 / (1 - beta1^t), 1 / (1 - beta2^t)
+  Tensor step_;      // i32 scalar
+  Tensor rates_;     // (step_rates) f32
+  Tensor measured_;  // (2) f32, undefined if nothing asks for it
+  GradScaler no_scaling_;
 };
 
 // Throws Error (usage) for a name that is not sgd, adam or adamw. The arena must outlive the optimizer.
@@ -56,9 +66,51 @@ struct AdamRule {
   float beta1, beta2, epsilon, weight_decay;
   bool decoupled;  // AdamW: the weight shrinks by 1 - lr*wd; else wd*w is added to the gradient
 };
-// kernels/optimizer_steps.* implement them. `rates` and `step` are those of Optimizer, other tensors are (size), f32.
-// t = step + 1 becomes the step, and rates[1], rates[2] the corrections for it, computed in double.
-constinit inline Kernel<void(float beta1, float beta2, Tensor& step, Tensor& rates)> begin_step{"begin_step"};
+
+// What an update reads on the device; begin_step writes it.
+enum StepRate : int {
+  rate_learning,       // learning rate of this step, schedule included
+  rate_correction1,    // 1 / (1 - beta1^t), computed in double
+  rate_correction2,    // 1 / (1 - beta2^t)
+  rate_gradient,       // factor on every gradient: 1 / scale, and the clipping's share
+  rate_skip,           // not 0: leave everything as it is
+  rate_base_learning,  // learning rate before the schedule: input of begin_step
+  step_rates,
+};
+struct StepRule {
+  float beta1, beta2, clip;
+  Schedule schedule;
+  GradScalerConfig scaler;
+};
+
+// The beginning of a step, on either device; see Optimizer::step. `measured` (from measure_gradients) may be nullptr.
+HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* measured, float* scaler, int32_t* step,
+                                         float* rates) {
+  const bool finite = measured == nullptr || measured[1] == 0;
+  rates[rate_skip] = finite ? 0 : 1;
+  if (finite) {
+    rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);
+    const double t = ++*step;
+    rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
+    rates[rate_correction2] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta2), t)));
+    rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
+    if (rule.clip > 0) {
+      const float norm = sqrtf(measured[0]);
+      if (norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
+    }
+  }
+  update_scale(rule.scaler, finite, scaler);
+}
+
+// kernels/optimizer_steps.* implement these. step, rates and scaler are the state of Optimizer and GradScaler; other
+// tensors are (size), f32.
+// share = scale * weight, f32 scalars.
+constinit inline Kernel<void(const Tensor& scale, float weight, Tensor& share)> scale_loss{"scale_loss"};
+// measured[0] = sum of (gradient / scale)^2, measured[1] = how many elements are not finite (0 if none, else positive).
+constinit inline Kernel<void(const Tensor& gradient, const Tensor& scaler, Tensor& workspace, Tensor& measured)>
+    measure_gradients{"measure_gradients"};
+constinit inline Kernel<void(const StepRule&, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates)>
+    begin_step{"begin_step"};
 constinit inline Kernel<void(const Tensor& gradient, const SgdRule&, const Tensor& rates, Tensor& velocity,
                              Tensor& value)>
     sgd_step{"sgd_step"};

@@ -104,90 +104,119 @@ void col2im(const Conv2dSizes& s, const T* columns, T* x) {
 
 int64_t columns_size(const Conv2dSizes& s) { return s.OH * s.OW * s.K(); }
 
+// The workspace in elements of the computing type. 16-bit operands are widened: the weight once, images and results by
+// each thread.
+struct Layout {
+  int64_t weight, columns, images, results, dweights, dbiases, size;
+  Layout(const Conv2dSizes& s, bool is_widened, int64_t groups) {
+    weight = 0;                                                              // (K, OC)
+    columns = weight + (is_widened ? s.K() * s.OC : 0);                      // (threads, OH*OW, K)
+    images = columns + threads() * columns_size(s);                          // (threads, H, W, C)
+    results = images + (is_widened ? threads() * s.H * s.W * s.C : 0);       // (threads, OH*OW, OC)
+    dweights = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);  // (groups, K, OC)
+    dbiases = dweights + groups * s.K() * s.OC;                              // (groups, OC)
+    size = dbiases + groups * s.OC;
+  }
+};
+
+int64_t element_size(const Tensor& x) { return x.dtype() == DType::f64 ? sizeof(double) : sizeof(float); }
+
 int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return threads() * columns_size(s) * static_cast<int64_t>(size_of(x.dtype()));
+  return Layout(s, is_16_bit(x), 0).size * element_size(x);
 }
 
 void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
                     Tensor& y) {
   prepare_eigen();
-  for_f32_or_f64(x.dtype(), [&]<class T>() {
+  const Layout layout(s, is_16_bit(x), 0);
+  const int64_t image_size = s.H * s.W * s.C, result_size = s.OH * s.OW * s.OC;
+  for_float_type(x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
     const T* images = x.data<T>();
     const T* b = bias.defined() ? bias.data<T>() : nullptr;
-    const auto w = as_matrix(weight.data<T>(), s.K(), s.OC);
-    T* columns = reinterpret_cast<T*>(workspace.mutable_data<uint8_t>());  // (threads, OH*OW, K)
+    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
+    const auto w = as_matrix(as_computing(weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
     T* out = y.mutable_data<T>();
     parallel(s.N, [&](int64_t n, int thread) {
-      T* mine = columns + thread * columns_size(s);
-      im2col(s, images + n * s.H * s.W * s.C, mine);
-      auto yn = as_matrix(out + n * s.OH * s.OW * s.OC, s.OH * s.OW, s.OC);
-      yn.noalias() = as_matrix(static_cast<const T*>(mine), s.OH * s.OW, s.K()) * w;
-      if (b) yn.rowwise() += as_matrix(b, 1, s.OC).row(0);
+      Real* mine = memory + layout.columns + thread * columns_size(s);
+      im2col(s, as_computing(images + n * image_size, image_size, memory + layout.images + thread * image_size), mine);
+      Real* result = memory + layout.results + thread * result_size;
+      if constexpr (!stores_16_bits<T>) result = out + n * result_size;
+      auto yn = as_matrix(result, s.OH * s.OW, s.OC);
+      yn.noalias() = as_matrix(static_cast<const Real*>(mine), s.OH * s.OW, s.K()) * w;
+      for (int64_t i = 0; b && i < result_size; ++i) result[i] += to_computing(b[i % s.OC]);
+      if constexpr (stores_16_bits<T>) narrow(result, out + n * result_size, result_size);
     });
   });
 }
 
 int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
                            Tensor&, Tensor&) {
-  const int64_t partial_sums = conv2d_groups(s) * (s.K() + 1) * s.OC;
-  return (threads() * columns_size(s) + partial_sums) * static_cast<int64_t>(size_of(x.dtype()));
+  return Layout(s, is_16_bit(x), conv2d_groups(s)).size * element_size(x);
 }
 
 void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
                      Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   prepare_eigen();
-  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
-  for_f32_or_f64(x.dtype(), [&]<class T>() {
+  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
+  const Layout layout(s, is_16_bit(x), groups);
+  for_float_type(x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
     const T* images = x.data<T>();
     const T* dout = dy.data<T>();
-    const auto w = as_matrix(weight.data<T>(), s.K(), s.OC);
     T* din = dx.defined() ? dx.mutable_data<T>() : nullptr;
-    T* columns = reinterpret_cast<T*>(workspace.mutable_data<uint8_t>());  // (threads, OH*OW, K)
-    T* dweights = columns + threads() * columns_size(s);                   // (groups, K, OC)
-    T* dbiases = dweights + groups * s.K() * s.OC;                         // (groups, OC)
+    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
+    const auto w = as_matrix(as_computing(weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    Real* dweights = memory + layout.dweights;
+    Real* dbiases = memory + layout.dbiases;
     parallel(groups, [&](int64_t group, int thread) {
-      T* mine = columns + thread * columns_size(s);
+      Real* mine = memory + layout.columns + thread * columns_size(s);
+      Real* image = memory + layout.images + thread * image_size;
       auto dw = as_matrix(dweights + group * s.K() * s.OC, s.K(), s.OC);
       auto db = as_matrix(dbiases + group * s.OC, 1, s.OC);
       dw.setZero();
       db.setZero();
       for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-        const auto dyn = as_matrix(dout + n * pixels * s.OC, pixels, s.OC);
+        const auto dyn = as_matrix(
+            as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.results + thread * pixels * s.OC),
+            pixels, s.OC);
         auto cols = as_matrix(mine, pixels, s.K());
         if (dweight.defined()) {
-          im2col(s, images + n * s.H * s.W * s.C, mine);
+          im2col(s, as_computing(images + n * image_size, image_size, image), mine);
           dw.noalias() += cols.transpose() * dyn;
         }
         // Row by row: Eigen's colwise().sum() adds in an order that depends on how the memory happens to be aligned.
         for (int64_t pixel = 0; pixel < pixels; ++pixel) db += dyn.row(pixel);
         if (din) {
           cols.noalias() = dyn * w.transpose();
-          col2im(s, static_cast<const T*>(mine), din + n * s.H * s.W * s.C);
+          Real* to = image;
+          if constexpr (!stores_16_bits<T>) to = din + n * image_size;
+          col2im(s, static_cast<const Real*>(mine), to);
+          if constexpr (stores_16_bits<T>) narrow(image, din + n * image_size, image_size);
         }
       }
     });
-    if (dweight.defined()) {
-      auto total = as_matrix(dweight.mutable_data<T>(), s.K(), s.OC);
-      if (!accumulate) total.setZero();
-      for (int64_t group = 0; group < groups; ++group) total += as_matrix(dweights + group * s.K() * s.OC, s.K(), s.OC);
-    }
-    if (dbias.defined()) {
-      auto total = as_matrix(dbias.mutable_data<T>(), 1, s.OC);
-      if (!accumulate) total.setZero();
-      for (int64_t group = 0; group < groups; ++group) total += as_matrix(dbiases + group * s.OC, 1, s.OC);
-    }
+    const auto sum_groups = [&](Tensor& gradient, const Real* partial) {  // in order
+      const int64_t size = gradient.size();
+      update_gradient(gradient, accumulate, [=](int64_t i, Real total) {
+        for (int64_t group = 0; group < groups; ++group) total += partial[group * size + i];
+        return total;
+      });
+    };
+    if (dweight.defined()) sum_groups(dweight, dweights);
+    if (dbias.defined()) sum_groups(dbias, dbiases);
   });
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "im2col",
                 {.run = forward_im2col,
                  .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&,
-                                 Tensor&) { return is_f32_or_f64(x); },
+                                 Tensor&) { return is_float(x); },
                  .workspace = forward_workspace});
 REGISTER_KERNEL(conv2d_backward, cpu, "im2col",
                 {.run = backward_im2col,
                  .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return is_f32_or_f64(x); },
+                                 Tensor&, Tensor&, Tensor&) { return is_float(x); },
                  .workspace = backward_workspace});
 
 }  // namespace

@@ -1,12 +1,10 @@
-// conv2d without im2col, f32: the "direct" variant.
+// conv2d without im2col, in f32 (f16 and bf16 are widened): the "direct" variant.
 //
 // Forward: for one output row position, the inputs under one kernel row are KW*C consecutive floats of an NHWC image.
 // So the sum over K runs along memory, and a tile of several pixels by several vectors of output channels stays in
 // registers: every weight that is loaded serves all pixels of the tile, every input serves all channels.
 // Read next: kernels/conv2d_direct_backward.cpp.
 #include "kernels/conv2d_direct.h"
-
-#include "kernels/cpu.h"
 
 namespace hs {
 namespace {
@@ -57,29 +55,31 @@ constexpr void (*forward_tiles[])(const TileArguments&) = {nullptr, forward_tile
                                                            forward_tile<(max_vectors >= 4 ? 4 : 2)>};
 
 struct ForwardLayout {
-  int64_t padded_oc, weights, bias, images, spill;  // offsets in floats
+  int64_t padded_oc, weights, bias, images, spill, results;  // offsets in floats
   int64_t size;
-  ForwardLayout(const Conv2dSizes& s, const Padded& p) {
+  ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
     padded_oc = round_up(s.OC, W_);
     weights = 0;
     bias = weights + s.K() * padded_oc;
     images = bias + padded_oc;
     spill = images + threads() * p.size;
-    size = spill + threads() * 12 * max_vectors * W_;
+    results = spill + threads() * 12 * max_vectors * W_;
+    size = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);
   }
 };
 
-int64_t forward_workspace(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return ForwardLayout(s, Padded(s)).size * static_cast<int64_t>(sizeof(float));
+int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
+  return ForwardLayout(s, Padded(s), is_16_bit(x)).size * static_cast<int64_t>(sizeof(float));
 }
 
 // Weights as panels of up to max_vectors vectors of output channels, zero beyond OC: (panel, K, channels of the panel).
-void pack_weights(const Conv2dSizes& s, const float* weight, int64_t padded_oc, float* packed) {
+template <class T>
+void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, float* packed) {
   for (int64_t first = 0; first < padded_oc; first += max_vectors * W_) {
     const int64_t channels = std::min(max_vectors * W_, padded_oc - first);
     for (int64_t k = 0; k < s.K(); ++k) {
       for (int64_t c = 0; c < channels; ++c) {
-        *packed++ = first + c < s.OC ? weight[k * s.OC + first + c] : 0.0f;
+        *packed++ = first + c < s.OC ? to_computing(weight[k * s.OC + first + c]) : 0.0f;
       }
     }
   }
@@ -108,32 +108,49 @@ void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& l
   }
 }
 
+template <class T>
+void forward_typed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
+                   Tensor& y) {
+  const Padded p(s);
+  const ForwardLayout layout(s, p, stores_16_bits<T>);
+  const int64_t result_size = s.OH * s.OW * s.OC;
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const T* images = x.data<T>();
+  T* out = y.mutable_data<T>();
+  pack_weights(s, weight.data<T>(), layout.padded_oc, memory + layout.weights);
+  float* bias_f32 = memory + layout.bias;
+  std::fill_n(bias_f32, layout.padded_oc, 0.0f);
+  for (int64_t oc = 0; bias.defined() && oc < s.OC; ++oc) bias_f32[oc] = to_computing(bias.data<T>()[oc]);
+  parallel(s.N, [&](int64_t n, int thread) {
+    const T* image = images + n * s.H * s.W * s.C;
+    float* mine = memory + layout.images + thread * p.size;
+    float* spill = memory + layout.spill + thread * 12 * max_vectors * W_;
+    const auto run = [&](const float* padded, float* result) {
+      forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, spill, result);
+    };
+    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, p, image, mine);
+    if constexpr (stores_16_bits<T>) {
+      float* result = memory + layout.results + thread * result_size;
+      run(mine, result);
+      narrow(result, out + n * result_size, result_size);
+    } else {
+      run(s.padding > 0 ? mine : image, out + n * result_size);
+    }
+  });
+}
+
 void forward_direct(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
                     Tensor& y) {
-  const Padded p(s);
-  const ForwardLayout layout(s, p);
-  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  const float* images = x.data<float>();
-  float* out = y.mutable_data<float>();
-  pack_weights(s, weight.data<float>(), layout.padded_oc, memory + layout.weights);
-  std::fill_n(memory + layout.bias, layout.padded_oc, 0.0f);
-  if (bias.defined()) std::copy_n(bias.data<float>(), s.OC, memory + layout.bias);
-  parallel(s.N, [&](int64_t n, int thread) {
-    const float* image = images + n * s.H * s.W * s.C;
-    if (s.padding > 0) {
-      float* mine = memory + layout.images + thread * p.size;
-      copy_padded(s, p, image, mine);
-      image = mine;
-    }
-    forward_image(s, p, layout, image, memory + layout.weights, memory + layout.bias,
-                  memory + layout.spill + thread * 12 * max_vectors * W_, out + n * s.OH * s.OW * s.OC);
-  });
+  const auto run = x.dtype() == DType::f16    ? forward_typed<Half>
+                   : x.dtype() == DType::bf16 ? forward_typed<BFloat16>
+                                              : forward_typed<float>;
+  run(x, weight, bias, s, workspace, y);
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
                 {.run = forward_direct,
                  .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&,
-                                 Tensor&) { return is_f32(x); },
+                                 Tensor&) { return is_f32(x) || is_16_bit(x); },
                  .workspace = forward_workspace,
                  .rank = 10});
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/conv2d.h"
+#include "kernels/cpu.h"
 #include "kernels/pack.h"
 #include "kernels/simd.h"
 
@@ -12,8 +13,8 @@ namespace hs::direct {
 using simd::Vec;
 inline constexpr int64_t W_ = simd::width;  // floats in a vector
 
-// Every thread works on a copy of its image with the padding around it and `slack` floats behind it, so that vectors
-// may run over the end of a row.
+// Every thread works on a copy of its image, in f32, with the padding around it and `slack` floats behind it, so that
+// vectors may run over the end of a row.
 struct Padded {
   int64_t H, W, row, size;  // row = W*C floats, size = H*row + slack
   explicit Padded(const Conv2dSizes& s) {
@@ -24,10 +25,16 @@ struct Padded {
   }
 };
 
-inline void copy_padded(const Conv2dSizes& s, const Padded& p, const float* image, float* padded) {
+template <class T>
+void copy_padded(const Conv2dSizes& s, const Padded& p, const T* image, float* padded) {
   if (s.padding > 0) std::fill_n(padded, p.size, 0.0f);
   for (int64_t h = 0; h < s.H; ++h) {
-    std::copy_n(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * p.row + s.padding * s.C);
+    float* row = padded + (h + s.padding) * p.row + s.padding * s.C;
+    if constexpr (stores_16_bits<T>) {
+      widen(image + h * s.W * s.C, row, s.W * s.C);
+    } else {
+      std::copy_n(image + h * s.W * s.C, s.W * s.C, row);
+    }
   }
   std::fill_n(padded + p.H * p.row, p.size - p.H * p.row, 0.0f);
 }

@@ -1,4 +1,4 @@
-// The backward pass of the "direct" conv2d, f32.
+// The backward pass of the "direct" conv2d, in f32 (f16 and bf16 are widened).
 //
 // Gradients that come back through max-pooling and ReLU are mostly zero (one of four, or fewer, survives).
 // Each nonzero dy[pixel, oc] is one scaled copy of a receptive field: dweight[oc] += dy * x[field] and
@@ -7,7 +7,6 @@
 // other factor is inf or NaN. With few input channels (conv 3x3 1->32: rows of 3 floats) a field does not fill a
 // vector; then the weight gradient runs over vectors of output channels instead, zeros included.
 #include "kernels/conv2d_direct.h"
-#include "kernels/cpu.h"
 
 namespace hs {
 namespace {
@@ -22,9 +21,9 @@ struct Entry {
 
 struct BackwardLayout {
   int64_t run, padded_run, field;  // run = KW*C; a field is KH rows of padded_run floats
-  int64_t weights, dweights, dbiases, images, dimages, entries, counts;  // offsets in floats
+  int64_t weights, dweights, dbiases, images, dimages, entries, counts, gradients;  // offsets in floats
   int64_t size;
-  BackwardLayout(const Conv2dSizes& s, const Padded& p) {
+  BackwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
     run = s.KW * s.C;
     padded_run = round_up(run, W_);
     field = s.KH * padded_run;
@@ -36,13 +35,14 @@ struct BackwardLayout {
     dimages = images + threads() * p.size;                  // (threads, padded image)
     entries = dimages + threads() * p.size;                 // (threads, OC, OH*OW) entries of two floats
     counts = entries + threads() * s.OC * s.OH * s.OW * 2;  // (threads, OC)
-    size = counts + threads() * s.OC;
+    gradients = counts + threads() * s.OC;                  // (threads, OH*OW, OC), if dy must be widened
+    size = gradients + (is_widened ? threads() * s.OC * s.OH * s.OW : 0);
   }
 };
 
-int64_t backward_workspace(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
+int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
                            Tensor&, Tensor&) {
-  return BackwardLayout(s, Padded(s)).size * static_cast<int64_t>(sizeof(float));
+  return BackwardLayout(s, Padded(s), is_16_bit(x)).size * static_cast<int64_t>(sizeof(float));
 }
 
 // Where the receptive field of an output pixel begins in the padded image.
@@ -219,23 +219,24 @@ void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout,
   }
 }
 
-void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+template <class T>
+void backward_typed(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
+                    Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
   const Padded p(s);
-  const BackwardLayout layout(s, p);
+  const BackwardLayout layout(s, p, stores_16_bits<T>);
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
   const bool narrow = is_narrow(s);
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  const float* images = x.data<float>();
-  const float* dout = dy.data<float>();
-  float* din = dx.defined() ? dx.mutable_data<float>() : nullptr;
+  const T* images = x.data<T>();
+  const T* dout = dy.data<T>();
+  T* din = dx.defined() ? dx.mutable_data<T>() : nullptr;
   float* weights = memory + layout.weights;
   if (din) {  // (K, OC) -> (OC, KH, padded run)
-    const float* from = weight.data<float>();
+    const T* from = weight.data<T>();
     std::fill_n(weights, s.OC * layout.field, 0.0f);
     for (int64_t k = 0; k < s.K(); ++k) {
       float* to = weights + k / layout.run * layout.padded_run + k % layout.run;
-      for (int64_t oc = 0; oc < s.OC; ++oc) to[oc * layout.field] = from[k * s.OC + oc];
+      for (int64_t oc = 0; oc < s.OC; ++oc) to[oc * layout.field] = to_computing(from[k * s.OC + oc]);
     }
   }
 
@@ -249,7 +250,8 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
     std::fill_n(dw, s.OC * layout.field, 0.0f);
     std::fill_n(db, s.OC, 0.0f);
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      const float* dyn = dout + n * pixels * s.OC;
+      const float* dyn =
+          as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.gradients + thread * pixels * s.OC);
       if (dbias.defined()) add_bias_gradient(s, dyn, db);
       if (din || (dweight.defined() && !narrow)) collect(s, p, dyn, entries, counts);
       if (dweight.defined()) {
@@ -264,8 +266,8 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
         std::fill_n(dimage, p.size, 0.0f);
         add_dx(s, p, layout, weights, entries, counts, dimage);
         for (int64_t h = 0; h < s.H; ++h) {
-          std::copy_n(dimage + (h + s.padding) * p.row + s.padding * s.C, s.W * s.C,
-                      din + n * image_size + h * s.W * s.C);
+          store_block(dimage + (h + s.padding) * p.row + s.padding * s.C, din + n * image_size + h * s.W * s.C,
+                      s.W * s.C);
         }
       }
     }
@@ -273,36 +275,39 @@ void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, co
 
   if (dweight.defined()) {  // the groups meet in order; a wide gradient is (OC, KH, padded run), a narrow one (K, OC)
     float* total = memory + layout.dweights;
-    float* to = dweight.mutable_data<float>();
     parallel(s.OC, [&](int64_t oc, int) {
       for (int64_t group = 1; group < groups; ++group) {
         const float* from = total + group * s.OC * layout.field;
         for (int64_t i = oc * layout.field; i < (oc + 1) * layout.field; ++i) total[i] += from[i];
       }
-      if (narrow || groups == 0) return;
-      for (int64_t k = 0; k < s.K(); ++k) {
-        const float sum = total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
-        to[k * s.OC + oc] = (accumulate ? to[k * s.OC + oc] : 0) + sum;
-      }
     });
-    if (narrow && groups > 0) {
-      for (int64_t i = 0; i < s.K() * s.OC; ++i) to[i] = (accumulate ? to[i] : 0) + total[i];
-    }
-    if (groups == 0 && !accumulate) std::fill_n(to, s.K() * s.OC, 0.0f);
+    update_gradient(dweight, accumulate, [&](int64_t i, float before) {
+      if (groups == 0) return before;
+      if (narrow) return before + total[i];
+      const int64_t k = i / s.OC, oc = i % s.OC;
+      return before + total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
+    });
   }
   if (dbias.defined()) {
-    float* to = dbias.mutable_data<float>();
-    for (int64_t oc = 0; oc < s.OC; ++oc) {
-      if (!accumulate) to[oc] = 0;
-      for (int64_t group = 0; group < groups; ++group) to[oc] += memory[layout.dbiases + group * s.OC + oc];
-    }
+    update_gradient(dbias, accumulate, [&](int64_t oc, float sum) {
+      for (int64_t group = 0; group < groups; ++group) sum += memory[layout.dbiases + group * s.OC + oc];
+      return sum;
+    });
   }
+}
+
+void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
+                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+  const auto run = x.dtype() == DType::f16    ? backward_typed<Half>
+                   : x.dtype() == DType::bf16 ? backward_typed<BFloat16>
+                                              : backward_typed<float>;
+  run(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias);
 }
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                 {.run = backward_direct,
                  .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return is_f32(x); },
+                                 Tensor&, Tensor&, Tensor&) { return is_f32(x) || is_16_bit(x); },
                  .workspace = backward_workspace,
                  .rank = 10});
 

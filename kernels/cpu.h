@@ -72,19 +72,23 @@ T from_computing(Computing<T> value) {
 // 16-bit elements are widened in blocks of at most this many, which stay in the first-level cache.
 inline constexpr int64_t block_size = 256;
 
-// The elements begin .. begin + count - 1 of an array in the computing type: the array itself, or a widened copy.
+// `count` elements in the computing type: the array itself, or a widened copy in `buffer`.
+template <class T>
+const Computing<T>* as_computing(const T* from, int64_t count, Computing<T>* buffer) {
+  if constexpr (stores_16_bits<T>) {
+    widen(from, buffer, count);
+    return buffer;
+  } else {
+    return from;
+  }
+}
+
+// as_computing with a buffer of its own.
 // REQUIRES: count <= block_size for 16-bit types
 template <class T>
 class Block {
  public:
-  const Computing<T>* read(const T* from, int64_t count) {
-    if constexpr (stores_16_bits<T>) {
-      widen(from, buffer_, count);
-      return buffer_;
-    } else {
-      return from;
-    }
-  }
+  const Computing<T>* read(const T* from, int64_t count) { return as_computing(from, count, buffer_); }
 
  private:
   Computing<T> buffer_[stores_16_bits<T> ? block_size : 1];
@@ -133,6 +137,20 @@ void map_range(int64_t begin, int64_t end, const F& f, Out* y, const In*... x) {
 template <class F, class Out, class... In>
 void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
   parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
+}
+
+// gradient[i] = value(i, what it holds if `accumulate`, else 0), rounded once to the gradient's type.
+template <class F>
+void update_gradient(Tensor& gradient, bool accumulate, const F& value) {
+  for_float_type(gradient.dtype(), [&]<class T>() {
+    T* to = gradient.mutable_data<T>();
+    parallel_ranges(gradient.size(), elementwise_grain / 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Computing<T> before = accumulate ? to_computing(to[i]) : 0;
+        to[i] = from_computing<T>(static_cast<Computing<T>>(value(i, before)));
+      }
+    });
+  });
 }
 
 }  // namespace hs

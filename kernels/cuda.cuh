@@ -11,6 +11,7 @@
 
 #include "engine/cuda.cuh"
 #include "engine/tensor.h"
+#include "kernels/cuda_shared.cuh"
 
 namespace hs::cuda {
 
@@ -106,7 +107,7 @@ void elementwise(int64_t size, const F& f, Out* y, const In*... x) {
   constexpr int N = pack_size<Out, In...>;
   const bool aligned = is_aligned<Out, N>(y) && (is_aligned<In, N>(x) && ...);
   const int64_t packs = aligned ? size / N : 0;
-  launch(elementwise_kernel<F, Out, In...>, blocks_for(aligned ? packs + N - 1 : size), block_threads, 0,
+  launch(elementwise_kernel<F, Out, In...>, blocks_for(aligned ? (size + N - 1) / N : size), block_threads, 0,
          compute_stream(), size, packs, f, y, x...);
 }
 
@@ -115,6 +116,18 @@ __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
+}
+
+// Sum over the threads of the block, at most 1024, the same tree every time; thread 0 gets it, others have something
+// else. All threads call it, and between two calls they meet at a barrier.
+__device__ __forceinline__ float block_sum(float value) {
+  __shared__ SharedArray<float, 32> sums;
+  const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;
+  value = warp_sum(value);
+  if (thread % 32 == 0) sums[thread / 32] = value;
+  __syncthreads();
+  if (thread >= 32) return 0;
+  return warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
 }
 
 }  // namespace hs::cuda

@@ -154,10 +154,9 @@ __global__ void __launch_bounds__(threads_for(tile)) gemm_mma_kernel(GemmProblem
 
 template <int tile, class In, class Out>
 void launch_tiles(const GemmProblem<In, Out>& g, const GemmOptions& options) {
-  const Alignment aligned = {
-      .a = cuda::is_aligned<In, chunk>(g.a) && (options.transpose_a ? g.M : g.K) % chunk == 0,
-      .b = cuda::is_aligned<In, chunk>(g.b) && (options.transpose_b ? g.K : g.N) % chunk == 0,
-      .pairs = cuda::is_aligned<Out, 2>(g.c) && g.N % 2 == 0};
+  const Alignment aligned = {.a = cuda::is_aligned<In, chunk>(g.a) && (options.transpose_a ? g.M : g.K) % chunk == 0,
+                             .b = cuda::is_aligned<In, chunk>(g.b) && (options.transpose_b ? g.K : g.N) % chunk == 0,
+                             .pairs = cuda::is_aligned<Out, 2>(g.c) && g.N % 2 == 0};
   const auto run = [&](auto kernel) {
     cuda::launch(kernel, cuda::gemm_blocks(g.M, g.N, tile, tile), threads_for(tile), 0, cuda::compute_stream(), g,
                  aligned);
@@ -166,8 +165,7 @@ void launch_tiles(const GemmProblem<In, Out>& g, const GemmOptions& options) {
     run(options.transpose_b ? gemm_mma_kernel<In, Out, tile, false, true>
                             : gemm_mma_kernel<In, Out, tile, false, false>);
   } else {
-    run(options.transpose_b ? gemm_mma_kernel<In, Out, tile, true, true>
-                            : gemm_mma_kernel<In, Out, tile, true, false>);
+    run(options.transpose_b ? gemm_mma_kernel<In, Out, tile, true, true> : gemm_mma_kernel<In, Out, tile, true, false>);
   }
 }
 

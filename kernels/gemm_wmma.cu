@@ -1,6 +1,6 @@
 // Rung 3 of the gemm ladder: what it adds to gemm_tiled.cu are the tensor cores, for f16 and bf16.
-// Tiles in shared memory as before, of 16-bit numbers now. A warp, not a thread, owns a piece of the tile of C, 32 x 32,
-// as four "fragments" of 16 x 16, whose elements are spread over its lanes in an order that CUDA does not tell. One
+// Tiles in shared memory as before, of 16-bit numbers now. A warp, not a thread, owns a piece of the tile of C, 32 x
+// 32, as four "fragments" of 16 x 16, whose elements are spread over its lanes in an order that CUDA does not tell. One
 // mma_sync is 4096 products, added in f32. Because of that secret order, C goes through shared memory at the end.
 // Next: gemm_mma.cu knows the order, and copies the next tiles while it computes.
 #include <cuda_runtime.h>
@@ -15,8 +15,8 @@ namespace wmma = nvcuda::wmma;
 using cuda::GemmProblem;
 
 constexpr int tile_m = 128, tile_n = 64, tile_k = 32;
-constexpr int edge = 16;                      // of a fragment
-constexpr int piece = 2 * edge;               // of a warp
+constexpr int edge = 16;         // of a fragment
+constexpr int piece = 2 * edge;  // of a warp
 constexpr int warps_n = tile_n / piece, warps = tile_m / piece * warps_n, threads = 32 * warps;
 constexpr int a_stride = tile_m + 8, b_stride = tile_n + 8;  // padded as in gemm_tiled.cu; wmma wants multiples of 8
 

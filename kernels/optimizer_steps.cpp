@@ -1,4 +1,6 @@
 // The fused updates that engine/optim.h declares: one pass over the parameter arena.
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "engine/optim.h"
@@ -7,21 +9,48 @@
 namespace hs {
 namespace {
 
-void begin_step_cpu(float beta1, float beta2, Tensor& step, Tensor& rates) {
-  const int32_t t = ++*step.mutable_data<int32_t>();
-  float* rate = rates.mutable_data<float>();
-  rate[1] = static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta1), t)));
-  rate[2] = static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta2), t)));
+void scale_loss_cpu(const Tensor& scale, float weight, Tensor& share) {
+  *share.mutable_data<float>() = *scale.data<float>() * weight;
+}
+
+// Partial results of a fixed number of pieces meet in order.
+void measure_gradients_cpu(const Tensor& gradient, const Tensor& scaler, Tensor&, Tensor& measured) {
+  constexpr int64_t pieces = 64;
+  const float* g = gradient.data<float>();
+  const float factor = 1 / scaler.data<float>()[0];
+  const int64_t grain = (gradient.size() + pieces - 1) / pieces;
+  std::array<float, pieces> squares{}, bad{};
+  parallel(pieces, [&, g](int64_t piece, int) {
+    double sum = 0;
+    int64_t not_finite = 0;
+    for (int64_t i = piece * grain; i < std::min(gradient.size(), (piece + 1) * grain); ++i) {
+      const double unscaled = g[i] * factor;
+      sum += unscaled * unscaled;
+      not_finite += !std::isfinite(g[i]);
+    }
+    squares[static_cast<size_t>(piece)] = static_cast<float>(sum);
+    bad[static_cast<size_t>(piece)] = static_cast<float>(not_finite);
+  });
+  float* result = measured.mutable_data<float>();
+  result[0] = result[1] = 0;
+  for (size_t piece = 0; piece < pieces; ++piece) result[0] += squares[piece], result[1] += bad[piece];
+}
+
+void begin_step_cpu(const StepRule& rule, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates) {
+  begin_step_on(rule, measured.defined() ? measured.data<float>() : nullptr, scaler.mutable_data<float>(),
+                step.mutable_data<int32_t>(), rates.mutable_data<float>());
 }
 
 void sgd_step_cpu(const Tensor& gradient, const SgdRule& rule, const Tensor& rates, Tensor& velocity, Tensor& value) {
   const float* g = gradient.data<float>();
-  const float learning_rate = rates.data<float>()[0];
+  const float* rate = rates.data<float>();
+  if (rate[rate_skip] != 0) return;
+  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   float* v = velocity.mutable_data<float>();
   float* w = value.mutable_data<float>();
   parallel_ranges(value.size(), elementwise_grain, [=, s = rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      v[i] = s.momentum * v[i] + (g[i] + s.weight_decay * w[i]);
+      v[i] = s.momentum * v[i] + (g[i] * factor + s.weight_decay * w[i]);
       w[i] -= learning_rate * v[i];
     }
   });
@@ -30,8 +59,10 @@ void sgd_step_cpu(const Tensor& gradient, const SgdRule& rule, const Tensor& rat
 void adam_step_cpu(const Tensor& gradient, const AdamRule& rule, const Tensor& rates, Tensor& mean, Tensor& square,
                    Tensor& value) {
   const float* g = gradient.data<float>();
-  const float learning_rate = rates.data<float>()[0];
-  const float correction1 = rates.data<float>()[1], correction2 = rates.data<float>()[2];
+  const float* rate = rates.data<float>();
+  if (rate[rate_skip] != 0) return;
+  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
+  const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
   const float into_gradient = rule.decoupled ? 0 : rule.weight_decay;
   const float shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
   float* m = mean.mutable_data<float>();
@@ -39,7 +70,7 @@ void adam_step_cpu(const Tensor& gradient, const AdamRule& rule, const Tensor& r
   float* w = value.mutable_data<float>();
   parallel_ranges(value.size(), elementwise_grain, [=, s = rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const float gradient_i = g[i] + into_gradient * w[i];
+      const float gradient_i = g[i] * factor + into_gradient * w[i];
       m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;
       v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
       w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
@@ -47,6 +78,8 @@ void adam_step_cpu(const Tensor& gradient, const AdamRule& rule, const Tensor& r
   });
 }
 
+REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});
+REGISTER_KERNEL(measure_gradients, cpu, "simple", {.run = measure_gradients_cpu});
 REGISTER_KERNEL(begin_step, cpu, "simple", {.run = begin_step_cpu});
 REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu});
 REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});

@@ -8,15 +8,58 @@
 namespace hs {
 namespace {
 
-__global__ void begin_step_kernel(double beta1, double beta2, int32_t* step, float* rates) {
-  const int32_t t = ++*step;
-  rates[1] = static_cast<float>(1 / (1 - pow(beta1, static_cast<double>(t))));
-  rates[2] = static_cast<float>(1 / (1 - pow(beta2, static_cast<double>(t))));
+struct Weigh {
+  float weight;
+  __device__ float operator()(int64_t, float scale) const { return scale * weight; }
+};
+
+void scale_loss_cuda(const Tensor& scale, float weight, Tensor& share) {
+  cuda::elementwise(1, Weigh{weight}, share.mutable_data<float>(), scale.data<float>());
 }
 
-void begin_step_cuda(float beta1, float beta2, Tensor& step, Tensor& rates) {
-  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), static_cast<double>(beta1),
-               static_cast<double>(beta2), step.mutable_data<int32_t>(), rates.mutable_data<float>());
+constexpr int measure_blocks = 256;  // fixed, so that the order of additions is
+
+// result (2): the sums over the block.
+__device__ void add_up(float squares, float bad, float* result) {
+  squares = cuda::block_sum(squares);
+  __syncthreads();
+  bad = cuda::block_sum(bad);
+  if (threadIdx.x == 0) result[0] = squares, result[1] = bad;
+}
+
+// partial (measure_blocks, 2)
+__global__ void measure_kernel(int64_t size, const float* gradient, const float* scaler, float* partial) {
+  const float factor = 1 / scaler[0];
+  float squares = 0, bad = 0;
+  for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) {
+    const float g = gradient[i] * factor;
+    squares += g * g;
+    if (!isfinite(gradient[i])) bad += 1;
+  }
+  add_up(squares, bad, partial + 2 * blockIdx.x);
+}
+
+__global__ void add_measures_kernel(const float* partial, float* measured) {
+  add_up(partial[2 * threadIdx.x], partial[2 * threadIdx.x + 1], measured);
+}
+
+void measure_gradients_cuda(const Tensor& gradient, const Tensor& scaler, Tensor& workspace, Tensor& measured) {
+  static_assert(measure_blocks == cuda::block_threads, "one thread for each partial sum");
+  Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
+  cuda::launch(measure_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), gradient.size(),
+               gradient.data<float>(), scaler.data<float>(), partial.mutable_data<float>());
+  cuda::launch(add_measures_kernel, 1, cuda::block_threads, 0, cuda::compute_stream(), partial.data<float>(),
+               measured.mutable_data<float>());
+}
+
+__global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates) {
+  begin_step_on(rule, measured, scaler, step, rates);
+}
+
+void begin_step_cuda(const StepRule& rule, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates) {
+  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), rule,
+               measured.defined() ? measured.data<float>() : nullptr, scaler.mutable_data<float>(),
+               step.mutable_data<int32_t>(), rates.mutable_data<float>());
 }
 
 // update(g, state...) for each element, with what update.begin() makes of the rates. `packs`: how many packs of 4
@@ -25,6 +68,7 @@ template <class Update, class... State>
 __global__ void update_kernel(int64_t size, int64_t packs, Update update, const float* rates, const float* gradient,
                               State*... state) {
   using Pack = cuda::Pack<float, 4>;
+  if (rates[rate_skip] != 0) return;
   update.begin(rates);
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
     const Pack g = reinterpret_cast<const Pack*>(gradient)[p];
@@ -51,11 +95,14 @@ void update_all(int64_t size, const Update& update, const Tensor& rates, const T
 
 struct SgdUpdate {
   SgdRule rule;
-  float learning_rate = 0;
+  float learning_rate = 0, factor = 0;
 
-  __device__ void begin(const float* rates) { learning_rate = rates[0]; }
+  __device__ void begin(const float* rates) {
+    learning_rate = rates[rate_learning];
+    factor = rates[rate_gradient];
+  }
   __device__ void operator()(float g, float& v, float& w) const {
-    v = rule.momentum * v + (g + rule.weight_decay * w);
+    v = rule.momentum * v + (g * factor + rule.weight_decay * w);
     w -= learning_rate * v;
   }
 };
@@ -67,17 +114,18 @@ void sgd_step_cuda(const Tensor& gradient, const SgdRule& rule, const Tensor& ra
 
 struct AdamUpdate {
   AdamRule rule;
-  float learning_rate = 0, correction1 = 0, correction2 = 0, into_gradient = 0, shrink = 0;
+  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0, into_gradient = 0, shrink = 0;
 
   __device__ void begin(const float* rates) {
-    learning_rate = rates[0];
-    correction1 = rates[1];
-    correction2 = rates[2];
+    learning_rate = rates[rate_learning];
+    factor = rates[rate_gradient];
+    correction1 = rates[rate_correction1];
+    correction2 = rates[rate_correction2];
     into_gradient = rule.decoupled ? 0 : rule.weight_decay;
     shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
   }
   __device__ void operator()(float g, float& m, float& v, float& w) const {
-    g += into_gradient * w;
+    g = g * factor + into_gradient * w;
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * g * g;
     w = w * shrink - learning_rate * (m * correction1) / (sqrtf(v * correction2) + rule.epsilon);
@@ -90,6 +138,11 @@ void adam_step_cuda(const Tensor& gradient, const AdamRule& rule, const Tensor& 
              value.mutable_data<float>());
 }
 
+REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});
+REGISTER_KERNEL(measure_gradients, cuda, "simple",
+                {.run = measure_gradients_cuda, .workspace = [](const Tensor&, const Tensor&, Tensor&, Tensor&) {
+                   return static_cast<int64_t>(2 * measure_blocks * sizeof(float));
+                 }});
 REGISTER_KERNEL(begin_step, cuda, "simple", {.run = begin_step_cuda});
 REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
 REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});

@@ -3,22 +3,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda.cuh"
-#include "kernels/cuda_shared.cuh"
 
 namespace hs {
 namespace {
-
-// Sum over the threads of the block, the same tree every time; thread 0 gets it.
-__device__ float block_sum(float value) {
-  constexpr int warps = cuda::block_threads / 32;
-  __shared__ SharedArray<float, warps> sums;
-  const int thread = static_cast<int>(threadIdx.x);
-  value = cuda::warp_sum(value);
-  if (thread % 32 == 0) sums[thread / 32] = value;
-  __syncthreads();
-  if (thread >= 32) return 0;
-  return cuda::warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
-}
 
 // out[block] = factor * sum of the packs that the threads of this block take. Each place in a pack has a sum of its
 // own, so that chains of additions are short. The order is the same where x is not aligned.
@@ -46,7 +33,7 @@ __global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* 
 #pragma unroll
     for (int j = 0; j < half; ++j) total[j] += total[j + half];
   }
-  const float sum = block_sum(total[0]);
+  const float sum = cuda::block_sum(total[0]);
   if (threadIdx.x == 0) {
     out[blockIdx.x] = cuda::from_f32<Out>(static_cast<float>(static_cast<double>(sum) * factor));
   }

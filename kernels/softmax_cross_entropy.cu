@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda.cuh"
-#include "kernels/cuda_shared.cuh"
 
 namespace hs {
 namespace {
@@ -29,17 +28,6 @@ __device__ __forceinline__ float row_max(float value, int lanes) {
 __device__ __forceinline__ float row_sum(float value, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(whole_warp, value, distance);
   return value;
-}
-
-// Sum over the threads of the block, the same tree every time; thread 0 gets it.
-__device__ float block_sum(float value) {
-  __shared__ SharedArray<float, 32> sums;
-  const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;
-  value = cuda::warp_sum(value);
-  if (thread % 32 == 0) sums[thread / 32] = value;
-  __syncthreads();
-  if (thread >= 32) return 0;
-  return cuda::warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
 }
 
 // Writes the probabilities, or the loss, or both; nullptr leaves one out. One block alone can give the loss.
@@ -72,7 +60,7 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(int64_t N, int64_
     }
   }
   if (!loss) return;
-  total = block_sum(total);
+  total = cuda::block_sum(total);
   if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
 }
 

@@ -2,8 +2,10 @@
 // here (docs/one_training_step.md walks through them).
 #include "models/train.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "engine/autograd.h"
@@ -41,63 +43,81 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
 
 namespace {
 
-// One optimizer step: forward, loss, backward, update. With a graph, batches of the first one's shape are copied to a
-// fixed place, from which the recorded step reads them; a shorter batch at the end of an epoch is done as it comes.
+// One optimizer step over one or several micro-batches: forward, loss, backward of each, then the update. With a graph,
+// inputs of the first step's shapes are copied to a fixed place, from which the recorded step reads them; the shorter
+// ones at the end of an epoch are done as they come.
 class Step {
  public:
-  Step(Module& model, ParameterArena& arena, Optimizer& optimizer, const PixelScale& scale, const TrainConfig& config)
+  Step(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, const PixelScale& pixel_scale,
+       const TrainConfig& config)
       : model_(model),
         arena_(arena),
         optimizer_(optimizer),
-        scale_(scale),
+        scaler_(scaler),
+        pixel_scale_(pixel_scale),
         device_(config.device),
         precision_(config.precision) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
-  // The loss, a scalar on the device, valid until the next call.
-  const Tensor& run(const Batch& batch) {
-    if (captured_ && !images_.defined()) {
-      images_ = Tensor::empty(batch.images.shape(), DType::u8, device_);
-      labels_ = Tensor::empty(batch.labels.shape(), DType::i32, device_);
+  // The loss of each micro-batch, a scalar on the device, valid until the next call.
+  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches) {
+    std::vector<Batch> inputs;
+    for (const Batch& batch : micro_batches) inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
+    if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
+      step(inputs, losses_);
+      return losses_;
     }
-    if (captured_ && batch.images.shape() == images_.shape()) {
-      images_.copy_from(batch.images);
-      labels_.copy_from(batch.labels);
-      captured_->run([this] { step(images_, labels_, captured_loss_); });
-      return captured_loss_;
+    for (size_t i = fixed_.size(); i < inputs.size(); ++i) {
+      fixed_.push_back({inputs[i].images.empty_like(), inputs[i].labels.empty_like()});
     }
-    step(batch.images.to(device_), batch.labels.to(device_), loss_);
-    return loss_;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      fixed_[i].images.copy_from(inputs[i].images);
+      fixed_[i].labels.copy_from(inputs[i].labels);
+    }
+    captured_->run([this] { step(fixed_, captured_losses_); });
+    return captured_losses_;
   }
 
  private:
-  void step(const Tensor& images, const Tensor& labels, Tensor& loss) {
-    loss = {};  // before the first allocation: the recorded step then asks for the same blocks as the one before it
+  static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+    return std::ranges::equal(
+        a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
+  }
+
+  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses) {
+    losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
     const Autocast amp(precision_, arena_);
     optimizer_.zero_gradients();
-    loss = softmax_cross_entropy(model_.forward(normalize_image(images, scale_)), labels);
-    backward(loss, one_);
-    loss = loss.detach();
-    optimizer_.step();
+    float samples = 0;
+    for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
+    for (const Batch& batch : inputs) {
+      const Tensor images = normalize_image(batch.images, pixel_scale_);
+      const Tensor loss = softmax_cross_entropy(model_.forward(images), batch.labels);
+      // The mean over the samples of the whole step, however they are divided.
+      backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
+      losses.push_back(loss.detach());
+      ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
+    }
+    optimizer_.step(scaler_);
   }
 
   Module& model_;
   ParameterArena& arena_;
   Optimizer& optimizer_;
-  const PixelScale scale_;
+  GradScaler& scaler_;
+  const PixelScale pixel_scale_;
   const Device device_;
   const Precision precision_;
-  const Tensor one_ = Tensor::from(std::vector<float>{1}, {}).to(device_);  // dL/dL
   std::unique_ptr<CapturedWork> captured_;
-  Tensor images_, labels_;
-  Tensor loss_, captured_loss_;
+  std::vector<Batch> fixed_;
+  std::vector<Tensor> losses_, captured_losses_;
 };
 
 // The losses of an epoch, kept on the device so that no step waits for one.
 class Losses {
  public:
-  Losses(int64_t steps, Device device) : on_device_(Tensor::empty({steps}, DType::f32, device)) {}
+  Losses(int64_t batches, Device device) : on_device_(Tensor::empty({batches}, DType::f32, device)) {}
 
   void add(const Tensor& loss, int64_t samples) {
     on_device_.slice(static_cast<int64_t>(samples_.size()), {}).copy_from(loss);
@@ -119,11 +139,12 @@ class Losses {
   bool is_due() const { return read_ == 0 || seconds_since(last_read_) > 0.1; }
   double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
   double sum() const { return sum_; }
+  int64_t samples() const { return std::accumulate(samples_.begin(), samples_.end(), int64_t{0}); }
 
  private:
-  Tensor on_device_;              // (steps)
-  std::vector<int64_t> samples_;  // of each step so far
-  size_t read_ = 0;               // steps
+  Tensor on_device_;              // (batches)
+  std::vector<int64_t> samples_;  // of each batch so far
+  size_t read_ = 0;               // batches
   double sum_ = 0;                // of loss * samples
   int64_t count_ = 0;             // samples
   Clock::time_point last_read_;
@@ -134,37 +155,50 @@ class Losses {
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
   const AmbientScope scope;
-  const auto optimizer = make_optimizer(arena, config.optimizer);
+  const int64_t batches = training.batches_per_epoch();
+  const int64_t steps = (batches + config.accumulate - 1) / config.accumulate;  // of an epoch
+  OptimizerConfig optimizer_config = config.optimizer;
+  optimizer_config.schedule.total_steps = static_cast<int32_t>(steps * config.epochs);
+  const auto optimizer = make_optimizer(arena, optimizer_config);
+  GradScalerConfig scaling = config.scaler;
+  scaling.enabled = config.precision == Precision::f16;
+  GradScaler scaler(scaling, config.device);
   ambient().training = true;
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
-  Step one_step(model, arena, *optimizer, training.pixel_scale(), config);
+  ambient().micro_step = 0;
+  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
     const Clock::time_point epoch_start = Clock::now();
-    const int64_t steps = training.batches_per_epoch();
-    Losses losses(steps, config.device);
+    Losses losses(batches, config.device);
     for (int64_t step = 1; step <= steps; ++step) {
-      const Batch batch = training.next();
-      losses.add(one_step.run(batch), batch.labels.size());
-      result.samples += batch.labels.size();
+      // The last step of an epoch takes what is left.
+      std::vector<Batch> micro_batches;
+      const int64_t left = batches - (step - 1) * config.accumulate;
+      for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
+      const std::vector<Tensor>& step_losses = one_step.run(micro_batches);
+      for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
 
       if (losses.is_due() || step == steps) {
-        if (const int64_t bad_step = losses.read()) {
+        if (const int64_t bad_batch = losses.read()) {
           fail(ExitCode::numeric, "the loss became {} at step {} of epoch {}; try a smaller learning rate than {}",
-               losses.sum(), bad_step, epoch, config.optimizer.learning_rate);
+               losses.sum(), (bad_batch + config.accumulate - 1) / config.accumulate, epoch,
+               config.optimizer.learning_rate);
         }
       }
       const double seconds = result.seconds + seconds_since(epoch_start);
       if (hooks.on_step) hooks.on_step({epoch, step, steps, losses.mean(), seconds});
       if (hooks.should_stop && hooks.should_stop()) {
         result.seconds = seconds;
+        result.samples += losses.samples();
         return result;
       }
     }
     EpochResult epoch_result{losses.mean(), seconds_since(epoch_start), {}};
     result.seconds += epoch_result.seconds;
+    result.samples += losses.samples();
     {
       const Autocast amp(config.precision, arena);
       epoch_result.test = evaluate(model, test, config.device);
@@ -172,6 +206,9 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     result.epochs.push_back(epoch_result);
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
   }
+  result.steps = optimizer->steps();
+  result.skipped_steps = scaler.skipped();
+  result.loss_scale = scaler.scale();
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "engine/autocast.h"
 #include "engine/batch.h"
 #include "engine/device.h"
+#include "engine/grad_scaler.h"
 #include "engine/module.h"
 #include "engine/optim.h"
 
@@ -18,11 +19,13 @@ struct TrainConfig {
   uint64_t seed = 1;  // of dropout; the model and the loader have been given theirs
   Device device = Device::cpu;
   Precision precision = Precision::f32;
-  bool graph = false;  // record the step once and replay it (engine/captured_work.h); CUDA only
+  GradScalerConfig scaler;  // used with f16 only
+  int64_t accumulate = 1;   // micro-batches of one optimizer step
+  bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 
 struct Progress {
-  int64_t epoch, step, steps_per_epoch;  // epoch from 1, step within the epoch from 1
+  int64_t epoch, step, steps_per_epoch;  // epoch from 1, optimizer step within the epoch from 1
   double loss;                           // mean over the samples of this epoch, as last read from the device
   double seconds;                        // of training so far, evaluation excluded
 };
@@ -42,6 +45,8 @@ struct TrainResult {
   std::vector<EpochResult> epochs;
   double seconds = 0;  // training only: loading and steps, without evaluation
   int64_t samples = 0;
+  int64_t steps = 0, skipped_steps = 0;  // of the optimizer: taken, and left out because a gradient was not finite
+  double loss_scale = 1;                 // at the end
 };
 
 struct TrainHooks {

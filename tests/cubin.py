@@ -213,7 +213,7 @@ def check(path):
     archs = {arch for _, arch in built}
     differences = []
     if version != locked_version:
-        print(f"kernels.lock: not compared, it is of nvcc {locked_version} and this build of {version or 'an unknown one'}")
+        print(f"not compared: the lock is of nvcc {locked_version}, this build of {version or 'an unknown one'}")
     else:
         for arch in sorted({arch for _, arch in locked} - archs): print(f"sm_{arch}: not in this build, not compared")
         for key in sorted(built.keys() | locked.keys()):
@@ -229,7 +229,7 @@ def check(path):
 
 def update(path):
     version, kernels = read(path)
-    if not version: fail(3, f"{path}: it does not say which nvcc compiled it, or several did; update with nvcc 13 or later")
+    if not version: fail(3, f"{path}: it does not say which nvcc compiled it, or several did; nvcc 13 and later do")
     LOCK.write_text(lock_text(version, kernels))
     print(f"{LOCK.name}: {len(kernels)} lines, nvcc {version}")
     return 0
@@ -275,7 +275,8 @@ def calibrate(path):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(cubin)
             file.flush()
-            code = disassembled(subprocess.run([tools[1], file.name], capture_output=True, text=True, check=True).stdout)
+            text = subprocess.run([tools[1], file.name], capture_output=True, text=True, check=True).stdout
+        code = disassembled(text)
         for kernel in read_cubin(cubin)[1]:
             ours = (kernel.registers, kernel.shared, kernel.stack) + kernel[6:]
             expected = theirs.get((kernel.symbol, kernel.arch), ()) + code.get(kernel.symbol, ())

@@ -314,8 +314,9 @@ def describe(args):
 
 
 def line(args, row):
-    return (f"{row['name']}, {args.device}, PyTorch {torch.__version__}, {args.threads} threads: {row['seconds']:.2f} s "
-            f"({row['samples_per_second']:.0f} samples/s, warm-up {row['warmup_seconds']:.2f} s not counted), "
+    return (f"{row['name']}, {args.device}, PyTorch {torch.__version__}, {args.threads} threads: "
+            f"{row['seconds']:.2f} s ({row['samples_per_second']:.0f} samples/s, "
+            f"warm-up {row['warmup_seconds']:.2f} s not counted), "
             f"test accuracy {row['test_accuracy']:.4f}, last epoch's loss {row['final_loss']:.4f}")
 
 

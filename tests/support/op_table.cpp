@@ -377,27 +377,69 @@ void add_optimizer_steps(Table& table) {
     return Tensor::from(all, {size});
   };
   const auto rates = [](float learning_rate) {
-    return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3}, {3}));
+    return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3, 0.5f, 0, learning_rate}, {step_rates}));
   };
-  // After three steps: the counter, then 1 / (1 - beta^3) for both betas.
-  table.push_back({.name = "begin_step",
-                   .shapes = {},
+  // Three steps, the second one skipped, clipped to a norm of 2: the rates, then the counter and the scaler's state.
+  table.push_back(
+      {.name = "begin_step",
+       .shapes = {},
+       .run =
+           [=](const Inputs&) {
+             Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
+             Tensor scaler = on_test_device(Tensor::from(std::vector<float>{1024, 0, 0}, {3}));
+             const StepRule rule{0.9f, 0.999f, 2, {ScheduleKind::linear, 0, 10}, {.enabled = true}};
+             for (const float bad : {0.0f, 3.0f, 0.0f}) {
+               const Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
+               begin_step(rule, measured, scaler, step, state);
+             }
+             return join({state, Tensor::from(std::vector<float>{static_cast<float>(step.item())}, {1}), scaler});
+           },
+       .forward = tolerance::two_roundings,
+       .reference =
+           [](const std::vector<Numbers>&) {
+             const double b1 = double{0.9f}, b2 = double{0.999f};
+             return Numbers{0.45, 1 / (1 - b1 * b1), 1 / (1 - b2 * b2), 0.5 / 512, 0, 0.5, 2, 512, 1, 1};
+           },
+       .f64 = false,
+       .half = false,
+       .differentiable = false,
+       .integers = false});
+  table.push_back({.name = "scale_loss",
+                   .shapes = {{1}},
                    .run =
-                       [=](const Inputs&) {
-                         Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
-                         for (int i = 0; i < 3; ++i) begin_step(0.9f, 0.999f, step, state);
-                         return join({Tensor::from(std::vector<float>{static_cast<float>(step.item())}, {1}), state});
+                       [](const Inputs& in) {
+                         Tensor share = in[0].empty_like();
+                         scale_loss(in[0], 0.25f, share);
+                         return share;
                        },
-                   .forward = tolerance::two_roundings,
-                   .reference =
-                       [](const std::vector<Numbers>&) {
-                         const double b1 = double{0.9f}, b2 = double{0.999f};
-                         return Numbers{3, 0.5, 1 / (1 - b1 * b1 * b1), 1 / (1 - b2 * b2 * b2)};
-                       },
+                   .reference = elementwise([](double x) { return 0.25 * x; }),
                    .f64 = false,
                    .half = false,
-                   .differentiable = false,
-                   .integers = false});
+                   .differentiable = false});
+  for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
+    table.push_back({.name = fmt::format("measure_gradients ({})", size),
+                     .shapes = {{size}},
+                     .run =
+                         [](const Inputs& in) {
+                           const Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
+                           Tensor measured = Tensor::empty({2}, DType::f32, in[0].device()), workspace;
+                           workspace = Tensor::empty({measure_gradients.workspace(in[0], scaler, workspace, measured)},
+                                                     DType::u8, in[0].device());
+                           measure_gradients(in[0], scaler, workspace, measured);
+                           return measured;
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           double squares = 0;
+                           for (const double g : in[0]) squares += g * g / 64;
+                           return Numbers{squares, 0};
+                         },
+                     .f64 = false,
+                     .half = false,
+                     .differentiable = false,
+                     .integers = false});
+  }
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
     table.push_back({.name = fmt::format("sgd_step ({})", size),
                      .shapes = {{size}, {size}, {size}},
@@ -412,7 +454,7 @@ void add_optimizer_steps(Table& table) {
                          [](const std::vector<Numbers>& in) {
                            Numbers v = in[1], w = in[2];
                            for (size_t i = 0; i < v.size(); ++i) {
-                             v[i] = double{0.9f} * v[i] + in[0][i] + double{0.01f} * w[i];
+                             v[i] = double{0.9f} * v[i] + 0.5 * in[0][i] + double{0.01f} * w[i];
                              w[i] -= double{0.1f} * v[i];
                            }
                            v.insert(v.end(), w.begin(), w.end());
@@ -439,7 +481,7 @@ void add_optimizer_steps(Table& table) {
                  Numbers m = in[1], v = in[2], w = in[3];
                  const double b1 = double{0.9f}, b2 = double{0.999f};
                  for (size_t i = 0; i < m.size(); ++i) {
-                   const double g = in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
+                   const double g = 0.5 * in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
                    m[i] = b1 * m[i] + (1 - b1) * g;
                    v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
                    if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};

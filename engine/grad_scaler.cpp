@@ -1,0 +1,21 @@
+#include "engine/grad_scaler.h"
+
+#include <vector>
+
+#include "engine/optim.h"
+
+namespace hs {
+
+GradScaler::GradScaler(const GradScalerConfig& config, Device device) : config_(config) {
+  state_ = Tensor::from(std::vector<float>{config.enabled ? config.initial : 1, 0, 0}, {3}).to(device);
+}
+
+Tensor GradScaler::loss_gradient(float weight) {
+  Tensor scale = state_.slice(0, {});
+  if (weight == 1) return scale;
+  Tensor share = scale.empty_like();
+  scale_loss(scale, weight, share);
+  return share;
+}
+
+}  // namespace hs

@@ -1,0 +1,58 @@
+// Dynamic loss scaling, for f16: gradients below 6e-8 become zero there, so the loss is multiplied by a large scale,
+// every gradient with it, and the optimizer divides it out again in f32. If a gradient overflows, the step is skipped
+// and the scale halved; after a while without overflow it is doubled. (Micikevicius et al., "Mixed precision training",
+// ICLR 2018; the rule and its constants are those of PyTorch's GradScaler.)
+//
+// All of it lives on the device, in `state`: no step waits for the host, and a captured step can contain it. Switched
+// off, the scale is 1 and stays 1, and nothing else differs.
+#pragma once
+
+#include "engine/host_device.h"
+#include "engine/tensor.h"
+
+namespace hs {
+
+struct GradScalerConfig {
+  bool enabled = false;
+  float initial = 65536;
+  float growth = 2;
+  float backoff = 0.5f;
+  float smallest = 1;
+  float largest = 4294967296.0f;   // gradients that are all zero must not drive it to infinity
+  int32_t growth_interval = 2000;  // finite steps before it grows
+};
+
+class GradScaler {
+ public:
+  GradScaler(const GradScalerConfig& config, Device device);
+
+  // dL/dL for a loss that makes up `weight` of the step (its share of the samples): scale * weight, f32 scalar.
+  Tensor loss_gradient(float weight);
+
+  const GradScalerConfig& config() const { return config_; }
+  Tensor& state() { return state_; }  // (3) f32: the scale, finite steps since it last changed, steps skipped
+  // These wait for the device.
+  double scale() const { return state_.slice(0, {}).item(); }
+  int64_t skipped() const { return static_cast<int64_t>(state_.slice(2, {}).item()); }
+
+ private:
+  GradScalerConfig config_;
+  Tensor state_;
+};
+
+// What a step makes of the state (see above), on either device.
+HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
+  if (!config.enabled) return;
+  if (!finite) {
+    state[0] = state[0] * config.backoff < config.smallest ? config.smallest : state[0] * config.backoff;
+    state[1] = 0;
+    state[2] += 1;
+    return;
+  }
+  state[1] += 1;
+  if (state[1] < static_cast<float>(config.growth_interval)) return;
+  state[0] = state[0] * config.growth > config.largest ? config.largest : state[0] * config.growth;
+  state[1] = 0;
+}
+
+}  // namespace hs

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Writes the seed corpus of a fuzz target into a folder: tests/fuzz/make_corpus.sh record|tfrecord|image|cifar10 FOLDER
+# (that of fuzz_idx: make_corpus_idx.sh). Checksums are left out where the target makes them right.
+# shellcheck disable=SC2059 # the escapes are meant
+set -eu
+[ $# = 2 ] || { echo "usage: $0 record|tfrecord|image|cifar10 FOLDER" >&2; exit 2; }
+mkdir -p -- "$2"
+cd -- "$2"
+
+u32() { # little-endian
+  local number
+  for number; do
+    printf "$(printf '\\x%02x' $((number & 255)) $((number >> 8 & 255)) $((number >> 16 & 255)) $((number >> 24 & 255)))"
+  done
+}
+zeros() { head -c "$1" /dev/zero; }
+
+# record SAMPLES COMPRESSION BLOCKS, the blocks of two samples of 3 x 2 bytes on stdin
+record() {
+  local body data
+  body=$(mktemp) && cat >"$body" && data=$(stat -c %s "$body")
+  printf 'HSRECORD'
+  u32 1 0x01020304 "$1" 0 "$1" 0 0 0 0 1 3 2 1 10
+  printf '\0\0\200\76\0\0\0\77'
+  u32 "$2" 2 "$3" 0 4096 0 $((4096 + data)) 0 $((4096 + data + 16 * $3 + 2 * $1)) 0 0 0
+  printf 'numbered'
+  zeros $((4096 - 128))
+  cat "$body"
+  local block offset=4096 size
+  for ((block = 0; block < $3; ++block)); do
+    size=$((block + 1 < $3 ? 12 : data - 12 * ($3 - 1)))
+    [ "$2" = 0 ] || size=$data
+    u32 $offset 0 "$size" 0
+    offset=$((offset + size))
+  done
+  zeros $((2 * $1))
+  rm -f "$body"
+}
+
+case $1 in
+  record)
+    printf 'abcdefghijklmnopqr' | record 3 0 2 >raw
+    printf 'abcdef' | record 1 0 1 >one
+    printf '\x78\x9c\x4b\x4c\x4a\x4e\x49\x4d\x4b\xcf\xc8\xcc\xca\xce\x01\x00\x1e\xb8\x04\xcf' | record 2 1 1 >packed
+    head -c 4095 raw >cut_off ;;
+  tfrecord)
+    channels='\x0a\x11\x0a\x08channels\x12\x05\x1a\x03\x0a\x01\x01' height='\x0a\x0f\x0a\x06height\x12\x05\x1a\x03\x0a\x01\x02'
+    image='\x0a\x13\x0a\x05image\x12\x0a\x0a\x08\x0a\x06abcdef' label='\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x07'
+    width='\x0a\x0e\x0a\x05width\x12\x05\x1a\x03\x0a\x01\x03'
+    printf '\x0a\x59'"$channels$height$image$label$width" >example
+    printf '\x0a\x3c'"$height$image$label" >no_shape
+    printf '\x0a\x58'"$channels$height$image$width"'\x0a\x0d\x0a\x05label\x12\x04\x1a\x02\x08\x07' >not_packed
+    printf '\x59\0\0\0\0\0\0\0\0\0\0\0' >header ;;
+  image)
+    printf 'P5\n3 2\n255\nabcdef' >pgm
+    printf 'P5 # a comment\n1 1 255 x' >comment
+    grey='\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x03\0\0\0\x02\x08'
+    printf "$grey"'\0\0\0\0\xb8\x1f\x39\xc6\0\0\0\x10IDAT\x78\x9c\x63\x64\x30\x32\x62\x98\x76\xe2\x17\0\x06\x82\x02\xbe\x2e\x34\x5b\x9d\0\0\0\0IEND\xae\x42\x60\x82' >grey.png
+    printf '\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x02\0\0\0\x02\x08\x02\0\0\0\xfd\xd4\x9a\x73\0\0\0\x16IDAT\x78\x9c\x63\x64\x10\xd5\xb2\xb7\xb7\x67\xa8\x9b\xbc\x62\xef\xa5\xe7\0\x16\xc0\x05\x2d\xf9\x21\x7e\x84\0\0\0\0IEND\xae\x42\x60\x82' >colour.png
+    printf '\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x03\0\0\0\x01\x02\x03\0\0\0\x66\x8e\xfc\x27\0\0\0\x09PLTE\x0a\x14\x1e\x28\x32\x3c\x46\x50\x5a\x16\xac\x84\x74\0\0\0\x0aIDAT\x78\x9c\x63\x68\x01\0\0\x86\0\x85\xbc\xf5\xcd\xd6\0\0\0\0IEND\xae\x42\x60\x82' >palette.png
+    ;;
+  cifar10)
+    { printf '\x07'; zeros 3072; } >one
+    { printf '\x00'; zeros 3072; printf '\x0a'; zeros 3072; } >label_10
+    zeros 3072 >short ;;
+  *) echo "$0: $1: no such target" >&2; exit 2 ;;
+esac

@@ -1,0 +1,301 @@
+// f16 and bf16 on the CPU: the conversions of arrays against the definition, and every variant of the kernels that have
+// code of their own for 16-bit types against plain loops in f64, computed from the inputs as they were rounded.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "engine/autograd.h"
+#include "engine/parallel.h"
+#include "engine/random.h"
+#include "kernels/bias_add.h"
+#include "kernels/cast.h"
+#include "kernels/conv2d.h"
+#include "kernels/convert.h"
+#include "kernels/cpu_features.h"
+#include "kernels/gemm.h"
+#include "kernels/max_pool2d.h"
+#include "kernels/pack.h"
+#include "kernels/softmax_cross_entropy.h"
+#include "tests/support/naive.h"
+
+namespace hs::test {
+namespace {
+
+Numbers numbers(const Tensor& x) { return cast(x, DType::f64).to_vector<double>(); }
+
+// Values in [-1, 1), or whole numbers from -4 to 4, rounded to `dtype`. `density`: the share that is not zero.
+Tensor random_tensor(const Shape& shape, DType dtype, uint32_t purpose, bool integers = false, double density = 1) {
+  const RandomStream stream{2027, RandomPurpose::init, purpose, 5, 0};
+  std::vector<float> values(static_cast<size_t>(shape.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint32_t bits = random_bits(stream, 2 * i);
+    values[i] = integers ? static_cast<float>(bits % 9) - 4 : 2 * to_unit_float(bits) - 1;
+    if (to_unit_float(random_bits(stream, 2 * i + 1)) >= density) values[i] = 0;
+  }
+  return cast(Tensor::from(values, shape), dtype);
+}
+
+Numbers absolute(Numbers values) {
+  for (double& value : values) value = std::fabs(value);
+  return values;
+}
+
+double roundoff(DType dtype) { return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : tolerance::u32; }
+Tolerance frobenius(DType dtype, size_t size) {
+  if (size < 16) return {};  // a norm speaks of many roundings; of a few, each has its own bound
+  return {0, 0, dtype == DType::f16 ? 4e-4 : dtype == DType::bf16 ? 3.2e-3 : 2e-6};
+}
+
+// Sums of `terms` products, rounded to the type of `got`.
+void check_sums(const std::string& what, const Tensor& got, const Numbers& expected, const Numbers& magnitude,
+                int64_t terms) {
+  Numbers allowance(expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    allowance[i] = tolerance::sum_allowance(terms, magnitude[i]) +
+                   roundoff(got.dtype()) * std::fabs(expected[i]) * 1.01 + (got.dtype() == DType::f16 ? 0x1p-25 : 0);
+  }
+  CompareOptions options;
+  options.allowance = allowance;
+  const Comparison result = compare(numbers(got), expected, frobenius(got.dtype(), expected.size()), options);
+  INFO(what, ": ", result.summary);
+  CHECK(result.passed);
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.raw_data(), b.raw_data(), a.bytes()) == 0);
+}
+
+// Calls body(name) with each CPU variant of the slot forced in turn. One that does not support the arguments, because
+// of its types, its shapes or this machine, is passed over; returns the names of the others.
+template <class Slot, class Body>
+std::vector<std::string> for_each_variant(Slot& slot, const Body& body) {
+  std::vector<std::string> ran;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (v->device != Device::cpu) continue;
+    slot.force(v->name);
+    try {
+      body(std::string(v->name));
+      ran.push_back(v->name);
+    } catch (const Error& error) {
+      if (std::string(error.what()).find(" takes (") == std::string::npos) FAIL(std::string(error.what()));
+    }
+    slot.force(nullptr);
+  }
+  return ran;
+}
+
+struct Product {
+  int64_t M, N, K;
+  GemmOptions options;
+  bool bias;
+  Shape a() const { return options.transpose_a ? Shape{K, M} : Shape{M, K}; }
+  Shape b() const { return options.transpose_b ? Shape{N, K} : Shape{K, N}; }
+  std::string name(DType in, DType out) const {
+    return fmt::format("gemm {}{} {}x{}x{} {} -> {} alpha {} beta {}", options.transpose_a ? "T" : "N",
+                       options.transpose_b ? "T" : "N", M, N, K, hs::name(in), hs::name(out), options.alpha,
+                       options.beta);
+  }
+};
+
+std::vector<Product> products() {
+  std::vector<Product> all;
+  const int64_t sizes[][3] = {{1, 1, 1},      {5, 3, 7},    {37, 19, 65},  {64, 128, 300}, {130, 65, 129},
+                              {64, 10, 1600}, {9, 200, 10}, {300, 70, 33}, {0, 4, 3},      {3, 4, 0}};
+  for (const auto& [M, N, K] : sizes) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb}, true});
+        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f, .beta = 1}, false});
+        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb, .beta = -2}, true});
+      }
+    }
+  }
+  return all;
+}
+
+Tensor run_product(const Product& p, DType in, DType out, bool integers = false) {
+  Tensor c = random_tensor({p.M, p.N}, out, 4, integers), none;
+  const Tensor bias = p.bias ? random_tensor({p.N}, out, 3, integers) : Tensor();
+  gemm(random_tensor(p.a(), in, 1, integers), random_tensor(p.b(), in, 2, integers), bias, p.options, none, none, c);
+  return c;
+}
+
+// The same in f64; of absolute values if `magnitude`.
+Numbers expected_product(const Product& p, DType in, DType out, bool integers, bool magnitude) {
+  Numbers a = numbers(random_tensor(p.a(), in, 1, integers)), b = numbers(random_tensor(p.b(), in, 2, integers));
+  Numbers bias = p.bias ? numbers(random_tensor({p.N}, out, 3, integers)) : Numbers();
+  Numbers before = numbers(random_tensor({p.M, p.N}, out, 4, integers));
+  GemmOptions options = p.options;
+  if (magnitude) {
+    for (Numbers* values : {&a, &b, &bias, &before}) *values = absolute(*values);
+    options.beta = std::fabs(options.beta);
+  }
+  Numbers c = naive_gemm(a, b, bias, p.M, p.N, p.K, options);
+  for (size_t i = 0; i < c.size(); ++i) c[i] += options.beta * before[i];
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("arrays of f16 and bf16 widen and narrow as engine/float16.h says") {
+  std::vector<Half> halves(65536);
+  std::vector<BFloat16> brains(65536);
+  for (uint32_t i = 0; i < 65536; ++i) halves[i].bits = brains[i].bits = static_cast<uint16_t>(i);
+  std::vector<float> from_half(65536), from_brain(65536);
+  widen(halves.data(), from_half.data(), 65536);
+  widen(brains.data(), from_brain.data(), 65536);
+  int wrong = 0;
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const bool signalling = (i & 0x7c00) == 0x7c00 && (i & 0x3ff) != 0 && !(i & 0x200);
+    wrong += signalling ? !std::isnan(from_half[i])
+                        : std::bit_cast<uint32_t>(from_half[i]) != std::bit_cast<uint32_t>(to_float(halves[i]));
+    wrong += std::bit_cast<uint32_t>(from_brain[i]) != std::bit_cast<uint32_t>(to_float(brains[i]));
+  }
+  CHECK(wrong == 0);
+  // Every upper half of a float, with the lower halves that decide how it is rounded.
+  for (const uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+    std::vector<float> floats(65536);
+    for (uint32_t i = 0; i < 65536; ++i) floats[i] = std::bit_cast<float>(i << 16 | low);
+    narrow(floats.data(), halves.data(), 65536);
+    narrow(floats.data(), brains.data(), 65536);
+    for (uint32_t i = 0; i < 65536; ++i) {
+      wrong += halves[i].bits != to_half(floats[i]).bits;
+      wrong += brains[i].bits != to_bfloat16(floats[i]).bits;
+    }
+    CHECK(wrong == 0);
+  }
+  for (int64_t count = 0; count < 40; ++count) {  // tails: nothing beyond the end is written
+    std::vector<float> floats(64, 1.5f);
+    std::vector<Half> half(64, Half{0x1234});
+    std::vector<BFloat16> brain(64, BFloat16{0x1234});
+    narrow(floats.data(), half.data(), count);
+    narrow(floats.data(), brain.data(), count);
+    for (int64_t i = 0; i < 64; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      wrong += half[at].bits != (i < count ? 0x3e00 : 0x1234);
+      wrong += brain[at].bits != (i < count ? 0x3fc0 : 0x1234);
+    }
+    std::vector<float> wide(64, 7.0f);
+    widen(half.data(), wide.data(), count);
+    for (int64_t i = 0; i < 64; ++i) wrong += wide[static_cast<size_t>(i)] != (i < count ? 1.5f : 7.0f);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("interleave and transpose") {
+  std::vector<uint16_t> row0(100), row1(100);
+  for (size_t i = 0; i < 100; ++i) row0[i] = static_cast<uint16_t>(i), row1[i] = static_cast<uint16_t>(40000 + i);
+  for (const int64_t count : {0, 1, 15, 16, 17, 99}) {
+    std::vector<uint32_t> to(101, 7);
+    interleave(row0.data(), row1.data(), count, to.data());
+    for (int64_t i = 0; i < 100; ++i) {
+      const uint32_t both = static_cast<uint32_t>(i) | static_cast<uint32_t>(40000 + i) << 16;
+      CHECK(to[static_cast<size_t>(i)] == (i < count ? both : 7));
+    }
+  }
+  std::vector<uint32_t> from(32 * 50), to(48 * 40);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint32_t>(i);
+  transpose(from.data(), 50, 30, 33, to.data(), 40);
+  for (size_t i = 0; i < 32; ++i) {
+    for (size_t j = 0; j < 48; ++j) CHECK(to[j * 40 + i] == from[i * 50 + j]);
+  }
+}
+
+TEST_CASE("gemm: every variant is within tolerance of the f64 reference, and exact on integers") {
+  size_t runs = 0;
+  for (const Product& p : products()) {
+    for (const DType in : {DType::f16, DType::bf16}) {
+      for (const DType out : {in, DType::f32}) {
+        const Numbers expected = expected_product(p, in, out, false, false);
+        const Numbers magnitude = expected_product(p, in, out, false, true);
+        const Numbers exact = expected_product(p, in, out, true, false);
+        std::vector<float> wanted(exact.begin(), exact.end());
+        for (float& value : wanted) value += 0.0f;  // -0 and 0 are the same integer
+        const Tensor integers = cast(Tensor::from(wanted, {p.M, p.N}), out);
+        runs += for_each_variant(gemm, [&](const std::string& variant) {
+                  check_sums(p.name(in, out) + " " + variant, run_product(p, in, out), expected, magnitude, p.K + 2);
+                  const Tensor got = cast(run_product(p, in, out, true), DType::f32);
+                  for (int64_t i = 0; i < got.size(); ++i) wanted[static_cast<size_t>(i)] = got.data<float>()[i] + 0.0f;
+                  INFO(p.name(in, out), " ", variant, " on integers");
+                  CHECK(same_bytes(cast(Tensor::from(wanted, {p.M, p.N}), out), integers));
+                }).size();
+      }
+    }
+  }
+  CHECK(runs >= products().size() * 4);
+}
+
+TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias") {
+  for (const auto& [M, N, K] : {std::array<int64_t, 3>{5, 3, 7}, {64, 128, 40}, {33, 130, 10}, {70, 200, 64}}) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      const Product p{M, N, K, {.epilogue = Epilogue::relu}, true};
+      const Numbers before = expected_product(p, type, type, false, false);
+      const Numbers magnitude = expected_product(p, type, type, false, true);
+      Numbers after = before;
+      for (double& value : after) value = std::max(value, 0.0);
+      for_each_variant(gemm, [&](const std::string& variant) {
+        const std::string what = fmt::format("{} {}", p.name(type, type), variant);
+        Tensor mask = gemm_mask(M, N, Device::cpu), none, h = Tensor::empty({M, N}, type);
+        gemm(random_tensor(p.a(), type, 1), random_tensor(p.b(), type, 2), random_tensor({N}, type, 3), p.options, mask,
+             none, h);
+        check_sums(what, h, after, magnitude, K + 1);
+        // The gate of the backward pass is the mask: exactly where h > 0.
+        const Tensor dy = random_tensor({M, K}, type, 5), w = random_tensor({N, K}, type, 6);
+        const GemmOptions back{.transpose_b = true, .epilogue = Epilogue::relu_backward};
+        Tensor sums = Tensor::empty({N}, type), dh = Tensor::empty({M, N}, type);
+        gemm(dy, w, {}, back, mask, sums, dh);
+        const GemmOptions plain{.transpose_b = true};
+        Numbers gated = naive_gemm(numbers(dy), numbers(w), {}, M, N, K, plain);
+        const Numbers size = naive_gemm(absolute(numbers(dy)), absolute(numbers(w)), {}, M, N, K, plain);
+        const Numbers open = numbers(h), stored = numbers(dh);
+        Numbers total(static_cast<size_t>(N)), total_size(static_cast<size_t>(N));
+        for (size_t i = 0; i < gated.size(); ++i) {
+          if (!(open[i] > 0)) gated[i] = 0;
+          total[i % static_cast<size_t>(N)] += stored[i];
+          total_size[i % static_cast<size_t>(N)] += std::fabs(stored[i]);
+        }
+        check_sums(what + " backward", dh, gated, size, K);
+        check_sums(what + " bias gradient", sums, total, total_size, 1);
+        // Bits beyond N are zero.
+        for (int64_t i = 0; i < M; ++i) {
+          const uint8_t* row = mask.data<uint8_t>() + i * gemm_mask_row(N);
+          for (int64_t j = N; j < 8 * gemm_mask_row(N); ++j) CHECK((row[j / 8] >> (j % 8) & 1) == 0);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("gemm: any number of threads gives the same bits, and a NaN stays in its row or column") {
+  for (const auto& [M, N, K] : {std::array<int64_t, 3>{64, 128, 300}, {300, 70, 33}}) {
+    for (const bool ta : {false, true}) {
+      for (const DType type : {DType::f16, DType::bf16}) {
+        const Product p{M, N, K, {.transpose_a = ta, .transpose_b = !ta}, true};
+        for_each_variant(gemm, [&](const std::string& variant) {
+          INFO(p.name(type, type), " ", variant);
+          set_threads(1);
+          const Tensor one = run_product(p, type, DType::f32);
+          for (const int count : {2, 5}) {
+            set_threads(count);
+            CHECK(same_bytes(one, run_product(p, type, DType::f32)));
+          }
+          set_threads(0);
+          Tensor a = random_tensor(p.a(), type, 1), none, c = Tensor::empty({M, N}, type);
+          const int64_t row = M - 1, place = ta ? (K / 2) * M + row : row * K + K / 2;
+          static_cast<uint16_t*>(a.mutable_raw_data())[place] = 0x7fff;  // a NaN in both types
+          gemm(a, random_tensor(p.b(), type, 2), {}, p.options, none, none, c);
+          const Numbers values = numbers(c);
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < M * N; ++i) wrong += std::isnan(values[static_cast<size_t>(i)]) != (i / N == row);
+          CHECK(wrong == 0);
+        });
+      }
+    }
+  }
+}
+
+}  // namespace hs::test
