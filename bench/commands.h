@@ -8,5 +8,6 @@ namespace hs::bench {
 std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_convert_command();
+std::unique_ptr<Command> make_scaler_command();
 
 }  // namespace hs::bench

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string_view>
 
 #include "bench/environment.h"
 #include "data/loader.h"
@@ -88,6 +89,26 @@ void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainH
   const DatasetPair part = {first_samples(data.train, 2 * experiment.batch * experiment.accumulate),
                             first_samples(data.test, experiment.batch), data.source};
   run_experiment(short_one, part, 0, hooks);
+}
+
+std::vector<KernelRow> summarize(const KernelTrace& trace) {
+  std::vector<KernelRow> rows;
+  for (const KernelCall& call : trace.calls()) {
+    const auto row = std::ranges::find(rows, call, &KernelRow::call);
+    if (row == rows.end()) {
+      rows.push_back({call, 1});
+    } else {
+      ++row->count;
+    }
+  }
+  return rows;
+}
+
+bool has_tensor_unit(const std::vector<KernelRow>& rows) {
+  constexpr std::string_view units[] = {"cublaslt", "mma", "wmma", "amx"};
+  return std::ranges::any_of(rows, [&](const KernelRow& row) {
+    return std::ranges::find(units, row.call.variant) != std::end(units) && row.call.dtype != DType::f32;
+  });
 }
 
 KernelUse::KernelUse() : start_(count()) {}

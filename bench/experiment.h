@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "engine/kernel.h"
 #include "models/train.h"
 
 namespace hs::bench {
@@ -44,6 +45,15 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks);
+
+// The kernels of a run, each combination once, in the order of their first call, with the number of calls.
+struct KernelRow {
+  KernelCall call;
+  int64_t count;
+};
+std::vector<KernelRow> summarize(const KernelTrace& trace);
+// Whether one of them is a matrix product or a convolution on a tensor unit (a GPU's tensor cores, AMX).
+bool has_tensor_unit(const std::vector<KernelRow>& rows);
 
 // Which variants ran, from the slots' counters of calls.
 class KernelUse {

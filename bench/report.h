@@ -1,8 +1,8 @@
 // Results of one configuration as a table for people and as a row for programs.
 //
 // A record is an object {"schema": "halfstep-bench-1", "command", "environment", ...}; `train` adds "data", "config",
-// "kernels" (slot: variant), "choices" (what kernels chose by themselves: cuBLASLt's algorithms) and "rows". Readers
-// ignore members that they do not know. Of a row:
+// "kernels" (slot: variant), "choices" (what kernels chose by themselves: cuBLASLt's algorithms), "ops" (which op ran
+// in which type on which variant) and "rows". Readers ignore members that they do not know. Of a row:
 //   name                       the configuration's
 //   seconds, seconds_all       of training alone: the median of the repeats, and each
 //   samples_per_second         training samples of one repeat / seconds

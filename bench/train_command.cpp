@@ -34,6 +34,7 @@ class TrainCommand : public Command {
   void force_kernels() const;
   DatasetPair load() const;
   void check_forced_kernels_used(const KernelUse& use) const;
+  void print_ops(const std::vector<KernelRow>& ops) const;
   void measure(const DatasetPair& data, Row& row) const;
   Json config() const;
   std::string headline(const DatasetPair& data) const;
@@ -150,6 +151,21 @@ void TrainCommand::check_forced_kernels_used(const KernelUse& use) const {
   }
 }
 
+// Which op ran in which type: what "mixed" means, made visible.
+void TrainCommand::print_ops(const std::vector<KernelRow>& ops) const {
+  if (quiet_) return;
+  std::string text = fmt::format("{:<24}{:<32}{:<6}{}\n", "op", "kernel", "type", "variant");
+  for (const auto& [call, count] : ops) {
+    text += fmt::format("{:<24}{:<32}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
+  }
+  write_stderr(text);
+  if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) && !has_tensor_unit(ops)) {
+    notice(
+        fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
+                    precision_));
+  }
+}
+
 void TrainCommand::measure(const DatasetPair& data, Row& row) const {
   ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", repeat_, experiment_.epochs,
                           data.train.count, experiment_.batch);
@@ -232,7 +248,13 @@ void TrainCommand::run(const Flags& flags) {
   warm_up_hooks.on_step = [&](const Progress&) { check_early_signals(); };
   check_early_signals();
   const KernelUse warming;
-  warm_up(experiment_, data, warm_up_hooks);
+  std::vector<KernelRow> ops;
+  {
+    const KernelTrace trace;
+    warm_up(experiment_, data, warm_up_hooks);
+    ops = summarize(trace);
+  }
+  if (experiment_.precision != Precision::f32) print_ops(ops);
   check_early_signals();
   check_forced_kernels_used(warming);
 
@@ -241,6 +263,14 @@ void TrainCommand::run(const Flags& flags) {
   const auto write_record = [&] {
     record["kernels"] = use.since();
     record["choices"] = noted_choices();
+    record["ops"] = Json::array();
+    for (const auto& [call, count] : ops) {
+      record["ops"].push_back({{"op", call.op},
+                               {"kernel", call.slot},
+                               {"type", hs::name(call.dtype)},
+                               {"variant", call.variant},
+                               {"calls_while_warming_up", count}});
+    }
     record["rows"] = Json::array({to_json(row)});
     json.write(record);
   };

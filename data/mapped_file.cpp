@@ -7,6 +7,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,13 +37,16 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto* address = static_cast<const uint8_t*>(info->si_addr);
   const bool from_memory = info->si_code > 0;  // and not sent by somebody
   if (guard != nullptr && from_memory && address >= guard->begin && address < guard->end) {
+    // The jump leaves the handler for good: the signals that it blocked must not stay blocked. (sigsetjmp could note
+    // them, but with a system call for each read.)
+    pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(active_guard->back, 1);
   }
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) return previous_action.sa_sigaction(signal, info, context);
   if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
     return previous_action.sa_handler(signal);
   }
-  // Ends the program as if nobody had listened.
+  // Ends the program as if nobody had listened, as soon as the handler returns and the signal is let through.
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -52,7 +56,7 @@ void catch_bus_errors() {
   std::call_once(once, [] {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;  // not deferred: the jump leaves the handler for good
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, &previous_action);
   });

@@ -88,6 +88,11 @@ void add_to(Partial& partial, const Tensor& gradient) {
 
 }  // namespace
 
+GradientObserver::GradientObserver(Observe observe) : observe_(std::move(observe)), before_(current_) {
+  current_ = this;
+}
+GradientObserver::~GradientObserver() { current_ = before_; }
+
 void backward(const Tensor& y, Tensor dy) {
   check(y.requires_grad(), "backward: the tensor {} has no history; does any input require a gradient?",
         y.shape().to_string());
@@ -131,6 +136,7 @@ void backward(const Tensor& y, Tensor dy) {
       node->backward = nullptr;
       continue;
     }
+    if (GradientObserver::current_) GradientObserver::current_->observe_(node->op, found->second.sum);
     Gradients gradients;
     const Op running(node->op);
     try {

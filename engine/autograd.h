@@ -55,6 +55,25 @@ Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs
 // was modified since.
 void backward(const Tensor& y, Tensor dy = {});
 
+// While it lives, backward() on this thread shows it the gradient of each op's output, once that is complete and before
+// the op's own rule runs: the last op of the model first. A checkpointed block shows its ops again, after the op
+// "checkpoint". For reports; where there is none, an op costs one test more.
+class GradientObserver {
+ public:
+  using Observe = std::function<void(const char* op, const Tensor& dy)>;
+
+  explicit GradientObserver(Observe observe);
+  ~GradientObserver();
+  GradientObserver(const GradientObserver&) = delete;
+  GradientObserver& operator=(const GradientObserver&) = delete;
+
+ private:
+  friend void backward(const Tensor& y, Tensor dy);
+  static inline thread_local GradientObserver* current_ = nullptr;
+  Observe observe_;
+  GradientObserver* before_;
+};
+
 // The buffer in which a leaf adds up its gradient, if it has one already (a parameter in the arena), else nullptr. A
 // backward rule may add to it directly, and then returns an undefined tensor for that input: this saves a pass.
 inline Tensor* leaf_gradient(const std::shared_ptr<GradInfo>& info) {

@@ -12,6 +12,7 @@
 
 namespace hs {
 
+// All factors are powers of two, so that multiplying and dividing by the scale is exact.
 struct GradScalerConfig {
   bool enabled = false;
   float initial = 65536;

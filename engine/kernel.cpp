@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "engine/check.h"
+#include "engine/op.h"
 
 namespace hs {
 namespace {
@@ -85,6 +87,13 @@ void note_choice(const std::string& what, const std::string& choice) {
 std::map<std::string, std::string> noted_choices() {
   const std::lock_guard lock(choices().mutex);
   return choices().by_name;
+}
+
+KernelTrace::KernelTrace() : before_(std::exchange(KernelSlot::trace_, this)) {}
+KernelTrace::~KernelTrace() { KernelSlot::trace_ = before_; }
+
+void KernelSlot::note_call(const VariantBase& variant, DType dtype) const {
+  trace_->calls_.push_back({Op::current(), name_, variant.name, dtype});
 }
 
 std::vector<KernelSlot*> kernel_slots() {

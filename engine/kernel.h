@@ -28,6 +28,7 @@
 namespace hs {
 
 class KernelSlot;
+class KernelTrace;
 
 struct VariantBase {
   const char* name = nullptr;
@@ -54,12 +55,16 @@ class KernelSlot {
  protected:
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device) const;
+  static bool is_traced() { return trace_ != nullptr; }
+  void note_call(const VariantBase& variant, DType dtype) const;
   [[noreturn]] void fail_unsupported(Device device, const std::string& arguments) const;
   [[noreturn]] void fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
 
  private:
+  friend class KernelTrace;
+  static inline thread_local KernelTrace* trace_ = nullptr;
   const char* name_;
   const char* forced_ = nullptr;  // points into the forced variant
   KernelSlot* next_slot_ = nullptr;
@@ -72,6 +77,28 @@ std::vector<KernelSlot*> kernel_slots();
 // shape), by name. Thread safe.
 void note_choice(const std::string& what, const std::string& choice);
 std::map<std::string, std::string> noted_choices();
+
+// One call of a slot: which op made it, which variant ran, on elements of which type (that of the first tensor).
+struct KernelCall {
+  std::string op, slot, variant;
+  DType dtype;
+  bool operator==(const KernelCall&) const = default;
+};
+
+// While it lives, every call on this thread is noted. For reports; costs some strings for each call.
+class KernelTrace {
+ public:
+  KernelTrace();
+  ~KernelTrace();
+  KernelTrace(const KernelTrace&) = delete;
+  KernelTrace& operator=(const KernelTrace&) = delete;
+  const std::vector<KernelCall>& calls() const { return calls_; }
+
+ private:
+  friend class KernelSlot;
+  std::vector<KernelCall> calls_;
+  KernelTrace* before_;
+};
 
 // "conv2d_forward=im2col", as --kernel takes it; throws Error (usage) with the names that exist.
 void force_variant(std::string_view assignment);
@@ -104,6 +131,7 @@ class Kernel<void(Args...)> : public KernelSlot {
   void operator()(Args... args) {
     Variant& variant = select(args...);
     ++variant.calls;
+    if (is_traced()) note_call(variant, dtype_of_first(args...));
     try {
       variant.options.run(args...);
     } catch (const Error& error) {
@@ -142,6 +170,14 @@ class Kernel<void(Args...)> : public KernelSlot {
       return first.defined() ? first.device() : device_of_first(rest...);
     } else {
       return first.device();
+    }
+  }
+  template <class First, class... Rest>
+  static DType dtype_of_first(const First& first, const Rest&... rest) {
+    if constexpr (std::is_same_v<First, Tensor>) {
+      return first.dtype();
+    } else {
+      return dtype_of_first(rest...);
     }
   }
   static void describe(std::string& text, const Tensor& tensor) {

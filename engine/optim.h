@@ -24,7 +24,7 @@ struct OptimizerConfig {
   float momentum = 0.9f;  // sgd only
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
   float weight_decay = 0;
-  float clip = 0;  // largest norm of all gradients together; 0: no limit
+  float clip = 0;  // largest norm of all gradients together; 0: no limit. A norm beyond f32's range clips to 0
   Schedule schedule = {};
 };
 

@@ -12,7 +12,7 @@ namespace hs {
 
 enum class ScheduleKind : uint8_t {
   constant,
-  linear,  // falls to 0 at the last step
+  linear,  // falls along a line, to 0 after the last step
   cosine,  // the same, along half a cosine (Loshchilov and Hutter, "SGDR", ICLR 2017)
 };
 

@@ -144,7 +144,9 @@ void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, c
       if constexpr (!stores_16_bits<T>) result = out + n * result_size;
       auto yn = as_matrix(result, s.OH * s.OW, s.OC);
       yn.noalias() = as_matrix(static_cast<const Real*>(mine), s.OH * s.OW, s.K()) * w;
-      for (int64_t i = 0; b && i < result_size; ++i) result[i] += to_computing(b[i % s.OC]);
+      for (int64_t pixel = 0; b && pixel < s.OH * s.OW; ++pixel) {
+        for (int64_t oc = 0; oc < s.OC; ++oc) yn(pixel, oc) += to_computing(b[oc]);
+      }
       if constexpr (stores_16_bits<T>) narrow(result, out + n * result_size, result_size);
     });
   });

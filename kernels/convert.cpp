@@ -3,7 +3,7 @@
 #include "kernels/cpu_features.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "kernels/avx512.h"
 #endif
 
 namespace hs {
@@ -39,17 +39,25 @@ HS_TARGET_AVX512 int64_t widen_avx512(const BFloat16* from, float* to, int64_t c
   return i;
 }
 
-// In integers, because the instruction of AVX-512 BF16 takes subnormal numbers for zero.
 HS_TARGET_AVX512 int64_t narrow_avx512(const float* from, BFloat16* to, int64_t count) {
-  const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1), quiet = _mm512_set1_epi32(0x400000);
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m512i bits = _mm512_loadu_si512(from + i);
-    const __mmask16 is_nan = _mm512_fpclass_ps_mask(_mm512_castsi512_ps(bits), 0x81);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
-    __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, half), odd);
-    rounded = _mm512_mask_or_epi32(rounded, is_nan, bits, quiet);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    const __m512i rounded = rounded_to_bf16(_mm512_loadu_ps(from + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm512_cvtepi32_epi16(rounded));
+  }
+  return i;
+}
+
+// The instruction takes subnormal numbers for zero: blocks with one of them are left to the integers.
+HS_TARGET_AVX512_BF16 int64_t narrow_avx512_bf16(const float* from, BFloat16* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512 values = _mm512_loadu_ps(from + i);
+    if (_mm512_fpclass_ps_mask(values, 0x20) != 0) {
+      narrow_avx512(from + i, to + i, 16);
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), (__m256i)_mm512_cvtneps_pbh(values));
+    }
   }
   return i;
 }
@@ -85,7 +93,11 @@ void widen(const BFloat16* from, float* to, int64_t count) {
 void narrow(const float* from, BFloat16* to, int64_t count) {
   int64_t i = 0;
 #if defined(__x86_64__)
-  if (cpu_features().avx512) i = narrow_avx512(from, to, count);
+  if (cpu_features().avx512_bf16) {
+    i = narrow_avx512_bf16(from, to, count);
+  } else if (cpu_features().avx512) {
+    i = narrow_avx512(from, to, count);
+  }
 #endif
   for (; i < count; ++i) to[i] = to_bfloat16(from[i]);
 }

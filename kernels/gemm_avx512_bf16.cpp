@@ -47,6 +47,7 @@ constexpr Strip strips_of[] = {nullptr,
 constexpr const Strip* strips[] = {nullptr, strips_of<1>, strips_of<2>, strips_of<3>, strips_of<4>};
 
 struct Paired : PairedPanels {
+  struct Session {};
   static constexpr bool rows_first = false;
 
   static void multiply(Panels& p, int64_t rows, int64_t columns, int64_t steps) {

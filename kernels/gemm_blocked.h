@@ -5,6 +5,7 @@
 //   struct Product {
 //     using Element = ...;                           // what the factors store: Half or BFloat16
 //     static constexpr int64_t depth;                // values of k in one element of a panel: 1 (an f32) or 2 (a pair)
+//     struct Session;                                // alive while a thread multiplies
 //     static constexpr bool rows_first;              // panel A must be (rows, steps); else (steps, rows) will do
 //     static void pack(row0, row1, count, to);       // one element from each of two rows (of row0 alone if depth is 1)
 //     static void pack_row(row, count, to);          // a row of `count` values of k
@@ -150,6 +151,7 @@ void multiply_tiles(const Factor<T>& a, const Factor<T>& b, int64_t M, int64_t N
   parallel(row_tiles * column_tiles, [&](int64_t piece, int) {
     const int64_t m = piece / column_tiles * rows_each, n = piece % column_tiles * tile_columns;
     const int64_t rows = std::min(rows_each, M - m), columns = std::min(tile_columns, N - n);
+    [[maybe_unused]] const typename Product::Session session{};
     Panels panels;
     std::fill_n(panels.tile, round_up(rows, 16) * tile_columns, 0.0f);
     panels.a_by_steps = !a.k_is_inner && !Product::rows_first;

@@ -351,8 +351,13 @@ void gemm_cublaslt(const Tensor& a, const Tensor& b, const Tensor& bias, const G
   gemm_naive(a, b, bias, options, mask, bias_gradient, c, 0, c.shape()[0]);
 }
 
-bool supported(const Tensor& a, const Tensor&, const Tensor&, const GemmOptions& options, Tensor&, Tensor&, Tensor& c) {
-  return cuda::is_float(a) && (c.dtype() == a.dtype() || c.dtype() == DType::f32) && a.size() > 0 && c.size() > 0 &&
+// The library may read these 16 bytes at a time, and is not told where they start.
+bool is_aligned(const Tensor& x) { return !x.defined() || alignment_of(x.raw_data()) >= 16; }
+
+bool supported(const Tensor& a, const Tensor&, const Tensor& bias, const GemmOptions& options, Tensor& mask,
+               Tensor& bias_gradient, Tensor& c) {
+  return is_aligned(bias) && is_aligned(mask) && is_aligned(bias_gradient) && cuda::is_float(a) &&
+         (c.dtype() == a.dtype() || c.dtype() == DType::f32) && a.size() > 0 && c.size() > 0 &&
          !(options.epilogue == Epilogue::relu_backward && options.beta != 0);
 }
 

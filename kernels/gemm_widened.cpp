@@ -22,7 +22,7 @@ void multiply_strip(const Cell* a, int64_t a_row, int64_t a_step, const Cell* b,
   }
   for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
     Vec w[vectors];
-    std::memcpy(w, b, sizeof w);
+    for (int v = 0; v < vectors; ++v) w[v] = simd::load(reinterpret_cast<const float*>(b) + v * simd::width);
     for (int r = 0; r < rows; ++r) {
       const Vec x = simd::broadcast(std::bit_cast<float>(uint32_t{a[r * a_row]}));
       for (int v = 0; v < vectors; ++v) sum[r][v] = simd::fma(x, w[v], sum[r][v]);
@@ -49,6 +49,7 @@ constexpr const Strip* strips[] = {nullptr, strips_of<1>, strips_of<2>, strips_o
 template <class T>
 struct Widened {
   using Element = T;
+  struct Session {};
   static constexpr int64_t depth = 1;
   static constexpr bool rows_first = false;
 

@@ -49,14 +49,15 @@ namespace {
 class Step {
  public:
   Step(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, const PixelScale& pixel_scale,
-       const TrainConfig& config)
+       const TrainConfig& config, const std::function<void(const GradScaler&)>& on_gradients)
       : model_(model),
         arena_(arena),
         optimizer_(optimizer),
         scaler_(scaler),
         pixel_scale_(pixel_scale),
         device_(config.device),
-        precision_(config.precision) {
+        precision_(config.precision),
+        on_gradients_(on_gradients) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
@@ -99,6 +100,7 @@ class Step {
       losses.push_back(loss.detach());
       ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
     }
+    if (on_gradients_) on_gradients_(scaler_);
     optimizer_.step(scaler_);
   }
 
@@ -109,6 +111,7 @@ class Step {
   const PixelScale pixel_scale_;
   const Device device_;
   const Precision precision_;
+  const std::function<void(const GradScaler&)>& on_gradients_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
   std::vector<Tensor> losses_, captured_losses_;
@@ -154,6 +157,7 @@ class Losses {
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
+  check(!config.graph || !hooks.on_gradients, "train: on_gradients cannot be called within a graph; switch one off");
   const AmbientScope scope;
   const int64_t batches = training.batches_per_epoch();
   const int64_t steps = (batches + config.accumulate - 1) / config.accumulate;  // of an epoch
@@ -167,7 +171,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
   ambient().micro_step = 0;
-  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config);
+  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks.on_gradients);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {

@@ -50,6 +50,9 @@ struct TrainResult {
 };
 
 struct TrainHooks {
+  // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
+  // read from the device. REQUIRES: no graph
+  std::function<void(const GradScaler&)> on_gradients;
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
   std::function<bool()> should_stop;  // asked after each step; true ends training there, without an evaluation

@@ -336,6 +336,56 @@ TEST_CASE("a tensor that nobody saved may be modified") {
   CHECK(has(refusal(product, constant({4})), "modified"));  // by way of x
 }
 
+// --- observation ---
+
+using Seen = std::vector<std::pair<std::string, Floats>>;
+
+GradientObserver::Observe into(Seen& seen) {
+  return [&seen](const char* op, const Tensor& dy) { seen.emplace_back(op, dy.to_vector<float>()); };
+}
+
+TEST_CASE("an observer sees the complete gradient of each op's output, the last op first, and changes nothing") {
+  const auto run = [](const Tensor& a) {
+    const Tensor x = scale(a, 2);
+    backward(sum(add(scale(x, 3), relu(x))));  // two gradients meet in x
+    return grad(a);
+  };
+  Seen seen, outer;
+  {
+    const GradientObserver around(into(outer));
+    const Tensor a = leaf({2});
+    {
+      const GradientObserver observer(into(seen));
+      CHECK(run(a) == Floats{8, 8});
+      std::thread([&] { run(leaf({2})); }).join();  // another thread is not observed
+    }
+    CHECK(outer.empty());
+    backward(scale(leaf({}), 1));
+    CHECK(outer == Seen{{"scale", {1}}});  // that of the scope before is back
+  }
+  REQUIRE(seen.size() == 5);
+  CHECK(seen[0] == Seen::value_type{"sum", {1}});
+  CHECK(seen[1] == Seen::value_type{"add", {1, 1}});
+  CHECK(seen[4] == Seen::value_type{"scale", {4, 4}});
+  run(leaf({2}));
+  CHECK(seen.size() == 5);
+}
+
+TEST_CASE("what an observer throws ends backward, and an op without a gradient is not shown") {
+  const Tensor a = leaf({2});
+  Seen seen;
+  {
+    const GradientObserver observer(into(seen));
+    const Tensor x = scale(a, 3);
+    backward(sum(record("stop", x.clone(), {x}, [](const Tensor&) -> Gradients { return {Tensor()}; })));
+  }
+  CHECK(seen.size() == 2);
+  CHECK(seen.back().first == "stop");
+  const GradientObserver thrower([](const char*, const Tensor&) { throw std::runtime_error("enough"); });
+  CHECK_THROWS_AS(backward(sum(a)), std::runtime_error);
+  CHECK(ambient().recording);
+}
+
 // --- long chains ---
 
 // On a stack of 256 KiB a recursion over 100,000 nodes cannot survive.

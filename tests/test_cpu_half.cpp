@@ -1,93 +1,28 @@
-// f16 and bf16 on the CPU: the conversions of arrays against the definition, and every variant of the kernels that have
-// code of their own for 16-bit types against plain loops in f64, computed from the inputs as they were rounded.
+// f16 and bf16 on the CPU: the conversions of arrays against the definition, and every variant of gemm against plain
+// loops in f64, computed from the inputs as they were rounded.
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
+#include <algorithm>
+#include <array>
+#include <vector>
 
-#include "engine/autograd.h"
 #include "engine/parallel.h"
-#include "engine/random.h"
-#include "kernels/bias_add.h"
-#include "kernels/cast.h"
-#include "kernels/conv2d.h"
 #include "kernels/convert.h"
-#include "kernels/cpu_features.h"
-#include "kernels/gemm.h"
-#include "kernels/max_pool2d.h"
-#include "kernels/pack.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/gemm_amx.h"
+#include "tests/half_support.h"
 #include "tests/support/naive.h"
 
 namespace hs::test {
 namespace {
 
-Numbers numbers(const Tensor& x) { return cast(x, DType::f64).to_vector<double>(); }
+using namespace half;
 
-// Values in [-1, 1), or whole numbers from -4 to 4, rounded to `dtype`. `density`: the share that is not zero.
-Tensor random_tensor(const Shape& shape, DType dtype, uint32_t purpose, bool integers = false, double density = 1) {
-  const RandomStream stream{2027, RandomPurpose::init, purpose, 5, 0};
-  std::vector<float> values(static_cast<size_t>(shape.size()));
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint32_t bits = random_bits(stream, 2 * i);
-    values[i] = integers ? static_cast<float>(bits % 9) - 4 : 2 * to_unit_float(bits) - 1;
-    if (to_unit_float(random_bits(stream, 2 * i + 1)) >= density) values[i] = 0;
-  }
-  return cast(Tensor::from(values, shape), dtype);
-}
-
-Numbers absolute(Numbers values) {
-  for (double& value : values) value = std::fabs(value);
-  return values;
-}
-
-double roundoff(DType dtype) { return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : tolerance::u32; }
-Tolerance frobenius(DType dtype, size_t size) {
-  if (size < 16) return {};  // a norm speaks of many roundings; of a few, each has its own bound
-  return {0, 0, dtype == DType::f16 ? 4e-4 : dtype == DType::bf16 ? 3.2e-3 : 2e-6};
-}
-
-// Sums of `terms` products, rounded to the type of `got`.
-void check_sums(const std::string& what, const Tensor& got, const Numbers& expected, const Numbers& magnitude,
-                int64_t terms) {
-  Numbers allowance(expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    allowance[i] = tolerance::sum_allowance(terms, magnitude[i]) +
-                   roundoff(got.dtype()) * std::fabs(expected[i]) * 1.01 + (got.dtype() == DType::f16 ? 0x1p-25 : 0);
-  }
-  CompareOptions options;
-  options.allowance = allowance;
-  const Comparison result = compare(numbers(got), expected, frobenius(got.dtype(), expected.size()), options);
-  INFO(what, ": ", result.summary);
-  CHECK(result.passed);
-}
-
-bool same_bytes(const Tensor& a, const Tensor& b) {
-  return a.bytes() == b.bytes() && (a.bytes() == 0 || std::memcmp(a.raw_data(), b.raw_data(), a.bytes()) == 0);
-}
-
-// Calls body(name) with each CPU variant of the slot forced in turn. One that does not support the arguments, because
-// of its types, its shapes or this machine, is passed over; returns the names of the others.
-template <class Slot, class Body>
-std::vector<std::string> for_each_variant(Slot& slot, const Body& body) {
-  std::vector<std::string> ran;
-  for (const VariantBase* v = slot.variants(); v; v = v->next) {
-    if (v->device != Device::cpu) continue;
-    slot.force(v->name);
-    try {
-      body(std::string(v->name));
-      ran.push_back(v->name);
-    } catch (const Error& error) {
-      if (std::string(error.what()).find(" takes (") == std::string::npos) FAIL(std::string(error.what()));
-    }
-    slot.force(nullptr);
-  }
-  return ran;
-}
-
+// Variants of this program alone, tried after all others.
+REGISTER_KERNEL(gemm, cpu, "amx emulated",
+                {.run = blocked::gemm_blocked<blocked::TileProduct<EmulatedTiles>>,
+                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
+                                 Tensor& c) { return a.dtype() == DType::bf16 && is_same_or_f32(a, c); },
+                 .rank = -1});
 struct Product {
   int64_t M, N, K;
   GemmOptions options;
@@ -103,14 +38,14 @@ struct Product {
 
 std::vector<Product> products() {
   std::vector<Product> all;
-  const int64_t sizes[][3] = {{1, 1, 1},      {5, 3, 7},    {37, 19, 65},  {64, 128, 300}, {130, 65, 129},
-                              {64, 10, 1600}, {9, 200, 10}, {300, 70, 33}, {0, 4, 3},      {3, 4, 0}};
+  const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},    {37, 19, 65},  {64, 72, 140}, {130, 65, 33},
+                              {33, 10, 300}, {9, 200, 10}, {270, 70, 17}, {0, 4, 3},     {3, 4, 0}};
   for (const auto& [M, N, K] : sizes) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb}, true});
-        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f, .beta = 1}, false});
-        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb, .beta = -2}, true});
+        const float beta = ta ? 1.0f : -2.0f;
+        all.push_back({M, N, K, {.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f, .beta = beta}, tb});
       }
     }
   }
@@ -205,8 +140,15 @@ TEST_CASE("interleave and transpose") {
   }
 }
 
+TEST_CASE("the self-test of AMX accepts tiles that multiply and refuses tiles that forget") {
+  CHECK(amx::tiles_multiply<EmulatedTiles>());
+  EmulatedTiles::broken = true;
+  CHECK_FALSE(amx::tiles_multiply<EmulatedTiles>());
+  EmulatedTiles::broken = false;
+  CHECK(amx::is_usable() <= cpu_features().amx_bf16);
+}
+
 TEST_CASE("gemm: every variant is within tolerance of the f64 reference, and exact on integers") {
-  size_t runs = 0;
   for (const Product& p : products()) {
     for (const DType in : {DType::f16, DType::bf16}) {
       for (const DType out : {in, DType::f32}) {
@@ -216,17 +158,16 @@ TEST_CASE("gemm: every variant is within tolerance of the f64 reference, and exa
         std::vector<float> wanted(exact.begin(), exact.end());
         for (float& value : wanted) value += 0.0f;  // -0 and 0 are the same integer
         const Tensor integers = cast(Tensor::from(wanted, {p.M, p.N}), out);
-        runs += for_each_variant(gemm, [&](const std::string& variant) {
-                  check_sums(p.name(in, out) + " " + variant, run_product(p, in, out), expected, magnitude, p.K + 2);
-                  const Tensor got = cast(run_product(p, in, out, true), DType::f32);
-                  for (int64_t i = 0; i < got.size(); ++i) wanted[static_cast<size_t>(i)] = got.data<float>()[i] + 0.0f;
-                  INFO(p.name(in, out), " ", variant, " on integers");
-                  CHECK(same_bytes(cast(Tensor::from(wanted, {p.M, p.N}), out), integers));
-                }).size();
+        for_each_variant(gemm, [&](const std::string& variant) {
+          check_sums(p.name(in, out) + " " + variant, run_product(p, in, out), expected, magnitude, p.K + 2);
+          const Tensor got = cast(run_product(p, in, out, true), DType::f32);
+          for (int64_t i = 0; i < got.size(); ++i) wanted[static_cast<size_t>(i)] = got.data<float>()[i] + 0.0f;
+          INFO(p.name(in, out), " ", variant, " on integers");
+          CHECK(same_bytes(cast(Tensor::from(wanted, {p.M, p.N}), out), integers));
+        });
       }
     }
   }
-  CHECK(runs >= products().size() * 4);
 }
 
 TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias") {
@@ -271,7 +212,7 @@ TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias"
 }
 
 TEST_CASE("gemm: any number of threads gives the same bits, and a NaN stays in its row or column") {
-  for (const auto& [M, N, K] : {std::array<int64_t, 3>{64, 128, 300}, {300, 70, 33}}) {
+  for (const auto& [M, N, K] : {std::array<int64_t, 3>{64, 128, 300}, {270, 70, 17}}) {
     for (const bool ta : {false, true}) {
       for (const DType type : {DType::f16, DType::bf16}) {
         const Product p{M, N, K, {.transpose_a = ta, .transpose_b = !ta}, true};
@@ -297,5 +238,7 @@ TEST_CASE("gemm: any number of threads gives the same bits, and a NaN stays in i
     }
   }
 }
+
+TEST_CASE("gemm: every variant for 16-bit types ran") { check_all_tried(gemm); }
 
 }  // namespace hs::test

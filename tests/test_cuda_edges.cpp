@@ -43,15 +43,17 @@ Tensor whole(const Shape& shape, uint32_t which) {
 }
 Tensor number(float value) { return Tensor::from(std::vector<float>{value}, {}); }
 
-// A copy on the device; `shifted`: one element into its memory, where 16 bytes may not be read at once.
-Tensor on_device(const Tensor& x, bool shifted = false) {
+// `shifted`: one element into its memory, where 16 bytes may not be read or written at once.
+Tensor empty_on_device(const Shape& shape, DType dtype, bool shifted = false) {
   const int64_t shift = shifted ? 1 : 0;
-  Tensor copy = Tensor::empty({x.size() + shift}, x.dtype(), Device::cuda).slice(shift, x.shape());
+  return Tensor::empty({shape.size() + shift}, dtype, Device::cuda).slice(shift, shape);
+}
+Tensor on_device(const Tensor& x, bool shifted = false) {
+  Tensor copy = empty_on_device(x.shape(), x.dtype(), shifted);
   copy.copy_from(x);
   return copy;
 }
 bool same_on_device(const Tensor& host, const Tensor& device) { return same_bytes(host, device.to(Device::cpu)); }
-Tensor bytes_on_device(int64_t size) { return Tensor::empty({size}, DType::u8, Device::cuda); }
 
 // Calls body(dtype, shifted) for each type, aligned and not.
 template <class Body>
@@ -66,7 +68,7 @@ void for_each_placement(const Body& body) {
 
 Tensor column_sums(const Tensor& x, bool accumulate, Tensor sum) {
   Tensor workspace;
-  workspace = bytes_on_device(column_sum.workspace(x, accumulate, workspace, sum));
+  workspace = empty_on_device({column_sum.workspace(x, accumulate, workspace, sum)}, DType::u8);
   column_sum(x, accumulate, workspace, sum);
   return sum;
 }
@@ -86,9 +88,11 @@ TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, a
     }
     for_each_placement([&](DType dtype, bool shifted) {
       const Tensor in = on_device(cast(x, dtype), shifted);
-      Tensor y = on_device(cast(x, dtype), shifted);
-      bias_add_forward(in, on_device(cast(bias, dtype), shifted), y);
-      CHECK(to_numbers(y.to(Device::cpu)) == biased);
+      for (const bool out_shifted : {false, true}) {
+        Tensor y = empty_on_device(shape, dtype, out_shifted);
+        bias_add_forward(in, on_device(cast(bias, dtype), shifted), y);
+        CHECK(to_numbers(y.to(Device::cpu)) == biased);
+      }
       for (const DType stored : {DType::f32, dtype}) {
         const Tensor threes = cast(Tensor::from(Numbers(columns, 3), {shape.back()}), stored).to(Device::cuda);
         const Tensor fresh = column_sums(in, false, threes.empty_like()), added = column_sums(in, true, threes.clone());
@@ -108,7 +112,7 @@ TEST_CASE("sums of many terms are trees: one chain of additions would be ten tim
     columns[static_cast<size_t>(i % 32)] += value;
     total[0] += value;
   }
-  const Tensor sums = column_sums(x.to(Device::cuda), false, Tensor::empty({32}, DType::f32, Device::cuda));
+  const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({32}, DType::f32));
   const Comparison each = compare(to_numbers(sums.to(Device::cpu)), columns, tolerance::sum);
   INFO("columns: ", each.summary);
   CHECK(each.passed);
@@ -126,8 +130,8 @@ TEST_CASE("sum and its gradient: all sizes in every type, the same order of addi
     for (const double value : to_numbers(x)) half += value / 2;
     for_each_placement([&](DType dtype, bool shifted) {
       const Tensor in = on_device(cast(x, dtype), shifted);
-      Tensor y = Tensor::empty({}, dtype, Device::cuda), dx = on_device(cast(x, dtype), shifted), workspace;
-      workspace = bytes_on_device(sum_forward.workspace(in, 0.5, workspace, y));
+      Tensor y = empty_on_device({}, dtype), dx = empty_on_device({size}, dtype, shifted), workspace;
+      workspace = empty_on_device({sum_forward.workspace(in, 0.5, workspace, y)}, DType::u8);
       sum_forward(in, 0.5, workspace, y);
       CHECK(Numbers{y.item()} == rounded_to(dtype, {half}));
       sum_backward(on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx);
@@ -150,11 +154,13 @@ TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the 
       Tensor y = wide.empty_like(), y_later = wide.empty_like();
       dropout_mask(wide, 0.3, stream, {}, y);
       dropout_mask(wide, 0.3, stream, step, y_later);
-      Tensor out = on_device(x, shifted);
-      dropout_mask(on_device(x, shifted), 0.3, stream, {}, out);
-      CHECK(same_on_device(cast(y, dtype), out));
-      dropout_mask(on_device(x, shifted), 0.3, stream, step.to(Device::cuda), out);
-      CHECK(same_on_device(cast(y_later, dtype), out));
+      for (const bool out_shifted : {false, true}) {
+        Tensor out = empty_on_device({size}, dtype, out_shifted), later = empty_on_device({size}, dtype, out_shifted);
+        dropout_mask(on_device(x, shifted), 0.3, stream, {}, out);
+        dropout_mask(on_device(x, shifted), 0.3, stream, step.to(Device::cuda), later);
+        CHECK(same_on_device(cast(y, dtype), out));
+        CHECK(same_on_device(cast(y_later, dtype), later));
+      }
       CHECK((size < 1000 || !same_bytes(y, y_later)));
     });
   }
@@ -164,7 +170,7 @@ TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the 
 void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DType dtype, bool bad_label = false) {
   const Tensor z = cast(logits, dtype), label = Tensor::from(labels, {z.shape()[0]});
   const Tensor in = z.to(Device::cuda), label_in = label.to(Device::cuda);
-  Tensor loss = Tensor::empty({}, DType::f32, Device::cuda), p = in.empty_like();
+  Tensor loss = empty_on_device({}, DType::f32), p = in.empty_like();
   softmax_cross_entropy_forward(in, label_in, loss, p);
   CHECK(count_correct(in, label_in) == count_correct(cast(z, DType::f32), label));
   if (bad_label) {
@@ -189,10 +195,11 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
     std::vector<float> first_row;
     int32_t label;
   };
-  const std::vector<Special> specials = {{{1, 2, 3}, 2},           {{inf, 2, 3}, 2},         {{-inf, 2, 3}, 2},
-                                         {{-inf, 2, 3}, 0},        {{-inf, -inf, -inf}, 0},  {{nan, 1, 3}, 2},
-                                         {{1, nan, 3}, 2},         {{1, 3, nan}, 2},         {{nan, nan, nan}, 2},
-                                         {{3e4f, -3e4f, 3e4f}, 0}, {{3e4f, -3e4f, 3e4f}, 2}, {{3e4f, -3e4f, 3e4f}, 1}};
+  const std::vector<Special> specials = {{{1, 2, 3}, 2},          {{inf, 2, 3}, 2},         {{-inf, 2, 3}, 2},
+                                         {{-inf, 2, 3}, 0},       {{-inf, -inf, -inf}, 0},  {{nan, 1, 3}, 2},
+                                         {{1, nan, 3}, 2},        {{-200, -201, -202}, 1},  {{1, 3, nan}, 2},
+                                         {{nan, nan, nan}, 2},    {{3e4f, -3e4f, 3e4f}, 0}, {{3e4f, -3e4f, 3e4f}, 2},
+                                         {{3e4f, -3e4f, 3e4f}, 1}};
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     INFO(std::string(name(dtype)));
     for (const auto& [row, label] : specials) {
@@ -241,9 +248,8 @@ TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, 
         max_pool2d_forward(wide, window, stride, y, choice);
         max_pool2d_backward(cast(dy, DType::f32), choice, window, stride, dx);
         const Tensor in = on_device(x, shifted);
-        Tensor out = Tensor::empty(pooled, dtype, Device::cuda),
-               chosen = Tensor::empty(pooled, DType::u8, Device::cuda);
-        Tensor din = on_device(x, shifted);
+        Tensor out = empty_on_device(pooled, dtype), chosen = empty_on_device(pooled, DType::u8);
+        Tensor din = empty_on_device(shape, dtype, shifted);
         max_pool2d_forward(in, window, stride, out, chosen);
         max_pool2d_backward(dy.to(Device::cuda), chosen, window, stride, din);
         CHECK(same_on_device(choice, chosen));
@@ -259,27 +265,25 @@ TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, 
 
 // CUDA refuses a grid of no blocks, so that these would throw if they launched one.
 TEST_CASE("kernels on empty tensors launch nothing") {
-  const auto empty = [](const Shape& shape, DType dtype = DType::f32) {
-    return Tensor::empty(shape, dtype, Device::cuda);
-  };
   for_each_placement([&](DType dtype, bool) {
-    Tensor none = empty({0}, dtype), sum = empty({3}, dtype), scalar = cast(number(1), dtype).to(Device::cuda);
+    Tensor none = empty_on_device({0}, dtype), sum = empty_on_device({3}, dtype),
+           scalar = cast(number(1), dtype).to(Device::cuda);
     add(none, none), mul(none, none), scale(none, 2), relu(none), cast(none, DType::f32);
     accumulate(none, none);
     relu_backward(none, none, none);
     dropout(none, 0.5, {});
     sum_backward(scalar, 1, none);
-    bias_add(empty({0, 3}, dtype), empty({3}, dtype));
-    bias_add(empty({3, 0}, dtype), none);
-    column_sums(empty({3, 0}, dtype), false, none);
-    CHECK(to_numbers(column_sums(empty({0, 3}, dtype), false, sum)) == Numbers(3));
-    CHECK(count_correct(empty({0, 3}, dtype), empty({0}, DType::i32)) == 0);
+    bias_add(empty_on_device({0, 3}, dtype), empty_on_device({3}, dtype));
+    bias_add(empty_on_device({3, 0}, dtype), none);
+    column_sums(empty_on_device({3, 0}, dtype), false, none);
+    CHECK(to_numbers(column_sums(empty_on_device({0, 3}, dtype), false, sum)) == Numbers(3));
+    CHECK(count_correct(empty_on_device({0, 3}, dtype), empty_on_device({0}, DType::i32)) == 0);
   });
-  normalize_image(empty({0, 4, 4, 1}, DType::u8), {});
+  normalize_image(empty_on_device({0, 4, 4, 1}, DType::u8), {});
   const Tensor rates = Tensor::zeros({step_rates}, DType::f32, Device::cuda);
-  Tensor value = empty({0}), moment = empty({0}), square = empty({0});
-  sgd_step(value, {}, rates, moment, value);
-  adam_step(value, {}, rates, moment, square, value);
+  Tensor none = empty_on_device({0}, DType::f32);
+  sgd_step(none, {}, rates, none, none);
+  adam_step(none, {}, rates, none, none, none);
 }
 
 TEST_CASE("more work than threads: the loops go round") {
@@ -289,7 +293,7 @@ TEST_CASE("more work than threads: the loops go round") {
     INFO("shifted: ", shifted);  // else a thread takes four elements at once
     const int64_t rows = most_threads * (shifted ? 1 : 4) / C + 901;
     const Tensor x = noise({rows, C}, 1), bias = noise({C}, 2), in = on_device(x, shifted);
-    Tensor y = x.empty_like(), out = on_device(x, shifted);
+    Tensor y = x.empty_like(), out = empty_on_device({rows, C}, DType::f32, shifted);
     const auto check = [&](const char* what) {
       INFO(what);
       CHECK(same_on_device(y, out));
@@ -304,16 +308,16 @@ TEST_CASE("more work than threads: the loops go round") {
     check("sum_backward");
     const Tensor rates = Tensor::from(std::vector<float>{0.01f, 2, 3, 0.5f, 0, 0}, {step_rates});
     Tensor velocity = x.clone(), velocity_out = on_device(x, shifted);
-    sgd_step(x, {0.9f, 0.1f}, rates, velocity, y),
-        sgd_step(in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out);
+    sgd_step(x, {0.9f, 0.1f}, rates, velocity, y);
+    sgd_step(in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out);
     check("sgd_step");
   }
   check_softmax(noise({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
   const Shape shape{3, 700, 601, 1}, pooled{3, 699, 600, 1};
   const Tensor x = noise(shape, 12), dy = noise(pooled, 13);
   Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = x.empty_like();
-  Tensor out = Tensor::empty(pooled, DType::f32, Device::cuda), chosen = Tensor::empty(pooled, DType::u8, Device::cuda);
-  Tensor din = on_device(x);
+  Tensor out = empty_on_device(pooled, DType::f32), chosen = empty_on_device(pooled, DType::u8);
+  Tensor din = empty_on_device(shape, DType::f32);
   max_pool2d_forward(x, 2, 1, y, choice), max_pool2d_forward(on_device(x), 2, 1, out, chosen);
   max_pool2d_backward(dy, choice, 2, 1, dx), max_pool2d_backward(on_device(dy), chosen, 2, 1, din);
   CHECK(same_on_device(y, out));

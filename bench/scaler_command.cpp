@@ -1,0 +1,296 @@
+// halfstep-bench scaler: what loss scaling is for. Trains twice in f16 from the same seed, with dynamic loss scaling
+// and with a scale that stays 1, and reports the scale over the steps and which gradients f16 lost.
+//
+// Beside "data" and "config" its record has "measured_steps" and
+//   rows                       "scaling" and "no scaling": steps, scale {first, changes [{after_step, scale}], last},
+//                              skipped_steps, skipped (which), test_accuracy, final_loss, gradients; error if it failed
+//   rows[].gradients           in the model's order, activations, then parameters: kind, name, type, values, and of
+//                              these the shares zero, below_smallest_subnormal, below_smallest_normal, not_finite
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/gradient_watch.h"
+#include "bench/inputs.h"
+#include "bench/interrupt.h"
+#include "bench/progress.h"
+#include "bench/report.h"
+#include "data/loader.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+#include "models/models.h"
+
+namespace hs::bench {
+namespace {
+
+// One of the two runs.
+struct ScalerRun {
+  std::string name;
+  GradScalerConfig scaler;
+  std::unique_ptr<Module> model;
+  std::unique_ptr<ParameterArena> arena;
+  std::unique_ptr<GradientWatch> watch;
+  TrainResult result;
+  std::string error;
+};
+
+using Runs = std::array<ScalerRun, 2>;
+
+class ScalerCommand : public Command {
+ public:
+  std::string name() const override { return "scaler"; }
+  std::string summary() const override { return "Train in f16 with and without loss scaling and report the gradients"; }
+  std::string footnote() const override;
+  void declare(Flags& flags) override;
+  void run(const Flags& flags) override;
+
+ private:
+  void train_one(ScalerRun& run, const DatasetPair& data, ProgressDisplay& display) const;
+  Json config() const;
+  std::string report(const Runs& runs, const DatasetPair& data) const;
+
+  std::string model_ = "mnist_cnn", data_, device_name_ = "auto", json_;
+  int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
+  int64_t growth_interval_ = GradScalerConfig().growth_interval;
+  double learning_rate_ = 1e-3;
+  double scale_ = GradScalerConfig().initial;
+  bool quiet_ = false;
+  Device device_ = Device::cpu;
+};
+
+std::string ScalerCommand::footnote() const {
+  return R"(Two runs with Adam in f16 from the same seed: "scaling" multiplies the loss, and with it every gradient, by a scale
+that halves when a gradient overflows and doubles after a while without; "no scaling" keeps a scale of 1. Both skip a
+step whose gradients are not all finite.
+
+The last table counts gradient values as they are stored in training, multiplied by the scale, over all steps, skipped
+ones included: first the gradients of the ops' outputs in f16, in the model's order ("relu 2" is its second relu), then
+those of the parameters, which are summed in f32. Of each the share that is zero, below 2^-24 (f16's smallest number,
+so for f16 the same as zero), below 2^-14 (its smallest normal number; zeros are counted in both), and inf or NaN. ReLU,
+pooling and dropout make most of the zeros; those that "no scaling" has on top, f16 lost. (The weights of the two runs
+drift apart, and their zeros a little with them; with --lr 1e-12 they stay as they are.)
+
+Without --data, MNIST is looked for in $HALFSTEP_DATA/mnist and ~/.cache/halfstep/mnist; if it is in neither, the
+program draws digits itself, says so, and writes "synthetic digits" on every line with a figure.
+
+Examples:
+  halfstep-bench scaler
+  halfstep-bench scaler --epochs 5 --growth-interval 20 --json scaler.json
+  halfstep-bench scaler --scale 16777216 --batch 16
+)";
+}
+
+void ScalerCommand::declare(Flags& flags) {
+  flags.choice("--model", model_, model_names(), "Model");
+  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
+  flags.integer("--test", test_, 1, int64_t{1} << 24, "Test samples, the first N of the set");
+  flags.integer("--epochs", epochs_, 1, 10000, "Passes over the training samples");
+  flags.integer("--batch", batch_, 1, 1000000, "Samples per step");
+  flags.real("--lr", learning_rate_, 1e-12, 1000, "Learning rate");
+  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two");
+  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
+  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
+  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.on_off("--quiet", quiet_, "No progress");
+}
+
+// Without run_experiment: the time and the memory that it measures would be those of the counting.
+void ScalerCommand::train_one(ScalerRun& run, const DatasetPair& data, ProgressDisplay& display) const {
+  const auto seed = static_cast<uint64_t>(seed_);
+  run.model = make_model(model_, seed);
+  run.arena = std::make_unique<ParameterArena>(*run.model, device_);
+  Loader training(data.train, {.batch = batch_, .shuffle = true, .seed = seed});
+  Loader test(data.test, {.batch = batch_, .shuffle = false, .seed = seed});
+  TrainConfig config;
+  config.epochs = epochs_;
+  config.optimizer.learning_rate = static_cast<float>(learning_rate_);
+  config.seed = seed;
+  config.device = device_;
+  config.precision = Precision::f16;
+  config.scaler = run.scaler;
+
+  run.watch = std::make_unique<GradientWatch>(*run.arena);
+  TrainHooks hooks;
+  hooks.on_gradients = [&](const GradScaler& scaler) { run.watch->on_gradients(scaler); };
+  hooks.on_step = [&](const Progress& progress) {
+    display.on_step(progress);
+    check_signals(
+        fmt::format("after step {} of epoch {}, {}; no results were written", progress.step, progress.epoch, run.name));
+  };
+  hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) { display.on_epoch(epoch, result); };
+  try {
+    run.result = train(*run.model, *run.arena, training, test, config, hooks);
+    run.watch->finish(run.result);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::numeric) throw;
+    run.error = error.what();  // a run that diverged is a result
+  }
+}
+
+Json ScalerCommand::config() const {
+  return {{"model", model_},
+          {"epochs", epochs_},
+          {"batch", batch_},
+          {"optimizer", "adam"},
+          {"learning_rate", learning_rate_},
+          {"scale", scale_},
+          {"growth_interval", growth_interval_},
+          {"seed", seed_},
+          {"threads", threads()},
+          {"device", device_name_},
+          {"precision", "f16"}};
+}
+
+Json gradients_to_json(const GradientWatch& watch) {
+  Json rows = Json::array();
+  const auto add = [&](const char* kind, const GradientRow& row) {
+    const GradientCounts& counts = row.counts;
+    rows.push_back({{"kind", kind},
+                    {"name", row.name},
+                    {"type", hs::name(row.dtype)},
+                    {"values", counts.values},
+                    {"zero", counts.share(counts.zero)},
+                    {"below_smallest_subnormal", counts.share(counts.below_subnormal)},
+                    {"below_smallest_normal", counts.share(counts.below_normal)},
+                    {"not_finite", counts.share(counts.not_finite)}});
+  };
+  for (const GradientRow& row : watch.activations()) add("activation", row);
+  for (const GradientRow& row : watch.parameters()) add("parameter", row);
+  return rows;
+}
+
+Json to_json(const ScalerRun& run) {
+  const GradientWatch& watch = *run.watch;
+  Json changes = Json::array();
+  for (const ScaleChange& change : watch.changes()) {
+    changes.push_back({{"after_step", change.after_step}, {"scale", change.scale}});
+  }
+  const bool finished = run.error.empty();
+  Json json = {
+      {"name", run.name},
+      {"steps", watch.steps()},
+      {"scale", {{"first", watch.first_scale()}, {"changes", changes}, {"last", watch.last_scale()}}},
+      {"skipped_steps", watch.skipped().size()},
+      {"skipped", watch.skipped()},
+      {"test_accuracy", finished ? finite_or_null(run.result.epochs.back().test.accuracy) : Json(nullptr)},
+      {"final_loss", finished ? finite_or_null(run.result.epochs.back().training_loss) : Json(nullptr)},
+      {"gradients", gradients_to_json(watch)},
+  };
+  if (!finished) json["error"] = run.error;
+  return json;
+}
+
+// In percent, of the values that the run counted.
+std::string gradient_columns(const GradientCounts& counts) {
+  std::string columns = "  ";
+  for (const int64_t count : {counts.zero, counts.below_subnormal, counts.below_normal, counts.not_finite}) {
+    columns += fmt::format("{:>8.3f}", counts.share(count) * 100);
+  }
+  return columns;
+}
+
+// REQUIRES: both runs took a step, so that they have the same rows
+std::string gradient_table(const Runs& runs, const std::string& label) {
+  std::string text = fmt::format("{:<{}}{:<24}{:<4}", "", label.size(), "", "");
+  for (const ScalerRun& run : runs) {
+    text += fmt::format("  {:>32}", fmt::format("{}: % of {} steps", run.name, run.watch->steps()));
+  }
+  text += fmt::format("\n{:<{}}{:<24}{:<4}", "data", label.size(), "gradient of", "type");
+  for (size_t run = 0; run < runs.size(); ++run) {
+    text += fmt::format("  {:>8}{:>8}{:>8}{:>8}", "zero", "< 2^-24", "< 2^-14", "inf/NaN");
+  }
+  text += "\n";
+  const auto add = [&](const std::vector<GradientRow>& scaled, const std::vector<GradientRow>& unscaled) {
+    for (size_t i = 0; i < scaled.size(); ++i) {
+      text += fmt::format("{}{:<24}{:<4}{}{}\n", label, scaled[i].name, hs::name(scaled[i].dtype),
+                          gradient_columns(scaled[i].counts), gradient_columns(unscaled[i].counts));
+    }
+  };
+  add(runs[0].watch->activations(), runs[1].watch->activations());
+  add(runs[0].watch->parameters(), runs[1].watch->parameters());
+  return text;
+}
+
+std::string ScalerCommand::report(const Runs& runs, const DatasetPair& data) const {
+  const std::string label = data.train.name + "  ";
+  std::string text =
+      fmt::format("{}{}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}\n\n",
+                  label, model_, data.train.count, data.test.count, epochs_, batch_, hs::name(device_), threads());
+  text += fmt::format("{:<{}}{:<12}{:>8}{:>9}{:>14}{:>14}{:>12}{:>12}\n", "data", label.size(), "run", "steps",
+                      "skipped", "first scale", "last scale", "accuracy", "final loss");
+  for (const ScalerRun& run : runs) {
+    const GradientWatch& watch = *run.watch;
+    text += fmt::format("{}{:<12}{:>8}{:>9}{:>14}{:>14}", label, run.name, watch.steps(), watch.skipped().size(),
+                        watch.first_scale(), watch.last_scale());
+    const std::vector<EpochResult>& epochs = run.result.epochs;
+    text += run.error.empty()
+                ? fmt::format("{:>12}{:>12.4f}\n", fmt::format("{:.2f} %", epochs.back().test.accuracy * 100),
+                              epochs.back().training_loss)
+                : "  failed: " + run.error + "\n";
+  }
+  for (const ScalerRun& run : runs) {
+    for (const ScaleChange& change : run.watch->changes()) {
+      text +=
+          fmt::format("{}{}: after step {} the scale became {}\n", label, run.name, change.after_step, change.scale);
+    }
+    if (run.watch->skipped().empty()) continue;
+    text += fmt::format("{}{}: skipped steps {}\n", label, run.name, fmt::join(run.watch->skipped(), ", "));
+  }
+  return text + "\n" + gradient_table(runs, label);
+}
+
+void ScalerCommand::run(const Flags&) {
+  if (std::exp2(std::round(std::log2(scale_))) != scale_) {
+    fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
+         scale_);
+  }
+  device_ = resolve_device(device_name_);
+  const JsonFile json(json_);
+  watch_signals();
+  const DatasetPair data = load_digits(data_, train_, test_);
+
+  GradScalerConfig dynamic, fixed;
+  dynamic.initial = static_cast<float>(scale_);
+  dynamic.growth_interval = static_cast<int32_t>(growth_interval_);
+  fixed.initial = fixed.smallest = fixed.largest = 1;
+  Runs runs;
+  runs[0].name = "scaling", runs[0].scaler = dynamic;
+  runs[1].name = "no scaling", runs[1].scaler = fixed;
+  ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", static_cast<int64_t>(runs.size()),
+                          epochs_, data.train.count, batch_);
+  Json rows = Json::array();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    display.start_run(static_cast<int64_t>(i) + 1);
+    train_one(runs[i], data, display);
+    rows.push_back(to_json(runs[i]));
+  }
+  json.write({{"schema", schema_name},
+              {"command", name()},
+              {"environment", environment(device_)},
+              {"data",
+               {{"name", data.train.name},
+                {"synthetic", data.train.synthetic},
+                {"train", data.train.count},
+                {"test", data.test.count},
+                {"source", data.source}}},
+              {"config", config()},
+              {"measured_steps", "all"},
+              {"rows", rows}});
+  json.is_stdout() ? write_stderr(report(runs, data)) : write_stdout(report(runs, data));
+  for (const ScalerRun& run : runs) {
+    if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_scaler_command() { return std::make_unique<ScalerCommand>(); }
+
+}  // namespace hs::bench

@@ -1,0 +1,33 @@
+// A test case of this program run in a process of its own, because what it looks at is read once: environment
+// variables.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace hs::test {
+
+struct ChildResult {
+  int status = -1;  // exit code
+  std::string output;
+};
+
+// `variables`: "NAME=value NAME=value". The case is decorated with doctest::skip(), so that only this finds it.
+inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1";
+  ChildResult result;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char buffer[4096];
+  while (const size_t bytes = fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, bytes);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
+  return result;
+}
+
+}  // namespace hs::test
