@@ -12,7 +12,7 @@ esac
 
 # shellcheck disable=SC2034  # used by the scripts that source this one
 build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev doctest-dev libcli11-dev nlohmann-json3-dev zlib1g-dev
-  libssl-dev)
+  libpng-dev libssl-dev)
 
 say() { printf 'halfstep: %s\n' "$*" >&2; }
 die() {

@@ -8,6 +8,7 @@
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
+#include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/progress.h"
 #include "bench/report.h"
@@ -18,8 +19,6 @@
 namespace hs::bench {
 namespace {
 
-constexpr int64_t image_side = 28;  // what the models were made for
-
 class TrainCommand : public Command {
  public:
   std::string name() const override { return "train"; }
@@ -29,10 +28,8 @@ class TrainCommand : public Command {
   void run(const Flags& flags) override;
 
  private:
-  Device resolve_device() const;
   bool resolve_graph(Device device) const;
   void force_kernels() const;
-  DatasetPair load() const;
   void check_forced_kernels_used(const KernelUse& use) const;
   void print_ops(const std::vector<KernelRow>& ops) const;
   void measure(const DatasetPair& data, Row& row) const;
@@ -96,19 +93,6 @@ void TrainCommand::declare(Flags& flags) {
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
-// "auto" is the GPU if there is one. A build with CUDA on a machine where it cannot be used says so, once.
-Device TrainCommand::resolve_device() const {
-  if (device_ == "cpu") return Device::cpu;
-  if (is_available(Device::cuda)) return Device::cuda;
-  if (device_ == "cuda") {
-    fail(ExitCode::device, "--device cuda: {}; use --device cpu or auto", why_unavailable(Device::cuda));
-  }
-  if (build_info.cuda != std::string_view("OFF")) {
-    notice(fmt::format("{}: using the CPU", why_unavailable(Device::cuda)));
-  }
-  return Device::cpu;
-}
-
 bool TrainCommand::resolve_graph(Device device) const {
   if (graph_ == "on" && device != Device::cuda) {
     fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
@@ -125,18 +109,6 @@ void TrainCommand::force_kernels() const {
     if (!slots.insert(slot).second)
       fail(ExitCode::usage, "--kernel {}: {} was given a variant before", assignment, slot);
   }
-}
-
-DatasetPair TrainCommand::load() const {
-  DatasetPair data =
-      load_mnist(data_.empty() ? std::nullopt : std::optional<std::filesystem::path>(data_), train_, test_);
-  const Dataset& set = data.train;
-  if (set.rows != image_side || set.columns != image_side || set.channels != 1) {
-    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", data_, set.rows, set.columns,
-         set.channels, image_side, image_side);
-  }
-  if (set.synthetic) notice(data.source);
-  return data;
 }
 
 void TrainCommand::check_forced_kernels_used(const KernelUse& use) const {
@@ -160,9 +132,8 @@ void TrainCommand::print_ops(const std::vector<KernelRow>& ops) const {
   }
   write_stderr(text);
   if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) && !has_tensor_unit(ops)) {
-    notice(
-        fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
-                    precision_));
+    notice(fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
+                       precision_));
   }
 }
 
@@ -223,7 +194,7 @@ void TrainCommand::run(const Flags& flags) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
          experiment_.optimizer);
   }
-  experiment_.device = resolve_device();
+  experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
   set_threads(static_cast<int>(threads_));
@@ -231,7 +202,7 @@ void TrainCommand::run(const Flags& flags) {
   force_kernels();
   const JsonFile json(json_);
   watch_signals();
-  const DatasetPair data = load();
+  const DatasetPair data = load_digits(data_, train_, test_);
 
   Json record = {{"schema", schema_name},
                  {"command", name()},

@@ -128,7 +128,7 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
   if (!differentiate) return results;
   const OpCase gradient_row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
   Tensor dy = inputs_of(gradient_row, how)[0];
-  if (how.nan_gradient) std::memset(dy.mutable_raw_data(), 0xff, dy.bytes());
+  if (how.nan_gradient && dy.bytes() > 0) std::memset(dy.mutable_raw_data(), 0xff, dy.bytes());
   backward(y, cast(placed(dy, how), y.dtype()));
   for (const Tensor& leaf : leaves) results.push_back(leaf.grad().to(Device::cpu));
   return results;
