@@ -32,9 +32,9 @@ struct Layout {
   int64_t weight, dweight, sums, size;  // the columns begin at 0
 };
 
-// columns (images*OH*OW, padded_K): each thread makes 16 bytes of a row.
+// columns (images*OH*OW, padded_K): each thread makes 16 bytes of a row. `wide`: they come from 16 aligned bytes of x.
 template <class T>
-__global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, const T* x, T* columns) {
+__global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bool wide, const T* x, T* columns) {
   constexpr int size = 16 / sizeof(T);
   const int64_t packs_per_row = padded_K / size;
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
@@ -43,7 +43,7 @@ __global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, co
     const int64_t n = row / (s.OH * s.OW), oh = row / s.OW % s.OH, ow = row % s.OW;
     const int64_t h0 = oh * s.stride - s.padding, w0 = ow * s.stride - s.padding;
     cuda::Pack<T, size> pack;
-    if (s.C % size == 0) {  // all of one pixel, and aligned
+    if (wide) {  // all of one pixel
       const int64_t tap = first / s.C, h = h0 + tap / s.KW, w = w0 + tap % s.KW;
       const bool inside = h >= 0 && h < s.H && w >= 0 && w < s.W;
       const T* from = x + ((n * s.H + h) * s.W + w) * s.C + first % s.C;
@@ -124,9 +124,12 @@ class Im2col {
   void im2col(const Tensor& x, int64_t n) const {
     Tensor to = columns(n);
     cuda::for_float_type(dtype_, [&]<class T>() {
-      const int64_t packs = to.size() * static_cast<int64_t>(sizeof(T)) / 16;
+      constexpr int size = 16 / sizeof(T);
+      const int64_t packs = to.size() / size;
+      const T* from = x.data<T>() + n * s_.H * s_.W * s_.C;
+      const bool wide = s_.C % size == 0 && cuda::is_aligned<T, size>(from);
       cuda::launch(im2col_kernel<T>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(), s_,
-                   padded_K(), packs, x.data<T>() + n * s_.H * s_.W * s_.C, to.mutable_data<T>());
+                   padded_K(), packs, wide, from, to.mutable_data<T>());
     });
   }
 
@@ -136,7 +139,7 @@ class Im2col {
       constexpr int size = 16 / sizeof(T);
       const int64_t elements = images(n) * s_.H * s_.W * s_.C;
       T* to = dx.mutable_data<T>() + n * s_.H * s_.W * s_.C;
-      const bool wide = s_.C % size == 0;
+      const bool wide = s_.C % size == 0 && cuda::is_aligned<T, size>(to);
       cuda::launch(wide ? col2im_kernel<T, size> : col2im_kernel<T, 1>,
                    cuda::blocks_for(wide ? elements / size : elements), cuda::block_threads, 0, cuda::compute_stream(),
                    s_, padded_K(), wide ? elements / size : elements, from.data<T>(), to);

@@ -10,7 +10,7 @@ namespace hs {
 // What happens to C before it is stored.
 enum class Epilogue : uint8_t {
   none,           // nothing more
-  relu,           // C = max(C, 0); `mask` remembers where C > 0
+  relu,           // C = max(C, 0); `mask` remembers where C > 0. Whether a NaN stays NaN is up to the variant
   relu_backward,  // C = 0 where the mask says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
 };
 

@@ -109,6 +109,7 @@ Library& library() {
 class Plan {
  public:
   explicit Plan(const Key& key);
+  ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
@@ -154,6 +155,11 @@ Plan::Plan(const Key& key) : key_(key) {
   layout(second_, key.in, key.transpose_a ? key.M : key.K, key.transpose_a ? key.K : key.M);
   layout(result_, key.out, key.N, key.M);
   choose();
+}
+
+Plan::~Plan() {
+  (void)cublasLtMatmulDescDestroy(product_);
+  for (cublasLtMatrixLayout_t layout : {first_, second_, result_}) (void)cublasLtMatrixLayoutDestroy(layout);
 }
 
 void Plan::choose() {

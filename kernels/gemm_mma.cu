@@ -29,7 +29,7 @@ struct OperandTile {
 
   // Where a chunk of a row is. ldmatrix reads the same column of 8 rows at once, 16 bytes each, and the banks are 128
   // bytes wide: a row of 4 chunks is half of them, so that every second row has to move the column, else every row.
-  static __device__ __forceinline__ int place(int row, int column) {
+  static constexpr int place(int row, int column) {
     return (row * chunks + (column ^ (k_inner ? row / 2 % 4 : row % 8))) * chunk;
   }
 
@@ -65,6 +65,18 @@ struct OperandTile {
     }
   }
 };
+
+template <class Tile>
+constexpr bool no_bank_twice() {
+  for (int column = 0; column < Tile::chunks; ++column) {
+    unsigned banks = 0;  // a bit for each 16 of the 128 bytes
+    for (int row = 0; row < 8; ++row) banks |= 1u << (Tile::place(row, column) / chunk % 8);
+    if (banks != 255) return false;
+  }
+  return true;
+}
+static_assert(no_bank_twice<OperandTile<Half, 64, true>>() && no_bank_twice<OperandTile<Half, 64, false>>() &&
+              no_bank_twice<OperandTile<Half, 128, true>>() && no_bank_twice<OperandTile<Half, 128, false>>());
 
 // Two neighbours in a row of C; `pairs`: they may be stored at once.
 template <class In, class Out>

@@ -147,6 +147,8 @@ void count(const Tensor& gradient, Shares& shares) {
 
 TEST_CASE("the shares of one step are those of the same step done by hand, under either scale") {
   const json record = record_of("--train 24 --test 10 --batch 24 --seed 5 --scale 4096");
+  unsetenv("HALFSTEP_DATA");
+  setenv("HOME", "/nowhere", 1);  // as the program under test
   const DatasetPair data = load_mnist({}, 24, 10);
   REQUIRE(data.train.synthetic);
   for (const size_t run : {size_t{0}, size_t{1}}) {

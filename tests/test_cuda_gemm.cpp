@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/random.h"
 #include "kernels/cast.h"
 #include "tests/support/emulated.h"
 #include "tests/support/naive.h"
@@ -107,18 +108,14 @@ Operands make_operands(const Problem& p, const Value& value) {
   return made;
 }
 
-// A small generator of its own, so that a problem's numbers depend on nothing else.
 class Generator {
  public:
-  uint32_t bits() {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<uint32_t>(state_ >> 33);
-  }
-  double integer() { return static_cast<double>(bits() % 9) - 4; }        // -4 .. 4
-  double uniform() { return static_cast<double>(bits()) * 0x1p-30 - 1; }  // [-1, 1)
+  double integer() { return static_cast<double>(random_bits(stream_, next_++) % 9) - 4; }  // -4 .. 4
+  double uniform() { return 2.0 * to_unit_float(random_bits(stream_, next_++)) - 1; }      // [-1, 1)
 
  private:
-  uint64_t state_ = 1;
+  RandomStream stream_;
+  uint64_t next_ = 0;
 };
 
 Operands integers(const Problem& p) {
