@@ -64,6 +64,7 @@ class Step {
   // The loss of each micro-batch, a scalar on the device, valid until the next call.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches) {
     std::vector<Batch> inputs;
+    inputs.reserve(micro_batches.size());
     for (const Batch& batch : micro_batches) inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
       step(inputs, losses_);
