@@ -9,5 +9,8 @@ std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_scaler_command();
+std::unique_ptr<Command> make_gemm_command();
+std::unique_ptr<Command> make_conv_command();
+std::unique_ptr<Command> make_ops_command();
 
 }  // namespace hs::bench

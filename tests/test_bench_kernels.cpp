@@ -1,0 +1,115 @@
+// halfstep-bench gemm, conv and ops as their users meet them, on sizes that take no time.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "kernels/conv2d.h"
+#include "kernels/gemm.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using hs::test::TemporaryFolder;
+using nlohmann::json;
+
+struct Ended {
+  int code = -1;
+  std::string out, err;
+};
+
+Ended bench(const std::string& arguments, const std::string& variables = "") {
+  const TemporaryFolder folder;
+  const std::string base = folder.path.string();
+  const std::string command = "env OMP_WAIT_POLICY=passive " + variables + " '" + HALFSTEP_BENCH_PROGRAM + "' " +
+                              arguments + " --device cpu --batch 1 --rounds 3 --seconds 0 >" + base + "/out 2>" + base +
+                              "/err";
+  const int status = std::system(command.c_str());
+  Ended ended;
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  std::ifstream out(folder / "out"), err(folder / "err");
+  ended.out.assign(std::istreambuf_iterator<char>(out), {});
+  ended.err.assign(std::istreambuf_iterator<char>(err), {});
+  return ended;
+}
+
+std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
+  std::set<std::string> names;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (v->device == Device::cpu) names.insert(v->name);
+  }
+  return names;
+}
+
+TEST_CASE("every variant is verified and timed, and shares are of measured peaks") {
+  for (const std::string command : {"gemm", "conv", "ops"}) {
+    CAPTURE(command);
+    const Ended ended = bench(command + " --json -");
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const json record = json::parse(ended.out);
+    CHECK(record["command"] == command);
+    CHECK(record["peaks"]["flops_per_second"] > 0);
+    CHECK(record["peaks"]["bytes_per_second"] > 0);
+    std::set<std::string> seen;
+    for (const json& kernel : record["kernels"]) {
+      CAPTURE(kernel["sizes"].get<std::string>());
+      REQUIRE(!kernel["variants"].empty());
+      bool has_chosen = false;
+      for (const json& variant : kernel["variants"]) {
+        seen.insert(variant["variant"]);
+        has_chosen = has_chosen || variant["variant"] == kernel["chosen"];
+        CHECK(variant["wrong"] == false);
+        CHECK(variant["rounds"] == 3);
+        const double warm = variant["warm_seconds"];
+        CHECK(variant["warm_seconds_range"][0] <= warm);
+        CHECK(variant["warm_seconds_range"][1] >= warm);
+        CHECK(variant["cold_seconds"] > 0);
+        const double flops = kernel["flops"], peak = record["peaks"]["flops_per_second"];
+        CHECK(variant["share_of_peak_flops"].get<double>() == doctest::Approx(flops / warm / peak));
+      }
+      CHECK(has_chosen);
+    }
+    if (command == "gemm") {  // AMX is not on every machine
+      for (const char* name : {"eigen", "widened"}) CHECK(seen.contains(name));
+      for (const std::string& name : seen) CHECK(variants_on_cpu(gemm).contains(name));
+    }
+    if (command == "conv") {
+      for (const char* name : {"im2col", "direct"}) CHECK(seen.contains(name));
+      for (const std::string& name : seen) CHECK(variants_on_cpu(conv2d_forward).contains(name));
+    }
+  }
+}
+
+TEST_CASE("operations are counted as two for each product") {
+  const json record = json::parse(bench("conv --type f32 --json -").out);
+  for (const json& kernel : record["kernels"]) {
+    if (kernel["sizes"] != "1x26x26x32 3x3 -> 64") continue;
+    CHECK(kernel["flops"] == 2.0 * 24 * 24 * 64 * 9 * 32);
+    CHECK(kernel["bytes"] == 4.0 * (26 * 26 * 32 + 9 * 32 * 64 + 64 + 24 * 24 * 64));
+    return;
+  }
+  FAIL("the layer 32 -> 64 is missing");
+}
+
+TEST_CASE("--type takes one type, and the table has a line for each variant") {
+  const Ended ended = bench("ops --type bf16");
+  REQUIRE(ended.code == 0);
+  CHECK(ended.out.find("bf16") != std::string::npos);
+  CHECK(ended.out.find("f32  ") == std::string::npos);
+}
+
+TEST_CASE("a wrong variant is reported and not timed") {
+  const std::string library = std::string(HALFSTEP_WRONG_KERNEL);
+  const Ended ended = bench("gemm --type f32", "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='" + library + "'");
+  CHECK(ended.code == 70);
+  CHECK(ended.out.find("WRONG: the largest accepted is 2.0e-06; not timed") != std::string::npos);
+  CHECK(ended.err.find("6 results are wrong") != std::string::npos);
+}
+
+}  // namespace
