@@ -28,6 +28,7 @@ struct Experiment {
   double clip = 0;
   std::string schedule = "constant";
   int64_t warmup = 0;
+  std::string augment;  // as parse_augment takes it
 };
 
 struct RunRecord {

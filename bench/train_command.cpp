@@ -62,6 +62,7 @@ Examples:
   halfstep-bench train
   halfstep-bench train --repeat 5 --threads 1 --json result.json
   halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9
+  halfstep-bench train --epochs 20 --augment shift=2,rotate=10
   halfstep-bench train --train 2000 --test 500 --kernel conv2d_forward=im2col
 )";
 }
@@ -81,6 +82,8 @@ void TrainCommand::declare(Flags& flags) {
   flags.choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine"}, "Course of the learning rate");
   flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size");
   flags.real("--clip", experiment_.clip, 0, 1e9, "Largest norm of the gradients together, 0: no limit");
+  flags.text("--augment", experiment_.augment, "SPEC",
+             "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
@@ -173,6 +176,7 @@ Json TrainCommand::config() const {
       {"graph", experiment_.graph},
       {"precision", precision_},
       {"accumulate", experiment_.accumulate},
+      {"augment", experiment_.augment},
       {"schedule", experiment_.schedule},
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
@@ -197,6 +201,7 @@ void TrainCommand::run(const Flags& flags) {
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
+  parse_augment(experiment_.augment);  // a mistake in it is seen before data are read
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();

@@ -37,18 +37,22 @@ int64_t Loader::sample_at(int64_t position) const {
 Batch Loader::next() {
   const int64_t count = std::min(options_.batch, dataset_.count - position_);
   Tensor images = Tensor::empty({count, dataset_.rows, dataset_.columns, dataset_.channels}, DType::u8);
-  Tensor labels = Tensor::empty({count}, DType::i32);
+  Tensor labels = Tensor::empty({count}, DType::i32), samples = labels.empty_like();
+  const Tensor epoch = Tensor::from(std::vector<int32_t>{static_cast<int32_t>(epoch_)}, {});
   const int64_t image_bytes = dataset_.rows * dataset_.columns * dataset_.channels;
   uint8_t* image = images.mutable_data<uint8_t>();
   int32_t* label = labels.mutable_data<int32_t>();
+  int32_t* index = samples.mutable_data<int32_t>();
   for (int64_t i = 0; i < count; ++i) {
     const int64_t sample = sample_at(position_ + i);
     std::copy_n(dataset_.images.data() + sample * image_bytes, image_bytes, image + i * image_bytes);
     label[i] = dataset_.labels[static_cast<size_t>(sample)];
+    index[i] = static_cast<int32_t>(sample);
   }
   position_ += count;
   if (position_ == dataset_.count) start_epoch(epoch_ + 1);
-  return {images.to(options_.device), labels.to(options_.device)};
+  const Device device = options_.device;
+  return {images.to(device), labels.to(device), samples.to(device), epoch.to(device)};
 }
 
 }  // namespace hs

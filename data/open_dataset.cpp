@@ -80,7 +80,7 @@ std::vector<FoundDataset> formats_in(const fs::path& folder) {
 FoundDataset find_in_folder(const fs::path& folder) {
   const std::vector<FoundDataset> all = formats_in(folder);
   if (all.empty()) {
-    fail(ExitCode::io,
+    fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...) and for folders "
          "of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist or cifar10",

@@ -41,7 +41,7 @@ struct FoundDataset {
 const std::vector<std::string>& dataset_names();
 
 // A name of dataset_names(), or else a path ("./mnist" is a path). A folder that is called like a set is taken for it.
-// Throws Error: io (nothing is there), bad_input (no format or more than one is recognised).
+// Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
 // Throws Error: io (the set has no such part, or files are missing), bad_input.

@@ -7,8 +7,10 @@
 namespace hs {
 
 struct Batch {
-  Tensor images;  // (N, H, W, C) u8, raw pixels
-  Tensor labels;  // (N) i32
+  Tensor images;        // (N, H, W, C) u8, raw pixels
+  Tensor labels;        // (N) i32
+  Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
+  Tensor epoch = {};    // i32 scalar, from 0; as `samples`. On the device, for what a captured step must not remember
 };
 
 // How a data set's pixels become numbers: (pixel/255 - mean) / deviation.

@@ -57,6 +57,8 @@ class Step {
         pixel_scale_(pixel_scale),
         device_(config.device),
         precision_(config.precision),
+        augment_(config.augment),
+        seed_(config.seed),
         on_gradients_(on_gradients) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
@@ -65,17 +67,29 @@ class Step {
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches) {
     std::vector<Batch> inputs;
     inputs.reserve(micro_batches.size());
-    for (const Batch& batch : micro_batches) inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
+    for (const Batch& batch : micro_batches) {
+      inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
+      if (!augment_.any()) continue;
+      check(batch.samples.defined() && batch.epoch.defined(), "train: augment needs a source that numbers its samples");
+      inputs.back().samples = batch.samples.to(device_);
+      inputs.back().epoch = batch.epoch.to(device_);
+    }
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
       step(inputs, losses_);
       return losses_;
     }
     for (size_t i = fixed_.size(); i < inputs.size(); ++i) {
       fixed_.push_back({inputs[i].images.empty_like(), inputs[i].labels.empty_like()});
+      if (!augment_.any()) continue;
+      fixed_[i].samples = inputs[i].samples.empty_like();
+      fixed_[i].epoch = inputs[i].epoch.empty_like();
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       fixed_[i].images.copy_from(inputs[i].images);
       fixed_[i].labels.copy_from(inputs[i].labels);
+      if (!augment_.any()) continue;
+      fixed_[i].samples.copy_from(inputs[i].samples);
+      fixed_[i].epoch.copy_from(inputs[i].epoch);
     }
     captured_->run([this] { step(fixed_, captured_losses_); });
     return captured_losses_;
@@ -94,7 +108,8 @@ class Step {
     float samples = 0;
     for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
     for (const Batch& batch : inputs) {
-      const Tensor images = normalize_image(batch.images, pixel_scale_);
+      const Tensor pixels = augment_image(batch.images, batch.samples, batch.epoch, augment_, seed_);
+      const Tensor images = normalize_image(pixels, pixel_scale_);
       const Tensor loss = softmax_cross_entropy(model_.forward(images), batch.labels);
       // The mean over the samples of the whole step, however they are divided.
       backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
@@ -112,6 +127,8 @@ class Step {
   const PixelScale pixel_scale_;
   const Device device_;
   const Precision precision_;
+  const AugmentOptions augment_;
+  const uint64_t seed_;
   const std::function<void(const GradScaler&)>& on_gradients_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;

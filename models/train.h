@@ -10,17 +10,19 @@
 #include "engine/grad_scaler.h"
 #include "engine/module.h"
 #include "engine/optim.h"
+#include "kernels/augment.h"
 
 namespace hs {
 
 struct TrainConfig {
   int64_t epochs = 5;
   OptimizerConfig optimizer;
-  uint64_t seed = 1;  // of dropout; the model and the loader have been given theirs
+  uint64_t seed = 1;  // of dropout and augmentation; the model and the loader have been given theirs
   Device device = Device::cpu;
   Precision precision = Precision::f32;
   GradScalerConfig scaler;  // used with f16 only
   int64_t accumulate = 1;   // micro-batches of one optimizer step
+  AugmentOptions augment;   // of training images; the source must then say which samples they are
   bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 

@@ -180,6 +180,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--optimizer", "rmsprop"}, "--optimizer rmsprop: expected one of sgd, adam, adamw"},
       {{"train", "--device", "gpu"}, "--device gpu: expected one of auto, cpu, cuda"},
       {{"train", "--momentum", "0.5"}, "--momentum 0.5: adam has none"},
+      {{"train", "--augment", "shift=9999"}, "--augment shift=9999: expected a whole number of pixels from 0 to 512"},
       {{"train", "--kernel", "gemm"}, "--kernel gemm: expected SLOT=VARIANT"},
       {{"train", "--kernel", "gem=x"}, "--kernel gem=x: no slot gem"},
       {{"train", "--kernel", "gemm=x"}, "--kernel gemm=x: no such variant"},

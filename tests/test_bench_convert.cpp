@@ -165,7 +165,7 @@ TEST_CASE("files and folders that are not there, in the way, or damaged") {
   check_one_line(convert(folder, {"synthetic", "file"}), 4, "file: is there already");
   check_one_line(convert(folder, {"file", "a"}), 3, "file: expected a folder");
   fs::create_directory(folder / "empty");
-  check_one_line(convert(folder, {"empty", "a"}), 4, "empty: no data set in this folder");
+  check_one_line(convert(folder, {"empty", "a"}), 3, "empty: no data set in this folder");
 
   REQUIRE(convert(folder, with({"synthetic", "set", "--quiet", "--shards", "2"}, small)).code == 0);
   check_one_line(convert(folder, {"set", "set"}), 4, "set: is there already");

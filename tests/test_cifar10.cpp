@@ -1,6 +1,8 @@
 // CIFAR-10's binary files, with fewer records than the real ones: the layout, and files that are not what they should.
 #include <doctest/doctest.h>
 
+#include <thread>
+
 #include "data/cifar10.h"
 #include "data/open_dataset.h"
 #include "tests/support/bad_input.h"
@@ -89,7 +91,7 @@ TEST_CASE("cut at every byte, a byte too many, a label above 9, missing files") 
   }
 }
 
-TEST_CASE("a file that shrinks while it is open") {
+TEST_CASE("a file that shrinks or changes while it is open") {
   const TemporaryFolder folder;
   write_set(folder.path, 20);
   const auto source = open_cifar10(folder.path, true, 20);
@@ -97,6 +99,11 @@ TEST_CASE("a file that shrinks while it is open") {
   fs::resize_file(file(folder.path, 1), 5000);
   check_refused(outcome_of([&] { read_image(*source, 19); }), ExitCode::bad_input, file(folder.path, 1).string(),
                 "has 5000 now; do not change a file in use (sample 19)");
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // a tick of the clock of time stamps
+  std::fstream(file(folder.path, 2), std::ios::in | std::ios::out | std::ios::binary).seekp(100).put('x');
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  check_refused(outcome_of([&] { read_image(*source, 20); }), ExitCode::bad_input, file(folder.path, 2).string(),
+                "was written to since it was opened; do not change a file in use (sample 20)");
 }
 
 }  // namespace

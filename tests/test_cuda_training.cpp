@@ -29,8 +29,13 @@ class Squares : public BatchSource {
         pixels.push_back(static_cast<uint8_t>(bright ? 200 + noise % 56 : noise % 50));
       }
     }
+    std::vector<int32_t> samples;
+    for (int64_t n = position_; n < position_ + count; ++n) samples.push_back(static_cast<int32_t>(n));
+    const Tensor epoch = Tensor::from(std::vector<int32_t>{epoch_}, {});
     position_ = (position_ + count) % samples_;
-    return {Tensor::from(pixels, {count, 28, 28, 1}), Tensor::from(labels, {count})};
+    if (position_ == 0) ++epoch_;
+    return {Tensor::from(pixels, {count, 28, 28, 1}), Tensor::from(labels, {count}), Tensor::from(samples, {count}),
+            epoch};
   }
   int64_t samples() const override { return samples_; }
   int64_t batches_per_epoch() const override { return (samples_ + batch_ - 1) / batch_; }
@@ -38,6 +43,7 @@ class Squares : public BatchSource {
 
  private:
   int64_t samples_, batch_, position_ = 0;
+  int32_t epoch_ = 0;
 };
 
 struct Outcome {
@@ -46,7 +52,7 @@ struct Outcome {
 };
 
 Outcome train_on(Device device, const std::string& name, bool graph, const char* optimizer = "adam",
-                 Precision precision = Precision::f32) {
+                 Precision precision = Precision::f32, const AugmentOptions& augment = {}) {
   const auto model = make_model(name, 3);
   ParameterArena arena(*model, device);
   Squares training(22, 6), test(10, 10);  // the last batch of an epoch has 4
@@ -57,6 +63,7 @@ Outcome train_on(Device device, const std::string& name, bool graph, const char*
   config.device = device;
   config.graph = graph;
   config.precision = precision;
+  config.augment = augment;
   Outcome outcome;
   for (const EpochResult& epoch : train(*model, arena, training, test, config).epochs) {
     outcome.losses.push_back(epoch.training_loss);
@@ -89,6 +96,20 @@ TEST_CASE("a captured step gives the same bits as a step done as it comes") {
     CHECK(on.weights == off.weights);
     CHECK(on.losses == off.losses);
   }
+}
+
+// The recorded step reads samples and epoch from the device: a host value would repeat the first step's pictures.
+TEST_CASE("augmented training gives the same bits with a captured step, and other bits than without") {
+  const AugmentOptions all{.shift = 2, .rotate = 15, .cutout = 6, .flip = true};
+  const auto train_augmented = [](Device device, bool graph, const AugmentOptions& augment) {
+    return train_on(device, "mlp", graph, "adam", Precision::f32, augment);
+  };
+  const Outcome off = train_augmented(Device::cuda, false, all), on = train_augmented(Device::cuda, true, all);
+  CHECK(on.weights == off.weights);
+  CHECK(on.losses == off.losses);
+  CHECK(off.weights != train_augmented(Device::cuda, false, {}).weights);
+  const Outcome cpu = train_augmented(Device::cpu, false, all);
+  for (size_t i = 0; i < cpu.losses.size(); ++i) CHECK(std::fabs(on.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
 }
 
 TEST_CASE("training twice gives the same bits") {

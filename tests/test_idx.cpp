@@ -14,6 +14,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data/idx.h"
@@ -239,6 +240,65 @@ TEST_CASE("a label is checked even beyond the limit") {
   const Bytes file = header({labels_magic, 3}) + Bytes{1, 2, 10};
   CHECK(outcome_of([&] { parse_idx_labels(file, "FILE", 10, 1); }).code == ExitCode::bad_input);
   CHECK(outcome_of([&] { parse_idx_labels(file, "FILE", 11, 1); }).code == ExitCode::ok);
+}
+
+TEST_CASE("plain files cut off at every byte, and with any bit of the header flipped") {
+  const Bytes wide_labels = header({0x00000b01, 3}) + Bytes{0, 1, 0, 9, 0, 3};
+  const auto parse_wide = [](const Bytes& file) {
+    return outcome_of([&] { parse_idx_wide_labels(file, "FILE", 10); });
+  };
+  const struct {
+    Bytes file;
+    size_t header_bytes;
+    std::function<Outcome(const Bytes&)> parse;
+  } kinds[] = {{good_images(), 16, [](const Bytes& file) { return parse(As::images, file); }},
+               {good_labels(), 8, [](const Bytes& file) { return parse(As::labels, file); }},
+               {good_labels(), 8, parse_wide},
+               {wide_labels, 8, parse_wide}};
+  for (const auto& [file, header_bytes, parse_file] : kinds) {
+    CHECK(parse_file(file).code == ExitCode::ok);
+    for (size_t size = 0; size < file.size(); ++size) {
+      CAPTURE(size);
+      const Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
+      const std::string missing = "but there are " + std::to_string(size) + " (" + std::to_string(file.size() - size);
+      check_refused(parse_file(cut), ExitCode::bad_input, "FILE: ", size < header_bytes ? "truncated header" : missing);
+    }
+    for (size_t bit = 0; bit < 8 * header_bytes; ++bit) {
+      CAPTURE(bit);
+      Bytes changed = file;
+      changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      check_refused(parse_file(changed), ExitCode::bad_input, "FILE: ", "");
+    }
+  }
+}
+
+// It is not mapped: what was read is what counts.
+TEST_CASE("a file that is cut and restored again and again while it is read: all pixels or an error") {
+  const TempFolder folder;
+  const Bytes good = header({images_magic, 3000, 28, 28}) + counting(3000 * 784);
+  const fs::path path = folder.write("images", good);
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    while (!done) {
+      fs::resize_file(path, 100'000);
+      fs::resize_file(path, good.size());  // zeros where pixels were
+    }
+  });
+  int refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    IdxImages images;
+    const Outcome outcome = outcome_of([&] { images = read_idx_images(path); });
+    if (outcome.code == ExitCode::ok) {
+      CHECK(images.pixels.size() == 3000 * 784);
+    } else {
+      CHECK(outcome.code == ExitCode::bad_input);
+      CHECK(outcome.message.starts_with(path.string() + ": "));
+      ++refused;
+    }
+  }
+  done = true;
+  writer.join();
+  MESSAGE(refused, " of 200 refused");
 }
 
 TEST_CASE("gzip cut off at every byte is refused") {

@@ -249,6 +249,19 @@ TEST_CASE("missing files and shards, and a file that shrinks or changes while it
   check_refused(open("a"), ExitCode::bad_input, folder.path.string(), "missing, and 1 of the 2 shards are here");
 }
 
+TEST_CASE("shards of two sets") {
+  const TemporaryFolder folder, other;
+  const SampleInfo info = info_for(6), large = info_for(6, {4, 2, 1});
+  write_all(*write_tfrecords(folder / "a", info, 2), info);
+  write_all(*write_tfrecords(other / "a", large, 2), large);
+  fs::copy_file(other / "a-00001-of-00002", folder / "a-00001-of-00002", fs::copy_options::overwrite_existing);
+  check_refused(outcome_of([&] { open_tfrecords(folder / "a"); }), ExitCode::bad_input,
+                (folder / "a-00001-of-00002").string(), "sample 3 is 4 x 2 x 1, but the first is 3 x 2 x 1");
+  write_all(*write_tfrecords(folder / "a", info, 3), info);
+  check_refused(outcome_of([&] { open_tfrecords(folder / "a"); }), ExitCode::bad_input, folder.path.string(),
+                "shards of two sets here, of 2 and of 3 files");
+}
+
 TEST_CASE("nothing is left behind if writing fails") {
   const TemporaryFolder folder;
   const SampleInfo info = info_for(100, {64, 64, 1});

@@ -4,7 +4,6 @@
 //   refused:  hs::Error with bad_input, nothing else, in one line;
 //   packed:   accepted exactly if the plain bytes are, with the same samples, and never if cut or followed by a byte;
 //   a limit:  keeps a prefix, and changes nothing about what is accepted.
-// The seeds come from make_corpus_idx.sh.
 #include <zlib.h>
 
 #include <algorithm>

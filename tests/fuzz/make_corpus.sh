@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Writes the seed corpus of a fuzz target into a folder: tests/fuzz/make_corpus.sh record|tfrecord|image|cifar10 FOLDER
-# (that of fuzz_idx: make_corpus_idx.sh). Checksums are left out where the target makes them right.
+# Writes the seed corpus of a fuzz target into a folder: tests/fuzz/make_corpus.sh idx|record|tfrecord|image|cifar10
+# FOLDER. Checksums are left out where the target makes them right.
 # shellcheck disable=SC2059 # the escapes are meant
 set -eu
-[ $# = 2 ] || { echo "usage: $0 record|tfrecord|image|cifar10 FOLDER" >&2; exit 2; }
+[ $# = 2 ] || { echo "usage: $0 idx|record|tfrecord|image|cifar10 FOLDER" >&2; exit 2; }
 mkdir -p -- "$2"
 cd -- "$2"
 
@@ -38,6 +38,24 @@ record() {
 }
 
 case $1 in
+  idx)
+    images='\0\0\010\003' labels='\0\0\010\001'
+    printf "$images"'\0\0\0\002\0\0\0\003\0\0\0\002abcdefghijkl' >images
+    printf "$labels"'\0\0\0\005\005\0\004\001\011' >labels
+    printf "$labels"'\0\0\0\002\0\012' >label_10
+    printf "$labels"'\0\0\0\003\0\001' >labels_count_plus_1
+    printf "$images"'\0\0\0\001\0\0\0\003\0\0\0\002abcdefghijkl' >images_count_minus_1
+    printf "$images"'\0\0\0\0\0\0\0\003\0\0\0\002' >images_none
+    printf "$images"'\377\377\377\377\377\377\377\377\377\377\377\377' >images_huge
+    printf "$images"'\0\001\0\0\0\001\0\0\0\0\0\001' >images_65536_65536_1
+    printf "$images"'\0\0\0\001\0\0\0' >truncated_header
+    printf '\0\0\015\003\0\0\0\001\0\0\0\001\0\0\0\001abcd' >floats
+    for file in images labels images_count_minus_1 labels_count_plus_1 images_huge truncated_header; do
+      gzip -nc <"$file" >"$file.gz"
+    done
+    { printf "$images"'\0\0\0\200\0\0\0\034\0\0\0\034'; head -c 100352 /dev/zero; } | gzip -nc >zeros.gz
+    cat images.gz images.gz >two_members.gz
+    { cat images.gz; printf x; } >trailing.gz ;;
   record)
     printf 'abcdefghijklmnopqr' | record 3 0 2 >raw
     printf 'abcdef' | record 1 0 1 >one

@@ -85,4 +85,34 @@ Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& l
   return {total / static_cast<double>(labels.size())};
 }
 
+Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& warp) {
+  const int64_t H = shape[0], W = shape[1], C = shape[2];
+  const double middle_x = 0.5 * static_cast<double>(W - 1), middle_y = 0.5 * static_cast<double>(H - 1);
+  const double cosine = warp.cosine / 65536.0, sine = warp.sine / 65536.0;
+  const auto pixel = [&](int64_t y, int64_t x, int64_t c) {
+    return y < 0 || y >= H || x < 0 || x >= W ? 0 : image[static_cast<size_t>((y * W + x) * C + c)];
+  };
+  Numbers result;
+  for (int64_t y = 0; y < H; ++y) {
+    for (int64_t x = 0; x < W; ++x) {
+      // The matrix that turns the axis x towards the axis y, which points down, is inverted.
+      const double moved_x = static_cast<double>(x - warp.right) - middle_x,
+                   moved_y = static_cast<double>(y - warp.down) - middle_y;
+      double from_x = cosine * moved_x + sine * moved_y + middle_x,
+             from_y = cosine * moved_y - sine * moved_x + middle_y;
+      if (warp.flip) from_x = static_cast<double>(W - 1) - from_x;
+      const double part_x = from_x - std::floor(from_x), part_y = from_y - std::floor(from_y);
+      const auto left = static_cast<int64_t>(std::floor(from_x)), top = static_cast<int64_t>(std::floor(from_y));
+      const bool cut = std::clamp<int64_t>(x, warp.left, int64_t{warp.left} + warp.side - 1) == x &&
+                       std::clamp<int64_t>(y, warp.top, int64_t{warp.top} + warp.side - 1) == y && warp.side > 0;
+      for (int64_t c = 0; c < C; ++c) {
+        const double value = (1 - part_y) * ((1 - part_x) * pixel(top, left, c) + part_x * pixel(top, left + 1, c)) +
+                             part_y * ((1 - part_x) * pixel(top + 1, left, c) + part_x * pixel(top + 1, left + 1, c));
+        result.push_back(cut ? 0 : value);
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace hs::test

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/augment.h"
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
 #include "tests/support/op_table.h"
@@ -16,5 +17,7 @@ Numbers naive_conv2d(const Numbers& x, const Numbers& weight, const Numbers& bia
                      const Conv2dOptions& options);
 Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, int64_t stride);
 Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes);
+// One image (H, W, C); what the warp's integers mean, in f64: bilinear, 0 outside and in the square.
+Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& warp);
 
 }  // namespace hs::test
