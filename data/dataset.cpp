@@ -100,15 +100,18 @@ DatasetPair load_mnist(const std::optional<fs::path>& directory, int64_t train_l
 }
 
 MemorySource::MemorySource(Dataset set, std::string description)
-    : SampleSource(info_of(set, std::move(description))), set_(std::move(set)) {
-  check(static_cast<int64_t>(set_.labels.size()) == info().count &&
-            static_cast<int64_t>(set_.images.size()) == info().count * info().image_bytes(),
-        "MemorySource: {} bytes of images and {} labels in a set of {} images of {} bytes", set_.images.size(),
-        set_.labels.size(), info().count, info().image_bytes());
+    : MemorySource(std::make_shared<const Dataset>(std::move(set)), std::move(description)) {}
+
+MemorySource::MemorySource(std::shared_ptr<const Dataset> set, std::string description)
+    : SampleSource(info_of(*set, std::move(description))), set_(std::move(set)) {
+  check(static_cast<int64_t>(set_->labels.size()) == info().count &&
+            static_cast<int64_t>(set_->images.size()) == info().count * info().image_bytes(),
+        "MemorySource: {} bytes of images and {} labels in a set of {} images of {} bytes", set_->images.size(),
+        set_->labels.size(), info().count, info().image_bytes());
 }
 
 void MemorySource::read_sample(int64_t index, uint8_t* image) const {
-  std::copy_n(set_.images.data() + index * info().image_bytes(), info().image_bytes(), image);
+  std::copy_n(set_->images.data() + index * info().image_bytes(), info().image_bytes(), image);
 }
 
 Dataset load_all(const SampleSource& source, int64_t limit, const char* flag) {
