@@ -48,6 +48,7 @@ class MemorySource : public SampleSource {
   MemorySource(Dataset set, std::string description);
   MemorySource(std::shared_ptr<const Dataset> set, std::string description);
   const Dataset& dataset() const { return *set_; }
+  bool is_in_memory() const override { return true; }
 
  private:
   void read_sample(int64_t index, uint8_t* image) const override;
@@ -55,6 +56,9 @@ class MemorySource : public SampleSource {
 
   const std::shared_ptr<const Dataset> set_;
 };
+
+// The first `limit` samples of a source (0: all). `flag` as for load_all(). Throws Error (usage).
+std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* flag);
 
 // All samples of a source in memory, or the first `limit` of them (0: all). `flag` names the limit in messages.
 // Throws Error: usage (the limit is negative or larger than the set), and what reading throws.

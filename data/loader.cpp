@@ -21,8 +21,7 @@ std::shared_ptr<const SampleSource> view_of(const Dataset& dataset) {
 }
 
 std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, CacheMode mode) {
-  const bool in_memory = dynamic_cast<const MemorySource*>(&source) != nullptr;
-  return mode == CacheMode::ram && !in_memory ? std::make_unique<SampleCache>(source) : nullptr;
+  return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
 }
 
 // The formula of kernels/normalize_image.h, for each value that a pixel can have.

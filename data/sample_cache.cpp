@@ -27,7 +27,7 @@ void SampleCache::read_sample(int64_t index, uint8_t* image) const {
     // Two epochs may meet at a sample: the second to come waits for the first.
     const std::scoped_lock lock(locks_[static_cast<size_t>(index) % lock_count]);
     if (!is_there.load(std::memory_order_relaxed)) {
-      source_.read(index, kept);
+      source_.read_through(index, kept);
       is_there.store(true, std::memory_order_release);
     }
   }

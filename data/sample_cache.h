@@ -15,6 +15,7 @@ class SampleCache : public SampleSource {
   // `source` must outlive the cache. Takes the memory of all pixels at once; the system provides pages as they are
   // filled. Throws Error (out_of_memory).
   explicit SampleCache(const SampleSource& source);
+  bool is_in_memory() const override { return true; }
 
  private:
   void read_sample(int64_t index, uint8_t* image) const override;
