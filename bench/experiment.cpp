@@ -47,25 +47,32 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   return config;
 }
 
-Dataset first_samples(const Dataset& set, int64_t count) {
-  Dataset part = set;
-  part.count = std::min(count, set.count);
-  part.images.resize(static_cast<size_t>(part.count * set.rows * set.columns * set.channels));
-  part.labels.resize(static_cast<size_t>(part.count));
-  return part;
+LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_t seed) {
+  LoaderOptions options = experiment.loading;
+  options.batch = experiment.batch;
+  options.shuffle = shuffle;
+  options.seed = seed;
+  options.device = experiment.device;
+  return options;
+}
+
+// The Dataset, not a copy of it.
+MemorySource source_of(const Dataset& set) {
+  return {std::shared_ptr<const Dataset>(std::shared_ptr<const void>(), &set), set.name};
 }
 
 }  // namespace
 
-RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
-                         const TrainHooks& hooks) {
+RunRecord run_experiment(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
+                         uint64_t seed, const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
   reset_peak(experiment.device);
-  const auto model = make_model(experiment.model, seed);
+  const SampleInfo& info = train_set.info();
+  const auto model = make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes});
   ParameterArena arena(*model, experiment.device);
-  Loader training(data.train, {.batch = experiment.batch, .shuffle = true, .seed = seed});
-  Loader test(data.test, {.batch = experiment.batch, .shuffle = false, .seed = seed});
+  Loader training(train_set, loader_options(experiment, true, seed));
+  Loader test(test_set, loader_options(experiment, false, seed));
 
   TrainHooks recording = hooks;
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
@@ -83,13 +90,25 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
   return record;
 }
 
-void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
+RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
+                         const TrainHooks& hooks) {
+  return run_experiment(experiment, source_of(data.train), source_of(data.test), seed, hooks);
+}
+
+void warm_up(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
+             const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  const DatasetPair part = {first_samples(data.train, 2 * experiment.batch * experiment.accumulate),
-                            first_samples(data.test, experiment.batch), data.source};
-  run_experiment(short_one, part, 0, hooks);
+  const auto first = [](const SampleSource& source, int64_t count) {
+    return MemorySource(load_all(source, std::min(count, source.info().count)), source.info().name);
+  };
+  run_experiment(short_one, first(train_set, 2 * experiment.batch * experiment.accumulate),
+                 first(test_set, experiment.batch), 0, hooks);
+}
+
+void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
+  warm_up(experiment, source_of(data.train), source_of(data.test), hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "engine/kernel.h"
 #include "models/train.h"
 
@@ -29,6 +30,8 @@ struct Experiment {
   std::string schedule = "constant";
   int64_t warmup = 0;
   std::string augment;  // as parse_augment takes it
+  // How batches are loaded; batch, order, seed and device come from the run.
+  LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
 };
 
 struct RunRecord {
@@ -41,10 +44,14 @@ struct RunRecord {
 
 // Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
+RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+                         uint64_t seed, const TrainHooks& hooks);
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.
+void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+             const TrainHooks& hooks);
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks);
 
 // The kernels of a run, each combination once, in the order of their first call, with the number of calls.

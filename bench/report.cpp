@@ -53,6 +53,16 @@ std::string aligned(const std::vector<std::vector<std::string>>& lines) {
   return text;
 }
 
+// Means of the repeats, in seconds.
+Json parts_of(const Row& row) {
+  const auto seconds = [&](double StepSeconds::*part) {
+    return bench::finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
+  };
+  return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
+          {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
+          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
+}
+
 std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
 
 }  // namespace
@@ -66,6 +76,12 @@ double median(std::vector<double> values) {
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double stall_share(const Row& row) {
+  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
+  const std::vector<double> seconds = of_runs(row, [](const TrainResult& r) { return r.seconds; });
+  return mean(waits) / mean(seconds);
 }
 
 Json to_json(const Row& row) {
@@ -92,6 +108,8 @@ Json to_json(const Row& row) {
       {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
       {"peak_resident_bytes", peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
+      {"parts", parts_of(row)},
+      {"stall_share", bench::finite_or_null(stall_share(row))},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
       {"weights_sha256_all", hashes},
       {"epochs", epochs},

@@ -11,6 +11,10 @@
 //   peak_bytes                 largest amount that the engine's allocator handed out, of all repeats
 //   peak_resident_bytes        of the process so far, its data set included
 //   resident_bytes_by_epoch    after each epoch of the first repeat: a leak shows as a slope
+//   parts                      where the seconds went, means of the repeats: wait (for data), upload, forward,
+//   backward,
+//                              update, replay; the host's times (models/train.h says what that means on a GPU)
+//   stall_share                wait / seconds
 //   weights_sha256, .._all     of the first repeat's final weights, and each
 //   epochs                     of the first repeat: training_loss, test_loss, test_accuracy, seconds
 //   error                      only if a run failed; figures that there are not are null
@@ -37,6 +41,9 @@ Json to_json(const Row& row);
 // A line per run and a summary, each ending in a newline and starting with the data set's name.
 // REQUIRES: at least one run, no error
 std::string to_table(const Row& row, const std::string& data_name);
+
+// The part of the time that training waited for data; NaN if nothing ran.
+double stall_share(const Row& row);
 
 double median(std::vector<double> values);  // NaN of nothing
 double mean(const std::vector<double>& values);
