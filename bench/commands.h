@@ -12,5 +12,6 @@ std::unique_ptr<Command> make_scaler_command();
 std::unique_ptr<Command> make_gemm_command();
 std::unique_ptr<Command> make_conv_command();
 std::unique_ptr<Command> make_ops_command();
+std::unique_ptr<Command> make_loader_command();
 
 }  // namespace hs::bench

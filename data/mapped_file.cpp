@@ -87,6 +87,8 @@ uint64_t default_resident_limit() {
   return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 4;
 }
 
+constexpr size_t prefetched_bytes = 1024;
+
 // A few milliseconds long, and read in a few nanoseconds.
 int64_t coarse_ticks() {
   timespec now;
@@ -149,6 +151,8 @@ void MappedFile::with_bytes(uint64_t offset, size_t bytes, const Action& action)
   check(offset <= size() && bytes <= size() - offset, "{}: bytes {} to {} of {}", name(), offset, offset + bytes,
         size());
   if (bytes == 0) return;
+  // They are on their way from memory while we look. What is no longer there, a prefetch ignores.
+  for (size_t at = 0; at < std::min(bytes, prefetched_bytes); at += 64) __builtin_prefetch(data_ + offset + at);
   check_unchanged();
   if (touched_) count_touched(offset, bytes);
   if (guarded(data_ + offset, bytes, action)) return;
