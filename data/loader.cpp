@@ -35,6 +35,7 @@ int64_t Loader::sample_at(int64_t position) const {
 }
 
 Batch Loader::next() {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
   const int64_t count = std::min(options_.batch, dataset_.count - position_);
   Tensor images = Tensor::empty({count, dataset_.rows, dataset_.columns, dataset_.channels}, DType::u8);
   Tensor labels = Tensor::empty({count}, DType::i32);

@@ -21,6 +21,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+Batch on_device(const Batch& batch, Device device) {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  return {batch.images.to(device), batch.labels.to(device)};
+}
+
 }  // namespace
 
 Evaluation evaluate(Module& model, BatchSource& source, Device device) {
@@ -30,9 +35,8 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
   double loss_sum = 0;
   int64_t correct = 0;
   for (int64_t i = 0; i < source.batches_per_epoch(); ++i) {
-    const Batch batch = source.next();
-    const Tensor images = normalize_image(batch.images.to(device), source.pixel_scale());
-    const Tensor labels = batch.labels.to(device);
+    const auto [pixels, labels] = on_device(source.next(), device);
+    const Tensor images = normalize_image(pixels, source.pixel_scale());
     const Tensor logits = model.forward(images);  // (N, classes)
     loss_sum += softmax_cross_entropy(logits, labels).item() * static_cast<double>(labels.size());
     correct += count_correct(logits, labels);
@@ -65,12 +69,13 @@ class Step {
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches) {
     std::vector<Batch> inputs;
     inputs.reserve(micro_batches.size());
-    for (const Batch& batch : micro_batches) inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
+    for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
       step(inputs, losses_);
       return losses_;
     }
     for (size_t i = fixed_.size(); i < inputs.size(); ++i) {
+      const MemoryPurposeScope purpose(MemoryPurpose::loader);
       fixed_.push_back({inputs[i].images.empty_like(), inputs[i].labels.empty_like()});
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
