@@ -10,7 +10,7 @@
 #include "bench/environment.h"
 #include "data/loader.h"
 #include "engine/check.h"
-#include "models/models.h"
+#include "models/measure_stages.h"
 
 namespace hs::bench {
 namespace {
@@ -56,17 +56,32 @@ Dataset first_samples(const Dataset& set, int64_t count) {
 
 }  // namespace
 
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+                                                                             StagedModel& model,
+                                                                             std::optional<CheckpointPlan>& plan) {
+  return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
+    if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
+    StepCosts costs = measure_stages(model, images, labels);
+    const std::vector<Segment> segments = segments_of(choice, costs);
+    const PlanFigures predicted = predict(costs, segments);
+    plan = {std::move(costs), segments, predicted};
+    model.set_segments(segments);
+    reset_peak(images.device());
+  };
+}
+
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
                          const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
   reset_peak(experiment.device);
-  const auto model = make_model(experiment.model, seed);
+  const auto model = make_model(experiment.model, seed, experiment.blocks);
   ParameterArena arena(*model, experiment.device);
   Loader training(data.train, {.batch = experiment.batch, .shuffle = true, .seed = seed});
   Loader test(data.test, {.batch = experiment.batch, .shuffle = false, .seed = seed});
 
   TrainHooks recording = hooks;
+  recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
     record.resident_bytes_by_epoch.push_back(resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
 #include "engine/kernel.h"
+#include "models/checkpoint_plan.h"
+#include "models/models.h"
 #include "models/train.h"
 
 namespace hs::bench {
@@ -28,19 +31,35 @@ struct Experiment {
   double clip = 0;
   std::string schedule = "constant";
   int64_t warmup = 0;
+  int64_t blocks = default_blocks;  // of deep_cnn
+  CheckpointChoice checkpoint;
+};
+
+// How a run was checkpointed, where a budget was asked for.
+struct CheckpointPlan {
+  StepCosts costs;
+  std::vector<Segment> segments;
+  PlanFigures predicted;
 };
 
 struct RunRecord {
   uint64_t seed = 0;
   TrainResult result;
   std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
-  size_t peak_bytes = 0;       // of the allocator, from the model's construction to its end
+  size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to its end
+  std::optional<CheckpointPlan> plan;
   std::vector<int64_t> resident_bytes_by_epoch;
 };
 
 // Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
+
+// A hook for TrainHooks::before_first_step that sets the model's segments; for a budget it measures the step, fills in
+// `plan` and resets the device's peak. The model and `plan` must outlive training.
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+                                                                             StagedModel& model,
+                                                                             std::optional<CheckpointPlan>& plan);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.

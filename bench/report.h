@@ -12,6 +12,10 @@
 //   peak_resident_bytes        of the process so far, its data set included
 //   resident_bytes_by_epoch    after each epoch of the first repeat: a leak shows as a slope
 //   weights_sha256, .._all     of the first repeat's final weights, and each
+//   checkpoint_plan            null without a budget; else of the first repeat: stages {name, input_bytes,
+//                              saved_bytes, forward_ms, backward_ms, recomputed}, segments {begin, end},
+//                              predicted_peak_bytes, measuring_peak_bytes, step_ms, extra_ms; peak_bytes is then
+//                              counted from the plan on
 //   epochs                     of the first repeat: training_loss, test_loss, test_accuracy, seconds
 //   error                      only if a run failed; figures that there are not are null
 #pragma once
@@ -37,6 +41,10 @@ Json to_json(const Row& row);
 // A line per run and a summary, each ending in a newline and starting with the data set's name.
 // REQUIRES: at least one run, no error
 std::string to_table(const Row& row, const std::string& data_name);
+
+// The plan of the first run, a line per stage. Empty without a plan.
+std::string plan_table(const Row& row, const std::string& data_name);
+Json to_json(const CheckpointPlan& plan);
 
 double median(std::vector<double> values);  // NaN of nothing
 double mean(const std::vector<double>& values);

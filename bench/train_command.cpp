@@ -40,7 +40,7 @@ class TrainCommand : public Command {
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
-  std::string device_ = "auto", graph_ = "auto", precision_ = "f32";
+  std::string device_ = "auto", graph_ = "auto", precision_ = "f32", checkpoint_ = "off";
   std::vector<std::string> kernels_;
   std::string json_;
   bool quiet_ = false;
@@ -82,6 +82,9 @@ void TrainCommand::declare(Flags& flags) {
   flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size");
   flags.real("--clip", experiment_.clip, 0, 1e9, "Largest norm of the gradients together, 0: no limit");
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
+  flags.text("--checkpoint", checkpoint_, "WHAT",
+             "Activations computed again: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
+  flags.integer("--blocks", experiment_.blocks, 1, 4096, "Blocks of deep_cnn");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
@@ -173,6 +176,8 @@ Json TrainCommand::config() const {
       {"graph", experiment_.graph},
       {"precision", precision_},
       {"accumulate", experiment_.accumulate},
+      {"checkpoint", checkpoint_},
+      {"blocks", experiment_.model == "deep_cnn" ? Json(experiment_.blocks) : Json(nullptr)},
       {"schedule", experiment_.schedule},
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
@@ -197,6 +202,11 @@ void TrainCommand::run(const Flags& flags) {
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
+  experiment_.checkpoint = parse_checkpoint(checkpoint_);
+  if (flags.given("--blocks") && experiment_.model != "deep_cnn") {
+    fail(ExitCode::usage, "--blocks {}: {} has none, only --model deep_cnn does", experiment_.blocks,
+         experiment_.model);
+  }
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
@@ -255,7 +265,7 @@ void TrainCommand::run(const Flags& flags) {
     throw;
   }
   write_record();
-  const std::string report = headline(data) + to_table(row, data.train.name);
+  const std::string report = headline(data) + to_table(row, data.train.name) + plan_table(row, data.train.name);
   if (json.is_stdout()) return write_stderr(report);
   write_stdout(report);
 }

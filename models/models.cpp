@@ -1,6 +1,7 @@
 #include "models/models.h"
 
 #include "engine/check.h"
+#include "kernels/elementwise.h"
 #include "kernels/feed_forward.h"
 #include "kernels/max_pool2d.h"
 #include "kernels/relu.h"
@@ -12,19 +13,17 @@ namespace {
 // (N, H, W, C) -> (N, H*W*C)
 Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.shape()[1] * x.shape()[2] * x.shape()[3]}); }
 
-class MnistCnn : public Module {
+class MnistCnn : public StagedModel {
  public:
-  explicit MnistCnn(uint64_t seed)
+  MnistCnn(uint64_t seed, int64_t)
       : conv1_(1, 32, {}, seed, 1), conv2_(32, 64, {}, seed, 2), dropout_(0.5, 3), linear_(1600, 10, seed, 4) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    Tensor x = relu(max_pool2d(conv1_.forward(images), 2, 2));  // (N, 13, 13, 32)
-    x = relu(max_pool2d(conv2_.forward(x), 2, 2));              // (N, 5, 5, 64)
-    return linear_.forward(dropout_.forward(flatten(x)));       // (N, 10)
+    add_stage("conv1", [this](const Tensor& x) { return relu(max_pool2d(conv1_.forward(x), 2, 2)); });
+    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("linear", [this](const Tensor& x) { return linear_.forward(dropout_.forward(flatten(x))); });
+    // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
   }
 
  private:
@@ -33,9 +32,9 @@ class MnistCnn : public Module {
   Linear linear_;
 };
 
-class MnistCnnLarge : public Module {
+class MnistCnnLarge : public StagedModel {
  public:
-  explicit MnistCnnLarge(uint64_t seed)
+  MnistCnnLarge(uint64_t seed, int64_t)
       : conv1_(1, 32, {}, seed, 1),
         conv2_(32, 64, {}, seed, 2),
         dropout1_(0.25, 3),
@@ -46,13 +45,11 @@ class MnistCnnLarge : public Module {
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    Tensor x = relu(conv1_.forward(images));                    // (N, 26, 26, 32)
-    x = relu(max_pool2d(conv2_.forward(x), 2, 2));              // (N, 12, 12, 64)
-    x = relu(linear1_.forward(dropout1_.forward(flatten(x))));  // (N, 128)
-    return linear2_.forward(dropout2_.forward(x));              // (N, 10)
+    add_stage("conv1", [this](const Tensor& x) { return relu(conv1_.forward(x)); });
+    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(dropout1_.forward(flatten(x)))); });
+    add_stage("linear2", [this](const Tensor& x) { return linear2_.forward(dropout2_.forward(x)); });
+    // (N, 28, 28, 1) -> (N, 26, 26, 32) -> (N, 12, 12, 64) -> (N, 128) -> (N, 10)
   }
 
  private:
@@ -63,39 +60,67 @@ class MnistCnnLarge : public Module {
   Linear linear2_;
 };
 
-class Mlp : public Module {
+class Mlp : public StagedModel {
  public:
-  explicit Mlp(uint64_t seed) : linear1_(784, 500, seed, 1), linear2_(500, 10, seed, 2) {
+  Mlp(uint64_t seed, int64_t) : linear1_(784, 500, seed, 1), linear2_(500, 10, seed, 2) {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    return feed_forward(flatten(images), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+    add_stage("feed_forward", [this](const Tensor& x) {
+      return feed_forward(flatten(x), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+    });
   }
 
  private:
   Linear linear1_, linear2_;
 };
 
+class DeepCnn : public StagedModel {
+ public:
+  DeepCnn(uint64_t seed, int64_t blocks)
+      : share_(1 / static_cast<double>(blocks)), conv_(1, 32, same_size, seed, 1), linear_(1568, 10, seed, 2) {
+    add_child("conv", conv_);
+    add_stage("conv", [this](const Tensor& x) { return relu(conv_.forward(x)); });  // (N, 28, 28, 32)
+    for (int64_t b = 1; b <= blocks; ++b) {
+      const std::string name = fmt::format("block{}", b);
+      Conv2d& conv =
+          *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, seed, static_cast<uint32_t>(2 + b)));
+      add_child(name, conv);
+      add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
+    }
+    add_child("linear", linear_);
+    add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(max_pool2d(x, 4, 4))); });
+  }
+
+ private:
+  static constexpr Conv2dOptions same_size{.padding = 1};
+
+  const double share_;  // of one block in the sum
+  Conv2d conv_;
+  std::vector<std::unique_ptr<Conv2d>> blocks_;
+  Linear linear_;
+};
+
 struct ModelRow {
   const char* name;
-  std::unique_ptr<Module> (*make)(uint64_t seed);
+  std::unique_ptr<StagedModel> (*make)(uint64_t seed, int64_t blocks);
 };
 
 template <class Model>
-std::unique_ptr<Module> make(uint64_t seed) {
-  return std::make_unique<Model>(seed);
+std::unique_ptr<StagedModel> make(uint64_t seed, int64_t blocks) {
+  return std::make_unique<Model>(seed, blocks);
 }
 
-constexpr ModelRow model_table[] = {
-    {"mnist_cnn", make<MnistCnn>}, {"mnist_cnn_large", make<MnistCnnLarge>}, {"mlp", make<Mlp>}};
+constexpr ModelRow model_table[] = {{"mnist_cnn", make<MnistCnn>},
+                                    {"mnist_cnn_large", make<MnistCnnLarge>},
+                                    {"mlp", make<Mlp>},
+                                    {"deep_cnn", make<DeepCnn>}};
 
 }  // namespace
 
-std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed) {
+std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, int64_t blocks) {
+  check(blocks > 0, "make_model: {} blocks, expected 1 or more", blocks);
   for (const ModelRow& row : model_table) {
-    if (name == row.name) return row.make(seed);
+    if (name == row.name) return row.make(seed, blocks);
   }
   fail(ExitCode::usage, "--model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
 }

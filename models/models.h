@@ -6,9 +6,14 @@
 //   mnist_cnn_large  conv 3x3 1->32, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.25, linear 9216->128, ReLU,
 //                    dropout 0.5, linear 128->10; 1,199,882 parameters.
 //   mlp              linear 784->500, ReLU, linear 500->10; 397,510 parameters.
+//   deep_cnn         conv 3x3 1->32, ReLU; `blocks` equal blocks x + relu(conv 3x3 32->32 (x)) / blocks; pool 4, linear
+//                    1568->10. 64 blocks: 607,882 parameters. Deep enough to show what checkpointing saves. Each block
+//                    adds its share to what goes past it, so that a stack of any height starts with activations and
+//                    gradients of the size of one block's, and learns with the same learning rate as the others.
 //
-// Convolutions have no padding. Pooling comes before ReLU where both follow each other: the maximum commutes with it,
-// so values and gradients are the same to the last bit, and ReLU has a quarter of the work.
+// Convolutions have no padding, but for deep_cnn's, which keep images at 28x28. Pooling comes before ReLU where both
+// follow each other: the maximum commutes with it, so values and gradients are the same to the last bit, and ReLU has a
+// quarter of the work.
 #pragma once
 
 #include <memory>
@@ -16,12 +21,14 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/module.h"
+#include "models/staged_model.h"
 
 namespace hs {
 
-// Throws Error (usage) with the names that exist.
-std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed);
+inline constexpr int64_t default_blocks = 64;  // of deep_cnn; the other models have none
+
+// Throws Error (usage) with the names that exist. REQUIRES: blocks > 0
+std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, int64_t blocks = default_blocks);
 
 std::vector<std::string> model_names();
 

@@ -53,7 +53,7 @@ namespace {
 class Step {
  public:
   Step(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, const PixelScale& pixel_scale,
-       const TrainConfig& config, const std::function<void(const GradScaler&)>& on_gradients)
+       const TrainConfig& config, const TrainHooks& hooks)
       : model_(model),
         arena_(arena),
         optimizer_(optimizer),
@@ -61,7 +61,8 @@ class Step {
         pixel_scale_(pixel_scale),
         device_(config.device),
         precision_(config.precision),
-        on_gradients_(on_gradients) {
+        on_gradients_(hooks.on_gradients),
+        before_first_(hooks.before_first_step) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
@@ -71,6 +72,7 @@ class Step {
     inputs.reserve(micro_batches.size());
     for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
+      look_once(inputs[0]);
       step(inputs, losses_);
       return losses_;
     }
@@ -82,6 +84,7 @@ class Step {
       fixed_[i].images.copy_from(inputs[i].images);
       fixed_[i].labels.copy_from(inputs[i].labels);
     }
+    look_once(fixed_[0]);
     captured_->run([this] { step(fixed_, captured_losses_); });
     return captured_losses_;
   }
@@ -90,6 +93,13 @@ class Step {
   static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
     return std::ranges::equal(
         a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
+  }
+
+  void look_once(const Batch& batch) {
+    const auto look = std::exchange(before_first_, nullptr);
+    if (!look) return;
+    const Autocast amp(precision_, arena_);
+    look(normalize_image(batch.images, pixel_scale_), batch.labels);
   }
 
   void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses) {
@@ -118,6 +128,7 @@ class Step {
   const Device device_;
   const Precision precision_;
   const std::function<void(const GradScaler&)>& on_gradients_;
+  std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
   std::vector<Tensor> losses_, captured_losses_;
@@ -177,7 +188,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
   ambient().micro_step = 0;
-  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks.on_gradients);
+  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
