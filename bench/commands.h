@@ -9,5 +9,6 @@ std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_scaler_command();
+std::unique_ptr<Command> make_memory_command();
 
 }  // namespace hs::bench

@@ -13,7 +13,6 @@
 #include "models/measure_stages.h"
 
 namespace hs::bench {
-namespace {
 
 std::string sha256(const ParameterArena& arena) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
@@ -27,6 +26,8 @@ std::string sha256(const ParameterArena& arena) {
   check(fine && EVP_DigestFinal_ex(context.get(), digest, &size) == 1, "OpenSSL failed to compute a SHA-256");
   return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
 }
+
+namespace {
 
 TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   TrainConfig config;

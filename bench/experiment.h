@@ -55,6 +55,9 @@ struct RunRecord {
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
 
+// Of the values of all parameters, in their order, without gaps.
+std::string sha256(const ParameterArena& arena);
+
 // A hook for TrainHooks::before_first_step that sets the model's segments; for a budget it measures the step, fills in
 // `plan` and resets the device's peak. The model and `plan` must outlive training.
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
     commands.push_back(hs::bench::make_info_command());
     commands.push_back(hs::bench::make_convert_command());
     commands.push_back(hs::bench::make_scaler_command());
+    commands.push_back(hs::bench::make_memory_command());
     hs::bench::run_command_line(commands, argc, argv);
     return static_cast<int>(hs::ExitCode::ok);
   } catch (const hs::Error& error) {
