@@ -13,5 +13,6 @@ std::unique_ptr<Command> make_gemm_command();
 std::unique_ptr<Command> make_conv_command();
 std::unique_ptr<Command> make_ops_command();
 std::unique_ptr<Command> make_loader_command();
+std::unique_ptr<Command> make_memory_command();
 
 }  // namespace hs::bench

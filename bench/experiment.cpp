@@ -10,10 +10,9 @@
 #include "bench/environment.h"
 #include "data/loader.h"
 #include "engine/check.h"
-#include "models/models.h"
+#include "models/measure_stages.h"
 
 namespace hs::bench {
-namespace {
 
 std::string sha256(const ParameterArena& arena) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
@@ -27,6 +26,8 @@ std::string sha256(const ParameterArena& arena) {
   check(fine && EVP_DigestFinal_ex(context.get(), digest, &size) == 1, "OpenSSL failed to compute a SHA-256");
   return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
 }
+
+namespace {
 
 TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   TrainConfig config;
@@ -63,18 +64,34 @@ MemorySource source_of(const Dataset& set) {
 
 }  // namespace
 
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+                                                                              StagedModel& model,
+                                                                              std::optional<CheckpointPlan>& plan) {
+  return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
+    if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
+    StepCosts costs = measure_stages(model, images, labels);
+    const std::vector<Segment> segments = segments_of(choice, costs);
+    const PlanFigures predicted = predict(costs, segments);
+    plan = {std::move(costs), segments, predicted};
+    model.set_segments(segments);
+    reset_peak(images.device());
+  };
+}
+
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
                          uint64_t seed, const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
-  const auto model = make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes});
+  const auto model = make_model(experiment.model, seed,
+                                {info.rows, info.columns, info.channels, info.classes, experiment.blocks});
   ParameterArena arena(*model, experiment.device);
   Loader training(train_set, loader_options(experiment, true, seed));
   Loader test(test_set, loader_options(experiment, false, seed));
 
   TrainHooks recording = hooks;
+  recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
     record.resident_bytes_by_epoch.push_back(resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);

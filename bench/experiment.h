@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "engine/kernel.h"
+#include "models/checkpoint_plan.h"
+#include "models/models.h"
 #include "models/train.h"
 
 namespace hs::bench {
@@ -32,13 +35,23 @@ struct Experiment {
   std::string augment;  // as parse_augment takes it
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
+  int64_t blocks = default_blocks;  // of deep_cnn
+  CheckpointChoice checkpoint;
+};
+
+// How a run was checkpointed, where a budget was asked for.
+struct CheckpointPlan {
+  StepCosts costs;
+  std::vector<Segment> segments;
+  PlanFigures predicted;
 };
 
 struct RunRecord {
   uint64_t seed = 0;
   TrainResult result;
   std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
-  size_t peak_bytes = 0;       // of the allocator, from the model's construction to its end
+  size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to its end
+  std::optional<CheckpointPlan> plan;
   std::vector<int64_t> resident_bytes_by_epoch;
 };
 
@@ -47,6 +60,15 @@ struct RunRecord {
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks);
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
+
+// Of the values of all parameters, in their order, without gaps.
+std::string sha256(const ParameterArena& arena);
+
+// A hook for TrainHooks::before_first_step that sets the model's segments; for a budget it measures the step, fills in
+// `plan` and resets the device's peak. The model and `plan` must outlive training.
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+                                                                             StagedModel& model,
+                                                                             std::optional<CheckpointPlan>& plan);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
     commands.push_back(hs::bench::make_conv_command());
     commands.push_back(hs::bench::make_ops_command());
     commands.push_back(hs::bench::make_loader_command());
+    commands.push_back(hs::bench::make_memory_command());
     hs::bench::run_command_line(commands, argc, argv);
     return static_cast<int>(hs::ExitCode::ok);
   } catch (const hs::Error& error) {

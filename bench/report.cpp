@@ -63,6 +63,17 @@ Json parts_of(const Row& row) {
           {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
 }
 
+// What the stage's tape keeps until backward.
+int64_t kept_bytes(const StageCost& stage) {
+  return stage.saved + (stage.saves_input ? stage.input : 0) + (stage.saves_output ? stage.output : 0);
+}
+
+// The segment that stage i is in, from 1; 0: it is kept.
+size_t segment_of(const CheckpointPlan& plan, size_t i) {
+  const auto found = std::ranges::find_if(plan.segments, [i](const Segment& s) { return s.begin <= i && i < s.end; });
+  return found == plan.segments.end() ? 0 : static_cast<size_t>(found - plan.segments.begin()) + 1;
+}
+
 std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
 
 }  // namespace
@@ -112,10 +123,54 @@ Json to_json(const Row& row) {
       {"stall_share", bench::finite_or_null(stall_share(row))},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
       {"weights_sha256_all", hashes},
+      {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
       {"epochs", epochs},
   };
   if (!row.error.empty()) json["error"] = row.error;
   return json;
+}
+
+Json to_json(const CheckpointPlan& plan) {
+  Json stages = Json::array(), segments = Json::array();
+  const auto& costs = plan.costs.stages;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    stages.push_back({{"name", costs[i].name},
+                      {"input_bytes", costs[i].input},
+                      {"saved_bytes", kept_bytes(costs[i])},
+                      {"forward_ms", costs[i].forward_ms},
+                      {"backward_ms", costs[i].backward_ms},
+                      {"recomputed", segment_of(plan, i) != 0}});
+  }
+  for (const Segment& s : plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  return {{"stages", stages},
+          {"segments", segments},
+          {"fixed_bytes", plan.costs.fixed},
+          {"predicted_peak_bytes", plan.predicted.peak},
+          {"measuring_peak_bytes", plan.costs.measuring_peak},
+          {"step_ms", plan.costs.milliseconds()},
+          {"extra_ms", plan.predicted.extra_ms}};
+}
+
+std::string plan_table(const Row& row, const std::string& data_name) {
+  if (row.runs.empty() || !row.runs[0].plan) return "";
+  const CheckpointPlan& plan = *row.runs[0].plan;
+  std::vector<std::vector<std::string>> lines = {
+      {"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"}};
+  for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
+    const StageCost& stage = plan.costs.stages[i];
+    const size_t segment = segment_of(plan, i);
+    lines.push_back({data_name, stage.name, mebibytes(static_cast<size_t>(stage.input)),
+                     mebibytes(static_cast<size_t>(kept_bytes(stage))), fmt::format("{:.2f}", stage.forward_ms),
+                     fmt::format("{:.2f}", stage.backward_ms),
+                     segment ? fmt::format("recomputed, segment {}", segment) : "kept"});
+  }
+  const double peak = static_cast<double>(row.runs[0].peak_bytes), predicted = static_cast<double>(plan.predicted.peak);
+  return fmt::format(
+      "\n{}{}  peak predicted {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %); time predicted {:+.1f} %; measuring took "
+      "{:.1f} MiB\n",
+      aligned(lines), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
+      plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
+      static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }
 
 std::string to_table(const Row& row, const std::string& data_name) {

@@ -16,6 +16,10 @@
 //                              update, replay; the host's times (models/train.h says what that means on a GPU)
 //   stall_share                wait / seconds
 //   weights_sha256, .._all     of the first repeat's final weights, and each
+//   checkpoint_plan            null without a budget; else of the first repeat: stages {name, input_bytes,
+//                              saved_bytes, forward_ms, backward_ms, recomputed}, segments {begin, end},
+//                              predicted_peak_bytes, measuring_peak_bytes, step_ms, extra_ms; peak_bytes is then
+//                              counted from the plan on
 //   epochs                     of the first repeat: training_loss, test_loss, test_accuracy, seconds
 //   error                      only if a run failed; figures that there are not are null
 #pragma once
@@ -44,6 +48,9 @@ std::string to_table(const Row& row, const std::string& data_name);
 
 // The part of the time that training waited for data; NaN if nothing ran.
 double stall_share(const Row& row);
+// The plan of the first run, a line per stage. Empty without a plan.
+std::string plan_table(const Row& row, const std::string& data_name);
+Json to_json(const CheckpointPlan& plan);
 
 double median(std::vector<double> values);  // NaN of nothing
 double mean(const std::vector<double>& values);

@@ -41,7 +41,7 @@ class TrainCommand : public Command {
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
-  std::string device_ = "auto", graph_ = "auto", precision_ = "f32";
+  std::string device_ = "auto", graph_ = "auto", precision_ = "f32", checkpoint_ = "off";
   LoadingFlags loading_;
   std::vector<std::string> kernels_;
   std::string json_;
@@ -92,6 +92,9 @@ void TrainCommand::declare(Flags& flags) {
   flags.text("--augment", experiment_.augment, "SPEC",
              "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
+  flags.text("--checkpoint", checkpoint_, "WHAT",
+             "Activations computed again: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
+  flags.integer("--blocks", experiment_.blocks, 1, 4096, "Blocks of deep_cnn");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
@@ -186,6 +189,8 @@ Json TrainCommand::config() const {
       {"precision", precision_},
       {"accumulate", experiment_.accumulate},
       {"augment", experiment_.augment},
+      {"checkpoint", checkpoint_},
+      {"blocks", experiment_.model == "deep_cnn" ? Json(experiment_.blocks) : Json(nullptr)},
       {"schedule", experiment_.schedule},
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
@@ -218,6 +223,11 @@ void TrainCommand::run(const Flags& flags) {
   if (!experiment_.augment.empty() && experiment_.loading.normalize_on_host) {
     fail(ExitCode::usage, "--augment {}: works on bytes, and --preprocess host makes numbers of them; use device",
          experiment_.augment);
+  }
+  experiment_.checkpoint = parse_checkpoint(checkpoint_);
+  if (flags.given("--blocks") && experiment_.model != "deep_cnn") {
+    fail(ExitCode::usage, "--blocks {}: {} has none, only --model deep_cnn does", experiment_.blocks,
+         experiment_.model);
   }
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
@@ -279,7 +289,7 @@ void TrainCommand::run(const Flags& flags) {
     throw;
   }
   write_record();
-  const std::string report = headline(data) + to_table(row, info.name);
+  const std::string report = headline(data) + to_table(row, info.name) + plan_table(row, info.name);
   if (json.is_stdout()) return write_stderr(report);
   write_stdout(report);
 }

@@ -98,13 +98,20 @@ void backward(const Tensor& y, Tensor dy) {
         y.shape().to_string());
   if (!dy.defined()) {
     check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy", y.shape().to_string());
+    const MemoryPurposeScope purpose(MemoryPurpose::gradients);
     dy = y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
                                  : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
   }
-  check(dy.shape() == y.shape() && dy.dtype() == y.dtype(), "backward: dL/dy is {} {} but y is {} {}", name(dy.dtype()),
-        dy.shape().to_string(), name(y.dtype()), y.shape().to_string());
+  backward(y.grad_info(), std::move(dy));
+}
+
+void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
+  check(y != nullptr && dy.defined(), "backward: neither y's history nor dL/dy may be missing");
+  check(dy.shape() == y->shape && dy.dtype() == y->dtype, "backward: dL/dy is {} {} but y is {} {}", name(dy.dtype()),
+        dy.shape().to_string(), name(y->dtype), y->shape.to_string());
 
   const Op op("backward");
+  const MemoryPurposeScope purpose(MemoryPurpose::gradients);
   const AmbientScope scope;
   ambient().recording = false;  // gradients of gradients are not offered
 
@@ -120,11 +127,11 @@ void backward(const Tensor& y, Tensor dy) {
   };
 
   std::unordered_map<const Node*, Partial> interior;
-  leaf_or_interior(y.grad_info(), dy, interior);
-  if (!y.grad_info()->node) return;
+  leaf_or_interior(y, dy, interior);
+  if (!y->node) return;
   dy = {};
 
-  const auto order = in_backward_order(y.grad_info()->node);
+  const auto order = in_backward_order(y->node);
   for (const auto& node : order) {  // before any leaf has got a gradient
     check(node->backward != nullptr,
           "backward: the tape was already used at op {}; run the forward pass again before a second backward",
@@ -137,14 +144,15 @@ void backward(const Tensor& y, Tensor dy) {
       continue;
     }
     if (GradientObserver::current_) GradientObserver::current_->observe_(node->op, found->second.sum);
+    Tensor dresult = std::move(found->second.sum);
+    interior.erase(found);
     Gradients gradients;
     const Op running(node->op);
     try {
-      gradients = node->backward(found->second.sum);
+      gradients = node->backward(std::move(dresult));
     } catch (const Error& error) {
       fail(error.code(), "backward of {}: {}", node->op, error.what());
     }
-    interior.erase(found);
     check(gradients.size() == node->inputs.size(), "backward of {}: {} gradients for {} inputs", node->op,
           gradients.size(), node->inputs.size());
     for (size_t i = 0; i < gradients.size(); ++i) {

@@ -18,7 +18,8 @@ namespace hs {
 
 // One gradient per input of the op, in order; an undefined tensor stands for "none needed".
 using Gradients = std::vector<Tensor>;
-using Backward = std::function<Gradients(const Tensor& dy)>;
+// By value: a rule that takes it by value may let go of it before it is done (engine/checkpoint.cpp).
+using Backward = std::function<Gradients(Tensor dy)>;
 
 struct Node;
 
@@ -54,10 +55,12 @@ Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs
 // gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor
 // was modified since.
 void backward(const Tensor& y, Tensor dy = {});
+// The same from y's place in the graph: y's own data need not be there any more.
+void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
 
 // While it lives, backward() on this thread shows it the gradient of each op's output, once that is complete and before
 // the op's own rule runs: the last op of the model first. A checkpointed block shows its ops again, after the op
-// "checkpoint". For reports; where there is none, an op costs one test more.
+// "checkpoint" and up to "checkpoint_input". For reports; where there is none, an op costs one test more.
 class GradientObserver {
  public:
   using Observe = std::function<void(const char* op, const Tensor& dy)>;
@@ -68,7 +71,7 @@ class GradientObserver {
   GradientObserver& operator=(const GradientObserver&) = delete;
 
  private:
-  friend void backward(const Tensor& y, Tensor dy);
+  friend void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
   static inline thread_local GradientObserver* current_ = nullptr;
   Observe observe_;
   GradientObserver* before_;

@@ -20,13 +20,22 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& 
   if (!x.requires_grad() && !has_parameters) return y;
 
   return record_always("checkpoint", y.detach(), {x},
-                       [fn, state, x = x.saved(), needs_x = x.requires_grad()](const Tensor& dy) -> Gradients {
+                       [fn, state, x = x.saved(), needs_x = x.requires_grad()](Tensor dy) -> Gradients {
                          const AmbientScope scope(state);
-                         Tensor input = x;
-                         if (needs_x) input.set_grad_info(std::make_shared<GradInfo>(x.shape(), x.dtype()));
-                         const Tensor again = fn(input);
-                         backward(again, dy);
-                         return {needs_x ? input.grad() : Tensor()};
+                         Tensor input = x, dx;
+                         if (needs_x) {
+                           input = record_always("checkpoint_input", input, {}, [&dx](Tensor gradient) -> Gradients {
+                             dx = std::move(gradient);
+                             return {};
+                           });
+                         }
+                         std::shared_ptr<GradInfo> again;  // the tape alone: nobody needs the result a second time
+                         {
+                           const MemoryPurposeScope purpose(MemoryPurpose::activations);
+                           again = fn(input).grad_info();
+                         }
+                         backward(again, std::move(dy));
+                         return {dx};
                        });
 }
 

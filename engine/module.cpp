@@ -30,6 +30,7 @@ int64_t Module::parameter_count() {
 }
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   const RandomStream stream{seed, RandomPurpose::init, layer, which, 0};
   const float bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
   Tensor values = Tensor::empty(shape, DType::f32);
@@ -57,8 +58,14 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
           name(parameter.value->dtype()));
     size += slot_size(parameter.value->size());
   }
-  values = Tensor::zeros({size}, DType::f32, device);
-  gradients = Tensor::zeros({size}, DType::f32, device);
+  {
+    const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+    values = Tensor::zeros({size}, DType::f32, device);
+  }
+  {
+    const MemoryPurposeScope purpose(MemoryPurpose::gradients);
+    gradients = Tensor::zeros({size}, DType::f32, device);
+  }
   int64_t begin = 0;
   for (const NamedParameter& parameter : parameters_) {
     Tensor& tensor = *parameter.value;
@@ -73,6 +80,7 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
 
 void ParameterArena::cast_parameters(DType type) {
   const Op op("cast_parameters");
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   if (!casts_.defined() || casts_.dtype() != type) casts_ = Tensor::empty(values.shape(), type, values.device());
   cast_forward(values, casts_);
   int64_t begin = 0;

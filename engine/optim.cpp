@@ -58,12 +58,13 @@ void Optimizer::step() { step(no_scaling_); }
 
 void Optimizer::step(GradScaler& scaler) {
   const Op op("optimizer");
+  const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   const bool measures = scaler.config().enabled || config_.clip > 0;
   if (measures) {
     if (!measured_.defined()) measured_ = Tensor::empty({2}, DType::f32, step_.device());
     Tensor workspace;
-    workspace = Tensor::empty({measure_gradients.workspace(arena_.gradients, scaler.state(), workspace, measured_)},
-                              DType::u8, step_.device());
+    workspace = Tensor::workspace(measure_gradients.workspace(arena_.gradients, scaler.state(), workspace, measured_),
+                                  step_.device());
     measure_gradients(arena_.gradients, scaler.state(), workspace, measured_);
   }
   const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
@@ -72,6 +73,7 @@ void Optimizer::step(GradScaler& scaler) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {
+  const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   if (config.name == "sgd") return std::make_unique<Sgd>(arena, config);
   if (config.name == "adam") return std::make_unique<Adam>(arena, config, false);
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);

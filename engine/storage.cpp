@@ -51,7 +51,7 @@ class Allocator {
  public:
   explicit Allocator(Device device) : device_(device), shared_(std::make_shared<MemoryPool>(device)) {}
 
-  void* allocate(MemoryPool& pool, size_t bytes) {
+  void* allocate(MemoryPool& pool, size_t bytes, MemoryPurpose purpose) {
     const std::lock_guard lock(mutex_);
     const size_t block = caching ? bucket_size(bytes) : bytes;
     void* data = nullptr;
@@ -63,15 +63,15 @@ class Allocator {
            op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
            limit_ ? fmt::format(", limit {}", limit_) : std::string());
     }
-    stats_.live += bytes;
-    stats_.peak = std::max(stats_.peak, stats_.live);
-    ++stats_.allocations;
+    count_made(bytes, purpose);
     return data;
   }
 
-  void release(MemoryPool& pool, void* data, size_t bytes) {
+  void release(MemoryPool& pool, void* data, size_t bytes, MemoryPurpose purpose) {
     const std::lock_guard lock(mutex_);
     stats_.live -= bytes;
+    stats_.live_by_purpose[static_cast<size_t>(purpose)] -= bytes;
+    if (events_) events_->push_back({Op::current(), purpose, false, bytes});
     // A pool of its own keeps its blocks even without caching: a graph goes on writing to them.
     if (caching || &pool != shared_.get()) {
       pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
@@ -94,6 +94,7 @@ class Allocator {
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     stats_.peak = stats_.live;
+    stats_.peak_by_purpose = stats_.at_peak = stats_.live_by_purpose;
   }
 
   void set_limit(size_t bytes) {
@@ -101,9 +102,35 @@ class Allocator {
     limit_ = bytes;
   }
 
+  // Where events go from now on; nullptr: nowhere. Returns what is live.
+  BytesByPurpose record_into(std::vector<MemoryEvent>* events) {
+    const std::lock_guard lock(mutex_);
+    check(!events || !events_, "MemoryRecorder: there is one for {} already", name(device_));
+    events_ = events;
+    return stats_.live_by_purpose;
+  }
+
+  std::vector<MemoryEvent> copy_of(const std::vector<MemoryEvent>& events) {
+    const std::lock_guard lock(mutex_);
+    return events;
+  }
+
   const std::shared_ptr<MemoryPool>& shared() const { return shared_; }
 
  private:
+  void count_made(size_t bytes, MemoryPurpose purpose) {
+    const auto p = static_cast<size_t>(purpose);
+    stats_.live += bytes;
+    stats_.live_by_purpose[p] += bytes;
+    stats_.peak_by_purpose[p] = std::max(stats_.peak_by_purpose[p], stats_.live_by_purpose[p]);
+    if (stats_.live > stats_.peak) {
+      stats_.peak = stats_.live;
+      stats_.at_peak = stats_.live_by_purpose;
+    }
+    ++stats_.allocations;
+    if (events_) events_->push_back({Op::current(), purpose, true, bytes});
+  }
+
   void* take(MemoryPool& pool, size_t block) {
     if (auto found = pool.blocks.find(block); found != pool.blocks.end() && !found->second.empty()) {
       void* data = found->second.back();
@@ -133,6 +160,7 @@ class Allocator {
   std::mutex mutex_;
   MemoryStats stats_;
   size_t limit_ = 0;
+  std::vector<MemoryEvent>* events_ = nullptr;
   const std::shared_ptr<MemoryPool> shared_;
 };
 
@@ -160,15 +188,21 @@ void set_memory_limit(Device device, size_t bytes) { allocator(device).set_limit
 void set_poison(bool on) { poison = on; }
 void set_caching(bool on) { caching = on; }
 
-Storage::Storage(Device device, size_t bytes) : bytes_(bytes), device_(device) {
+MemoryRecorder::MemoryRecorder(Device device)
+    : device_(device), live_at_start_(allocator(device).record_into(&events_)) {}
+MemoryRecorder::~MemoryRecorder() { allocator(device_).record_into(nullptr); }
+std::vector<MemoryEvent> MemoryRecorder::events() const { return allocator(device_).copy_of(events_); }
+
+Storage::Storage(Device device, size_t bytes)
+    : bytes_(bytes), device_(device), purpose_(MemoryPurposeScope::current()) {
   if (bytes == 0) return;
   pool_ = current_pool && current_pool->device == device ? current_pool : allocator(device).shared();
-  data_ = allocator(device).allocate(*pool_, bytes);
+  data_ = allocator(device).allocate(*pool_, bytes, purpose_);
   if (poison) runtime(device).fill(data_, 0xff, bytes);
 }
 
 Storage::~Storage() {
-  if (data_) allocator(device_).release(*pool_, data_, bytes_);
+  if (data_) allocator(device_).release(*pool_, data_, bytes_, purpose_);
 }
 
 }  // namespace hs

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "engine/device.h"
+#include "engine/memory.h"
 
 namespace hs {
 
@@ -18,6 +19,9 @@ struct MemoryStats {
   size_t peak = 0;         // largest `live` since reset_peak()
   size_t reserved = 0;     // bytes taken from the device: live blocks and cached ones, rounded up to their bucket
   size_t allocations = 0;  // number of storages created so far
+  BytesByPurpose live_by_purpose{};  // they add up to `live`
+  BytesByPurpose peak_by_purpose{};  // the largest of each since reset_peak(); not all at the same time
+  BytesByPurpose at_peak{};          // what `peak` was made of
 };
 
 MemoryStats memory_stats(Device device);
@@ -77,6 +81,7 @@ class Storage {
   std::shared_ptr<MemoryPool> pool_;  // where the block goes back to
   uint64_t version_ = 0;
   Device device_;
+  MemoryPurpose purpose_;
 };
 
 }  // namespace hs

@@ -48,6 +48,11 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   return tensor;
 }
 
+Tensor Tensor::workspace(int64_t bytes, Device device) {
+  const MemoryPurposeScope purpose(MemoryPurpose::workspace);
+  return empty({bytes}, DType::u8, device);
+}
+
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor tensor = empty(shape, dtype, device);
   tensor.fill_zero();

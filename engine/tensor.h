@@ -44,6 +44,8 @@ class Tensor {
 
   // Contents of empty() are unspecified. All throw Error if memory or the device is missing.
   static Tensor empty(const Shape& shape, DType dtype, Device device = Device::cpu);
+  // Bytes for one kernel call to work in, u8, counted as MemoryPurpose::workspace.
+  static Tensor workspace(int64_t bytes, Device device);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);
   // REQUIRES: values.size() == shape.size()
   template <class T>

@@ -22,7 +22,7 @@ Tensor bias_gradient(const Tensor& dy, DType dtype, Tensor* leaf_sum) {
   Tensor sum = leaf_sum ? *leaf_sum : Tensor::empty({dy.shape().back()}, dtype, dy.device());
   const bool accumulate = leaf_sum != nullptr;
   Tensor workspace;
-  workspace = Tensor::empty({column_sum.workspace(dy, accumulate, workspace, sum)}, DType::u8, dy.device());
+  workspace = Tensor::workspace(column_sum.workspace(dy, accumulate, workspace, sum), dy.device());
   column_sum(dy, accumulate, workspace, sum);
   return leaf_sum ? Tensor() : sum;
 }

@@ -38,30 +38,31 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
   Tensor workspace;
-  workspace = Tensor::empty({conv2d_forward.workspace(input, w, b, s, workspace, y)}, DType::u8, x.device());
+  workspace = Tensor::workspace(conv2d_forward.workspace(input, w, b, s, workspace, y), x.device());
   conv2d_forward(input, w, b, s, workspace, y);
 
   std::vector<Tensor> inputs = {input, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(
-      "conv2d", y, inputs,
-      [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
-       weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
-        Tensor dx, dweight, dbias, workspace;
-        Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
-        // Straight into the parameters' gradients if all that are wanted have a place.
-        const bool accumulate = (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
-        if (needs_x) dx = x.empty_like();
-        if (weight_info) dweight = accumulate ? *weight_sum : Tensor::empty(w.shape(), weight_info->dtype, dy.device());
-        if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, bias_info->dtype, dy.device());
-        workspace = Tensor::empty({conv2d_backward.workspace(x, w, dy, s, accumulate, workspace, dx, dweight, dbias)},
-                                  DType::u8, dy.device());
-        conv2d_backward(x, w, dy, s, accumulate, workspace, dx, dweight, dbias);
-        if (accumulate) dweight = dbias = {};
-        Gradients gradients = {dx, dweight};
-        if (has_bias) gradients.push_back(dbias);
-        return gradients;
-      });
+  return record("conv2d", y, inputs,
+                [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
+                 weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+                  Tensor dx, dweight, dbias, workspace;
+                  Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
+                  // Straight into the parameters' gradients if all that are wanted have a place.
+                  const bool accumulate =
+                      (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
+                  if (needs_x) dx = x.empty_like();
+                  if (weight_info)
+                    dweight = accumulate ? *weight_sum : Tensor::empty(w.shape(), weight_info->dtype, dy.device());
+                  if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, bias_info->dtype, dy.device());
+                  workspace = Tensor::workspace(
+                      conv2d_backward.workspace(x, w, dy, s, accumulate, workspace, dx, dweight, dbias), dy.device());
+                  conv2d_backward(x, w, dy, s, accumulate, workspace, dx, dweight, dbias);
+                  if (accumulate) dweight = dbias = {};
+                  Gradients gradients = {dx, dweight};
+                  if (has_bias) gradients.push_back(dbias);
+                  return gradients;
+                });
 }
 
 namespace {

@@ -100,7 +100,7 @@ Library& library() {
     const PoolScope shared(nullptr);  // not from a captured step's own memory
     auto library = std::make_unique<Library>();
     check(cublasLtCreate(&library->handle), "cublasLtCreate");
-    library->workspace = Tensor::empty({static_cast<int64_t>(workspace_bytes)}, DType::u8, Device::cuda);
+    library->workspace = Tensor::workspace(static_cast<int64_t>(workspace_bytes), Device::cuda);
     return library.release();  // never destroyed: the driver may be gone before static objects are
   }();
   return *made;

@@ -13,7 +13,7 @@ Tensor scaled_sum(const char* name, const Tensor& x, double factor) {
   const Op op(name);
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
   Tensor workspace;
-  workspace = Tensor::empty({sum_forward.workspace(x, factor, workspace, y)}, DType::u8, x.device());
+  workspace = Tensor::workspace(sum_forward.workspace(x, factor, workspace, y), x.device());
   sum_forward(x, factor, workspace, y);
   return record(name, y, {x}, [shape = x.shape(), factor](const Tensor& dy) -> Gradients {
     Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());

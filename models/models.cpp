@@ -1,6 +1,7 @@
 #include "models/models.h"
 
 #include "engine/check.h"
+#include "kernels/elementwise.h"
 #include "kernels/feed_forward.h"
 #include "kernels/max_pool2d.h"
 #include "kernels/relu.h"
@@ -13,32 +14,30 @@ namespace {
 Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.shape()[1] * x.shape()[2] * x.shape()[3]}); }
 
 // Positions that an image still has after a model's convolutions and poolings, which make `shrink` of a side.
-int64_t after_convolutions(const char* model, const ModelInput& input, int64_t (*shrink)(int64_t side)) {
-  const int64_t rows = shrink(input.rows), columns = shrink(input.columns);
+int64_t after_convolutions(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side)) {
+  const int64_t rows = shrink(sizes.rows), columns = shrink(sizes.columns);
   if (rows < 1 || columns < 1) {
-    fail(ExitCode::bad_input, "--model {}: images of {} x {} are too small for it; use --model mlp", model, input.rows,
-         input.columns);
+    fail(ExitCode::bad_input, "--model {}: images of {} x {} are too small for it; use --model mlp", model, sizes.rows,
+         sizes.columns);
   }
   return rows * columns;
 }
 
-class MnistCnn : public Module {
+class MnistCnn : public StagedModel {
  public:
-  MnistCnn(uint64_t seed, const ModelInput& input)
-      : conv1_(input.channels, 32, {}, seed, 1),
+  MnistCnn(uint64_t seed, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, seed, 1),
         conv2_(32, 64, {}, seed, 2),
         dropout_(0.5, 3),
-        linear_(64 * after_convolutions("mnist_cnn", input, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
-                input.classes, seed, 4) {
+        linear_(64 * after_convolutions("mnist_cnn", sizes, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
+                sizes.classes, seed, 4) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    Tensor x = relu(max_pool2d(conv1_.forward(images), 2, 2));  // (N, 13, 13, 32)
-    x = relu(max_pool2d(conv2_.forward(x), 2, 2));              // (N, 5, 5, 64)
-    return linear_.forward(dropout_.forward(flatten(x)));       // (N, 10)
+    add_stage("conv1", [this](const Tensor& x) { return relu(max_pool2d(conv1_.forward(x), 2, 2)); });
+    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("linear", [this](const Tensor& x) { return linear_.forward(dropout_.forward(flatten(x))); });
+    // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
   }
 
  private:
@@ -47,27 +46,25 @@ class MnistCnn : public Module {
   Linear linear_;
 };
 
-class MnistCnnLarge : public Module {
+class MnistCnnLarge : public StagedModel {
  public:
-  MnistCnnLarge(uint64_t seed, const ModelInput& input)
-      : conv1_(input.channels, 32, {}, seed, 1),
+  MnistCnnLarge(uint64_t seed, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, seed, 1),
         conv2_(32, 64, {}, seed, 2),
         dropout1_(0.25, 3),
-        linear1_(64 * after_convolutions("mnist_cnn_large", input, [](int64_t side) { return (side - 4) / 2; }), 128,
+        linear1_(64 * after_convolutions("mnist_cnn_large", sizes, [](int64_t side) { return (side - 4) / 2; }), 128,
                  seed, 4),
         dropout2_(0.5, 5),
-        linear2_(128, input.classes, seed, 6) {
+        linear2_(128, sizes.classes, seed, 6) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    Tensor x = relu(conv1_.forward(images));                    // (N, 26, 26, 32)
-    x = relu(max_pool2d(conv2_.forward(x), 2, 2));              // (N, 12, 12, 64)
-    x = relu(linear1_.forward(dropout1_.forward(flatten(x))));  // (N, 128)
-    return linear2_.forward(dropout2_.forward(x));              // (N, 10)
+    add_stage("conv1", [this](const Tensor& x) { return relu(conv1_.forward(x)); });
+    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(dropout1_.forward(flatten(x)))); });
+    add_stage("linear2", [this](const Tensor& x) { return linear2_.forward(dropout2_.forward(x)); });
+    // (N, 28, 28, 1) -> (N, 26, 26, 32) -> (N, 12, 12, 64) -> (N, 128) -> (N, 10)
   }
 
  private:
@@ -78,40 +75,71 @@ class MnistCnnLarge : public Module {
   Linear linear2_;
 };
 
-class Mlp : public Module {
+class Mlp : public StagedModel {
  public:
-  Mlp(uint64_t seed, const ModelInput& input)
-      : linear1_(input.rows * input.columns * input.channels, 500, seed, 1), linear2_(500, input.classes, seed, 2) {
+  Mlp(uint64_t seed, const ModelSizes& sizes)
+      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, seed, 1), linear2_(500, sizes.classes, seed, 2) {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-  }
-
-  Tensor forward(const Tensor& images) override {
-    return feed_forward(flatten(images), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+    add_stage("feed_forward", [this](const Tensor& x) {
+      return feed_forward(flatten(x), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+    });
   }
 
  private:
   Linear linear1_, linear2_;
 };
 
+class DeepCnn : public StagedModel {
+ public:
+  DeepCnn(uint64_t seed, const ModelSizes& sizes)
+      : share_(1 / static_cast<double>(sizes.blocks)),
+        conv_(sizes.channels, 32, same_size, seed, 1),
+        linear_(32 * after_convolutions("deep_cnn", sizes, [](int64_t side) { return side / 4; }), sizes.classes, seed,
+                2) {
+    add_child("conv", conv_);
+    add_stage("conv", [this](const Tensor& x) { return relu(conv_.forward(x)); });  // (N, 28, 28, 32)
+    for (int64_t b = 1; b <= sizes.blocks; ++b) {
+      const std::string name = fmt::format("block{}", b);
+      Conv2d& conv =
+          *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, seed, static_cast<uint32_t>(2 + b)));
+      add_child(name, conv);
+      add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
+    }
+    add_child("linear", linear_);
+    add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(max_pool2d(x, 4, 4))); });
+  }
+
+ private:
+  static constexpr Conv2dOptions same_size{.padding = 1};
+
+  const double share_;  // of one block in the sum
+  Conv2d conv_;
+  std::vector<std::unique_ptr<Conv2d>> blocks_;
+  Linear linear_;
+};
+
 struct ModelRow {
   const char* name;
-  std::unique_ptr<Module> (*make)(uint64_t seed, const ModelInput& input);
+  std::unique_ptr<StagedModel> (*make)(uint64_t seed, const ModelSizes& sizes);
 };
 
 template <class Model>
-std::unique_ptr<Module> make(uint64_t seed, const ModelInput& input) {
-  return std::make_unique<Model>(seed, input);
+std::unique_ptr<StagedModel> make(uint64_t seed, const ModelSizes& sizes) {
+  return std::make_unique<Model>(seed, sizes);
 }
 
-constexpr ModelRow model_table[] = {
-    {"mnist_cnn", make<MnistCnn>}, {"mnist_cnn_large", make<MnistCnnLarge>}, {"mlp", make<Mlp>}};
+constexpr ModelRow model_table[] = {{"mnist_cnn", make<MnistCnn>},
+                                    {"mnist_cnn_large", make<MnistCnnLarge>},
+                                    {"mlp", make<Mlp>},
+                                    {"deep_cnn", make<DeepCnn>}};
 
 }  // namespace
 
-std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed, const ModelInput& input) {
+std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes) {
+  check(sizes.blocks > 0, "make_model: {} blocks, expected 1 or more", sizes.blocks);
   for (const ModelRow& row : model_table) {
-    if (name == row.name) return row.make(seed, input);
+    if (name == row.name) return row.make(seed, sizes);
   }
   fail(ExitCode::usage, "--model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
 }

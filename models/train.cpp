@@ -36,6 +36,7 @@ class Laps {
 };
 
 Batch on_device(const Batch& batch, Device device) {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
   const auto move = [device](const Tensor& tensor) { return tensor.defined() ? tensor.to(device) : tensor; };
   return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
 }
@@ -73,7 +74,7 @@ namespace {
 class Step {
  public:
   Step(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, const PixelScale& pixel_scale,
-       const TrainConfig& config, const std::function<void(const GradScaler&)>& on_gradients)
+       const TrainConfig& config, const TrainHooks& hooks)
       : model_(model),
         arena_(arena),
         optimizer_(optimizer),
@@ -83,7 +84,8 @@ class Step {
         precision_(config.precision),
         augment_(config.augment),
         seed_(config.seed),
-        on_gradients_(on_gradients) {
+        on_gradients_(hooks.on_gradients),
+        before_first_(hooks.before_first_step) {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
@@ -98,6 +100,7 @@ class Step {
       inputs.push_back(on_device(batch, device_));
     }
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
+      look_once(inputs[0]);
       laps_.end_of(seconds.upload);
       step(inputs, losses_, seconds);
       return losses_;
@@ -109,6 +112,7 @@ class Step {
       copy(inputs[i].samples, fixed_[i].samples);
       copy(inputs[i].epoch, fixed_[i].epoch);
     }
+    look_once(fixed_[0]);
     laps_.end_of(seconds.upload);
     const Clock::time_point start = Clock::now();
     StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
@@ -120,6 +124,7 @@ class Step {
  private:
   static void copy(const Tensor& from, Tensor& to) {
     if (!from.defined()) return;
+    const MemoryPurposeScope purpose(MemoryPurpose::loader);
     if (!to.defined()) to = from.empty_like();
     to.copy_from(from);
   }
@@ -127,6 +132,13 @@ class Step {
   static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
     return std::ranges::equal(
         a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
+  }
+
+  void look_once(const Batch& batch) {
+    const auto look = std::exchange(before_first_, nullptr);
+    if (!look) return;
+    const Autocast amp(precision_, arena_);
+    look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
   }
 
   void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
@@ -160,6 +172,7 @@ class Step {
   const AugmentOptions augment_;
   const uint64_t seed_;
   const std::function<void(const GradScaler&)>& on_gradients_;
+  std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
   std::vector<Tensor> losses_, captured_losses_;
@@ -220,7 +233,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
   ambient().micro_step = 0;
-  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks.on_gradients);
+  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {

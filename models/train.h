@@ -63,6 +63,9 @@ struct TrainResult {
 };
 
 struct TrainHooks {
+  // Once, before the first step, with its first micro-batch as the model sees it, when everything that a step needs is
+  // there: to look what a step costs (models/measure_stages.h). May change the gradients and how the model is run.
+  std::function<void(const Tensor& images, const Tensor& labels)> before_first_step;
   // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
   // read from the device. REQUIRES: no graph
   std::function<void(const GradScaler&)> on_gradients;

@@ -176,7 +176,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--lr", "-1"}, "--lr -1: expected a number from"},
       {{"train", "--lr", "0,5"}, "--lr 0,5: expected a number from"},
       {{"train", "--lr", "0x1p-3"}, "--lr 0x1p-3: expected a number from"},
-      {{"train", "--model", "cnn"}, "--model cnn: expected one of mnist_cnn, mnist_cnn_large, mlp"},
+      {{"train", "--model", "cnn"}, "--model cnn: expected one of mnist_cnn, mnist_cnn_large, mlp, deep_cnn"},
       {{"train", "--optimizer", "rmsprop"}, "--optimizer rmsprop: expected one of sgd, adam, adamw"},
       {{"train", "--device", "gpu"}, "--device gpu: expected one of auto, cpu, cuda"},
       {{"train", "--momentum", "0.5"}, "--momentum 0.5: adam has none"},

@@ -67,8 +67,10 @@ Floats all_weights(Module& model) {
   return all;
 }
 
+constexpr int64_t test_blocks = 3;  // of deep_cnn, where 64 would only take longer
+
 struct Layer {
-  const char* name;
+  std::string name;
   int64_t fan_in, out;
 };
 struct Expected {
@@ -76,10 +78,18 @@ struct Expected {
   int64_t count;
   std::vector<Layer> layers;
 };
+std::vector<Layer> deep_cnn_layers() {
+  std::vector<Layer> layers = {{"conv", 9, 32}};
+  for (int64_t b = 1; b <= default_blocks; ++b) layers.push_back({"block" + std::to_string(b), 288, 32});
+  layers.push_back({"linear", 1568, 10});
+  return layers;
+}
+
 const std::vector<Expected> expected_models = {
     {"mnist_cnn", 34826, {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear", 1600, 10}}},
     {"mnist_cnn_large", 1199882, {{"conv1", 9, 32}, {"conv2", 288, 64}, {"linear1", 9216, 128}, {"linear2", 128, 10}}},
     {"mlp", 397510, {{"linear1", 784, 500}, {"linear2", 500, 10}}},
+    {"deep_cnn", 607882, deep_cnn_layers()},
 };
 
 struct ExpectedParameter {
@@ -93,14 +103,14 @@ std::vector<ExpectedParameter> expected_parameters(const Expected& expected) {
   std::vector<ExpectedParameter> all;
   for (const Layer& layer : expected.layers) {
     const double bound = 1 / std::sqrt(static_cast<double>(layer.fan_in));
-    all.push_back({std::string(layer.name) + ".weight", {layer.fan_in, layer.out}, bound});
-    all.push_back({std::string(layer.name) + ".bias", {layer.out}, bound});
+    all.push_back({layer.name + ".weight", {layer.fan_in, layer.out}, bound});
+    all.push_back({layer.name + ".bias", {layer.out}, bound});
   }
   return all;
 }
 
 TEST_CASE("models and parameters have the documented names, shapes and number") {
-  CHECK(model_names() == std::vector<std::string>{"mnist_cnn", "mnist_cnn_large", "mlp"});
+  CHECK(model_names() == std::vector<std::string>{"mnist_cnn", "mnist_cnn_large", "mlp", "deep_cnn"});
   for (const Expected& expected : expected_models) {
     CAPTURE(expected.model);
     const auto model = make_model(expected.model, 1);
@@ -165,7 +175,8 @@ TEST_CASE("an unknown model is a usage error that names the known ones") {
     FAIL("a model of that name was found");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
-    CHECK(std::string(error.what()) == "--model resnet: no such model; there are mnist_cnn, mnist_cnn_large, mlp");
+    CHECK(std::string(error.what()) ==
+          "--model resnet: no such model; there are mnist_cnn, mnist_cnn_large, mlp, deep_cnn");
   }
 }
 
@@ -174,7 +185,7 @@ TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the b
   ambient().training = false;
   for (const std::string& name : model_names()) {
     CAPTURE(name);
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, {.blocks = test_blocks});
     Floats pixels;
     for (uint64_t i = 0; i < 3 * 784; ++i) {
       pixels.push_back(to_unit_float(random_bits({5, RandomPurpose::synthetic, 0, 0, 0}, i)));
@@ -199,7 +210,7 @@ TEST_CASE("dropout drops while training, by step and seed, and never in evaluati
   const Tensor images = Tensor::from(Floats(2 * 784, 0.5f), {2, 28, 28, 1});
   for (const std::string& name : model_names()) {
     CAPTURE(name);
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, {.blocks = test_blocks});
     const auto logits = [&](bool training, uint64_t seed, uint32_t step, uint32_t micro_step) {
       ambient() = {
           .recording = false, .training = training, .seed = seed, .step = counter(step), .micro_step = micro_step};
@@ -208,7 +219,7 @@ TEST_CASE("dropout drops while training, by step and seed, and never in evaluati
     const Floats evaluated = logits(false, 1, 0, 0), trained = logits(true, 1, 0, 0);
     CHECK(logits(false, 2, 3, 4) == evaluated);
     CHECK(logits(true, 1, 0, 0) == trained);
-    if (name == "mlp") {
+    if (name == "mlp" || name == "deep_cnn") {  // without dropout
       CHECK(trained == evaluated);
       continue;
     }
@@ -240,11 +251,11 @@ REGISTER_KERNEL(dropout_mask, cpu, "watch",
 
 TEST_CASE("every dropout layer has its documented rate, and training draws a new mask for each layer and step") {
   const std::map<std::string, std::vector<double>> rates = {
-      {"mnist_cnn", {0.5}}, {"mnist_cnn_large", {0.25, 0.5}}, {"mlp", {}}};
+      {"mnist_cnn", {0.5}}, {"mnist_cnn_large", {0.25, 0.5}}, {"mlp", {}}, {"deep_cnn", {}}};
   for (const std::string& name : model_names()) {
     const std::vector<double>& expected = rates.at(name);
     CAPTURE(name);
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, {.blocks = test_blocks});
     ParameterArena arena(*model);
     Blobs training(6, 2), test(2, 2);
     TrainConfig config;
@@ -294,7 +305,7 @@ struct Trained {
   Floats weights;
 };
 Trained train_on_blobs(const std::string& name, int64_t samples, int64_t batch, int64_t epochs, uint64_t seed) {
-  const auto model = make_model(name, seed);
+  const auto model = make_model(name, seed, {.blocks = test_blocks});
   ParameterArena arena(*model);
   Blobs training(samples, batch, 1), test(100, 50, 2);
   TrainConfig config;
@@ -366,7 +377,7 @@ TEST_CASE("a learning rate that is absurd ends training with a numeric error tha
   const Ambient before = ambient();
   for (const std::string& name : model_names()) {
     CAPTURE(name);
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, {.blocks = test_blocks});
     ParameterArena arena(*model);
     Blobs training(40, 4), test(10, 10);
     TrainConfig config;
@@ -392,7 +403,7 @@ TEST_CASE("a learning rate that is absurd ends training with a numeric error tha
 TEST_CASE("an empty batch is refused with a sentence or gives empty logits") {
   for (const std::string& name : model_names()) {
     CAPTURE(name);
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, {.blocks = test_blocks});
     try {
       CHECK(model->forward(Tensor::zeros({0, 28, 28, 1}, DType::f32)).shape() == Shape{0, 10});
     } catch (const Error& error) {

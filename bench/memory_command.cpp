@@ -1,0 +1,297 @@
+// halfstep-bench memory: where the bytes of a training step go, what checkpointing and accumulation make of them, and
+// whether the planner's predictions hold.
+//
+// Beside "data" and "config" its record has
+//   rows               precision x checkpoint x accumulate: segments, predicted_peak_bytes, peak_bytes, at_peak (bytes
+//                      by purpose), peak_by_purpose (not all at the same time), step_ms, largest_batch (whose step has
+//                      a peak within config.budget_bytes), weights_sha256, and timeline for accumulate 1
+//   rows[].timeline    live bytes by purpose over one step: points {op, event, bytes, live}; every event where there
+//                      are at most 128, else of each of 128 stretches the one after which most was live
+//   accumulation_cost  forward and backward of micro_batches batches, and of one batch as large as all of them
+//   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/inputs.h"
+#include "bench/interrupt.h"
+#include "bench/memory_measure.h"
+#include "bench/report.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench {
+namespace {
+
+struct Combination {
+  Precision precision;
+  std::string checkpoint;
+  int64_t accumulate;
+};
+
+struct MemoryRow {
+  Combination combination;
+  MeasuredStep step;
+  int64_t largest_batch;
+};
+
+struct CurvePoint {
+  std::string checkpoint;
+  MeasuredStep step;
+};
+
+class MemoryCommand : public Command {
+ public:
+  std::string name() const override { return "memory"; }
+  std::string summary() const override { return "Explain the memory of a training step, by purpose and over time"; }
+  std::string footnote() const override;
+  void declare(Flags& flags) override;
+  void run(const Flags& flags) override;
+
+ private:
+  StepCase step_case(Precision precision, int64_t accumulate) const;
+  std::vector<MemoryRow> table(const Dataset& digits) const;
+  std::vector<CurvePoint> curve(const Dataset& digits) const;
+  std::string report(const std::vector<MemoryRow>& rows, const std::vector<CurvePoint>& points,
+                     const AccumulationCost& cost, const DatasetPair& data) const;
+
+  std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto", json_;
+  int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
+  bool curve_ = false, quiet_ = false;
+  int64_t budget_bytes_ = 0;
+  Device device_ = Device::cpu;
+};
+
+std::string MemoryCommand::footnote() const {
+  return R"(Each row trains for a few steps with Adam. "predicted" comes from one step that was measured stage by stage, "peak"
+from the steps themselves; MiB by purpose are those at the peak. "largest batch" is the largest whose step, with the
+same segments, stays within --budget (at most 4096), checked by a step with it. With accumulate 4, a step is four
+batches of --batch.
+
+--curve trains with ten budgets between the smallest possible and everything kept, in f32, beside the table.
+
+Examples:
+  halfstep-bench memory
+  halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --json memory.json
+)";
+}
+
+void MemoryCommand::declare(Flags& flags) {
+  flags.choice("--model", model_, model_names(), "Model");
+  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
+  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.integer("--batch", batch_, 1, 4096, "Samples per batch");
+  flags.text("--budget", budget_, "BYTES", "For the largest batch that fits; k, M and G are powers of 1024");
+  flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
+  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
+  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights and dropout");
+  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
+  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.on_off("--quiet", quiet_, "No progress");
+}
+
+StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
+  return {.model = model_,
+          .blocks = blocks_,
+          .batch = batch_,
+          .accumulate = accumulate,
+          .precision = precision,
+          .device = device_,
+          .seed = static_cast<uint64_t>(seed_)};
+}
+
+std::vector<MemoryRow> MemoryCommand::table(const Dataset& digits) const {
+  std::vector<MemoryRow> rows;
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    for (const char* checkpoint : {"off", "all", "budget=auto"}) {
+      for (const int64_t accumulate : {1, 4}) {
+        if (!quiet_)
+          notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
+        const CheckpointChoice choice = parse_checkpoint(checkpoint);
+        const StepCase what = step_case(precision, accumulate);
+        MeasuredStep step = measure_step(
+            what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_);
+        constexpr int64_t most = 4096;
+        const int64_t largest = largest_batch(what, step, step.plan->segments, digits, budget_bytes_, most);
+        rows.push_back({{precision, checkpoint, accumulate}, std::move(step), largest});
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<CurvePoint> MemoryCommand::curve(const Dataset& digits) const {
+  constexpr int budgets = 10;
+  std::vector<CurvePoint> points;
+  const StepCase what = step_case(Precision::f32, 1);
+  const auto add = [&](const std::string& checkpoint) {
+    if (!quiet_) notice("curve, checkpoint " + checkpoint);
+    const CheckpointChoice choice = parse_checkpoint(checkpoint);
+    points.push_back(
+        {checkpoint, measure_step(
+                         what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_)});
+  };
+  add("off");
+  add("budget=auto");
+  const CheckpointPlan& off = *points[0].step.plan;
+  const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
+  for (int i = 0; i < budgets; ++i) add(fmt::format("budget={}", smallest + (largest - smallest) * i / (budgets - 1)));
+  return points;
+}
+
+Json by_purpose(const BytesByPurpose& bytes) {
+  Json json = Json::object();
+  for (size_t p = 0; p < memory_purposes; ++p) json[hs::name(static_cast<MemoryPurpose>(p))] = bytes[p];
+  return json;
+}
+
+size_t total(const BytesByPurpose& bytes) { return std::accumulate(bytes.begin(), bytes.end(), size_t{0}); }
+
+Json timeline(const MeasuredStep& step) {
+  constexpr size_t most = 128;
+  const size_t count = step.events.size(), points = std::min(count, most);
+  Json json = Json::array();
+  BytesByPurpose live = step.live_at_start;
+  size_t i = 0;
+  for (size_t point = 0; point < points; ++point) {
+    const MemoryEvent* shown = nullptr;
+    BytesByPurpose then{};
+    for (; i < (point + 1) * count / points; ++i) {
+      const MemoryEvent& event = step.events[i];
+      size_t& bytes = live[static_cast<size_t>(event.purpose)];
+      bytes = event.made ? bytes + event.bytes : bytes - event.bytes;
+      if (!shown || total(live) > total(then)) shown = &event, then = live;
+    }
+    json.push_back({{"op", shown->op},
+                    {"event", shown->made ? "made" : "freed"},
+                    {"purpose", hs::name(shown->purpose)},
+                    {"bytes", shown->bytes},
+                    {"live", by_purpose(then)}});
+  }
+  return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
+}
+
+Json to_json(const MeasuredStep& step) {
+  Json segments = Json::array();
+  for (const Segment& s : step.plan->segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  return {{"stages", step.plan->costs.stages.size() - 1},
+          {"segments", segments},
+          {"predicted_peak_bytes", step.plan->predicted.peak},
+          {"peak_bytes", step.peak},
+          {"predicted_extra_time", step.plan->predicted.extra_ms / step.plan->costs.milliseconds()},
+          {"step_ms", step.milliseconds},
+          {"at_peak", by_purpose(step.at_peak)},
+          {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
+          {"weights_sha256", step.weights_sha256}};
+}
+
+size_t activation_peak(const MeasuredStep& step) {
+  return step.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
+}
+
+std::string mebibytes(double bytes) { return fmt::format("{:.1f}", bytes / (1 << 20)); }
+
+std::string MemoryCommand::report(const std::vector<MemoryRow>& rows, const std::vector<CurvePoint>& points,
+                                  const AccumulationCost& cost, const DatasetPair& data) const {
+  std::string text = fmt::format("{}: batch {}, adam, {}, device {}, threads {}\n\n", model_, batch_, data.train.name,
+                                 hs::name(device_), threads());
+  text += fmt::format("{:<6}{:<13}{:>10}{:>11}{:>9}", "type", "checkpoint", "accumulate", "predicted", "peak MiB");
+  for (size_t p = 0; p < memory_purposes; ++p) text += fmt::format("{:>12}", hs::name(static_cast<MemoryPurpose>(p)));
+  text += fmt::format("{:>10}  largest batch in {}\n", "step ms", budget_);
+  for (const MemoryRow& row : rows) {
+    const MeasuredStep& step = row.step;
+    text += fmt::format("{:<6}{:<13}{:>10}{:>11}{:>9}", hs::name(row.combination.precision), row.combination.checkpoint,
+                        row.combination.accumulate, mebibytes(static_cast<double>(step.plan->predicted.peak)),
+                        mebibytes(static_cast<double>(step.peak)));
+    for (const size_t bytes : step.at_peak) text += fmt::format("{:>12}", mebibytes(static_cast<double>(bytes)));
+    text += fmt::format("{:>10.1f}  {}\n", step.milliseconds, row.largest_batch);
+  }
+  text += fmt::format(
+      "\naccumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} ms: "
+      "{:.2f} times\n",
+      cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch, cost.one_batch_ms,
+      cost.accumulated_ms / cost.one_batch_ms);
+  if (points.empty()) return text;
+  text += fmt::format("\n{:<24}{:>9}{:>11}{:>9}{:>18}{:>10}{:>8}  weights\n", "checkpoint, f32", "segments",
+                      "predicted", "peak MiB", "activations MiB", "step ms", "time");
+  for (const CurvePoint& point : points) {
+    text += fmt::format(
+        "{:<24}{:>9}{:>11}{:>9}{:>18}{:>10.1f}{:>+7.1f}%  {}\n", point.checkpoint, point.step.plan->segments.size(),
+        mebibytes(static_cast<double>(point.step.plan->predicted.peak)),
+        mebibytes(static_cast<double>(point.step.peak)), mebibytes(static_cast<double>(activation_peak(point.step))),
+        point.step.milliseconds, (point.step.milliseconds / points[0].step.milliseconds - 1) * 100,
+        point.step.weights_sha256 == points[0].step.weights_sha256 ? "the same" : "DIFFERENT");
+  }
+  return text;
+}
+
+void MemoryCommand::run(const Flags& flags) {
+  if (flags.given("--blocks") && model_ != "deep_cnn") {
+    fail(ExitCode::usage, "--blocks {}: {} has none, only --model deep_cnn does", blocks_, model_);
+  }
+  budget_bytes_ = parse_bytes("--budget ", budget_);
+  device_ = resolve_device(device_name_);
+  set_threads(static_cast<int>(threads_));
+  const JsonFile json(json_);
+  watch_signals();
+  constexpr int64_t images = 512;  // memory does not depend on what is in them
+  const DatasetPair data = load_digits(data_, images, 1);
+
+  const AccumulationCost cost = measure_accumulation(step_case(Precision::f32, 1), data.train, 4, steps_);
+  const std::vector<MemoryRow> rows = table(data.train);
+  const std::vector<CurvePoint> points = curve_ ? curve(data.train) : std::vector<CurvePoint>();
+
+  Json rows_json = Json::array(), curve_json = Json::array();
+  for (const MemoryRow& row : rows) {
+    Json one = {{"precision", hs::name(row.combination.precision)},
+                {"checkpoint", row.combination.checkpoint},
+                {"accumulate", row.combination.accumulate}};
+    one.update(to_json(row.step));
+    one["largest_batch"] = row.largest_batch;
+    if (row.combination.accumulate == 1) one["timeline"] = timeline(row.step);
+    rows_json.push_back(std::move(one));
+  }
+  for (const CurvePoint& point : points) {
+    Json one = {{"checkpoint", point.checkpoint}};
+    one.update(to_json(point.step));
+    one["extra_time"] = point.step.milliseconds / points[0].step.milliseconds - 1;
+    one["activations_saved"] =
+        1 - static_cast<double>(activation_peak(point.step)) / static_cast<double>(activation_peak(points[0].step));
+    curve_json.push_back(std::move(one));
+  }
+  json.write({{"schema", schema_name},
+              {"command", name()},
+              {"environment", environment(device_)},
+              {"data", {{"name", data.train.name}, {"synthetic", data.train.synthetic}, {"source", data.source}}},
+              {"config",
+               {{"model", model_},
+                {"blocks", model_ == "deep_cnn" ? Json(blocks_) : Json(nullptr)},
+                {"batch", batch_},
+                {"optimizer", "adam"},
+                {"budget_bytes", budget_bytes_},
+                {"steps", steps_},
+                {"seed", seed_},
+                {"threads", threads()},
+                {"device", device_name_}}},
+              {"rows", rows_json},
+              {"accumulation_cost",
+               {{"micro_batches", cost.micro_batches},
+                {"batch", cost.batch},
+                {"accumulated_ms", cost.accumulated_ms},
+                {"one_batch_ms", cost.one_batch_ms},
+                {"ratio", cost.accumulated_ms / cost.one_batch_ms}}},
+              {"curve", curve_json}});
+  const std::string text = report(rows, points, cost, data);
+  json.is_stdout() ? write_stderr(text) : write_stdout(text);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_memory_command() { return std::make_unique<MemoryCommand>(); }
+
+}  // namespace hs::bench

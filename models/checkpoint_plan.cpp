@@ -1,0 +1,261 @@
+#include "models/checkpoint_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <tuple>
+
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+// What the tapes hold at a border between stages. `input_held`: the tensor at the border is among it.
+struct Left {
+  int64_t bytes;
+  bool input_held;
+};
+
+int64_t with_input(const Left& left, const StageCost& stage) {
+  return left.bytes + (left.input_held ? 0 : stage.input);
+}
+
+Left after_kept(const Left& left, const StageCost& stage) {
+  return {(stage.saves_input ? with_input(left, stage) : left.bytes) + stage.saved +
+              (stage.saves_output ? stage.output : 0),
+          stage.saves_output};
+}
+
+// The most while a stage runs forward, recording, and while it runs backward.
+int64_t peak_of_kept(const Left& left, const StageCost& stage) {
+  return std::max(with_input(left, stage) + stage.forward_peak,
+                  after_kept(left, stage).bytes + stage.output + stage.backward_peak);
+}
+
+// The most that a segment needs on top of what is left behind it, its input included; grows by a stage at a time.
+class SegmentPeak {
+ public:
+  void add(const StageCost& stage) {
+    unrecorded_ = std::max(unrecorded_, (empty_ ? 0 : stage.input) + stage.unrecorded_peak);
+    empty_ = false;
+    forward_ = std::max(forward_, with_input(inside_, stage) + stage.forward_peak);
+    inside_ = after_kept(inside_, stage);
+    backward_ = std::max(backward_, inside_.bytes + stage.output + stage.backward_peak);
+    output_ = stage.output;
+  }
+  // In the forward pass; when it runs again, beside dL/d(output); in its backward pass.
+  int64_t bytes() const { return std::max({unrecorded_, forward_ + output_, backward_}); }
+
+ private:
+  bool empty_ = true;
+  Left inside_{0, true};
+  int64_t unrecorded_ = 0, forward_ = 0, backward_ = 0, output_ = 0;
+};
+
+Left after_segment(const Left& left, const StageCost& first) { return {with_input(left, first), false}; }
+
+constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
+
+// One way to get to a border: the amount left there, the time spent on top, and the choice that led there.
+struct Way {
+  Left left;
+  double extra_ms;
+  size_t from_border, from_way;
+  bool segment;
+};
+
+// The ways to each border that are within the budget and that no other beats in both bytes and time.
+class Search {
+ public:
+  // `any_time`: for the question whether there is a way at all, the least bytes are enough.
+  Search(const StepCosts& costs, int64_t budget, bool any_time) : costs_(costs), budget_(budget), any_time_(any_time) {
+    const size_t n = costs.stages.size();
+    ways_.resize(n + 1);
+    ways_[0].push_back({{costs.fixed, true}, 0, 0, 0, false});
+    for (size_t a = 0; a < n; ++a) {
+      keep_best(ways_[a]);
+      extend(a);
+    }
+  }
+
+  bool found() const { return !ways_.back().empty(); }
+
+  std::vector<Segment> fastest() const {
+    std::vector<Segment> segments;
+    const Way* way = &*std::ranges::min_element(ways_.back(), {}, &Way::extra_ms);
+    for (size_t border = ways_.size() - 1; border > 0;) {
+      if (way->segment) segments.push_back({way->from_border, border});
+      border = way->from_border;
+      way = &ways_[border][way->from_way];
+    }
+    return {segments.rbegin(), segments.rend()};
+  }
+
+ private:
+  void extend(size_t a) {
+    const std::vector<StageCost>& stages = costs_.stages;
+    const bool is_loss = a + 1 == stages.size();
+    for (size_t w = 0; w < ways_[a].size(); ++w) {
+      const Way way = ways_[a][w];
+      if (peak_of_kept(way.left, stages[a]) <= budget_) {
+        ways_[a + 1].push_back({after_kept(way.left, stages[a]), way.extra_ms, a, w, false});
+      }
+      if (is_loss) continue;
+      const Left left = after_segment(way.left, stages[a]);
+      SegmentPeak peak;
+      double extra_ms = way.extra_ms;
+      for (size_t b = a; b + 1 < stages.size(); ++b) {
+        peak.add(stages[b]);
+        extra_ms += stages[b].forward_ms;
+        if (left.bytes + peak.bytes() > budget_) continue;
+        ways_[b + 1].push_back({left, extra_ms, a, w, true});
+      }
+    }
+  }
+
+  void keep_best(std::vector<Way>& ways) const {
+    const auto key = [](const Way& way) { return std::tuple(way.left.input_held, way.left.bytes, way.extra_ms); };
+    std::ranges::sort(ways, {}, key);
+    std::vector<Way> best;
+    for (const Way& way : ways) {
+      const bool same_kind = !best.empty() && best.back().left.input_held == way.left.input_held;
+      if (!same_kind || (!any_time_ && way.extra_ms < best.back().extra_ms)) best.push_back(way);
+    }
+    ways = std::move(best);
+  }
+
+  const StepCosts& costs_;
+  const int64_t budget_;
+  const bool any_time_;
+  std::vector<std::vector<Way>> ways_;
+};
+
+}  // namespace
+
+double StepCosts::milliseconds() const {
+  double sum = 0;
+  for (const StageCost& stage : stages) sum += stage.forward_ms + stage.backward_ms;
+  return sum;
+}
+
+PlanFigures predict(const StepCosts& costs, const std::vector<Segment>& segments) {
+  PlanFigures figures;
+  Left left{costs.fixed, true};
+  auto next = segments.begin();
+  for (size_t i = 0; i < costs.stages.size();) {
+    if (next == segments.end() || i < next->begin) {
+      figures.peak = std::max(figures.peak, peak_of_kept(left, costs.stages[i]));
+      left = after_kept(left, costs.stages[i++]);
+      continue;
+    }
+    left = after_segment(left, costs.stages[i]);
+    SegmentPeak peak;
+    for (; i < next->end; ++i) {
+      peak.add(costs.stages[i]);
+      figures.extra_ms += costs.stages[i].forward_ms;
+    }
+    figures.peak = std::max(figures.peak, left.bytes + peak.bytes());
+    ++next;
+  }
+  return figures;
+}
+
+int64_t smallest_budget(const StepCosts& costs) {
+  int64_t low = costs.fixed, high = predict(costs, {}).peak;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (Search(costs, middle, true).found()) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return high;
+}
+
+std::vector<Segment> fastest_within(const StepCosts& costs, int64_t budget) {
+  const Search search(costs, budget, false);
+  if (!search.found()) {
+    fail(ExitCode::usage,
+         "--checkpoint budget={}: this step needs {} bytes or more; use a larger budget or a smaller "
+         "batch",
+         budget, smallest_budget(costs));
+  }
+  return search.fastest();
+}
+
+std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_share) {
+  const double limit = extra_share * costs.milliseconds();
+  int64_t low = smallest_budget(costs), high = predict(costs, {}).peak;
+  std::vector<Segment> best = fastest_within(costs, high);
+  while (high - low > high / 1000) {
+    const int64_t middle = low + (high - low) / 2;
+    std::vector<Segment> segments = fastest_within(costs, middle);
+    const PlanFigures figures = predict(costs, segments);
+    if (figures.extra_ms <= limit) {
+      high = figures.peak;
+      best = std::move(segments);
+    } else {
+      low = middle + 1;
+    }
+  }
+  return best;
+}
+
+int64_t parse_bytes(const std::string& flag, std::string_view text) {
+  int64_t value = 0, unit = 1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (suffix == "k") unit = int64_t{1} << 10;
+  if (suffix == "M") unit = int64_t{1} << 20;
+  if (suffix == "G") unit = int64_t{1} << 30;
+  const bool known = suffix.empty() || unit > 1;
+  if (error != std::errc() || !known || value < 1 || value > no_limit / unit) {
+    fail(ExitCode::usage, "{}{}: expected a number of bytes, with k, M or G for powers of 1024, for example 300M", flag,
+         text);
+  }
+  return value * unit;
+}
+
+CheckpointChoice parse_checkpoint(std::string_view text) {
+  using Kind = CheckpointChoice::Kind;
+  if (text == "off") return {};
+  if (text == "all") return {Kind::every, 1};
+  if (text == "budget=auto") return {Kind::automatic, 0};
+  if (text.starts_with("budget=")) return {Kind::budget, parse_bytes("--checkpoint budget=", text.substr(7))};
+  if (text.starts_with("every=")) {
+    const std::string_view number = text.substr(6);
+    int64_t stages = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), stages);
+    if (error == std::errc() && end == number.data() + number.size() && stages > 0) return {Kind::every, stages};
+  }
+  fail(ExitCode::usage,
+       "--checkpoint {}: expected off, all, every=N (N stages in a segment), budget=BYTES (with k, M or G) or "
+       "budget=auto",
+       text);
+}
+
+std::vector<Segment> segments_of(const CheckpointChoice& choice, size_t stages) {
+  check(!choice.needs_costs(), "segments_of: a budget needs the stages' costs");
+  std::vector<Segment> segments;
+  if (choice.kind == CheckpointChoice::Kind::off) return segments;
+  for (size_t begin = 0; begin < stages;) {
+    const size_t end = std::min(stages, begin + static_cast<size_t>(choice.value));
+    segments.push_back({begin, end});
+    begin = end;
+  }
+  return segments;
+}
+
+std::vector<Segment> segments_of(const CheckpointChoice& choice, const StepCosts& costs) {
+  switch (choice.kind) {
+    case CheckpointChoice::Kind::budget:
+      return fastest_within(costs, choice.value);
+    case CheckpointChoice::Kind::automatic:
+      return smallest_for_time(costs);
+    default:
+      return segments_of(choice, costs.stages.size() - 1);
+  }
+}
+
+}  // namespace hs

@@ -1,0 +1,44 @@
+// A model that is a list of stages, each a function of the one before: what activation checkpointing chooses from.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/module.h"
+
+namespace hs {
+
+struct Stage {
+  std::string name;
+  std::function<Tensor(const Tensor&)> forward;
+};
+
+// Stages begin to end - 1, run as one checkpoint(): of these, forward keeps the first one's input, and backward runs
+// them again.
+struct Segment {
+  size_t begin, end;
+  bool operator==(const Segment&) const = default;
+};
+
+class StagedModel : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+
+  const std::vector<Stage>& stages() const { return stages_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  // From the next forward on; none (the default): everything is kept. The results are the same bits for any segments.
+  // Throws Error (internal) unless they are in order, not empty, apart from each other and within the stages.
+  void set_segments(std::vector<Segment> segments);
+
+ protected:
+  void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);
+
+ private:
+  Tensor run(size_t begin, size_t end, const Tensor& x) const;  // REQUIRES: begin < end
+
+  std::vector<Stage> stages_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace hs
