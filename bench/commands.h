@@ -9,5 +9,8 @@ std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_info_command();
 std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_scaler_command();
+std::unique_ptr<Command> make_techniques_command();
+std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_compare_command();
 
 }  // namespace hs::bench

@@ -46,6 +46,26 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   return config;
 }
 
+// These variants and no others, as long as it lives.
+class ForcedKernels {
+ public:
+  explicit ForcedKernels(const std::vector<std::string>& assignments) : assignments_(assignments) {
+    for (const std::string& assignment : assignments_) force_variant(assignment);
+  }
+  ~ForcedKernels() {
+    for (const std::string& assignment : assignments_) {
+      for (KernelSlot* slot : kernel_slots()) {
+        if (assignment.starts_with(std::string(slot->name()) + "=")) slot->force(nullptr);
+      }
+    }
+  }
+  ForcedKernels(const ForcedKernels&) = delete;
+  ForcedKernels& operator=(const ForcedKernels&) = delete;
+
+ private:
+  const std::vector<std::string>& assignments_;
+};
+
 Dataset first_samples(const Dataset& set, int64_t count) {
   Dataset part = set;
   part.count = std::min(count, set.count);
@@ -60,6 +80,7 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
                          const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
+  const ForcedKernels forced(experiment.kernels);
   reset_peak(experiment.device);
   const auto model = make_model(experiment.model, seed);
   ParameterArena arena(*model, experiment.device);
@@ -82,13 +103,16 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
   return record;
 }
 
+DatasetPair first_samples(const DatasetPair& data, int64_t train, int64_t test) {
+  return {first_samples(data.train, train), first_samples(data.test, test), data.source};
+}
+
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  const DatasetPair part = {first_samples(data.train, 2 * experiment.batch * experiment.accumulate),
-                            first_samples(data.test, experiment.batch), data.source};
-  run_experiment(short_one, part, 0, hooks);
+  const int64_t samples = 2 * experiment.batch * experiment.accumulate;
+  run_experiment(short_one, first_samples(data, samples, experiment.batch), 0, hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

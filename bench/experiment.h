@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ struct Experiment {
   double clip = 0;
   std::string schedule = "constant";
   int64_t warmup = 0;
+  std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
 };
 
 struct RunRecord {
@@ -36,11 +38,15 @@ struct RunRecord {
   std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
   size_t peak_bytes = 0;       // of the allocator, from the model's construction to its end
   std::vector<int64_t> resident_bytes_by_epoch;
+  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, where the caller measures it
 };
 
 // Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
+
+// The first so many samples of both sets, or fewer if there are not as many.
+DatasetPair first_samples(const DatasetPair& data, int64_t train, int64_t test);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.

@@ -1,17 +1,21 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <set>
 
 #include "bench/build_info.h"
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/energy.h"
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
+#include "bench/outputs.h"
 #include "bench/progress.h"
 #include "bench/report.h"
+#include "bench/target.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "models/models.h"
@@ -42,7 +46,8 @@ class TrainCommand : public Command {
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
   std::string device_ = "auto", graph_ = "auto", precision_ = "f32";
   std::vector<std::string> kernels_;
-  std::string json_;
+  Goal goal_;
+  Outputs outputs_;
   bool quiet_ = false;
 };
 
@@ -55,8 +60,11 @@ Time is that of training: loading of batches and steps, without evaluation. Befo
 model, not timed, so that the first epoch does not pay for page faults and the start of threads. The summary is the
 median of the repeats' times, the means of their accuracies and losses, and the largest peak of memory.
 
-Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table.
-SIGINT and SIGTERM stop after the current step, and no JSON is written.
+With --target-accuracy the seconds of training and of evaluation to the first evaluation that reaches it are reported, as
+means over the runs that do, with the share of those; if one does not, the exit code is 1.
+
+Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table, and
+likewise with --csv, --md and --html. SIGINT and SIGTERM stop after the current step, and no file is written.
 
 Examples:
   halfstep-bench train
@@ -89,7 +97,8 @@ void TrainCommand::declare(Flags& flags) {
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda");
   flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  goal_.declare(flags);
+  outputs_.declare(flags);
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
@@ -140,6 +149,7 @@ void TrainCommand::print_ops(const std::vector<KernelRow>& ops) const {
 void TrainCommand::measure(const DatasetPair& data, Row& row) const {
   ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", repeat_, experiment_.epochs,
                           data.train.count, experiment_.batch);
+  EnergyMeter meter(experiment_.device);
   for (int64_t run = 1; run <= repeat_; ++run) {
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
     display.start_run(run);
@@ -153,12 +163,14 @@ void TrainCommand::measure(const DatasetPair& data, Row& row) const {
       display.on_epoch(epoch, result);
       check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
+    meter.start();
     row.runs.push_back(run_experiment(experiment_, data, static_cast<uint64_t>(seed_ + run - 1), hooks));
+    row.runs.back().joules = meter.joules().value_or(std::nan(""));
   }
 }
 
 Json TrainCommand::config() const {
-  return {
+  Json config = {
       {"model", experiment_.model},
       {"epochs", experiment_.epochs},
       {"batch", experiment_.batch},
@@ -177,7 +189,10 @@ Json TrainCommand::config() const {
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
       {"kernels", kernels_},
+      {"warmed_up", true},
   };
+  goal_.add_to(config);
+  return config;
 }
 
 std::string TrainCommand::headline(const DatasetPair& data) const {
@@ -200,20 +215,14 @@ void TrainCommand::run(const Flags& flags) {
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
-  const JsonFile json(json_);
+  outputs_.open();
   watch_signals();
   const DatasetPair data = load_digits(data_, train_, test_);
 
-  Json record = {{"schema", schema_name},
-                 {"command", name()},
-                 {"environment", environment(experiment_.device)},
-                 {"data",
-                  {{"name", data.train.name},
-                   {"synthetic", data.train.synthetic},
-                   {"train", data.train.count},
-                   {"test", data.test.count},
-                   {"source", data.source}}},
-                 {"config", config()}};
+  Json record = new_record(name(), experiment_.device);
+  record["data"] = describe_data(data);
+  record["config"] = config();
+  record["energy"] = describe_energy(experiment_.device);
   const auto check_early_signals = [] { check_signals("before training; no results were written"); };
   TrainHooks warm_up_hooks;
   warm_up_hooks.on_step = [&](const Progress&) { check_early_signals(); };
@@ -243,7 +252,8 @@ void TrainCommand::run(const Flags& flags) {
                                {"calls_while_warming_up", count}});
     }
     record["rows"] = Json::array({to_json(row)});
-    json.write(record);
+    add_goal(record["rows"][0], row.runs, goal_);
+    outputs_.write(record);
   };
   try {
     measure(data, row);
@@ -255,9 +265,11 @@ void TrainCommand::run(const Flags& flags) {
     throw;
   }
   write_record();
-  const std::string report = headline(data) + to_table(row, data.train.name);
-  if (json.is_stdout()) return write_stderr(report);
-  write_stdout(report);
+  const std::string report =
+      headline(data) + to_table(row, data.train.name) + goal_line(record["rows"][0], data.train.name);
+  outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);
+  if (!quiet_) outputs_.print_report_path();
+  check_goal(record["rows"], goal_);
 }
 
 }  // namespace

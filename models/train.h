@@ -39,6 +39,7 @@ struct EpochResult {
   double training_loss;  // mean over the samples seen while training, dropout on
   double seconds;        // of this epoch's training
   Evaluation test;
+  double evaluation_seconds = 0;
 };
 
 struct TrainResult {
