@@ -66,26 +66,33 @@ class ForcedKernels {
   const std::vector<std::string>& assignments_;
 };
 
-Dataset first_samples(const Dataset& set, int64_t count) {
-  Dataset part = set;
-  part.count = std::min(count, set.count);
-  part.images.resize(static_cast<size_t>(part.count * set.rows * set.columns * set.channels));
-  part.labels.resize(static_cast<size_t>(part.count));
-  return part;
+LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_t seed) {
+  LoaderOptions options = experiment.loading;
+  options.batch = experiment.batch;
+  options.shuffle = shuffle;
+  options.seed = seed;
+  options.device = experiment.device;
+  return options;
+}
+
+// The Dataset, not a copy of it.
+MemorySource source_of(const Dataset& set) {
+  return {std::shared_ptr<const Dataset>(std::shared_ptr<const void>(), &set), set.name};
 }
 
 }  // namespace
 
-RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
-                         const TrainHooks& hooks) {
+RunRecord run_experiment(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
+                         uint64_t seed, const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
   const ForcedKernels forced(experiment.kernels);
   reset_peak(experiment.device);
-  const auto model = make_model(experiment.model, seed);
+  const SampleInfo& info = train_set.info();
+  const auto model = make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes});
   ParameterArena arena(*model, experiment.device);
-  Loader training(data.train, {.batch = experiment.batch, .shuffle = true, .seed = seed});
-  Loader test(data.test, {.batch = experiment.batch, .shuffle = false, .seed = seed});
+  Loader training(train_set, loader_options(experiment, true, seed));
+  Loader test(test_set, loader_options(experiment, false, seed));
 
   TrainHooks recording = hooks;
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
@@ -103,16 +110,26 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
   return record;
 }
 
-DatasetPair first_samples(const DatasetPair& data, int64_t train, int64_t test) {
-  return {first_samples(data.train, train), first_samples(data.test, test), data.source};
+RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
+                         const TrainHooks& hooks) {
+  return run_experiment(experiment, source_of(data.train), source_of(data.test), seed, hooks);
 }
 
-void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
+MemorySource first_samples(const SampleSource& source, int64_t count) {
+  return {load_all(source, std::min(count, source.info().count)), source.info().name};
+}
+
+void warm_up(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
+             const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  const int64_t samples = 2 * experiment.batch * experiment.accumulate;
-  run_experiment(short_one, first_samples(data, samples, experiment.batch), 0, hooks);
+  run_experiment(short_one, first_samples(train_set, 2 * experiment.batch * experiment.accumulate),
+                 first_samples(test_set, experiment.batch), 0, hooks);
+}
+
+void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
+  warm_up(experiment, source_of(data.train), source_of(data.test), hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

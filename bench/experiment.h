@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "engine/kernel.h"
 #include "models/train.h"
 
@@ -30,6 +31,8 @@ struct Experiment {
   std::string schedule = "constant";
   int64_t warmup = 0;
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
+  // How batches are loaded; batch, order, seed and device come from the run.
+  LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
 };
 
 struct RunRecord {
@@ -43,13 +46,17 @@ struct RunRecord {
 
 // Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
+RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+                         uint64_t seed, const TrainHooks& hooks);
 RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
 
-// The first so many samples of both sets, or fewer if there are not as many.
-DatasetPair first_samples(const DatasetPair& data, int64_t train, int64_t test);
+// The first so many samples, or all if there are fewer, in memory.
+MemorySource first_samples(const SampleSource& source, int64_t count);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.
+void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+             const TrainHooks& hooks);
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks);
 
 // The kernels of a run, each combination once, in the order of their first call, with the number of calls.

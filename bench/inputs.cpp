@@ -1,11 +1,13 @@
 #include "bench/inputs.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 
 #include "bench/build_info.h"
 #include "bench/console.h"
+#include "data/open_dataset.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -32,6 +34,33 @@ DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test) 
          set.channels, image_side, image_side);
   }
   if (set.synthetic) notice(data.source);
+  return data;
+}
+
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test) {
+  TrainingData data;
+  if (name_or_path.empty()) {
+    DatasetPair digits = load_digits("", train.samples, test.samples);
+    data.synthetic = digits.train.synthetic;
+    data.source = digits.source;
+    const std::string name = digits.train.name;
+    data.train = std::make_unique<MemorySource>(std::move(digits.train), name);
+    data.test = std::make_unique<MemorySource>(std::move(digits.test), name);
+    return data;
+  }
+  const FoundDataset found = find_dataset(name_or_path);
+  const auto open = [&](Part part, const Limit& limit) {
+    auto source = open_dataset(found, part);
+    const int64_t count = source->info().count;
+    const int64_t wanted = limit.may_be_too_large ? std::min(limit.samples, count) : limit.samples;
+    return first_samples(std::move(source), wanted, part == Part::train ? "--train" : "--test");
+  };
+  data.train = open(Part::train, train);
+  data.test = open(Part::test, test);
+  check_one_set(name_or_path, data.train->info(), data.test->info());
+  data.synthetic = found.format == DataFormat::generated;
+  data.source = describe(data.train->info(), data.test->info());
+  if (data.synthetic) notice(data.source);
   return data;
 }
 

@@ -1,9 +1,11 @@
 // What the sub-commands that train look up before they start: the device and the digits.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "data/dataset.h"
+#include "data/sample_source.h"
 #include "engine/device.h"
 
 namespace hs::bench {
@@ -15,5 +17,21 @@ Device resolve_device(const std::string& wanted);
 // --data (empty: the usual places), --train and --test. Says so if the digits are generated. Throws what load_mnist
 // throws, and Error (bad_input) if images are not those that the models were made for, 28x28x1.
 DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test);
+
+// A data set that stays where it is: in memory, or in its files.
+struct TrainingData {
+  std::unique_ptr<SampleSource> train, test;
+  bool synthetic = false;
+  std::string source;  // one sentence for the user: what the data is and where it came from
+};
+
+struct Limit {
+  int64_t samples;        // the first so many of the set
+  bool may_be_too_large;  // take all if the set has fewer; else that is an Error
+};
+
+// --data NAME|DIR, as open_dataset() takes it; empty: as load_digits(). Says so if the data is generated. Throws what
+// opening throws, and Error: usage (a limit), bad_input (the two parts do not belong together).
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test);
 
 }  // namespace hs::bench

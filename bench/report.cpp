@@ -57,7 +57,23 @@ Json run_to_json(const RunRecord& run) {
           {"epochs", epochs_to_json(run.result)}};
 }
 
+// Means of the runs, in seconds.
+Json parts_of(const Row& row) {
+  const auto seconds = [&](double StepSeconds::*part) {
+    return finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
+  };
+  return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
+          {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
+          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
+}
+
 }  // namespace
+
+double stall_share(const Row& row) {
+  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
+  const std::vector<double> seconds = of_runs(row, [](const TrainResult& r) { return r.seconds; });
+  return mean(waits) / mean(seconds);
+}
 
 Json to_json(const Row& row) {
   const Figures figures(row);
@@ -77,7 +93,7 @@ Json to_json(const Row& row) {
       {"seconds_high", finite_or_null(interval.high)},
       {"seconds_all", finite_or_null(figures.seconds)},
       {"samples_per_second", finite_or_null(figures.samples_per_second)},
-      {"stall_share", nullptr},
+      {"stall_share", finite_or_null(stall_share(row))},
       {"test_accuracy", finite_or_null(mean(figures.accuracies))},
       {"test_accuracy_all", finite_or_null(figures.accuracies)},
       {"final_loss", finite_or_null(mean(figures.losses))},
@@ -85,6 +101,7 @@ Json to_json(const Row& row) {
       {"peak_resident_bytes", peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
       {"energy_joules", finite_or_null(mean(joules))},
+      {"parts", parts_of(row)},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
       {"weights_sha256_all", hashes},
       {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},

@@ -26,4 +26,7 @@ void add_comparison(Json& row, const Json& baseline);
 // REQUIRES: at least one run, no error
 std::string to_table(const Row& row, const std::string& data_name);
 
+// The part of the time that training waited for data; NaN if nothing ran.
+double stall_share(const Row& row);
+
 }  // namespace hs::bench

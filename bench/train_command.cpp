@@ -13,6 +13,7 @@
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/outputs.h"
+#include "bench/loading_flags.h"
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/target.h"
@@ -36,15 +37,16 @@ class TrainCommand : public Command {
   void force_kernels() const;
   void check_forced_kernels_used(const KernelUse& use) const;
   void print_ops(const std::vector<KernelRow>& ops) const;
-  void measure(const DatasetPair& data, Row& row) const;
+  void measure(const TrainingData& data, Row& row) const;
   Json config() const;
-  std::string headline(const DatasetPair& data) const;
+  std::string headline(const TrainingData& data) const;
 
   Experiment experiment_;
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
   std::string device_ = "auto", graph_ = "auto", precision_ = "f32";
+  LoadingFlags loading_;
   std::vector<std::string> kernels_;
   Goal goal_;
   Outputs outputs_;
@@ -55,6 +57,10 @@ std::string TrainCommand::footnote() const {
   return R"(The defaults are the headline experiment: the first 20,000 training and the first 5,000 test digits of MNIST.
 Without --data, MNIST is looked for in $HALFSTEP_DATA/mnist and ~/.cache/halfstep/mnist; if it is in neither, the
 program draws digits itself, says so, and writes "synthetic digits" on every line with a figure.
+
+--data takes a name that `data/get` knows or a folder in any format that `convert` writes; the models fit the images.
+Batches are made by --workers threads, --prefetch of them ahead; the order depends on the seed alone. The record's
+"parts" say where the time went, and "stall_share" how much of it the steps waited for data.
 
 Time is that of training: loading of batches and steps, without evaluation. Before it come two steps on a throw-away
 model, not timed, so that the first epoch does not pay for page faults and the start of threads. The summary is the
@@ -76,10 +82,11 @@ Examples:
 
 void TrainCommand::declare(Flags& flags) {
   flags.choice("--model", experiment_.model, model_names(), "Model");
-  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.text("--data", data_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
   // Limits of data/synthetic.h, and 2^53 because readers of JSON may hold numbers as doubles.
   flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
   flags.integer("--test", test_, 1, int64_t{1} << 24, "Test samples, the first N of the set");
+  loading_.declare(flags);
   flags.integer("--epochs", experiment_.epochs, 1, 10000, "Passes over the training samples");
   flags.integer("--batch", experiment_.batch, 1, 1000000, "Samples per step");
   flags.choice("--optimizer", experiment_.optimizer, {"sgd", "adam", "adamw"}, "Optimizer");
@@ -146,9 +153,10 @@ void TrainCommand::print_ops(const std::vector<KernelRow>& ops) const {
   }
 }
 
-void TrainCommand::measure(const DatasetPair& data, Row& row) const {
-  ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", repeat_, experiment_.epochs,
-                          data.train.count, experiment_.batch);
+void TrainCommand::measure(const TrainingData& data, Row& row) const {
+  const SampleInfo& info = data.train->info();
+  ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
+                          experiment_.batch);
   EnergyMeter meter(experiment_.device);
   for (int64_t run = 1; run <= repeat_; ++run) {
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
@@ -164,7 +172,8 @@ void TrainCommand::measure(const DatasetPair& data, Row& row) const {
       check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
     meter.start();
-    row.runs.push_back(run_experiment(experiment_, data, static_cast<uint64_t>(seed_ + run - 1), hooks));
+    row.runs.push_back(
+        run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_ + run - 1), hooks));
     row.runs.back().joules = meter.joules().value_or(std::nan(""));
   }
 }
@@ -191,17 +200,19 @@ Json TrainCommand::config() const {
       {"kernels", kernels_},
       {"warmed_up", true},
   };
+  config.update(loading_.config());
   goal_.add_to(config);
   return config;
 }
 
-std::string TrainCommand::headline(const DatasetPair& data) const {
+std::string TrainCommand::headline(const TrainingData& data) const {
   const std::string batch = experiment_.accumulate == 1
                                 ? fmt::format("{}", experiment_.batch)
                                 : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
   return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}\n",
-                     experiment_.model, data.train.name, data.train.count, data.test.count, experiment_.epochs, batch,
-                     experiment_.optimizer, precision_, hs::name(experiment_.device), threads());
+                     experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
+                     experiment_.epochs, batch, experiment_.optimizer, precision_, hs::name(experiment_.device),
+                     threads());
 }
 
 void TrainCommand::run(const Flags& flags) {
@@ -212,12 +223,15 @@ void TrainCommand::run(const Flags& flags) {
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
+  experiment_.loading = loading_.options();
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
   outputs_.open();
   watch_signals();
-  const DatasetPair data = load_digits(data_, train_, test_);
+  const TrainingData data =
+      open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
+  const SampleInfo& info = data.train->info();
 
   Json record = new_record(name(), experiment_.device);
   record["data"] = describe_data(data);
@@ -231,7 +245,7 @@ void TrainCommand::run(const Flags& flags) {
   std::vector<KernelRow> ops;
   {
     const KernelTrace trace;
-    warm_up(experiment_, data, warm_up_hooks);
+    warm_up(experiment_, *data.train, *data.test, warm_up_hooks);
     ops = summarize(trace);
   }
   if (experiment_.precision != Precision::f32) print_ops(ops);
@@ -265,8 +279,7 @@ void TrainCommand::run(const Flags& flags) {
     throw;
   }
   write_record();
-  const std::string report =
-      headline(data) + to_table(row, data.train.name) + goal_line(record["rows"][0], data.train.name);
+  const std::string report = headline(data) + to_table(row, info.name) + goal_line(record["rows"][0], info.name);
   outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
   check_goal(record["rows"], goal_);

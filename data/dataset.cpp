@@ -64,6 +64,24 @@ DatasetPair load_from(const IdxPlace& place, int64_t train_limit, int64_t test_l
   return pair;
 }
 
+SampleInfo with_count(SampleInfo info, int64_t count) {
+  info.count = count;
+  return info;
+}
+
+class FirstSamples : public SampleSource {
+ public:
+  FirstSamples(std::unique_ptr<SampleSource> source, int64_t count)
+      : SampleSource(with_count(source->info(), count)), source_(std::move(source)) {}
+  bool is_in_memory() const override { return source_->is_in_memory(); }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override { source_->read_through(index, image); }
+  int32_t sample_label(int64_t index) const override { return source_->label(index); }
+
+  const std::unique_ptr<SampleSource> source_;
+};
+
 SampleInfo info_of(const Dataset& set, std::string description) {
   SampleInfo info;
   info.name = set.name;
@@ -100,15 +118,24 @@ DatasetPair load_mnist(const std::optional<fs::path>& directory, int64_t train_l
 }
 
 MemorySource::MemorySource(Dataset set, std::string description)
-    : SampleSource(info_of(set, std::move(description))), set_(std::move(set)) {
-  check(static_cast<int64_t>(set_.labels.size()) == info().count &&
-            static_cast<int64_t>(set_.images.size()) == info().count * info().image_bytes(),
-        "MemorySource: {} bytes of images and {} labels in a set of {} images of {} bytes", set_.images.size(),
-        set_.labels.size(), info().count, info().image_bytes());
+    : MemorySource(std::make_shared<const Dataset>(std::move(set)), std::move(description)) {}
+
+MemorySource::MemorySource(std::shared_ptr<const Dataset> set, std::string description)
+    : SampleSource(info_of(*set, std::move(description))), set_(std::move(set)) {
+  check(static_cast<int64_t>(set_->labels.size()) == info().count &&
+            static_cast<int64_t>(set_->images.size()) == info().count * info().image_bytes(),
+        "MemorySource: {} bytes of images and {} labels in a set of {} images of {} bytes", set_->images.size(),
+        set_->labels.size(), info().count, info().image_bytes());
 }
 
 void MemorySource::read_sample(int64_t index, uint8_t* image) const {
-  std::copy_n(set_.images.data() + index * info().image_bytes(), info().image_bytes(), image);
+  std::copy_n(set_->images.data() + index * info().image_bytes(), info().image_bytes(), image);
+}
+
+std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* flag) {
+  check_limit(flag, limit, source->info().count);
+  if (limit == 0 || limit == source->info().count) return source;
+  return std::make_unique<FirstSamples>(std::move(source), limit);
 }
 
 Dataset load_all(const SampleSource& source, int64_t limit, const char* flag) {

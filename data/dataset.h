@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,19 +41,24 @@ struct DatasetPair {
 // holds some of the four only), bad_input (damaged files, or files that do not belong together).
 DatasetPair load_mnist(const std::optional<std::filesystem::path>& directory, int64_t train_limit, int64_t test_limit);
 
-// A Dataset as a source. Read the pixels directly where you can: this copies them.
+// A Dataset as a source, its own or somebody else's. Read the pixels directly where you can: this copies them.
 class MemorySource : public SampleSource {
  public:
   // `description`: see SampleInfo. REQUIRES: as many images and labels as `set` says
   MemorySource(Dataset set, std::string description);
-  const Dataset& dataset() const { return set_; }
+  MemorySource(std::shared_ptr<const Dataset> set, std::string description);
+  const Dataset& dataset() const { return *set_; }
+  bool is_in_memory() const override { return true; }
 
  private:
   void read_sample(int64_t index, uint8_t* image) const override;
-  int32_t sample_label(int64_t index) const override { return set_.labels[static_cast<size_t>(index)]; }
+  int32_t sample_label(int64_t index) const override { return set_->labels[static_cast<size_t>(index)]; }
 
-  const Dataset set_;
+  const std::shared_ptr<const Dataset> set_;
 };
+
+// The first `limit` samples of a source (0: all). `flag` as for load_all(). Throws Error (usage).
+std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* flag);
 
 // All samples of a source in memory, or the first `limit` of them (0: all). `flag` names the limit in messages.
 // Throws Error: usage (the limit is negative or larger than the set), and what reading throws.

@@ -225,23 +225,29 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
   return open_dataset(find_dataset(name_or_path), part);
 }
 
+void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
+  if (a.rows == b.rows && a.columns == b.columns && a.channels == b.channels && b.classes <= a.classes) return;
+  fail(ExitCode::bad_input,
+       "{}: training images are {} x {} x {} of {} classes but test images {} x {} x {} of {}; they are not of one set",
+       name_or_path, a.rows, a.columns, a.channels, a.classes, b.rows, b.columns, b.channels, b.classes);
+}
+
+std::string describe(const SampleInfo& train, const SampleInfo& test) {
+  return fmt::format("{} from {}: {} training and {} test images", train.name, train.description, train.count,
+                     test.count);
+}
+
 DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit) {
   const FoundDataset found = find_dataset(name_or_path);
-  const auto train = open_dataset(found, Part::train), test = open_dataset(found, Part::test);
-  const SampleInfo &a = train->info(), &b = test->info();
-  if (a.rows != b.rows || a.columns != b.columns || a.channels != b.channels || b.classes > a.classes) {
-    fail(ExitCode::bad_input,
-         "{}: training images are {} x {} x {} of {} classes but test images {} x {} x {} of {}; they are not of one "
-         "set",
-         name_or_path, a.rows, a.columns, a.channels, a.classes, b.rows, b.columns, b.channels, b.classes);
-  }
+  const auto train = first_samples(open_dataset(found, Part::train), train_limit, "--train");
+  const auto test = first_samples(open_dataset(found, Part::test), test_limit, "--test");
+  check_one_set(name_or_path, train->info(), test->info());
   DatasetPair pair;
-  pair.train = load_all(*train, train_limit, "--train");
-  pair.test = load_all(*test, test_limit, "--test");
+  pair.train = load_all(*train);
+  pair.test = load_all(*test);
   pair.test.classes = pair.train.classes;
   pair.train.synthetic = pair.test.synthetic = found.format == DataFormat::generated;
-  pair.source = fmt::format("{} from {}: {} training and {} test images", a.name, a.description, pair.train.count,
-                            pair.test.count);
+  pair.source = describe(train->info(), test->info());
   return pair;
 }
 

@@ -48,6 +48,11 @@ FoundDataset find_dataset(const std::string& name_or_path);
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part);
 
+// Throws Error (bad_input) if a training and a test part do not belong together.
+void check_one_set(const std::string& name_or_path, const SampleInfo& train, const SampleInfo& test);
+// One sentence for the user: what the data is and where it came from.
+std::string describe(const SampleInfo& train, const SampleInfo& test);
+
 // Both parts in memory; limits as for load_mnist(). Throws Error also if the parts do not belong together (bad_input).
 DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit);
 

@@ -49,6 +49,9 @@ class SampleSource {
 
   const SampleInfo& info() const { return info_; }
 
+  // Whether reading is a copy from memory, so that a cache would gain nothing.
+  virtual bool is_in_memory() const { return false; }
+
   // The pixels of sample `index`, (rows, columns, channels).
   // Throws Error with the name of the file and the sample's index: bad_input (the file is damaged, or changed since it
   // was opened), io (it cannot be read). REQUIRES: 0 <= index < info().count, room for image_bytes() at `image`
@@ -60,6 +63,8 @@ class SampleSource {
       throw Error(error.code(), std::string(error.what()) + " (sample " + std::to_string(index) + ")");
     }
   }
+  // read() for a source that is a view of this one and has a read() of its own.
+  void read_through(int64_t index, uint8_t* image) const { read_sample(index, image); }
 
   // In 0 .. classes-1. REQUIRES: 0 <= index < info().count
   int32_t label(int64_t index) const {

@@ -2,14 +2,22 @@
 // other.
 #pragma once
 
+#include "engine/kernel.h"
 #include "engine/tensor.h"
 
 namespace hs {
 
 struct Batch {
-  Tensor images;  // (N, H, W, C) u8, raw pixels
-  Tensor labels;  // (N) i32
+  Tensor images;        // (N, H, W, C) u8, raw pixels, or f32 if the source has normalised them
+  Tensor labels;        // (N) i32
+  Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
+  Tensor epoch = {};    // i32 scalar, from 0; as `samples`. On the device, for what a captured step must not remember
 };
+
+// out[i] = set[samples[i]]: a batch from a set that is on the device. set (count, H, W, C) u8, samples (N) i32,
+// out (N, H, W, C) u8. In kernels/gather_samples.*; the slot is here because data/ does not know kernels/.
+// REQUIRES: every sample is in 0 .. count-1
+constinit inline Kernel<void(const Tensor& set, const Tensor& samples, Tensor& out)> gather_samples{"gather_samples"};
 
 // How a data set's pixels become numbers: (pixel/255 - mean) / deviation.
 struct PixelScale {

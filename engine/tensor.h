@@ -60,6 +60,8 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const;  // throws if undefined
   Tensor empty_like() const { return empty(shape_, dtype_, device()); }
+  // Whether another tensor has the same storage.
+  bool is_shared() const { return storage_.use_count() > 1; }
 
   // The elements, in device memory. mutable_data() counts as a modification of the storage (see saved()).
   // Both throw if T is not the C++ type of dtype().

@@ -12,10 +12,24 @@ namespace {
 // (N, H, W, C) -> (N, H*W*C)
 Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.shape()[1] * x.shape()[2] * x.shape()[3]}); }
 
+// Positions that an image still has after a model's convolutions and poolings, which make `shrink` of a side.
+int64_t after_convolutions(const char* model, const ModelInput& input, int64_t (*shrink)(int64_t side)) {
+  const int64_t rows = shrink(input.rows), columns = shrink(input.columns);
+  if (rows < 1 || columns < 1) {
+    fail(ExitCode::bad_input, "--model {}: images of {} x {} are too small for it; use --model mlp", model, input.rows,
+         input.columns);
+  }
+  return rows * columns;
+}
+
 class MnistCnn : public Module {
  public:
-  explicit MnistCnn(uint64_t seed)
-      : conv1_(1, 32, {}, seed, 1), conv2_(32, 64, {}, seed, 2), dropout_(0.5, 3), linear_(1600, 10, seed, 4) {
+  MnistCnn(uint64_t seed, const ModelInput& input)
+      : conv1_(input.channels, 32, {}, seed, 1),
+        conv2_(32, 64, {}, seed, 2),
+        dropout_(0.5, 3),
+        linear_(64 * after_convolutions("mnist_cnn", input, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
+                input.classes, seed, 4) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
@@ -35,13 +49,14 @@ class MnistCnn : public Module {
 
 class MnistCnnLarge : public Module {
  public:
-  explicit MnistCnnLarge(uint64_t seed)
-      : conv1_(1, 32, {}, seed, 1),
+  MnistCnnLarge(uint64_t seed, const ModelInput& input)
+      : conv1_(input.channels, 32, {}, seed, 1),
         conv2_(32, 64, {}, seed, 2),
         dropout1_(0.25, 3),
-        linear1_(9216, 128, seed, 4),
+        linear1_(64 * after_convolutions("mnist_cnn_large", input, [](int64_t side) { return (side - 4) / 2; }), 128,
+                 seed, 4),
         dropout2_(0.5, 5),
-        linear2_(128, 10, seed, 6) {
+        linear2_(128, input.classes, seed, 6) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
@@ -65,7 +80,8 @@ class MnistCnnLarge : public Module {
 
 class Mlp : public Module {
  public:
-  explicit Mlp(uint64_t seed) : linear1_(784, 500, seed, 1), linear2_(500, 10, seed, 2) {
+  Mlp(uint64_t seed, const ModelInput& input)
+      : linear1_(input.rows * input.columns * input.channels, 500, seed, 1), linear2_(500, input.classes, seed, 2) {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
   }
@@ -80,12 +96,12 @@ class Mlp : public Module {
 
 struct ModelRow {
   const char* name;
-  std::unique_ptr<Module> (*make)(uint64_t seed);
+  std::unique_ptr<Module> (*make)(uint64_t seed, const ModelInput& input);
 };
 
 template <class Model>
-std::unique_ptr<Module> make(uint64_t seed) {
-  return std::make_unique<Model>(seed);
+std::unique_ptr<Module> make(uint64_t seed, const ModelInput& input) {
+  return std::make_unique<Model>(seed, input);
 }
 
 constexpr ModelRow model_table[] = {
@@ -93,9 +109,9 @@ constexpr ModelRow model_table[] = {
 
 }  // namespace
 
-std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed) {
+std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed, const ModelInput& input) {
   for (const ModelRow& row : model_table) {
-    if (name == row.name) return row.make(seed);
+    if (name == row.name) return row.make(seed, input);
   }
   fail(ExitCode::usage, "--model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
 }

@@ -20,8 +20,16 @@
 
 namespace hs {
 
-// Throws Error (usage) with the names that exist.
-std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed);
+// What a model is made for: MNIST's, or another set's images and classes; the first and the last layer follow.
+struct ModelInput {
+  int64_t rows = 28;
+  int64_t columns = 28;
+  int64_t channels = 1;
+  int64_t classes = 10;
+};
+
+// Throws Error: usage (there is no such model: the message has their names), bad_input (the images are too small).
+std::unique_ptr<Module> make_model(std::string_view name, uint64_t seed, const ModelInput& input = {});
 
 std::vector<std::string> model_names();
 

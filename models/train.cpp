@@ -21,6 +21,30 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// Adds the time since the last lap to one of the parts of a step.
+class Laps {
+ public:
+  void start() { last_ = Clock::now(); }
+  void end_of(double& part) {
+    const Clock::time_point now = Clock::now();
+    part += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+ private:
+  Clock::time_point last_;
+};
+
+Batch on_device(const Batch& batch, Device device) {
+  const auto move = [device](const Tensor& tensor) { return tensor.defined() ? tensor.to(device) : tensor; };
+  return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
+}
+
+// What a network reads: f32 images, normalised here unless the loader did.
+Tensor prepare(const Batch& batch, const PixelScale& scale) {
+  return batch.images.dtype() == DType::f32 ? batch.images : normalize_image(batch.images, scale);
+}
+
 }  // namespace
 
 Evaluation evaluate(Module& model, BatchSource& source, Device device) {
@@ -30,12 +54,10 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
   double loss_sum = 0;
   int64_t correct = 0;
   for (int64_t i = 0; i < source.batches_per_epoch(); ++i) {
-    const Batch batch = source.next();
-    const Tensor images = normalize_image(batch.images.to(device), source.pixel_scale());
-    const Tensor labels = batch.labels.to(device);
-    const Tensor logits = model.forward(images);  // (N, classes)
-    loss_sum += softmax_cross_entropy(logits, labels).item() * static_cast<double>(labels.size());
-    correct += count_correct(logits, labels);
+    const Batch batch = on_device(source.next(), device);
+    const Tensor logits = model.forward(prepare(batch, source.pixel_scale()));  // (N, classes)
+    loss_sum += softmax_cross_entropy(logits, batch.labels).item() * static_cast<double>(batch.labels.size());
+    correct += count_correct(logits, batch.labels);
   }
   const double samples = static_cast<double>(source.samples());
   return {static_cast<double>(correct) / samples, loss_sum / samples};
@@ -61,48 +83,63 @@ class Step {
     if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
   }
 
-  // The loss of each micro-batch, a scalar on the device, valid until the next call.
-  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches) {
+  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`.
+  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+    laps_.start();
     std::vector<Batch> inputs;
     inputs.reserve(micro_batches.size());
-    for (const Batch& batch : micro_batches) inputs.push_back({batch.images.to(device_), batch.labels.to(device_)});
+    for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
-      step(inputs, losses_);
+      laps_.end_of(seconds.upload);
+      step(inputs, losses_, seconds);
       return losses_;
     }
-    for (size_t i = fixed_.size(); i < inputs.size(); ++i) {
-      fixed_.push_back({inputs[i].images.empty_like(), inputs[i].labels.empty_like()});
-    }
     for (size_t i = 0; i < inputs.size(); ++i) {
-      fixed_[i].images.copy_from(inputs[i].images);
-      fixed_[i].labels.copy_from(inputs[i].labels);
+      if (i == fixed_.size()) fixed_.emplace_back();
+      copy(inputs[i].images, fixed_[i].images);
+      copy(inputs[i].labels, fixed_[i].labels);
+      copy(inputs[i].samples, fixed_[i].samples);
+      copy(inputs[i].epoch, fixed_[i].epoch);
     }
-    captured_->run([this] { step(fixed_, captured_losses_); });
+    laps_.end_of(seconds.upload);
+    const Clock::time_point start = Clock::now();
+    StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
+    captured_->run([&] { step(fixed_, captured_losses_, recorded); });
+    seconds.replay += seconds_since(start);
     return captured_losses_;
   }
 
  private:
+  static void copy(const Tensor& from, Tensor& to) {
+    if (!from.defined()) return;
+    if (!to.defined()) to = from.empty_like();
+    to.copy_from(from);
+  }
+
   static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
     return std::ranges::equal(
         a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
   }
 
-  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses) {
+  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
     losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
     const Autocast amp(precision_, arena_);
     optimizer_.zero_gradients();
     float samples = 0;
     for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
     for (const Batch& batch : inputs) {
-      const Tensor images = normalize_image(batch.images, pixel_scale_);
+      const Tensor images = prepare(batch, pixel_scale_);
       const Tensor loss = softmax_cross_entropy(model_.forward(images), batch.labels);
+      laps_.end_of(seconds.forward);
       // The mean over the samples of the whole step, however they are divided.
       backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
       losses.push_back(loss.detach());
       ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
+      laps_.end_of(seconds.backward);
     }
     if (on_gradients_) on_gradients_(scaler_);
     optimizer_.step(scaler_);
+    laps_.end_of(seconds.update);
   }
 
   Module& model_;
@@ -116,6 +153,7 @@ class Step {
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
   std::vector<Tensor> losses_, captured_losses_;
+  Laps laps_;
 };
 
 // The losses of an epoch, kept on the device so that no step waits for one.
@@ -182,8 +220,10 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
       // The last step of an epoch takes what is left.
       std::vector<Batch> micro_batches;
       const int64_t left = batches - (step - 1) * config.accumulate;
+      const Clock::time_point wait_start = Clock::now();
       for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
-      const std::vector<Tensor>& step_losses = one_step.run(micro_batches);
+      result.parts.wait += seconds_since(wait_start);
+      const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);
       for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
 
       if (losses.is_due() || step == steps) {

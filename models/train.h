@@ -42,9 +42,20 @@ struct EpochResult {
   double evaluation_seconds = 0;
 };
 
+// Where the time of training went, by the host's clock. On the CPU that is the work itself. On a GPU the host runs
+// ahead of the device: `wait` is still the time that the host had no batch (the device may have been busy all the
+// while), the others are the time to launch the work.
+struct StepSeconds {
+  double wait = 0;    // for the loader's next batch
+  double upload = 0;  // of batches that came on another device, and to a captured step's fixed place
+  double forward = 0, backward = 0, update = 0;
+  double replay = 0;  // of a captured step: forward, backward and update in one launch
+};
+
 struct TrainResult {
   std::vector<EpochResult> epochs;
   double seconds = 0;  // training only: loading and steps, without evaluation
+  StepSeconds parts;   // of `seconds`; what is left over is the reading of losses, and hooks
   int64_t samples = 0;
   int64_t steps = 0, skipped_steps = 0;  // of the optimizer: taken, and left out because a gradient was not finite
   double loss_scale = 1;                 // at the end

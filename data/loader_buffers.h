@@ -1,0 +1,48 @@
+// The memory of one loader slot: a host buffer that is filled, a device buffer that the kernels read, and the two
+// events that say when each may be used again. This is where the classic mistake of double buffering is made: on a GPU
+// a copy goes on after the call that started it, and kernels run long after their launch, so "I have moved on" does not
+// mean "the buffer is free". Each wait below stands right before the access that it protects.
+//
+//   event      recorded                                   waited for
+//   uploaded   behind the copy, on the copy stream        by the host before it writes the host buffer again,
+//                                                         by the compute stream before the batch is read
+//   released   behind the last reader, on the compute     by the copy stream before the device buffer is overwritten
+//              stream
+//
+// On the CPU both buffers are one, nothing is copied, and events have nothing to do (engine/device.h).
+// Not thread safe; the loader hands it from thread to thread under its mutex.
+#pragma once
+
+#include "engine/device.h"
+#include "engine/tensor.h"
+
+namespace hs {
+
+class LoaderBuffers {
+ public:
+  // `pin`: the host buffer is memory that the device reads by itself; no difference on the CPU.
+  // Throws Error (device, out_of_memory).
+  LoaderBuffers(Device device, int64_t bytes, bool pin);
+  ~LoaderBuffers();
+  LoaderBuffers(const LoaderBuffers&) = delete;
+  LoaderBuffers& operator=(const LoaderBuffers&) = delete;
+
+  // Where the next batch is put together. Waits until the last upload has left it.
+  uint8_t* begin_fill();
+  // Starts the copy of its first `bytes` to the device and returns.
+  void upload(size_t bytes);
+  // The device buffer, u8, for kernels launched from now on: they wait for the upload, the host does not.
+  const Tensor& hand_over();
+  // False while a tensor outside shares the device buffer. Else it is free once the kernels launched so far are done.
+  bool try_release();
+
+ private:
+  const DeviceRuntime& runtime_;
+  const bool pinned_;
+  Tensor device_;    // (bytes) u8
+  Tensor pageable_;  // (bytes) u8 on the host; undefined if the host buffer is pinned, or is device_
+  uint8_t* host_ = nullptr;
+  void *uploaded_ = nullptr, *released_ = nullptr;  // events
+};
+
+}  // namespace hs

@@ -1,0 +1,32 @@
+// SampleCache: another source, each sample of which is read once and kept in memory, decoded, as u8. Filled as samples
+// are asked for, so that the first epoch costs what it did and the others a copy. Thread safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "data/sample_source.h"
+
+namespace hs {
+
+class SampleCache : public SampleSource {
+ public:
+  // `source` must outlive the cache. Takes the memory of all pixels at once; the system provides pages as they are
+  // filled. Throws Error (out_of_memory).
+  explicit SampleCache(const SampleSource& source);
+  bool is_in_memory() const override { return true; }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override;
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  static constexpr size_t lock_count = 64;
+
+  const SampleSource& source_;
+  std::unique_ptr<uint8_t[]> pixels_;              // (count, rows, columns, channels)
+  std::unique_ptr<std::atomic<bool>[]> is_there_;  // (count)
+  mutable std::mutex locks_[lock_count];           // of the samples whose index has this remainder, while they are read
+};
+
+}  // namespace hs

@@ -1,0 +1,173 @@
+// The loader's event protocol on the CUDA device: batches are used by kernels without the host ever waiting, on streams
+// that run late and in any order that the events allow (the emulator's), so that a buffer used too early is a wrong
+// sample.
+#include <doctest/doctest.h>
+
+#include "models/models.h"
+#include "models/train.h"
+#include "tests/support/emulated.h"
+#include "tests/support/loader_sets.h"
+
+namespace hs::test {
+namespace {
+
+const DeviceRuntime& cuda() { return runtime(Device::cuda); }
+
+// Batches are copied behind each other on the compute stream, and only the end is looked at: wrong batches of
+// `batches`.
+int wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& options, int batches) {
+  const int64_t image_bytes = options.batch * info.image_bytes();
+  Tensor images = Tensor::zeros({batches * image_bytes}, DType::u8, Device::cuda);
+  Tensor labels = Tensor::zeros({batches * options.batch}, DType::i32, Device::cuda);
+  Tensor samples = labels.clone(), epochs = Tensor::zeros({batches}, DType::i32, Device::cuda);
+  std::vector<HostBatch> expected;
+  for (int64_t i = 0; i < batches; ++i) {
+    expected.push_back(expected_batch(info, loader.epoch(), loader.position(), options));
+    const Batch batch = loader.next();
+    images.slice(i * image_bytes, batch.images.shape()).copy_from(batch.images);
+    labels.slice(i * options.batch, batch.labels.shape()).copy_from(batch.labels);
+    samples.slice(i * options.batch, batch.samples.shape()).copy_from(batch.samples);
+    epochs.slice(i, {}).copy_from(batch.epoch);
+  }
+  int wrong = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const HostBatch& want = expected[static_cast<size_t>(i)];
+    const Shape some{static_cast<int64_t>(want.labels.size())};
+    const Shape bytes{static_cast<int64_t>(want.images.size())};
+    const HostBatch got{images.slice(i * image_bytes, bytes).to_vector<uint8_t>(),
+                        labels.slice(i * options.batch, some).to_vector<int32_t>(),
+                        samples.slice(i * options.batch, some).to_vector<int32_t>(),
+                        static_cast<int64_t>(epochs.slice(i, {}).item())};
+    wrong += got != want;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+TEST_CASE("no kernel sees a wrong sample, however late the streams are") {
+  const SampleInfo info = info_for(23, {4, 3, 1});
+  const TestSource source(info);
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+#endif
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+#ifdef HALFSTEP_TEST_EMULATED
+    emulator::options().seed = seed;
+    emulator::reset();
+#endif
+    for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
+      for (const int64_t workers : {0, 1, 3}) {
+        for (const int64_t prefetch : {0, 1, 2}) {
+          for (const bool pin : {true, false}) {
+            CAPTURE(seed);
+            CAPTURE(static_cast<int>(cache));
+            CAPTURE(workers);
+            CAPTURE(prefetch);
+            CAPTURE(pin);
+            const LoaderOptions options{.batch = 4,
+                                        .seed = seed,
+                                        .device = Device::cuda,
+                                        .prefetch = prefetch,
+                                        .workers = workers,
+                                        .cache = cache,
+                                        .pin = pin};
+            Loader loader(source, options);
+            CHECK(wrong_batches(loader, info, options, 18) == 0);
+          }
+        }
+      }
+    }
+  }
+#ifdef HALFSTEP_TEST_EMULATED
+  CHECK(emulator::take_reports().empty());
+#endif
+}
+
+TEST_CASE("slow producers, and images of every width that the gather kernel treats differently") {
+  for (const Shape3 shape : {Shape3{1, 1, 1}, Shape3{4, 4, 1}, Shape3{5, 3, 3}, Shape3{28, 28, 1}}) {
+    const SampleInfo info = info_for(40, shape);
+    RandomDelay delay(5);
+    const TestSource source(info, [&](int64_t) { delay(); });
+    for (const CacheMode cache : {CacheMode::none, CacheMode::device}) {
+      const LoaderOptions options{.batch = 7, .device = Device::cuda, .prefetch = 2, .workers = 2, .cache = cache};
+      Loader loader(source, options);
+      CHECK(wrong_batches(loader, info, options, 18) == 0);
+    }
+  }
+}
+
+TEST_CASE("destroyed, or sent elsewhere, while copies and kernels are under way") {
+  const SampleInfo info = info_for(37, {4, 4, 1});
+  const TestSource source(info);
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+#endif
+  for (int i = 0; i < 150; ++i) {
+    const LoaderOptions options{
+        .batch = 5, .device = Device::cuda, .prefetch = i % 4, .workers = i % 3, .pin = i % 2 == 0};
+    Loader loader(source, options);
+    CHECK(wrong_batches(loader, info, options, i % 5) == 0);
+    loader.seek(i, i % 37);
+    CHECK(wrong_batches(loader, info, options, i % 3) == 0);
+  }
+  cuda().synchronize();
+#ifdef HALFSTEP_TEST_EMULATED
+  CHECK(emulator::take_reports().empty());
+#endif
+}
+
+namespace {
+
+std::vector<float> weights_after_training(const LoaderOptions& loading, bool graph, int64_t accumulate) {
+  const SampleInfo info = info_for(22, {28, 28, 1});
+  const TestSource source(info);
+  const auto model = make_model("mlp", 3);
+  ParameterArena arena(*model, Device::cuda);
+  LoaderOptions options = loading;
+  options.batch = 6;
+  options.device = Device::cuda;
+  Loader training(source, options), test(source, {.batch = 22, .shuffle = false, .device = Device::cuda});
+  TrainConfig config;
+  config.epochs = 3;
+  config.optimizer = {.name = "adam", .learning_rate = 3e-3f};
+  config.device = Device::cuda;
+  config.graph = graph;
+  config.accumulate = accumulate;
+  train(*model, arena, training, test, config);
+  return arena.values.to_vector<float>();
+}
+
+}  // namespace
+
+TEST_CASE("training: the same bits for every way to load, captured or not, and with more batches held than slots") {
+  for (const int64_t accumulate : {1, 3}) {
+    const std::vector<float> expected = weights_after_training({}, false, accumulate);
+    for (const bool graph : {false, true}) {
+      CAPTURE(graph);
+      CAPTURE(accumulate);
+      CHECK(weights_after_training({}, graph, accumulate) == expected);
+      CHECK(weights_after_training({.prefetch = 2, .workers = 2}, graph, accumulate) == expected);
+      CHECK(weights_after_training({.prefetch = 1, .workers = 0, .pin = false}, graph, accumulate) == expected);
+      CHECK(weights_after_training({.prefetch = 1, .cache = CacheMode::device}, graph, accumulate) == expected);
+      CHECK(weights_after_training({.prefetch = 1, .normalize_on_host = true}, graph, accumulate) == expected);
+    }
+  }
+}
+
+TEST_CASE("a capture while workers upload: delayed streams, the same bits") {
+#ifdef HALFSTEP_TEST_EMULATED
+  const std::vector<float> expected = weights_after_training({}, false, 1);
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    emulator::options().seed = seed;
+    emulator::reset();
+    CHECK(weights_after_training({.prefetch = 2, .workers = 2}, true, 1) == expected);
+  }
+#endif
+}
+
+}  // namespace hs::test
