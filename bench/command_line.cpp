@@ -67,6 +67,7 @@ std::string program_footnote() {
   std::string text = "Examples:\n";
   text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
   text += "  halfstep-bench train --repeat 3 --json -    the same with three seeds, results as JSON\n";
+  text += "  halfstep-bench techniques                   every technique alone and together, with intervals\n";
   text += "  halfstep-bench info                         what was built, and which kernels there are\n\n";
   text += "Exit codes:\n";
   for (const ExitCodeRow& row : exit_code_table) {

@@ -154,6 +154,23 @@ std::string step_timeline(const Json& record) {
   return gantt("one step", lanes, milliseconds_text);
 }
 
+// Of the only row, or of the baseline and of all techniques together.
+std::string parts(const Json& record) {
+  const Json& rows = member(record, "rows");
+  std::string html;
+  for (const Json& row : rows) {
+    if (&row != &rows.front() && &row != &rows.back()) continue;
+    std::vector<Bar> all;
+    for (const auto& [name, value] : member(row, "parts").items()) {
+      const double seconds = value.is_number() ? value.get<double>() : 0;
+      if (seconds > 0) all.push_back({name, seconds, NAN, NAN, seconds_text(seconds), name == "wait" ? "c1" : "c0"});
+    }
+    const std::string chart = bars("seconds by part", all);
+    if (!chart.empty()) html += "<p class=\"note\">" + escape(label_of(row)) + ":</p>\n" + chart;
+  }
+  return html;
+}
+
 std::string loss_scale(const Json& record) {
   std::vector<Series> all;
   for (const Json& row : member(record, "rows")) {
@@ -236,6 +253,7 @@ std::string html_report(const Json& record) {
     html += section("Time", times(record)) + section("Figures", results(record));
     html += section("Accuracy against time", accuracy(record));
     html += section("Memory", memory_bars(record));
+    html += section("Where the seconds went", parts(record));
   }
   html += section("Memory by purpose over one step", memory_timeline(record));
   html += section("Where a step's time goes", step_timeline(record));

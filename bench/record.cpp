@@ -53,8 +53,13 @@ constexpr Member row_members[] = {
     {"final_loss", Kind::amount, true},   {"peak_bytes", Kind::count, false},
     {"seconds_low", Kind::amount, false}, {"seconds_high", Kind::amount, false},
     {"stall_share", Kind::share, false},  {"speed_up", Kind::amount, false},
-    {"runs", Kind::list, false},          {"epochs", Kind::list, false},
-    {"target", Kind::object, false},      {"error", Kind::text, false},
+    {"error", Kind::text, false},
+};
+// And that a peer does not have.
+constexpr Member own_row_members[] = {
+    {"runs", Kind::list, false},
+    {"epochs", Kind::list, false},
+    {"target", Kind::object, false},
 };
 constexpr Member run_members[] = {
     {"seed", Kind::count, true},
@@ -150,7 +155,7 @@ void check_epochs(const Json& epochs, const std::string& where) {
   for (const Json& epoch : epochs) check_members(epoch, epoch_members, where + ", an epoch");
 }
 
-void check_row(const Json& row, const std::string& where) {
+void check_row(const Json& row, bool is_peer, const std::string& where) {
   check_members(row, row_members, where);
   const std::vector<double> seconds = numbers(row, "seconds_all");
   if (row["test_accuracy_all"].size() != row["seconds_all"].size()) {
@@ -164,6 +169,8 @@ void check_row(const Json& row, const std::string& where) {
     fail(ExitCode::bad_input, "{}: seconds is {}, but the median of seconds_all is {}", where, number(row, "seconds"),
          median(seconds));
   }
+  if (is_peer) return;
+  check_members(row, own_row_members, where);
   check_epochs(member(row, "epochs"), where);
   for (const Json& run : member(row, "runs")) {
     check_members(run, run_members, where + ", a run");
@@ -175,6 +182,14 @@ void check_row(const Json& row, const std::string& where) {
 
 Json new_record(const std::string& command, Device device) {
   return {{"schema", schema_name}, {"command", command}, {"environment", environment(device)}};
+}
+
+Json describe_data(const TrainingData& data) {
+  return {{"name", data.train->info().name},
+          {"synthetic", data.synthetic},
+          {"train", data.train->info().count},
+          {"test", data.test->info().count},
+          {"source", data.source}};
 }
 
 Json describe_data(const DatasetPair& data) {
@@ -205,7 +220,7 @@ void check_record(const Json& record, const std::string& source) {
   if (!is_peer && command != "train" && command != "techniques") return;
   if (!record.contains("rows") || !record["rows"].is_array()) fail(ExitCode::bad_input, "{}: has no rows", source);
   for (const Json& row : record["rows"]) {
-    check_row(row, fmt::format("{}: row '{}'", source, row.is_object() ? text(row, "name") : ""));
+    check_row(row, is_peer, fmt::format("{}: row '{}'", source, row.is_object() ? text(row, "name") : ""));
   }
 }
 

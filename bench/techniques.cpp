@@ -18,6 +18,17 @@ const std::vector<std::string>& simple_kernels(Device device) {
 
 constexpr int64_t micro_batches = 4;
 
+std::string cache(Experiment& experiment) {
+  experiment.loading.cache = CacheMode::ram;
+  return "";
+}
+
+std::string prefetch(Experiment& experiment) {
+  experiment.loading.prefetch = 2;
+  experiment.loading.workers = 1;
+  return "";
+}
+
 std::string mixed_precision(Experiment& experiment) {
   experiment.precision = half_precision(experiment.device);
   return "";
@@ -53,6 +64,8 @@ std::string no_detail(const Experiment&) { return ""; }
 // In the order in which they add up.
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
+      {"cache", "each sample read and decoded once, then kept in memory", false, cache, no_detail},
+      {"prefetch", "batches made by a thread, ahead of the step that needs them", false, prefetch, no_detail},
       {"mixed precision", "products in 16 bits, sums and weights in 32", false, mixed_precision,
        [](const Experiment& e) { return std::string(hs::name(e.precision)); }},
       {"accumulation", "small batches whose gradients make one step of the same size", true, accumulation,
@@ -64,6 +77,8 @@ const std::vector<Technique>& techniques() {
 }
 
 Experiment baseline(Experiment experiment) {
+  experiment.loading.cache = CacheMode::none;
+  experiment.loading.prefetch = 0;
   experiment.precision = Precision::f32;
   experiment.accumulate = 1;
   experiment.graph = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "bench/commands.h"
 #include "bench/console.h"
@@ -12,9 +13,11 @@
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
+#include "bench/loading_flags.h"
 #include "bench/outputs.h"
 #include "bench/progress.h"
 #include "bench/report.h"
+#include "bench/sample_files.h"
 #include "bench/statistics.h"
 #include "bench/table.h"
 #include "bench/target.h"
@@ -33,6 +36,15 @@ constexpr Size default_size = {4000, 1000, 2, 3};
 constexpr Size quick_size = {640, 256, 1, 3};
 constexpr Size full_size = {20000, 5000, 5, 5};  // the article's
 
+// What the rows train on.
+struct Sources {
+  const SampleSource& train;
+  const SampleSource& test;
+  bool synthetic;
+
+  const std::string& name() const { return train.info().name; }
+};
+
 // What a row costs, before it is run.
 struct Forecast {
   double seconds;  // of one run, evaluation included
@@ -50,11 +62,11 @@ class TechniquesCommand : public Command {
  private:
   void take_size(const Flags& flags);
   void print_list() const;
-  void print_plan(const Plan& plan, const DatasetPair& data) const;
-  void measure(const Plan& plan, const DatasetPair& data, std::vector<Row>& rows, std::vector<Json>& kernels);
+  void print_plan(const Plan& plan, const Sources& data) const;
+  void measure(const Plan& plan, const Sources& data, std::vector<Row>& rows, std::vector<Json>& kernels);
   Json config() const;
   Json rows_to_json(const Plan& plan, const std::vector<Row>& rows, const std::vector<Json>& kernels) const;
-  std::string headline(const DatasetPair& data) const;
+  std::string headline(const Sources& data) const;
 
   Experiment experiment_;
   std::string data_, device_ = "auto";
@@ -67,7 +79,8 @@ class TechniquesCommand : public Command {
 
 std::string TechniquesCommand::footnote() const {
   return fmt::format(
-      R"(The baseline is f32, one batch at a time, with the simple kernels. Each technique is measured alone, the baseline and
+      R"(The baseline is f32 with the simple kernels; each batch is read and decoded from files when it is needed (a set that is in
+memory is written to a temporary folder first, a file for each image). Each technique is measured alone, the baseline and
 it, and in the rows with + together with all before it. All have the same samples in a step, and run r of every row has
 the same seed. Before the first pass each row runs two steps that are not timed.
 
@@ -89,7 +102,7 @@ Examples:
 
 void TechniquesCommand::declare(Flags& flags) {
   flags.choice("--model", experiment_.model, model_names(), "Model");
-  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.text("--data", data_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
   flags.integer("--train", size_.train, 1, int64_t{1} << 24, "Training samples, the first N of the set");
   flags.integer("--test", size_.test, 1, int64_t{1} << 24, "Test samples, the first N of the set");
   flags.integer("--epochs", size_.epochs, 1, 10000, "Passes over the training samples");
@@ -126,41 +139,42 @@ void TechniquesCommand::print_list() const {
   write_stdout(to_text(table, 3));
 }
 
-Forecast forecast(const Experiment& experiment, const DatasetPair& data, uint64_t seed) {
+Forecast forecast(const Experiment& experiment, const Sources& data, uint64_t seed) {
   Experiment once = experiment;
   once.epochs = 1;
-  const DatasetPair part = first_samples(data, 4 * experiment.batch * experiment.accumulate, experiment.batch);
-  const RunRecord run = run_experiment(once, part, seed, {});
+  const MemorySource train = first_samples(data.train, 4 * experiment.batch * experiment.accumulate);
+  const MemorySource test = first_samples(data.test, experiment.batch);
+  const RunRecord run = run_experiment(once, train, test, seed, {});
   const auto per = [](double seconds, int64_t count) { return seconds / static_cast<double>(count); };
-  const double training = per(run.result.seconds, part.train.count) * static_cast<double>(data.train.count);
+  const double training = per(run.result.seconds, train.info().count) * static_cast<double>(data.train.info().count);
   const double evaluation =
-      per(run.result.epochs[0].evaluation_seconds, part.test.count) * static_cast<double>(data.test.count);
+      per(run.result.epochs[0].evaluation_seconds, test.info().count) * static_cast<double>(data.test.info().count);
   return {(training + evaluation) * static_cast<double>(experiment.epochs), run.peak_bytes};
 }
 
-void TechniquesCommand::print_plan(const Plan& plan, const DatasetPair& data) const {
+void TechniquesCommand::print_plan(const Plan& plan, const Sources& data) const {
   Table table = {{"data", "row", "group", "seconds of a run", "peak MiB"}, {}};
   double seconds = 0;
   for (const TechniqueRow& row : plan.rows) {
-    warm_up(row.experiment, data, {});
+    warm_up(row.experiment, data.train, data.test, {});
     const Forecast expected = forecast(row.experiment, data, static_cast<uint64_t>(seed_));
     seconds += expected.seconds * static_cast<double>(size_.repeat);
-    table.lines.push_back({data.train.name, row.name, row.group, fmt::format("{:.1f}", expected.seconds),
-                           mebibytes(expected.peak_bytes)});
+    table.lines.push_back(
+        {data.name(), row.name, row.group, fmt::format("{:.1f}", expected.seconds), mebibytes(expected.peak_bytes)});
     check_signals("while planning");
   }
   write_stdout(headline(data) + to_text(table, 3) +
-               fmt::format("{}: {} rows, {} runs of each: about {:.1f} minutes\n", data.train.name, plan.rows.size(),
+               fmt::format("{}: {} rows, {} runs of each: about {:.1f} minutes\n", data.name(), plan.rows.size(),
                            size_.repeat, seconds / 60));
 }
 
 // A diverged run is a result, and its row ends with it; other failures end the program.
-void TechniquesCommand::measure(const Plan& plan, const DatasetPair& data, std::vector<Row>& rows,
+void TechniquesCommand::measure(const Plan& plan, const Sources& data, std::vector<Row>& rows,
                                 std::vector<Json>& kernels) {
-  const std::string label = data.train.synthetic ? data.train.name + "  " : "";
+  const std::string label = data.synthetic ? data.name() + "  " : "";
   const auto row_count = static_cast<int64_t>(plan.rows.size());
-  ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", row_count * size_.repeat, size_.epochs,
-                          data.train.count, experiment_.batch);
+  ProgressDisplay display(quiet_, data.synthetic ? data.name() : "", row_count * size_.repeat, size_.epochs,
+                          data.train.info().count, experiment_.batch);
   TrainHooks hooks;
   hooks.on_step = [&](const Progress& progress) {
     display.on_step(progress);
@@ -170,7 +184,7 @@ void TechniquesCommand::measure(const Plan& plan, const DatasetPair& data, std::
   warming.on_step = [](const Progress&) { check_signals("before the first pass; no results were written"); };
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const KernelUse use;
-    warm_up(plan.rows[i].experiment, data, warming);
+    warm_up(plan.rows[i].experiment, data.train, data.test, warming);
     kernels.emplace_back(use.since());
   }
   EnergyMeter meter(experiment_.device);
@@ -181,7 +195,8 @@ void TechniquesCommand::measure(const Plan& plan, const DatasetPair& data, std::
       display.start_run((pass - 1) * row_count + static_cast<int64_t>(i) + 1);
       try {
         meter.start();
-        RunRecord run = run_experiment(plan.rows[i].experiment, data, static_cast<uint64_t>(seed_ + pass - 1), hooks);
+        RunRecord run = run_experiment(plan.rows[i].experiment, data.train, data.test,
+                                       static_cast<uint64_t>(seed_ + pass - 1), hooks);
         run.joules = meter.joules().value_or(std::nan(""));
         rows[i].runs.push_back(std::move(run));
       } catch (const Error& error) {
@@ -222,10 +237,10 @@ Json TechniquesCommand::rows_to_json(const Plan& plan, const std::vector<Row>& r
     Json row = to_json(rows[i]);
     row["group"] = plan.rows[i].group;
     row["for_memory"] = plan.rows[i].for_memory;
-    row["experiment"] = {{"precision", hs::name(experiment.precision)},
-                         {"batch", experiment.batch},
-                         {"accumulate", experiment.accumulate},
-                         {"graph", experiment.graph}};
+    row["experiment"] = {
+        {"precision", hs::name(experiment.precision)}, {"batch", experiment.batch},
+        {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
+        {"prefetch", experiment.loading.prefetch},     {"cache", bench::name(experiment.loading.cache)}};
     row["kernels"] = kernels[i];
     if (i > 0 && rows[i].error.empty() && rows[0].error.empty()) add_comparison(row, all[0]);
     add_goal(row, rows[i].runs, goal_);
@@ -234,10 +249,10 @@ Json TechniquesCommand::rows_to_json(const Plan& plan, const std::vector<Row>& r
   return all;
 }
 
-std::string TechniquesCommand::headline(const DatasetPair& data) const {
+std::string TechniquesCommand::headline(const Sources& data) const {
   return fmt::format(
       "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}\n",
-      experiment_.model, data.train.name, data.train.count, data.test.count, size_.epochs, experiment_.batch,
+      experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs, experiment_.batch,
       experiment_.optimizer, hs::name(experiment_.device), threads(), size_.repeat);
 }
 
@@ -249,12 +264,16 @@ void TechniquesCommand::run(const Flags& flags) {
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   outputs_.open();
   watch_signals();
-  const DatasetPair data = load_digits(data_, size_.train, size_.test);
+  const TrainingData set = open_training_data(data_, {size_.train, false}, {size_.test, false});
+  std::optional<SampleFiles> files;
+  if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
+  const Sources data = {files ? files->train() : *set.train, files ? files->test() : *set.test, set.synthetic};
   const Plan plan = make_plan(baseline(experiment_));
   if (dry_run_) return print_plan(plan, data);
 
   Json record = new_record(name(), experiment_.device);
-  record["data"] = describe_data(data);
+  record["data"] = describe_data(set);
+  record["data"]["as_files"] = files.has_value();
   record["config"] = config();
   std::vector<Row> rows;
   for (const TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
@@ -268,7 +287,7 @@ void TechniquesCommand::run(const Flags& flags) {
 
   Table table = results_table(record);
   table.heads.insert(table.heads.begin(), "data");
-  for (auto& line : table.lines) line.insert(line.begin(), data.train.name);
+  for (auto& line : table.lines) line.insert(line.begin(), data.name());
   std::string report = headline(data) + to_text(table, 2);
   for (const std::string& sentence : remarks(record)) report += sentence + "\n";
   outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);

@@ -385,7 +385,7 @@ TEST_CASE("the mistakes: none in a good record, and each found in a record that 
   };
   const Made all[] = {
       {"instead of the time to a target", [](Json& r) { r["config"]["target_accuracy"] = nullptr; }},
-      {"hidden bottleneck", [](Json& r) { r["rows"][1]["stall_share"] = 0.4; }},
+      {"hidden bottleneck", [](Json& r) { r["rows"][3]["stall_share"] = 0.4; }},
       {"same learning rate", [](Json& r) { r["config"]["batch"] = 256; }},
       {"without validation", [](Json& r) { r["rows"][0]["epochs"][0]["test_accuracy"] = nullptr; }},
       {"Unstable mixed precision", [](Json& r) { r["rows"][1]["runs"][0]["skipped_steps"] = 200; }},
@@ -428,7 +428,8 @@ TEST_CASE("the checklist is filled in from the run") {
   CHECK(answer(record, "larger batch warmed") == yes);
   CHECK(answer(record, "several seeds") == yes);
   CHECK(answer(record, "baseline's") == yes);
-  record["rows"][1]["stall_share"] = 0.01;
+  record["rows"][0]["stall_share"] = 0.5;
+  record["rows"][3]["stall_share"] = 0.01;
   record["rows"][1]["test_accuracy"] = 0.96;
   record["config"]["batch"] = 256;
   record["config"]["target_accuracy"] = nullptr;
@@ -493,10 +494,12 @@ TEST_CASE("the HTML report: well formed, self-contained, with all its parts") {
   record["rows"][0]["scale"] = {
       {"first", 65536}, {"changes", {{{"after_step", 3}, {"scale", 32768}}}}, {"last", 32768}};
   record["rows"][0]["steps"] = 9;
+  record["rows"][0]["parts"] = {{"wait", 0.5}, {"upload", 0.0}, {"forward", nullptr}, {"backward", 1.5}};
   const std::string full = html_report(record);
   check_well_formed(full);
   check_self_contained(full);
-  for (const char* part : {"Memory by purpose over one step", "Where a step", "Loss scale", "2^16"}) {
+  for (const char* part : {"Memory by purpose over one step", "Where a step", "Loss scale", "2^16",
+                           "Where the seconds went", ">backward<"}) {
     CAPTURE(part);
     CHECK(contains(full, part));
   }
