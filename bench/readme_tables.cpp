@@ -22,9 +22,10 @@ const Json& settings(const Json& record) { return is_peer(record) ? record["rows
 std::string task(const Json& record) {
   const Json& config = settings(record);
   const Json& data = is_peer(record) ? config : member(record, "data");
-  return fmt::format("{}: {:.0f} training and {:.0f} test digits, {:.0f} epochs, batch {:.0f}, learning rate {}",
+  return fmt::format("{}: {:.0f} training and {:.0f} test digits, {:.0f} epoch{}, batch {:.0f}, learning rate {}",
                      text(config, "model"), number(data, "train"), number(data, "test"), number(config, "epochs"),
-                     number(config, "batch"), number(config, "learning_rate"));
+                     number(config, "epochs") == 1 ? "" : "s", number(config, "batch"),
+                     number(config, "learning_rate"));
 }
 
 std::string who(const Json& record) {
