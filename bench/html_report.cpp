@@ -122,9 +122,10 @@ std::string accuracy(const Json& record) {
   }
   std::erase_if(all, [](const Series& series) { return series.points.empty(); });
   const double target = number(member(record, "config"), "target_accuracy");
-  return lines("test accuracy against seconds of training", all, "seconds of training", "test accuracy", seconds_text,
-               percent_text, std::isfinite(target) ? std::optional(target) : std::nullopt,
-               "the target, " + percent_text(target));
+  const char* x_name = text(record, "command") == "techniques" ? "seconds of training, the first run of each row"
+                                                               : "seconds of training";
+  return lines("test accuracy against seconds of training", all, x_name, "test accuracy", seconds_text, percent_text,
+               std::isfinite(target) ? std::optional(target) : std::nullopt, "the target, " + percent_text(target));
 }
 
 std::string memory_timeline(const Json& record) {
