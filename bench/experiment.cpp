@@ -101,6 +101,8 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
+  // Whether the budget can be met is for the run itself to say: it needs a few bytes more than this.
+  if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
   const DatasetPair part = {first_samples(data.train, 2 * experiment.batch * experiment.accumulate),
                             first_samples(data.test, experiment.batch), data.source};
