@@ -4,7 +4,7 @@
 // Beside "data" and "config" its record has
 //   formats    as the set is read by one thread, in shuffled order, without a loader: name, files, bytes,
 //              cold_samples_per_second (opened anew, first pass), warm_samples_per_second (median of further passes)
-//   rows       format, cache, workers, prefetch; of an epoch without computing (with a cache, the second one):
+//   rows       format, cache, workers, prefetch; of the second epoch, without computing:
 //              samples_per_second, megabytes_per_second, wait_us_per_step; stall_share with --compute
 //   sweep      of each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
 //   overlap    a throttled source: load_ms (of a batch, alone), compute_ms, workers, prefetch, step_ms; and the sum and
@@ -134,8 +134,8 @@ std::string LoaderCommand::footnote() const {
 
   formats    one thread reads all samples in shuffled order: cold, right after opening (the files themselves are in the
              system's cache, they were just written), and warm
-  settings   an epoch through the loader, nothing else to do; then with --compute microseconds of work at each step
-             (on a core with the CPU, beside it with a GPU). With a cache the epoch that fills it is not counted
+  settings   the second epoch through a loader, nothing else to do; then with --compute microseconds of work at each
+             step (on a core with the CPU, beside it with a GPU)
   sweep      of each format the first setting without a stall, fewest threads first
   overlap    a source that sleeps, and a step that sleeps: one after the other, and at the same time
   timelines  the same, drawn: the digit is the last of the batch's number
@@ -240,7 +240,7 @@ Json LoaderCommand::measure_rows(const Format& format, const SampleSource& sourc
     for (const Setting& setting : settings) {
       Loader loader(source, options(setting, cache));
       const int64_t epoch = loader.batches_per_epoch();
-      if (cache != CacheMode::none) run_loader(loader, epoch, how, microseconds(0));
+      run_loader(loader, epoch, how, microseconds(0));  // fills the caches, the system's too
       const LoaderRun alone = run_loader(loader, epoch, how, microseconds(0));
       const LoaderRun with_work = run_loader(loader, std::min(epoch, steps_with_work), how, microseconds(compute_));
       const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
