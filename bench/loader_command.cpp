@@ -4,7 +4,7 @@
 // Beside "data" and "config" its record has
 //   formats    as the set is read by one thread, in shuffled order, without a loader: name, files, bytes,
 //              cold_samples_per_second (opened anew, first pass), warm_samples_per_second (median of further passes)
-//   rows       format, cache, workers, prefetch; of the second epoch, without computing:
+//   rows       format, cache, workers, prefetch; of warm epochs without computing:
 //              samples_per_second, megabytes_per_second, wait_us_per_step; stall_share with --compute
 //   sweep      of each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
 //   overlap    a throttled source: load_ms (of a batch, alone), compute_ms, workers, prefetch, step_ms; and the sum and
@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 
@@ -43,6 +44,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr double no_stall = 0.01;
 constexpr int64_t steps_with_work = 100;
+constexpr double measured_seconds = 0.2;
 
 // In the system's folder for such things, removed with all that is in it.
 class WorkFolder {
@@ -134,7 +136,7 @@ std::string LoaderCommand::footnote() const {
 
   formats    one thread reads all samples in shuffled order: cold, right after opening (the files themselves are in the
              system's cache, they were just written), and warm
-  settings   the second epoch through a loader, nothing else to do; then with --compute microseconds of work at each
+  settings   warm epochs through a loader, nothing else to do; then with --compute microseconds of work at each
              step (on a core with the CPU, beside it with a GPU)
   sweep      of each format the first setting without a stall, fewest threads first
   overlap    a source that sleeps, and a step that sleeps: one after the other, and at the same time
@@ -240,8 +242,10 @@ Json LoaderCommand::measure_rows(const Format& format, const SampleSource& sourc
     for (const Setting& setting : settings) {
       Loader loader(source, options(setting, cache));
       const int64_t epoch = loader.batches_per_epoch();
-      run_loader(loader, epoch, how, microseconds(0));  // fills the caches, the system's too
-      const LoaderRun alone = run_loader(loader, epoch, how, microseconds(0));
+      // The first epoch fills the caches, the system's too, and says how many make a fifth of a second.
+      const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
+      const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
+      const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0));
       const LoaderRun with_work = run_loader(loader, std::min(epoch, steps_with_work), how, microseconds(compute_));
       const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
       const double wait_us = 1e6 * alone.per_step(alone.wait);
