@@ -11,25 +11,21 @@
 //              the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
+#include "bench/loader_formats.h"
 #include "bench/loader_measure.h"
 #include "bench/loading_flags.h"
 #include "bench/report.h"
-#include "data/image_folder.h"
 #include "data/input_file.h"
-#include "data/record_file.h"
 #include "data/synthetic.h"
-#include "data/tfrecord.h"
 #include "engine/check.h"
 #include "engine/random.h"
 
@@ -45,57 +41,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 constexpr double no_stall = 0.01;
 constexpr int64_t steps_with_work = 100;
 constexpr double measured_seconds = 0.2;
-
-// In the system's folder for such things, removed with all that is in it.
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string pattern = (fs::temp_directory_path() / "halfstep-loader-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) fail(ExitCode::io, "{}: cannot be created; set TMPDIR", pattern);
-    path = pattern;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  fs::path path;
-};
-
-struct Format {
-  std::string name;
-  std::function<std::unique_ptr<SampleWriter>(const fs::path& folder, const SampleInfo& info)> write;
-  std::function<std::unique_ptr<SampleSource>(const fs::path& folder)> open;
-};
-
-// Fastest first; "memory" has no files.
-const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {
-      {"memory", nullptr, nullptr},
-      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"record_zlib",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
-       },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
-       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
-      {"pgm",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::pgm);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
-      {"png",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::png);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
-  };
-  return all;
-}
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
