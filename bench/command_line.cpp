@@ -67,6 +67,7 @@ std::string program_footnote() {
   std::string text = "Examples:\n";
   text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
   text += "  halfstep-bench train --repeat 3 --json -    the same with three seeds, results as JSON\n";
+  text += "  halfstep-bench techniques                   every technique alone and together, with intervals\n";
   text += "  halfstep-bench info                         what was built, and which kernels there are\n\n";
   text += "Exit codes:\n";
   for (const ExitCodeRow& row : exit_code_table) {
@@ -140,6 +141,14 @@ void Flags::on_off(const std::string& flag, bool& value, const std::string& help
   app_.add_flag(flag, value, help)->disable_flag_override();
 }
 
+void Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+                  const std::string& help) {
+  CLI::Option* option = app_.add_option(
+      type, [](const CLI::results_t&) { return true; }, help);
+  option->type_name("")->expected(0, 1 << 20)->allow_extra_args(true);
+  words_.push_back({type, option, &values, low, high});
+}
+
 bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
 
 void Flags::read() const {
@@ -154,6 +163,14 @@ void Flags::read() const {
            fmt::join(words, " and "));
     }
     for (const std::string& word : words) flag.reader(word);
+  }
+  for (const Words& words : words_) {
+    *words.values = words.option->results();
+    const size_t count = words.values->size();
+    if (count > words.high) fail(ExitCode::usage, "{}: unexpected word", (*words.values)[words.high]);
+    if (count >= words.low) continue;
+    fail(ExitCode::usage, "{} {}: {} given, expected {}{}; see {} {} --help", app_.get_name(), words.type, count,
+         words.low, words.high > words.low ? " or more" : "", program_name, app_.get_name());
   }
 }
 

@@ -26,6 +26,9 @@ class Flags {
   void list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
             const std::string& help);
   void on_off(const std::string& flag, bool& value, const std::string& help);
+  // Words that belong to no flag, `low` or more and `high` at most.
+  void words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+             const std::string& help);
 
   bool given(const std::string& flag) const;
 
@@ -42,8 +45,15 @@ class Flags {
     Reader reader;
     bool repeatable;
   };
+  struct Words {
+    std::string type;
+    CLI::Option* option;
+    std::vector<std::string>* values;
+    size_t low, high;
+  };
   CLI::App& app_;
   std::vector<Flag> flags_;
+  std::vector<Words> words_;
 };
 
 // A sub-command: declares its flags, then runs with them. run() throws hs::Error on failure.

@@ -48,6 +48,26 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   return config;
 }
 
+// These variants and no others, as long as it lives.
+class ForcedKernels {
+ public:
+  explicit ForcedKernels(const std::vector<std::string>& assignments) : assignments_(assignments) {
+    for (const std::string& assignment : assignments_) force_variant(assignment);
+  }
+  ~ForcedKernels() {
+    for (const std::string& assignment : assignments_) {
+      for (KernelSlot* slot : kernel_slots()) {
+        if (assignment.starts_with(std::string(slot->name()) + "=")) slot->force(nullptr);
+      }
+    }
+  }
+  ForcedKernels(const ForcedKernels&) = delete;
+  ForcedKernels& operator=(const ForcedKernels&) = delete;
+
+ private:
+  const std::vector<std::string>& assignments_;
+};
+
 LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_t seed) {
   LoaderOptions options = experiment.loading;
   options.batch = experiment.batch;
@@ -65,8 +85,8 @@ MemorySource source_of(const Dataset& set) {
 }  // namespace
 
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
-                                                                              StagedModel& model,
-                                                                              std::optional<CheckpointPlan>& plan) {
+                                                                             StagedModel& model,
+                                                                             std::optional<CheckpointPlan>& plan) {
   return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
     if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
     StepCosts costs = measure_stages(model, images, labels);
@@ -82,10 +102,11 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
                          uint64_t seed, const TrainHooks& hooks) {
   RunRecord record;
   record.seed = seed;
+  const ForcedKernels forced(experiment.kernels);
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
-  const auto model = make_model(experiment.model, seed,
-                                {info.rows, info.columns, info.channels, info.classes, experiment.blocks});
+  const auto model =
+      make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes, experiment.blocks});
   ParameterArena arena(*model, experiment.device);
   Loader training(train_set, loader_options(experiment, true, seed));
   Loader test(test_set, loader_options(experiment, false, seed));
@@ -112,16 +133,19 @@ RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, 
   return run_experiment(experiment, source_of(data.train), source_of(data.test), seed, hooks);
 }
 
+MemorySource first_samples(const SampleSource& source, int64_t count) {
+  return {load_all(source, std::min(count, source.info().count)), source.info().name};
+}
+
 void warm_up(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
              const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
+  // Whether the budget can be met is for the run itself to say: it needs a few bytes more than this.
+  if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  const auto first = [](const SampleSource& source, int64_t count) {
-    return MemorySource(load_all(source, std::min(count, source.info().count)), source.info().name);
-  };
-  run_experiment(short_one, first(train_set, 2 * experiment.batch * experiment.accumulate),
-                 first(test_set, experiment.batch), 0, hooks);
+  run_experiment(short_one, first_samples(train_set, 2 * experiment.batch * experiment.accumulate),
+                 first_samples(test_set, experiment.batch), 0, hooks);
 }
 
 void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {

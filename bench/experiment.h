@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,7 +33,8 @@ struct Experiment {
   double clip = 0;
   std::string schedule = "constant";
   int64_t warmup = 0;
-  std::string augment;  // as parse_augment takes it
+  std::string augment;               // as parse_augment takes it
+  std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
   int64_t blocks = default_blocks;  // of deep_cnn
@@ -53,6 +55,7 @@ struct RunRecord {
   size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to its end
   std::optional<CheckpointPlan> plan;
   std::vector<int64_t> resident_bytes_by_epoch;
+  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, where the caller measures it
 };
 
 // Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
@@ -69,6 +72,9 @@ std::string sha256(const ParameterArena& arena);
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);
+
+// The first so many samples, or all if there are fewer, in memory.
+MemorySource first_samples(const SampleSource& source, int64_t count);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.

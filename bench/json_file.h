@@ -1,9 +1,10 @@
 // Where --json puts its object.
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "bench/output_file.h"
 
 namespace hs::bench {
 
@@ -11,24 +12,20 @@ using Json = nlohmann::ordered_json;
 
 // null for NaN and infinity, which JSON does not have.
 Json finite_or_null(double value);
+Json finite_or_null(const std::vector<double>& values);
+
+// As --json writes it: two blanks per level, bytes that are not UTF-8 replaced, a newline at the end.
+std::string to_text(const Json& object);
 
 class JsonFile {
  public:
-  // "-" is stdout, an empty path is nowhere. Throws Error (io) if the file could not be written, so that a program
-  // knows before its work and not after it.
-  explicit JsonFile(const std::string& path);
+  explicit JsonFile(const std::string& path) : path_(path) { static_cast<void>(OutputFile("--json", path)); }
 
   bool is_stdout() const { return path_ == "-"; }
-
-  // Whoever reads the path sees the old file or all of the new one: it is written under another name in the same
-  // folder and renamed. What is no regular file (a pipe, /dev/null) is written directly. Throws Error (io).
-  void write(const Json& object) const;
+  void write(const Json& object) const;  // all of it or nothing; throws Error (io)
 
  private:
-  bool replaces_file() const;
-  std::filesystem::path temporary() const;
-
-  std::filesystem::path path_;  // symbolic links resolved: the rename replaces the file, not the link
+  std::string path_;
 };
 
 }  // namespace hs::bench

@@ -7,6 +7,7 @@
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
+#include "bench/record.h"
 #include "bench/report.h"
 #include "engine/autograd.h"
 #include "engine/check.h"

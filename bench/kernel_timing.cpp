@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "bench/report.h"
+#include "bench/statistics.h"
 #include "engine/autocast.h"
 #include "engine/check.h"
 #include "engine/parallel.h"

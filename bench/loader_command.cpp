@@ -4,31 +4,29 @@
 // Beside "data" and "config" its record has
 //   formats    as the set is read by one thread, in shuffled order, without a loader: name, files, bytes,
 //              cold_samples_per_second (opened anew, first pass), warm_samples_per_second (median of further passes)
-//   rows       format, cache, workers, prefetch; of an epoch without computing (with a cache, the second one):
+//   rows       format, cache, workers, prefetch; of warm epochs without computing:
 //              samples_per_second, megabytes_per_second, wait_us_per_step; stall_share with --compute
 //   sweep      of each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
 //   overlap    a throttled source: load_ms (of a batch, alone), compute_ms, workers, prefetch, step_ms; and the sum and
 //              the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <fmt/format.h>
-#include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <functional>
 
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
+#include "bench/loader_formats.h"
 #include "bench/loader_measure.h"
 #include "bench/loading_flags.h"
-#include "bench/report.h"
-#include "data/image_folder.h"
+#include "bench/record.h"
+#include "bench/statistics.h"
 #include "data/input_file.h"
-#include "data/record_file.h"
 #include "data/synthetic.h"
-#include "data/tfrecord.h"
 #include "engine/check.h"
 #include "engine/random.h"
 
@@ -43,57 +41,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr double no_stall = 0.01;
 constexpr int64_t steps_with_work = 100;
-
-// In the system's folder for such things, removed with all that is in it.
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string pattern = (fs::temp_directory_path() / "halfstep-loader-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) fail(ExitCode::io, "{}: cannot be created; set TMPDIR", pattern);
-    path = pattern;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  fs::path path;
-};
-
-struct Format {
-  std::string name;
-  std::function<std::unique_ptr<SampleWriter>(const fs::path& folder, const SampleInfo& info)> write;
-  std::function<std::unique_ptr<SampleSource>(const fs::path& folder)> open;
-};
-
-// Fastest first; "memory" has no files.
-const std::vector<Format>& formats() {
-  static const std::vector<Format> all = {
-      {"memory", nullptr, nullptr},
-      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"record_zlib",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
-       },
-       [](const fs::path& at) { return open_records(at / "set"); }},
-      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
-       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
-      {"pgm",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::pgm);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
-      {"png",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::png);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
-  };
-  return all;
-}
+constexpr double measured_seconds = 0.2;
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
@@ -134,8 +82,8 @@ std::string LoaderCommand::footnote() const {
 
   formats    one thread reads all samples in shuffled order: cold, right after opening (the files themselves are in the
              system's cache, they were just written), and warm
-  settings   an epoch through the loader, nothing else to do; then with --compute microseconds of work at each step
-             (on a core with the CPU, beside it with a GPU). With a cache the epoch that fills it is not counted
+  settings   warm epochs through a loader, nothing else to do; then with --compute microseconds of work at each
+             step (on a core with the CPU, beside it with a GPU)
   sweep      of each format the first setting without a stall, fewest threads first
   overlap    a source that sleeps, and a step that sleeps: one after the other, and at the same time
   timelines  the same, drawn: the digit is the last of the batch's number
@@ -240,8 +188,10 @@ Json LoaderCommand::measure_rows(const Format& format, const SampleSource& sourc
     for (const Setting& setting : settings) {
       Loader loader(source, options(setting, cache));
       const int64_t epoch = loader.batches_per_epoch();
-      if (cache != CacheMode::none) run_loader(loader, epoch, how, microseconds(0));
-      const LoaderRun alone = run_loader(loader, epoch, how, microseconds(0));
+      // The first epoch fills the caches, the system's too, and says how many make a fifth of a second.
+      const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
+      const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
+      const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0));
       const LoaderRun with_work = run_loader(loader, std::min(epoch, steps_with_work), how, microseconds(compute_));
       const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
       const double wait_us = 1e6 * alone.per_step(alone.wait);

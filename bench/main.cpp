@@ -22,14 +22,18 @@ int main(int argc, char** argv) {
     hs::bench::prepare_console();
     hs::bench::Commands commands;
     commands.push_back(hs::bench::make_train_command());
+    commands.push_back(hs::bench::make_techniques_command());
     commands.push_back(hs::bench::make_info_command());
     commands.push_back(hs::bench::make_convert_command());
     commands.push_back(hs::bench::make_scaler_command());
     commands.push_back(hs::bench::make_gemm_command());
     commands.push_back(hs::bench::make_conv_command());
     commands.push_back(hs::bench::make_ops_command());
+    commands.push_back(hs::bench::make_explain_command());
     commands.push_back(hs::bench::make_loader_command());
     commands.push_back(hs::bench::make_memory_command());
+    commands.push_back(hs::bench::make_report_command());
+    commands.push_back(hs::bench::make_compare_command());
     hs::bench::run_command_line(commands, argc, argv);
     return static_cast<int>(hs::ExitCode::ok);
   } catch (const hs::Error& error) {

@@ -20,6 +20,7 @@
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/memory_measure.h"
+#include "bench/record.h"
 #include "bench/report.h"
 #include "engine/check.h"
 #include "engine/parallel.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "bench/interrupt.h"
-#include "bench/report.h"
+#include "bench/statistics.h"
 #include "data/loader.h"
 #include "engine/autograd.h"
 #include "kernels/normalize_image.h"

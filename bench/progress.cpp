@@ -93,4 +93,10 @@ void ProgressDisplay::on_epoch(int64_t epoch, const EpochResult& result) {
                            static_cast<double>(samples_) / result.seconds));
 }
 
+void ProgressDisplay::print_line(const std::string& line) {
+  if (quiet_) return;
+  erase();
+  write_stderr(line);
+}
+
 }  // namespace hs::bench

@@ -19,6 +19,7 @@ class ProgressDisplay {
   void start_run(int64_t run);  // from 1
   void on_step(const Progress& progress);
   void on_epoch(int64_t epoch, const EpochResult& result);
+  void print_line(const std::string& line);  // with its newline, in the place of the redrawn one
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "bench/environment.h"
+#include "bench/statistics.h"
+#include "bench/table.h"
 
 namespace hs::bench {
 namespace {
@@ -32,31 +33,34 @@ struct Figures {
   }
 };
 
-Json finite_or_null(const std::vector<double>& values) {
-  Json all = Json::array();
-  for (const double value : values) all.push_back(bench::finite_or_null(value));
-  return all;
+Json epochs_to_json(const TrainResult& result) {
+  Json epochs = Json::array();
+  for (const EpochResult& epoch : result.epochs) {
+    epochs.push_back({{"training_loss", finite_or_null(epoch.training_loss)},
+                      {"test_loss", finite_or_null(epoch.test.loss)},
+                      {"test_accuracy", finite_or_null(epoch.test.accuracy)},
+                      {"seconds", epoch.seconds},
+                      {"evaluation_seconds", epoch.evaluation_seconds}});
+  }
+  return epochs;
 }
 
-// Columns as wide as their widest cell; the first is aligned left, the others right.
-std::string aligned(const std::vector<std::vector<std::string>>& lines) {
-  std::vector<size_t> widths(lines[0].size());
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (const auto& line : lines) {
-    text += fmt::format("{:<{}}", line[0], widths[0]);
-    for (size_t i = 1; i < line.size(); ++i) text += fmt::format("  {:>{}}", line[i], widths[i]);
-    text += "\n";
-  }
-  return text;
+Json run_to_json(const RunRecord& run) {
+  double evaluation = 0;
+  for (const EpochResult& epoch : run.result.epochs) evaluation += epoch.evaluation_seconds;
+  return {{"seed", run.seed},
+          {"evaluation_seconds", evaluation},
+          {"steps", run.result.steps},
+          {"skipped_steps", run.result.skipped_steps},
+          {"loss_scale", finite_or_null(run.result.loss_scale)},
+          {"energy_joules", finite_or_null(run.joules)},
+          {"epochs", epochs_to_json(run.result)}};
 }
 
-// Means of the repeats, in seconds.
+// Means of the runs, in seconds.
 Json parts_of(const Row& row) {
   const auto seconds = [&](double StepSeconds::*part) {
-    return bench::finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
+    return finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
   };
   return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
           {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
@@ -74,20 +78,7 @@ size_t segment_of(const CheckpointPlan& plan, size_t i) {
   return found == plan.segments.end() ? 0 : static_cast<size_t>(found - plan.segments.begin()) + 1;
 }
 
-std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
-
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return NAN;
-  std::ranges::sort(values);
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
 
 double stall_share(const Row& row) {
   const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
@@ -97,34 +88,36 @@ double stall_share(const Row& row) {
 
 Json to_json(const Row& row) {
   const Figures figures(row);
-  Json epochs = Json::array(), resident = Json::array(), hashes = Json::array();
-  for (const RunRecord& run : row.runs) hashes.push_back(run.weights_sha256);
-  if (!row.runs.empty()) {
-    resident = row.runs[0].resident_bytes_by_epoch;
-    for (const EpochResult& epoch : row.runs[0].result.epochs) {
-      epochs.push_back({{"training_loss", bench::finite_or_null(epoch.training_loss)},
-                        {"test_loss", bench::finite_or_null(epoch.test.loss)},
-                        {"test_accuracy", bench::finite_or_null(epoch.test.accuracy)},
-                        {"seconds", epoch.seconds}});
-    }
+  const Interval interval = median_interval(figures.seconds);
+  std::vector<double> joules;
+  Json resident = Json::array(), hashes = Json::array(), runs = Json::array();
+  for (const RunRecord& run : row.runs) {
+    hashes.push_back(run.weights_sha256);
+    runs.push_back(run_to_json(run));
+    joules.push_back(run.joules);
   }
+  if (!row.runs.empty()) resident = row.runs[0].resident_bytes_by_epoch;
   Json json = {
       {"name", row.name},
-      {"seconds", bench::finite_or_null(median(figures.seconds))},
+      {"seconds", finite_or_null(median(figures.seconds))},
+      {"seconds_low", finite_or_null(interval.low)},
+      {"seconds_high", finite_or_null(interval.high)},
       {"seconds_all", finite_or_null(figures.seconds)},
-      {"samples_per_second", bench::finite_or_null(figures.samples_per_second)},
-      {"test_accuracy", bench::finite_or_null(mean(figures.accuracies))},
+      {"samples_per_second", finite_or_null(figures.samples_per_second)},
+      {"stall_share", finite_or_null(stall_share(row))},
+      {"test_accuracy", finite_or_null(mean(figures.accuracies))},
       {"test_accuracy_all", finite_or_null(figures.accuracies)},
-      {"final_loss", bench::finite_or_null(mean(figures.losses))},
+      {"final_loss", finite_or_null(mean(figures.losses))},
       {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
       {"peak_resident_bytes", peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
+      {"energy_joules", finite_or_null(mean(joules))},
       {"parts", parts_of(row)},
-      {"stall_share", bench::finite_or_null(stall_share(row))},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
       {"weights_sha256_all", hashes},
       {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
-      {"epochs", epochs},
+      {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},
+      {"runs", runs},
   };
   if (!row.error.empty()) json["error"] = row.error;
   return json;
@@ -154,33 +147,46 @@ Json to_json(const CheckpointPlan& plan) {
 std::string plan_table(const Row& row, const std::string& data_name) {
   if (row.runs.empty() || !row.runs[0].plan) return "";
   const CheckpointPlan& plan = *row.runs[0].plan;
-  std::vector<std::vector<std::string>> lines = {
-      {"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"}};
+  Table table = {{"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"}, {}};
   for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
     const StageCost& stage = plan.costs.stages[i];
     const size_t segment = segment_of(plan, i);
-    lines.push_back({data_name, stage.name, mebibytes(static_cast<size_t>(stage.input)),
-                     mebibytes(static_cast<size_t>(kept_bytes(stage))), fmt::format("{:.2f}", stage.forward_ms),
-                     fmt::format("{:.2f}", stage.backward_ms),
-                     segment ? fmt::format("recomputed, segment {}", segment) : "kept"});
+    table.lines.push_back({data_name, stage.name, mebibytes(static_cast<size_t>(stage.input)),
+                           mebibytes(static_cast<size_t>(kept_bytes(stage))), fmt::format("{:.2f}", stage.forward_ms),
+                           fmt::format("{:.2f}", stage.backward_ms),
+                           segment ? fmt::format("recomputed, segment {}", segment) : "kept"});
   }
   const double peak = static_cast<double>(row.runs[0].peak_bytes), predicted = static_cast<double>(plan.predicted.peak);
   return fmt::format(
       "\n{}{}  peak predicted {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %); time predicted {:+.1f} %; measuring took "
       "{:.1f} MiB\n",
-      aligned(lines), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
+      to_text(table, 2), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
       plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
       static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }
 
+void add_comparison(Json& row, const Json& baseline) {
+  const std::vector<double> before = numbers(baseline, "seconds_all"), after = numbers(row, "seconds_all");
+  const double speed_up = median(before) / median(after);
+  const Interval interval = ratio_interval(before, after);
+  row["speed_up"] = finite_or_null(speed_up);
+  row["speed_up_low"] = finite_or_null(interval.low);
+  row["speed_up_high"] = finite_or_null(interval.high);
+  row["verdict"] = after.size() < 3       ? "too few runs to tell"
+                   : interval.contains(1) ? "within noise"
+                   : speed_up > 1         ? "faster"
+                                          : "slower";
+  row["bytes_ratio"] = finite_or_null(number(row, "peak_bytes") / number(baseline, "peak_bytes"));
+}
+
 std::string to_table(const Row& row, const std::string& data_name) {
   const Figures figures(row);
-  std::vector<std::vector<std::string>> lines = {
-      {"data", "run", "seed", "seconds", "samples/s", "accuracy", "final loss", "peak MiB", "weights"}};
+  Table table = {{"data", "run", "seed", "seconds", "samples/s", "accuracy", "final loss", "peak MiB", "weights"}, {}};
   const auto add = [&](const std::string& run, const std::string& seed, double seconds, double rate, double accuracy,
                        double loss, size_t peak, const std::string& weights) {
-    lines.push_back({data_name, run, seed, fmt::format("{:.3f}", seconds), fmt::format("{:.0f}", rate),
-                     fmt::format("{:.2f} %", accuracy * 100), fmt::format("{:.4f}", loss), mebibytes(peak), weights});
+    table.lines.push_back({data_name, run, seed, fmt::format("{:.3f}", seconds), fmt::format("{:.0f}", rate),
+                           fmt::format("{:.2f} %", accuracy * 100), fmt::format("{:.4f}", loss), mebibytes(peak),
+                           weights});
   };
   for (size_t i = 0; i < row.runs.size(); ++i) {
     const RunRecord& run = row.runs[i];
@@ -190,7 +196,7 @@ std::string to_table(const Row& row, const std::string& data_name) {
   }
   add("summary", "-", median(figures.seconds), figures.samples_per_second, mean(figures.accuracies),
       mean(figures.losses), figures.peak_bytes, "-");
-  return aligned(lines);
+  return to_text(table);
 }
 
 }  // namespace hs::bench

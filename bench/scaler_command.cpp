@@ -271,18 +271,12 @@ void ScalerCommand::run(const Flags&) {
     train_one(runs[i], data, display);
     rows.push_back(to_json(runs[i]));
   }
-  json.write({{"schema", schema_name},
-              {"command", name()},
-              {"environment", environment(device_)},
-              {"data",
-               {{"name", data.train.name},
-                {"synthetic", data.train.synthetic},
-                {"train", data.train.count},
-                {"test", data.test.count},
-                {"source", data.source}}},
-              {"config", config()},
-              {"measured_steps", "all"},
-              {"rows", rows}});
+  Json record = new_record(name(), device_);
+  record["data"] = describe_data(data);
+  record["config"] = config();
+  record["measured_steps"] = "all";
+  record["rows"] = rows;
+  json.write(record);
   json.is_stdout() ? write_stderr(report(runs, data)) : write_stdout(report(runs, data));
   for (const ScalerRun& run : runs) {
     if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);

@@ -1,18 +1,22 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <set>
 
 #include "bench/build_info.h"
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/energy.h"
 #include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loading_flags.h"
+#include "bench/outputs.h"
 #include "bench/progress.h"
 #include "bench/report.h"
+#include "bench/target.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "models/models.h"
@@ -44,7 +48,8 @@ class TrainCommand : public Command {
   std::string device_ = "auto", graph_ = "auto", precision_ = "f32", checkpoint_ = "off";
   LoadingFlags loading_;
   std::vector<std::string> kernels_;
-  std::string json_;
+  Goal goal_;
+  Outputs outputs_;
   bool quiet_ = false;
 };
 
@@ -61,8 +66,11 @@ Time is that of training: loading of batches and steps, without evaluation. Befo
 model, not timed, so that the first epoch does not pay for page faults and the start of threads. The summary is the
 median of the repeats' times, the means of their accuracies and losses, and the largest peak of memory.
 
-Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table.
-SIGINT and SIGTERM stop after the current step, and no JSON is written.
+With --target-accuracy the seconds of training and of evaluation to the first evaluation that reaches it are reported, as
+means over the runs that do, with the share of those; if one does not, the exit code is 1.
+
+Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table, and
+likewise with --csv, --md and --html. SIGINT and SIGTERM stop after the current step, and no file is written.
 
 Examples:
   halfstep-bench train
@@ -102,7 +110,8 @@ void TrainCommand::declare(Flags& flags) {
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda");
   flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  goal_.declare(flags);
+  outputs_.declare(flags);
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
@@ -154,6 +163,7 @@ void TrainCommand::measure(const TrainingData& data, Row& row) const {
   const SampleInfo& info = data.train->info();
   ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
                           experiment_.batch);
+  EnergyMeter meter(experiment_.device);
   for (int64_t run = 1; run <= repeat_; ++run) {
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
     display.start_run(run);
@@ -167,8 +177,10 @@ void TrainCommand::measure(const TrainingData& data, Row& row) const {
       display.on_epoch(epoch, result);
       check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
+    meter.start();
     row.runs.push_back(
         run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_ + run - 1), hooks));
+    row.runs.back().joules = meter.joules().value_or(std::nan(""));
   }
 }
 
@@ -195,8 +207,10 @@ Json TrainCommand::config() const {
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
       {"kernels", kernels_},
+      {"warmed_up", true},
   };
   config.update(loading_.config());
+  goal_.add_to(config);
   return config;
 }
 
@@ -215,6 +229,7 @@ void TrainCommand::run(const Flags& flags) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
          experiment_.optimizer);
   }
+  outputs_.open();
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
@@ -232,22 +247,15 @@ void TrainCommand::run(const Flags& flags) {
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
-  const JsonFile json(json_);
   watch_signals();
   const TrainingData data =
       open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   const SampleInfo& info = data.train->info();
 
-  Json record = {{"schema", schema_name},
-                 {"command", name()},
-                 {"environment", environment(experiment_.device)},
-                 {"data",
-                  {{"name", info.name},
-                   {"synthetic", data.synthetic},
-                   {"train", info.count},
-                   {"test", data.test->info().count},
-                   {"source", data.source}}},
-                 {"config", config()}};
+  Json record = new_record(name(), experiment_.device);
+  record["data"] = describe_data(data);
+  record["config"] = config();
+  record["energy"] = describe_energy(experiment_.device);
   const auto check_early_signals = [] { check_signals("before training; no results were written"); };
   TrainHooks warm_up_hooks;
   warm_up_hooks.on_step = [&](const Progress&) { check_early_signals(); };
@@ -277,7 +285,8 @@ void TrainCommand::run(const Flags& flags) {
                                {"calls_while_warming_up", count}});
     }
     record["rows"] = Json::array({to_json(row)});
-    json.write(record);
+    add_goal(record["rows"][0], row.runs, goal_);
+    outputs_.write(record);
   };
   try {
     measure(data, row);
@@ -289,9 +298,11 @@ void TrainCommand::run(const Flags& flags) {
     throw;
   }
   write_record();
-  const std::string report = headline(data) + to_table(row, info.name) + plan_table(row, info.name);
-  if (json.is_stdout()) return write_stderr(report);
-  write_stdout(report);
+  const std::string report =
+      headline(data) + to_table(row, info.name) + plan_table(row, info.name) + goal_line(record["rows"][0], info.name);
+  outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);
+  if (!quiet_) outputs_.print_report_path();
+  check_goal(record["rows"], goal_);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "data/sample_cache.h"
 #include "engine/check.h"
+#include "engine/memory.h"
 #include "engine/random.h"
 
 namespace hs {
@@ -66,6 +67,8 @@ Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& 
          "--preprocess host: with --cache device the pixels are on the device; use --preprocess device");
   }
   if (options.normalize_on_host) normalized_ = normalized(info.scale);
+  // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
+  for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
 }
 
 Loader::~Loader() { stop(); }
@@ -121,12 +124,16 @@ Batch Loader::next() {
   return batch_in(*slot);
 }
 
+void Loader::add_slot() {
+  slots_.push_back(std::make_unique<Slot>(options_.device, images_at() + largest() * image_bytes(), options_.pin));
+}
+
 // Gives the next batch to a free slot, or to a new one: there is none if the caller keeps many batches.
 // REQUIRES: the mutex is held
 void Loader::request() {
   auto found = std::ranges::find(slots_, State::free, [](const auto& slot) { return slot->state; });
   if (found == slots_.end()) {
-    slots_.push_back(std::make_unique<Slot>(options_.device, images_at() + largest() * image_bytes(), options_.pin));
+    add_slot();
     found = slots_.end() - 1;
   }
   Slot& slot = **found;
@@ -204,6 +211,7 @@ Batch Loader::batch_in(Slot& slot) {
 
 void Loader::load_to_device() {
   const SampleInfo& info = source_->info();
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
   Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, DType::u8);
   auto* image = all.mutable_data<uint8_t>();
   for (int64_t i = 0; i < info.count; ++i) read_sample(*source_, i, image + i * info.image_bytes());

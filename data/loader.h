@@ -5,11 +5,13 @@
 //
 // A batch is made in a slot, which has a buffer on the host and one on the device (data/loader_buffers.h):
 //
-//           next() wants a batch              its samples are in the         next() has come     no tensor of the
-//           `prefetch` ahead                  host buffer, the copy starts   to this batch       batch is left
-//    free --------------------> filling -------------------> uploading ----------------> in use ---------------> free
-//             begin_fill(): waits                upload(): the copy           hand_over(): kernels   try_release():
-//             marks for the last copy                  waits for `released`         wait for `uploaded`    `released`
+//   state      what happens in it, and what it waits for             becomes the next
+//   free       nothing                                               when next() wants a batch that is `prefetch` ahead
+//   filling    begin_fill() waits until the slot's last copy has     when the samples are there
+//              left the host buffer; samples are read into it
+//   uploading  upload() starts a copy, which waits for `released`    when next() comes to this batch
+//   in use     hand_over(): kernels wait for `uploaded`              free, when no tensor of the batch is left:
+//                                                                    try_release() records `released`
 //
 // Slots are queued in the order of their batches and leave the queue from its front, whoever is finished first: that is
 // "delivery by index". Workers take the work from the front, too. With prefetch 0, or no workers, the same functions
@@ -102,6 +104,7 @@ class Loader : public BatchSource {
 
   int64_t count_at(Place place) const;
   int64_t sample_at(Place place) const;
+  void add_slot();
   void request();
   void work();
   void fill(Slot& slot);

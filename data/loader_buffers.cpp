@@ -1,20 +1,27 @@
 #include "data/loader_buffers.h"
 
 #include "engine/check.h"
+#include "engine/memory.h"
 
 namespace hs {
+namespace {
+
+Tensor empty_bytes(int64_t bytes, Device device) {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  return Tensor::empty({bytes}, DType::u8, device);
+}
+
+}  // namespace
 
 LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
-    : runtime_(runtime(device)),
-      pinned_(pin && device != Device::cpu),
-      device_(Tensor::empty({bytes}, DType::u8, device)) {
+    : runtime_(runtime(device)), pinned_(pin && device != Device::cpu), device_(empty_bytes(bytes, device)) {
   if (pinned_) {
     host_ = static_cast<uint8_t*>(runtime_.allocate_host(static_cast<size_t>(bytes)));
     if (host_ == nullptr) {
       fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for a batch; use --pin off", bytes);
     }
   } else if (device != Device::cpu) {
-    pageable_ = Tensor::empty({bytes}, DType::u8);
+    pageable_ = empty_bytes(bytes, Device::cpu);
     host_ = pageable_.mutable_data<uint8_t>();
   } else {
     host_ = device_.mutable_data<uint8_t>();

@@ -10,6 +10,7 @@ namespace hs {
 
 enum class ExitCode : int {
   ok = 0,
+  missed = 1,
   usage = 2,
   bad_input = 3,
   io = 4,
@@ -30,6 +31,7 @@ struct ExitCodeRow {
 // Printed by --help and listed in the README; a test compares the three.
 inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::ok, "success"},
+    {ExitCode::missed, "missed: a target was not reached, or a comparison found a regression"},
     {ExitCode::usage, "usage: a flag, a value or a combination of them is wrong"},
     {ExitCode::bad_input, "bad input data: a data file is damaged or not what it claims to be"},
     {ExitCode::io, "input/output: a file cannot be opened, read or written"},

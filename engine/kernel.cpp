@@ -7,6 +7,7 @@
 
 #include "engine/check.h"
 #include "engine/op.h"
+#include "engine/storage.h"
 
 namespace hs {
 namespace {
@@ -89,11 +90,37 @@ std::map<std::string, std::string> noted_choices() {
   return choices().by_name;
 }
 
-KernelTrace::KernelTrace() : before_(std::exchange(KernelSlot::trace_, this)) {}
+KernelTrace::KernelTrace(Timing timing)
+    : timing_(timing), start_(std::chrono::steady_clock::now()), before_(std::exchange(KernelSlot::trace_, this)) {}
 KernelTrace::~KernelTrace() { KernelSlot::trace_ = before_; }
 
 void KernelSlot::note_call(const VariantBase& variant, DType dtype) const {
   trace_->calls_.push_back({Op::current(), name_, variant.name, dtype});
+}
+
+double KernelTrace::now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+bool KernelSlot::is_timed() { return trace_ && trace_->timing_ == KernelTrace::timed; }
+
+void KernelSlot::begin_timing(Device device) {
+  runtime(device).synchronize();
+  TimedCall& one = trace_->timed_calls_.emplace_back();
+  one.call = trace_->calls_.back();
+  one.begin = trace_->now();
+}
+
+void KernelSlot::end_timing(Device device, const std::vector<const Tensor*>& tensors) {
+  runtime(device).synchronize();
+  TimedCall& one = trace_->timed_calls_.back();
+  one.end = trace_->now();
+  one.live = memory_stats(device).live;
+  for (const Tensor* tensor : tensors) {
+    one.shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
+    if (tensor->defined())
+      one.bytes += static_cast<double>(tensor->size()) * static_cast<double>(size_of(tensor->dtype()));
+  }
 }
 
 std::vector<KernelSlot*> kernel_slots() {

@@ -14,6 +14,7 @@
 // outputs they ask for in `workspace` and get as a tensor of bytes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -56,7 +57,10 @@ class KernelSlot {
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device) const;
   static bool is_traced() { return trace_ != nullptr; }
+  static bool is_timed();
   void note_call(const VariantBase& variant, DType dtype) const;
+  static void begin_timing(Device device);
+  static void end_timing(Device device, const std::vector<const Tensor*>& tensors);
   [[noreturn]] void fail_unsupported(Device device, const std::string& arguments) const;
   [[noreturn]] void fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const;
 
@@ -85,18 +89,35 @@ struct KernelCall {
   bool operator==(const KernelCall&) const = default;
 };
 
-// While it lives, every call on this thread is noted. For reports; costs some strings for each call.
+// The same with its measurements.
+struct TimedCall {
+  KernelCall call;
+  std::vector<Shape> shapes;  // of every tensor argument, in order; an undefined one has no elements: {0}
+  double bytes = 0;           // of all of them
+  double begin = 0, end = 0;  // seconds since the trace began
+  size_t live = 0;            // bytes of all storages on the device after it
+};
+
+// While it lives, every call on this thread is noted. For reports; costs some strings for each call. A timed trace also
+// waits for the device before and after each call: nothing overlaps, and the step as a whole takes longer. It must not
+// live while a step is captured.
 class KernelTrace {
  public:
-  KernelTrace();
+  enum Timing : bool { untimed, timed };
+  explicit KernelTrace(Timing timing = untimed);
   ~KernelTrace();
   KernelTrace(const KernelTrace&) = delete;
   KernelTrace& operator=(const KernelTrace&) = delete;
   const std::vector<KernelCall>& calls() const { return calls_; }
+  const std::vector<TimedCall>& timed_calls() const { return timed_calls_; }  // empty if untimed
+  double now() const;                                                         // seconds since the trace began
 
  private:
   friend class KernelSlot;
+  const Timing timing_;
+  const std::chrono::steady_clock::time_point start_;
   std::vector<KernelCall> calls_;
+  std::vector<TimedCall> timed_calls_;
   KernelTrace* before_;
 };
 
@@ -133,7 +154,13 @@ class Kernel<void(Args...)> : public KernelSlot {
     ++variant.calls;
     if (is_traced()) note_call(variant, dtype_of_first(args...));
     try {
+      if (is_timed()) begin_timing(variant.device);
       variant.options.run(args...);
+      if (is_timed()) {
+        std::vector<const Tensor*> tensors;
+        (collect(tensors, args), ...);
+        end_timing(variant.device, tensors);
+      }
     } catch (const Error& error) {
       if (error.code() != ExitCode::device) throw;
       std::string arguments;
@@ -186,6 +213,10 @@ class Kernel<void(Args...)> : public KernelSlot {
   }
   template <class Other>
   static void describe(std::string&, const Other&) {}
+
+  static void collect(std::vector<const Tensor*>& tensors, const Tensor& tensor) { tensors.push_back(&tensor); }
+  template <class Other>
+  static void collect(std::vector<const Tensor*>&, const Other&) {}
 };
 
 #define HS_CONCAT_(a, b) a##b

@@ -102,12 +102,17 @@ class Allocator {
     limit_ = bytes;
   }
 
-  // Where events go from now on; nullptr: nowhere. Returns what is live.
-  BytesByPurpose record_into(std::vector<MemoryEvent>* events) {
+  // Where events go from now on. Returns what is live.
+  BytesByPurpose record_into(std::vector<MemoryEvent>& events) {
     const std::lock_guard lock(mutex_);
-    check(!events || !events_, "MemoryRecorder: there is one for {} already", name(device_));
-    events_ = events;
+    check(!events_, "MemoryRecorder: there is one for {} already", name(device_));
+    events_ = &events;
     return stats_.live_by_purpose;
+  }
+
+  void stop_recording() {
+    const std::lock_guard lock(mutex_);
+    events_ = nullptr;
   }
 
   std::vector<MemoryEvent> copy_of(const std::vector<MemoryEvent>& events) {
@@ -189,8 +194,8 @@ void set_poison(bool on) { poison = on; }
 void set_caching(bool on) { caching = on; }
 
 MemoryRecorder::MemoryRecorder(Device device)
-    : device_(device), live_at_start_(allocator(device).record_into(&events_)) {}
-MemoryRecorder::~MemoryRecorder() { allocator(device_).record_into(nullptr); }
+    : device_(device), live_at_start_(allocator(device).record_into(events_)) {}
+MemoryRecorder::~MemoryRecorder() { allocator(device_).stop_recording(); }
 std::vector<MemoryEvent> MemoryRecorder::events() const { return allocator(device_).copy_of(events_); }
 
 Storage::Storage(Device device, size_t bytes)

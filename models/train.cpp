@@ -269,7 +269,9 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     result.samples += losses.samples();
     {
       const Autocast amp(config.precision, arena);
+      const Clock::time_point start = Clock::now();
       epoch_result.test = evaluate(model, test, config.device);
+      epoch_result.evaluation_seconds = seconds_since(start);
     }
     result.epochs.push_back(epoch_result);
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);

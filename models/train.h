@@ -41,6 +41,7 @@ struct EpochResult {
   double training_loss;  // mean over the samples seen while training, dropout on
   double seconds;        // of this epoch's training
   Evaluation test;
+  double evaluation_seconds = 0;
 };
 
 // Where the time of training went, by the host's clock. On the CPU that is the work itself. On a GPU the host runs

@@ -144,7 +144,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
   const Mistake mistakes[] = {
       {{}, "a sub-command is missing"},
       {{"trian"}, "trian: unknown sub-command; did you mean train?"},
-      {{"dance"}, "dance: unknown sub-command; there are train, info"},
+      {{"dance"}, "dance: unknown sub-command; there are train, techniques, info"},
       {{"--epochs", "3", "train"}, "--epochs: goes after the sub-command"},
       {{"train", "--epoch", "3"}, "--epoch: unknown flag; did you mean --epochs?"},
       {{"train", "--bacth=3"}, "--bacth: unknown flag; did you mean --batch?"},

@@ -119,6 +119,36 @@ TEST_CASE("destroyed, or sent elsewhere, while copies and kernels are under way"
 #endif
 }
 
+TEST_CASE("an upload does not overwrite a freed block that queued kernels still read") {
+  set_caching(true);
+  {
+    const SampleInfo info = info_for(8, {4, 3, 1});
+    const TestSource source(info);
+#ifdef HALFSTEP_TEST_EMULATED
+    const Emulator fresh;
+    emulator::options().delay_streams = true;
+#endif
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+#ifdef HALFSTEP_TEST_EMULATED
+      emulator::options().seed = seed;
+      emulator::reset();
+#endif
+      const std::vector<uint8_t> sevens(304, 7);  // as many bytes as a slot has
+      Tensor old = Tensor::from(sevens, {304}).to(Device::cuda), result = old.empty_like();
+      for (int i = 0; i < 5; ++i) result.copy_from(old);
+      const void* block = old.raw_data();
+      old = {};
+      Loader loader(source, {.batch = 4, .device = Device::cuda, .workers = 0});
+      const Batch batch = loader.next();
+      CHECK(batch.labels.raw_data() == block);
+      CHECK(result.to_vector<uint8_t>() == sevens);
+    }
+  }
+  release_cached_memory(Device::cuda);
+  release_cached_memory(Device::cpu);
+  set_caching(false);
+}
+
 namespace {
 
 std::vector<float> weights_after_training(const LoaderOptions& loading, bool graph, int64_t accumulate) {

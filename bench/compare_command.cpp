@@ -1,0 +1,86 @@
+// halfstep-bench compare: two records, with a test of whether the second is slower.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "bench/commands.h"
+#include "bench/comparison.h"
+#include "bench/console.h"
+#include "bench/record.h"
+#include "engine/check.h"
+
+namespace hs::bench {
+namespace {
+
+class CompareCommand : public Command {
+ public:
+  std::string name() const override { return "compare"; }
+  std::string summary() const override { return "Compare two records, with a test of whether one is slower"; }
+  std::string footnote() const override {
+    return R"(BEFORE and AFTER are what --json wrote. Rows are matched by their names. p is the probability that chance alone makes
+AFTER's runs as much slower (or faster) as they are: the one-sided test of Mann and Whitney on the times of the single
+runs, exact up to 20 runs together. From 0.05 down a difference counts. Three runs of each are the fewest that can get
+there; five or more can see smaller differences.
+
+--fail-if-slower P ends with exit code 1 if a row is more than P percent slower and the difference counts, and with exit
+code 2 if there are too few runs to tell. What differs between the two records besides the times is printed.
+
+Examples:
+  halfstep-bench compare before.json after.json
+  halfstep-bench compare before.json after.json --fail-if-slower 3%
+)";
+  }
+  void declare(Flags& flags) override {
+    flags.words("RECORD", paths_, 2, 2, "BEFORE and AFTER, two records");
+    flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+  }
+  void run(const Flags& flags) override;
+
+ private:
+  double limit() const;
+
+  std::vector<std::string> paths_;
+  std::string limit_;
+};
+
+// "3%" and "3" are three percent.
+double CompareCommand::limit() const {
+  const char* end = limit_.data() + limit_.size() - (limit_.ends_with('%') ? 1 : 0);
+  double percent = 0;
+  const auto [stop, error] = std::from_chars(limit_.data(), end, percent);
+  if (error != std::errc() || stop != end || !(percent >= 0 && percent <= 1000)) {
+    fail(ExitCode::usage, "--fail-if-slower {}: expected percent from 0 to 1000, for example 3%", limit_);
+  }
+  return percent / 100;
+}
+
+void CompareCommand::run(const Flags& flags) {
+  const bool judges = flags.given("--fail-if-slower");
+  const double allowed = judges ? limit() : 0;
+  const Comparison comparison = compare(read_record(paths_[0]), read_record(paths_[1]), paths_[0], paths_[1]);
+  if (comparison.rows.empty()) {
+    fail(ExitCode::bad_input, "{} and {}: have no row in common", paths_[0], paths_[1]);
+  }
+  std::string report = to_text(to_table(comparison));
+  for (const std::string& line : comparison.only_one) report += line + "\n";
+  for (const std::string& line : comparison.differences) report += fmt::format("different {}\n", line);
+  write_stdout(report);
+  if (!judges) return;
+  for (const RowComparison& row : comparison.rows) {
+    if (!row.is_regression(allowed)) continue;
+    fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
+         row.probability);
+  }
+  for (const RowComparison& row : comparison.rows) {
+    if (row.can_tell && std::isfinite(row.change)) continue;
+    fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
+         row.name, row.runs_before, row.runs_after);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_compare_command() { return std::make_unique<CompareCommand>(); }
+
+}  // namespace hs::bench

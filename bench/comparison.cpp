@@ -1,0 +1,90 @@
+#include "bench/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/record.h"
+#include "bench/statistics.h"
+
+namespace hs::bench {
+namespace {
+
+// Rows of one record may share a name: alone and cumulative.
+std::string key(const Json& row) {
+  return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
+}
+
+const Json* find_row(const Json& record, const std::string& wanted) {
+  for (const Json& row : member(record, "rows")) {
+    if (key(row) == wanted) return &row;
+  }
+  return nullptr;
+}
+
+RowComparison compare_rows(const Json& before, const Json& after) {
+  const std::vector<double> a = numbers(before, "seconds_all"), b = numbers(after, "seconds_all");
+  RowComparison row = {key(before), a.size(), b.size(), median(a), median(b), 0, 0, 1, false};
+  row.change = row.seconds_after / row.seconds_before - 1;
+  row.accuracy_change = number(after, "test_accuracy") - number(before, "test_accuracy");
+  row.probability = row.change > 0 ? probability_not_larger(a, b) : probability_not_larger(b, a);
+  row.can_tell = smallest_probability(a.size(), b.size()) <= significance;
+  return row;
+}
+
+std::string short_dump(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void add_differences(const Json& before, const Json& after, const char* part, std::vector<const char*> names,
+                     std::vector<std::string>& differences) {
+  const Json &a = member(before, part), &b = member(after, part);
+  for (const char* name : names) {
+    if (member(a, name) == member(b, name)) continue;
+    differences.push_back(fmt::format("{}: {} and {}", name, short_dump(member(a, name)), short_dump(member(b, name))));
+  }
+}
+
+}  // namespace
+
+Comparison compare(const Json& before, const Json& after, const std::string& before_name,
+                   const std::string& after_name) {
+  Comparison comparison;
+  for (const Json& row : member(before, "rows")) {
+    if (const Json* other = find_row(after, key(row))) {
+      comparison.rows.push_back(compare_rows(row, *other));
+    } else {
+      comparison.only_one.push_back(fmt::format("{}: only in {}", key(row), before_name));
+    }
+  }
+  for (const Json& row : member(after, "rows")) {
+    if (!find_row(before, key(row))) comparison.only_one.push_back(fmt::format("{}: only in {}", key(row), after_name));
+  }
+  std::vector<std::string>& differences = comparison.differences;
+  add_differences(before, after, "environment", {"cpu", "cores", "threads", "device", "compiler", "flags"},
+                  differences);
+  add_differences(before, after, "data", {"name", "train", "test"}, differences);
+  add_differences(before, after, "config",
+                  {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph"},
+                  differences);
+  return comparison;
+}
+
+Table to_table(const Comparison& comparison) {
+  Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
+  for (const RowComparison& row : comparison.rows) {
+    const bool timed = std::isfinite(row.change);
+    const char* verdict = !timed               ? "no times"
+                          : !row.can_tell      ? "too few runs to tell"
+                          : !row.significant() ? "within noise"
+                          : row.change > 0     ? "slower"
+                                               : "faster";
+    table.lines.push_back(
+        {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
+         fmt::format("{}, {}", row.runs_before, row.runs_after),
+         timed ? fmt::format("{:+.1f} %", row.change * 100) : "-", fmt::format("{:.3f}", row.probability),
+         std::isfinite(row.accuracy_change) ? fmt::format("{:+.2f} %", row.accuracy_change * 100) : "-", verdict});
+  }
+  return table;
+}
+
+}  // namespace hs::bench

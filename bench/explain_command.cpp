@@ -1,0 +1,252 @@
+// halfstep-bench explain: one training step, kernel by kernel, with real numbers. Its record has "peaks", "phases" and
+// "calls": phase, op, kernel, variant, type, shapes, milliseconds, flops, bytes, live_bytes.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/inputs.h"
+#include "bench/kernel_timing.h"
+#include "bench/kernel_work.h"
+#include "bench/output_file.h"
+#include "bench/record.h"
+#include "data/loader.h"
+#include "engine/autocast.h"
+#include "engine/autograd.h"
+#include "engine/optim.h"
+#include "engine/parallel.h"
+#include "engine/storage.h"
+#include "kernels/normalize_image.h"
+#include "kernels/softmax_cross_entropy.h"
+#include "models/models.h"
+
+namespace hs::bench {
+namespace {
+
+constexpr const char* phases[] = {"forward", "backward", "update"};
+
+// The step that models/train.cpp takes, by hand, so that its phases can be told apart.
+class OneStep {
+ public:
+  OneStep(const std::string& model, int64_t blocks, const DatasetPair& data, int64_t batch, Precision precision,
+          Device device)
+      : model_(make_model(model, 1, {.blocks = blocks})),
+        arena_(*model_, device),
+        optimizer_(make_optimizer(arena_, {})),
+        scaler_({.enabled = precision == Precision::f16}, device),
+        scale_(data.train.scale),
+        precision_(precision) {
+    Loader loader(data.train, {.batch = batch, .shuffle = true, .seed = 1});
+    const Batch first = loader.next();
+    images_ = first.images.to(device);
+    labels_ = first.labels.to(device);
+    ambient().training = true;
+    ambient().seed = 1;
+    ambient().step = optimizer_->step_counter();
+  }
+
+  // Calls phase_ended() after forward, backward and update; on_loss(loss) before backward.
+  template <class Ended, class OnLoss>
+  void run(const Ended& phase_ended, const OnLoss& on_loss) {
+    const Autocast amp(precision_, arena_);
+    optimizer_->zero_gradients();
+    const Tensor loss = softmax_cross_entropy(model_->forward(normalize_image(images_, scale_)), labels_);
+    phase_ended();
+    on_loss(loss);
+    backward(loss, scaler_.loss_gradient(1));
+    phase_ended();
+    optimizer_->step(scaler_);
+    phase_ended();
+    loss_ = loss.detach();
+  }
+
+  double loss() const { return loss_.item(); }
+  double loss_scale() const { return scaler_.scale(); }
+  int64_t parameters() { return model_->parameter_count(); }
+  int64_t batch() const { return labels_.size(); }
+
+ private:
+  const AmbientScope scope_;
+  std::unique_ptr<Module> model_;
+  ParameterArena arena_;
+  std::unique_ptr<Optimizer> optimizer_;
+  GradScaler scaler_;
+  PixelScale scale_;
+  Precision precision_;
+  Tensor images_, labels_, loss_;
+};
+
+// The graph as GraphViz reads it: ops as nodes, labelled with what they made; parameters as boxes.
+std::string to_dot(const Tensor& loss) {
+  std::string text = "digraph step {\n  rankdir=BT;\n  node [fontname=\"sans-serif\"];\n";
+  std::set<const GradInfo*> seen;
+  std::vector<const GradInfo*> left = {loss.grad_info().get()};
+  std::map<const GradInfo*, size_t> numbers;
+  const auto number = [&](const GradInfo* info) { return numbers.emplace(info, numbers.size()).first->second; };
+  while (!left.empty()) {
+    const GradInfo* info = left.back();
+    left.pop_back();
+    if (!seen.insert(info).second) continue;
+    const std::string made = fmt::format("{} {}", name(info->dtype), info->shape.to_string());
+    if (!info->node) {
+      text += fmt::format("  n{} [shape=box, label=\"parameter\\n{}\"];\n", number(info), made);
+      continue;
+    }
+    text += fmt::format("  n{} [label=\"{}\\n{}\"];\n", number(info), info->node->op, made);
+    for (const auto& input : info->node->inputs) {
+      if (!input) continue;
+      text += fmt::format("  n{} -> n{};\n", number(input.get()), number(info));
+      left.push_back(input.get());
+    }
+  }
+  return text + "}\n";
+}
+
+class ExplainCommand : public Command {
+ public:
+  std::string name() const override { return "explain"; }
+  std::string summary() const override { return "Print one training step, kernel by kernel, with times and memory"; }
+  std::string footnote() const override {
+    return R"(The step after three that only warm up. Each kernel is timed alone: with a GPU the host waits before and after it, so the
+sum is more than a step of `train` takes. "peak" is the share of this machine's multiply-adds, measured in the same run;
+backward kernels that skip zeros can pass 100 %. "live" is what the allocator has given out after the kernel: it rises while
+forward keeps what backward needs, and falls as backward frees it.
+
+Examples:
+  halfstep-bench explain
+  halfstep-bench explain --model mnist_cnn_large --precision bf16
+  halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
+)";
+  }
+  void declare(Flags& flags) override;
+  void run(const Flags& flags) override;
+
+ private:
+  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", json_, dot_;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
+};
+
+void ExplainCommand::declare(Flags& flags) {
+  flags.choice("--model", model_, model_names(), "Model");
+  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.integer("--batch", batch_, 1, 60000, "Samples of the step");
+  flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
+  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
+  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
+  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
+}
+
+std::string shapes_of(const TimedCall& call) {
+  // What goes in first and what comes out last, without scratch memory and what is undefined.
+  const Shape& first = call.shapes.front();
+  const Shape* last = &first;
+  for (const Shape& shape : call.shapes) {
+    if (shape.size() > 0) last = &shape;
+  }
+  return fmt::format("{} -> {}", first.to_string(), last->to_string());
+}
+
+void ExplainCommand::run(const Flags&) {
+  const Device device = resolve_device(device_);
+  const Precision precision = parse_precision(precision_);
+  set_threads(static_cast<int>(threads_));
+  const JsonFile file(json_);
+  OutputFile dot("--dot", dot_);
+  const DatasetPair data = load_digits(data_, batch_, 1);
+  const Peaks peaks = measure_peaks(device);
+  OneStep step(model_, blocks_, data, batch_, precision, device);
+  const auto nothing = [] {};
+  const auto no_loss = [](const Tensor&) {};
+  for (int i = 0; i < 3; ++i) step.run(nothing, no_loss);
+
+  reset_peak(device);
+  std::vector<size_t> phase_ends;
+  std::vector<double> phase_seconds;
+  std::string graph;
+  std::vector<TimedCall> calls;
+  {
+    const KernelTrace trace(KernelTrace::timed);
+    double begin = 0;
+    step.run(
+        [&] {
+          runtime(device).synchronize();
+          phase_ends.push_back(trace.timed_calls().size());
+          phase_seconds.push_back(trace.now() - begin);
+          begin = trace.now();
+        },
+        [&](const Tensor& loss) { graph = to_dot(loss); });
+    calls = trace.timed_calls();
+  }
+  const size_t peak = memory_stats(device).peak;
+
+  std::string text = fmt::format(
+      "{}, batch {}, {}, device {}, {} parameters\npeaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s\n", model_, step.batch(),
+      precision_, hs::name(device), step.parameters(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9);
+  Json rows = Json::array(), phase_rows = Json::array();
+  size_t at = 0;
+  for (size_t phase = 0; phase < std::size(phases); ++phase) {
+    text += fmt::format("\n{}\n  {:<22}{:<30}{:<6}{:<14}{:<46}{:>8}{:>9}{:>7}{:>8}{:>9}\n", phases[phase], "op",
+                        "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "peak", "GB/s", "live MiB");
+    double in_kernels = 0;
+    for (; at < phase_ends[phase]; ++at) {
+      const TimedCall& one = calls[at];
+      const double seconds = one.end - one.begin, flops = flops_of(one);
+      in_kernels += seconds;
+      text += fmt::format("  {:<22}{:<30}{:<6}{:<14}{:<46}{:>8.1f}", one.call.op, one.call.slot,
+                          hs::name(one.call.dtype), one.call.variant, shapes_of(one), seconds * 1e6);
+      text += flops > 0 ? fmt::format("{:>9.1f}{:>6.0f}%", flops / seconds * 1e-9, flops / seconds / peaks.flops * 100)
+                        : fmt::format("{:>9}{:>7}", "", "");
+      text += fmt::format("{:>8.1f}{:>9.2f}\n", one.bytes / seconds * 1e-9, static_cast<double>(one.live) / (1 << 20));
+      Json shapes = Json::array();
+      for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
+      rows.push_back({{"phase", phases[phase]},
+                      {"op", one.call.op},
+                      {"kernel", one.call.slot},
+                      {"variant", one.call.variant},
+                      {"type", hs::name(one.call.dtype)},
+                      {"shapes", shapes},
+                      {"milliseconds", seconds * 1e3},
+                      {"flops", flops},
+                      {"bytes", one.bytes},
+                      {"live_bytes", one.live}});
+    }
+    text += fmt::format("  {} ms, of these {:.3f} in kernels\n", fmt::format("{:.3f}", phase_seconds[phase] * 1e3),
+                        in_kernels * 1e3);
+    phase_rows.push_back({{"phase", phases[phase]},
+                          {"milliseconds", phase_seconds[phase] * 1e3},
+                          {"milliseconds_in_kernels", in_kernels * 1e3}});
+  }
+  text += fmt::format("\nloss {:.4f}, loss scale {:g}, peak of memory {:.2f} MiB\n", step.loss(), step.loss_scale(),
+                      static_cast<double>(peak) / (1 << 20));
+  if (dot.is_wanted()) {
+    dot.stage(graph);
+    dot.publish();
+  }
+  file.write({{"schema", schema_name},
+              {"command", name()},
+              {"environment", environment(device)},
+              {"config", {{"model", model_}, {"batch", batch_}, {"precision", precision_}}},
+              {"peaks", {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}}},
+              {"phases", phase_rows},
+              {"loss", finite_or_null(step.loss())},
+              {"loss_scale", step.loss_scale()},
+              {"peak_bytes", peak},
+              {"calls", rows}});
+  if (file.is_stdout()) {
+    write_stderr(text);
+  } else {
+    write_stdout(text);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_explain_command() { return std::make_unique<ExplainCommand>(); }
+
+}  // namespace hs::bench

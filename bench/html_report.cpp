@@ -1,0 +1,270 @@
+#include "bench/html_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bench/checklist.h"
+#include "bench/html_style.h"
+#include "bench/record.h"
+#include "bench/svg.h"
+#include "bench/table.h"
+
+namespace hs::bench {
+namespace {
+
+std::string seconds_text(double value) { return fmt::format("{:.3g} s", value); }
+std::string milliseconds_text(double value) { return fmt::format("{:.2f} ms", value * 1e3); }
+std::string percent_text(double value) { return fmt::format("{:.4g} %", value * 100); }
+std::string mebibytes_text(double value) { return fmt::format("{:.3g} MiB", value / (1 << 20)); }
+
+std::string section(const std::string& title, const std::string& inside) {
+  return inside.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escape(title), inside);
+}
+
+std::string label_of(const Json& row) {
+  return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
+}
+
+std::string time_text(const Json& row) {
+  if (row.contains("error")) return "failed";
+  std::string words = seconds_text(number(row, "seconds"));
+  if (const double speed_up = number(row, "speed_up"); std::isfinite(speed_up)) {
+    words += fmt::format(", {:.2f}x{}", speed_up, text(row, "verdict") == "within noise" ? ", noise" : "");
+  }
+  return words;
+}
+
+// Of the rows of these groups.
+std::string time_bars(const Json& record, const std::vector<std::string>& groups, const std::string& title) {
+  std::vector<Bar> all;
+  for (const Json& row : member(record, "rows")) {
+    const std::string group = text(row, "group");
+    if (std::ranges::find(groups, group) == groups.end()) continue;
+    const char* colour = group == "baseline" ? "c7" : member(row, "for_memory") == true ? "c6" : "c0";
+    all.push_back({label_of(row), number(row, "seconds"), number(row, "seconds_low"), number(row, "seconds_high"),
+                   time_text(row), colour});
+  }
+  return bars(title, all);
+}
+
+std::string times(const Json& record) {
+  if (text(record, "command") != "techniques") return time_bars(record, {""}, "seconds of training");
+  std::string html =
+      "<p>Seconds of training, the median of the runs and its 95 % interval. Shorter is better; techniques "
+      "that are made to save memory have another colour.</p>\n<p class=\"note\">Each alone:</p>\n";
+  html += time_bars(record, {"baseline", "alone"}, "alone");
+  const std::string together = time_bars(record, {"baseline", "cumulative"}, "together");
+  return html + "<p class=\"note\">Together with all before it:</p>\n" + together;
+}
+
+std::string memory_bars(const Json& record) {
+  std::vector<Bar> all;
+  for (const Json& row : member(record, "rows")) {
+    const double bytes = number(row, "peak_bytes");
+    if (!std::isfinite(bytes)) continue;
+    const char* colour = text(row, "group") == "baseline" ? "c7" : "c6";
+    all.push_back({label_of(row), bytes, NAN, NAN, mebibytes_text(bytes), colour});
+  }
+  const std::string chart = bars("peak bytes", all);
+  return chart.empty()
+             ? ""
+             : "<p>The most that tensors took at a time; by this the techniques for memory are to be judged.</p>\n" +
+                   chart;
+}
+
+std::string html_table(const Table& table) {
+  std::string html = "<div class=\"wide\"><table>\n<tr>";
+  for (const std::string& head : table.heads) html += "<th>" + escape(head) + "</th>";
+  html += "</tr>\n";
+  for (const auto& line : table.lines) {
+    html += "<tr>";
+    for (const std::string& cell : line) html += "<td>" + escape(cell) + "</td>";
+    html += "</tr>\n";
+  }
+  return html + "</table></div>\n";
+}
+
+std::string results(const Json& record) {
+  const Table table = results_table(record);
+  if (table.lines.empty()) return "";
+  std::string html = html_table(table);
+  for (const std::string& sentence : remarks(record)) html += "<p class=\"note\">" + escape(sentence) + "</p>\n";
+  return html;
+}
+
+// Of a run: its test accuracy after each epoch against the seconds of training until then.
+std::vector<Point> accuracy_points(const Json& epochs) {
+  std::vector<Point> points;
+  double seconds = 0;
+  for (const Json& epoch : epochs) {
+    seconds += number(epoch, "seconds");
+    if (member(epoch, "test_accuracy").is_number()) points.push_back({seconds, number(epoch, "test_accuracy")});
+  }
+  return points;
+}
+
+// `train`: every run. `techniques`: the first run of the baseline, of each technique alone, and of all together.
+std::string accuracy(const Json& record) {
+  std::vector<Series> all;
+  const Json& rows = member(record, "rows");
+  for (const Json& row : rows) {
+    if (text(row, "group").empty()) {
+      for (const Json& run : member(row, "runs")) {
+        all.push_back({fmt::format("seed {:.0f}", number(run, "seed")), accuracy_points(run["epochs"])});
+      }
+    } else if (text(row, "group") != "cumulative" || &row == &rows.back()) {
+      const bool together = text(row, "group") == "cumulative";
+      all.push_back({together ? "all together" : text(row, "name"), accuracy_points(member(row, "epochs"))});
+    }
+  }
+  std::erase_if(all, [](const Series& series) { return series.points.empty(); });
+  const double target = number(member(record, "config"), "target_accuracy");
+  const char* x_name = text(record, "command") == "techniques" ? "seconds of training, the first run of each row"
+                                                               : "seconds of training";
+  return lines("test accuracy against seconds of training", all, x_name, "test accuracy", seconds_text, percent_text,
+               std::isfinite(target) ? std::optional(target) : std::nullopt, "the target, " + percent_text(target));
+}
+
+std::string memory_timeline(const Json& record) {
+  const Json& timeline = member(member(record, "memory"), "timeline");
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> values;
+  for (const Json& purpose : member(timeline, "purposes")) {
+    names.push_back(text(purpose, "name"));
+    std::vector<double>& mebibytes = values.emplace_back(numbers(purpose, "live_bytes"));
+    for (double& value : mebibytes) value /= 1 << 20;
+  }
+  const auto same = [&](const std::vector<double>& series) { return series.size() == values[0].size(); };
+  if (!std::ranges::all_of(values, same)) return "";
+  return stacked("live bytes by purpose", names, values, "one step, from its first tensor to its last",
+                 [](double value) { return fmt::format("{:g} MiB", value); });
+}
+
+std::string step_timeline(const Json& record) {
+  std::vector<Lane> lanes;
+  for (const Json& lane : member(member(record, "timeline"), "lanes")) {
+    Lane& one = lanes.emplace_back(Lane{text(lane, "name"), {}});
+    for (const Json& span : member(lane, "spans")) {
+      const double start = number(span, "start"), end = number(span, "end");
+      if (end >= start) one.spans.push_back({start, end, text(span, "name")});
+    }
+  }
+  return gantt("one step", lanes, milliseconds_text);
+}
+
+// Of the only row, or of the baseline and of all techniques together.
+std::string parts(const Json& record) {
+  const Json& rows = member(record, "rows");
+  std::string html;
+  for (const Json& row : rows) {
+    if (&row != &rows.front() && &row != &rows.back()) continue;
+    std::vector<Bar> all;
+    for (const auto& [name, value] : member(row, "parts").items()) {
+      const double seconds = value.is_number() ? value.get<double>() : 0;
+      if (seconds > 0) all.push_back({name, seconds, NAN, NAN, seconds_text(seconds), name == "wait" ? "c1" : "c0"});
+    }
+    const std::string chart = bars("seconds by part", all);
+    if (!chart.empty()) html += "<p class=\"note\">" + escape(label_of(row)) + ":</p>\n" + chart;
+  }
+  return html;
+}
+
+std::string loss_scale(const Json& record) {
+  std::vector<Series> all;
+  for (const Json& row : member(record, "rows")) {
+    const Json& scale = member(row, "scale");
+    if (!scale.is_object()) continue;
+    Series& series = all.emplace_back(Series{text(row, "name"), {{0, std::log2(number(scale, "first"))}}});
+    for (const Json& change : member(scale, "changes")) {
+      const double step = number(change, "after_step");
+      series.points.push_back({step, series.points.back().y});
+      series.points.push_back({step, std::log2(number(change, "scale"))});
+    }
+    series.points.push_back({number(row, "steps"), series.points.back().y});
+  }
+  const auto power = [](double exponent) {
+    return exponent == std::floor(exponent) ? fmt::format("2^{:g}", exponent) : "";
+  };
+  return lines(
+      "loss scale", all, "step", "loss scale", [](double step) { return fmt::format("{:.0f}", step); }, power);
+}
+
+std::string checks(const Json& record) {
+  std::string html = "<ul class=\"checks\">\n";
+  for (const Check& check : checklist(record)) {
+    const char* word = check.answer == Check::Answer::yes  ? "yes"
+                       : check.answer == Check::Answer::no ? "no"
+                                                           : "unknown";
+    html += fmt::format("<li><span class=\"{0}\">{0}</span><span>{1}</span><small>{2}</small></li>\n", word,
+                        escape(check.question), escape(check.why));
+  }
+  return html + "</ul>\n";
+}
+
+std::string warnings(const Json& record) {
+  std::string made, avoided;
+  for (const Mistake& mistake : mistakes(record)) {
+    const std::string item =
+        fmt::format("<li><span class=\"{}\">{}</span><span>{}{}</span><small>{}</small></li>\n",
+                    mistake.made ? "no" : "yes", mistake.made ? "warning" : "fine", escape(mistake.name),
+                    mistake.of_the_article ? "" : " <em class=\"soft\">(ours)</em>", escape(mistake.why));
+    (mistake.made ? made : avoided) += item;
+  }
+  return "<p>The article's seven, and those that this project adds (ours).</p>\n<ul class=\"checks\">\n" + made +
+         avoided + "</ul>\n";
+}
+
+std::string facts(const Json& object) {
+  std::string html = "<table class=\"facts\">\n";
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;
+    const std::string shown =
+        value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", escape(name), escape(shown));
+  }
+  return html + "</table>\n";
+}
+
+std::string title_of(const Json& record) {
+  static const std::map<std::string, std::string> titles = {
+      {"techniques", "What each technique buys"}, {"train", "A training run"}, {"scaler", "What loss scaling is for"}};
+  const auto found = titles.find(text(record, "command"));
+  return found == titles.end() ? "A measurement" : found->second;
+}
+
+}  // namespace
+
+std::string html_report(const Json& record) {
+  const Json& data = member(record, "data");
+  const bool timed = text(record, "command") == "train" || text(record, "command") == "techniques";
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>halfstep: {0}</title>\n"
+      "<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p>{2}</p>\n<p class=\"soft\">{3}</p>\n",
+      escape(title_of(record)), html_style,
+      escape(fmt::format("{}, {}", text(member(record, "config"), "model"), data_line(record))),
+      escape(machine_line(record)));
+  if (member(data, "synthetic") == true) {
+    html += "<p class=\"synthetic\">These are synthetic digits: the accuracies say nothing about MNIST.</p>\n";
+  }
+  if (timed) {
+    html += section("Time", times(record)) + section("Figures", results(record));
+    html += section("Accuracy against time", accuracy(record));
+    html += section("Memory", memory_bars(record));
+    html += section("Where the seconds went", parts(record));
+  }
+  html += section("Memory by purpose over one step", memory_timeline(record));
+  html += section("Where a step's time goes", step_timeline(record));
+  html += section("Loss scale", loss_scale(record));
+  if (timed) {
+    html += section("Common mistakes", warnings(record)) + section("Checklists", checks(record));
+  }
+  html += section("Settings", facts(member(record, "config")));
+  html += section("Machine and build", facts(member(record, "environment")));
+  return html + "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace hs::bench

@@ -1,0 +1,51 @@
+#include "bench/loader_formats.h"
+
+#include <stdlib.h>
+
+#include "data/image_folder.h"
+#include "data/record_file.h"
+#include "data/tfrecord.h"
+#include "engine/check.h"
+
+namespace hs::bench {
+
+namespace fs = std::filesystem;
+
+WorkFolder::WorkFolder() {
+  std::string pattern = (fs::temp_directory_path() / "halfstep-loader-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) fail(ExitCode::io, "{}: cannot be created; set TMPDIR", pattern);
+  path = pattern;
+}
+
+WorkFolder::~WorkFolder() {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {
+      {"memory", nullptr, nullptr},
+      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"record_zlib",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
+       },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
+       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
+      {"pgm",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::pgm);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+      {"png",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::png);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+  };
+  return all;
+}
+
+}  // namespace hs::bench

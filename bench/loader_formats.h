@@ -1,0 +1,36 @@
+// The formats that `halfstep-bench loader` compares, and the folder in which it does.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/sample_source.h"
+#include "data/sample_writer.h"
+
+namespace hs::bench {
+
+// In the system's folder for such things, removed with all that is in it.
+class WorkFolder {
+ public:
+  WorkFolder();  // throws Error (io)
+  ~WorkFolder();
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+
+  std::filesystem::path path;
+};
+
+// A set in a folder of its own. No functions: it stays in memory.
+struct Format {
+  std::string name;
+  std::function<std::unique_ptr<SampleWriter>(const std::filesystem::path& folder, const SampleInfo& info)> write;
+  std::function<std::unique_ptr<SampleSource>(const std::filesystem::path& folder)> open;
+};
+
+// Fastest first; "memory" is one of them.
+const std::vector<Format>& formats();
+
+}  // namespace hs::bench

@@ -1,0 +1,53 @@
+#include "bench/outputs.h"
+
+#include <algorithm>
+
+#include "bench/console.h"
+#include "bench/html_report.h"
+#include "bench/table.h"
+#include "engine/check.h"
+
+namespace hs::bench {
+
+void Outputs::declare(Flags& flags) {
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout");
+  flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout");
+  flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout");
+}
+
+void Outputs::open() {
+  for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
+    files_.emplace_back(flag, *path);
+  }
+  for (const OutputFile& file : files_) {
+    for (const OutputFile& other : files_) {
+      if (&file == &other || !file.is_wanted() || file.path() != other.path() || file.path() == "/dev/null") continue;
+      fail(ExitCode::usage, "{} and {}: both go to {}", file.flag(), other.flag(), file.path().string());
+    }
+  }
+}
+
+bool Outputs::any() const { return std::ranges::any_of(files_, &OutputFile::is_wanted); }
+bool Outputs::use_stdout() const { return std::ranges::any_of(files_, &OutputFile::is_stdout); }
+
+void Outputs::write(const Json& record) {
+  for (OutputFile& file : files_) {
+    if (!file.is_wanted()) continue;
+    if (file.flag() == "--json") file.stage(to_text(record));
+    if (file.flag() == "--csv") file.stage(csv(record));
+    if (file.flag() == "--md") file.stage(markdown(record));
+    if (file.flag() == "--html") file.stage(html_report(record));
+  }
+  for (OutputFile& file : files_) file.publish();
+}
+
+void Outputs::print_report_path() const {
+  for (const OutputFile& file : files_) {
+    if (file.flag() == "--html" && file.is_wanted() && !file.is_stdout()) {
+      write_stderr(fmt::format("report: {}\n", file.path().string()));
+    }
+  }
+}
+
+}  // namespace hs::bench

@@ -1,0 +1,33 @@
+// --json, --csv, --md and --html: one record, four ways to write it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/command_line.h"
+#include "bench/json_file.h"
+#include "bench/output_file.h"
+
+namespace hs::bench {
+
+class Outputs {
+ public:
+  void declare(Flags& flags);
+  // After the flags are read and before any work. Throws Error: io (a file that could not be written), usage (two of
+  // them are the same file).
+  void open();
+
+  bool any() const;
+  // Then the command's own table goes to stderr.
+  bool use_stdout() const;
+  // All of the files appear, or none. Throws Error (io).
+  void write(const Json& record);
+  // "report: PATH" of the HTML file, as a last line on stderr; nothing if there is none.
+  void print_report_path() const;
+
+ private:
+  std::string json_, csv_, md_, html_;
+  std::vector<OutputFile> files_;
+};
+
+}  // namespace hs::bench

@@ -1,0 +1,192 @@
+#include "bench/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace hs::bench {
+namespace {
+
+constexpr size_t colours = 8;  // in the style sheet
+std::string colour(size_t index) { return fmt::format("c{}", index % colours); }
+
+// Drawings are 100 wide and high; the page stretches them.
+std::string drawing(const std::string& title, const std::string& inside) {
+  return fmt::format(
+      "<svg viewBox=\"0 0 100 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">{}</svg>",
+      escape(title), inside);
+}
+
+struct Axis {
+  double low, high, step;
+  double percent(double value) const { return (value - low) / (high - low) * 100; }
+};
+
+// Round ends and steps of 1, 2 or 5 times a power of ten, about four of them.
+Axis axis(double low, double high) {
+  if (!(high > low)) high = low + 1;
+  const double rough = (high - low) / 4, power = std::pow(10, std::floor(std::log10(rough)));
+  double step = 10 * power;
+  for (const double factor : {5.0, 2.0, 1.0}) {
+    if (factor * power >= rough) step = factor * power;
+  }
+  return {std::floor(low / step) * step, std::ceil(high / step) * step, step};
+}
+
+std::string legend(const std::vector<std::string>& names) {
+  if (names.size() < 2) return "";
+  std::string items;
+  for (size_t i = 0; i < names.size(); ++i) {
+    items += fmt::format("<li><span class=\"swatch {}\"></span>{}</li>", colour(i), escape(names[i]));
+  }
+  return "<ul class=\"legend\">" + items + "</ul>";
+}
+
+// A drawing with its axes: y to the left, x below. An empty x_format leaves the ticks of x out.
+std::string plot(const std::string& title, const Axis& x, const Axis& y, const std::string& x_name,
+                 const std::string& y_name, const Format& x_format, const Format& y_format, const std::string& inside,
+                 const std::string& below) {
+  std::string grid, y_labels, x_labels;
+  // Half a step more, because sums of steps round.
+  for (double tick = y.low; tick < y.high + y.step / 2; tick += y.step) {
+    const double at = 100 - y.percent(tick);
+    grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}H100\"/>", at);
+    y_labels += fmt::format("<span style=\"top:{:.2f}%\">{}</span>", at, escape(y_format(tick)));
+  }
+  for (double tick = x.low; x_format && tick < x.high + x.step / 2; tick += x.step) {
+    x_labels += fmt::format("<span style=\"left:{:.2f}%\">{}</span>", x.percent(tick), escape(x_format(tick)));
+  }
+  return fmt::format(
+      "<figure class=\"plot\"><p class=\"yname\">{}</p><div class=\"ys\">{}</div><div class=\"area\">{}</div>"
+      "<div class=\"xs\">{}</div><p class=\"xname\">{}</p>{}</figure>\n",
+      escape(y_name), y_labels, drawing(title, grid + inside), x_labels, escape(x_name), below);
+}
+
+}  // namespace
+
+std::string escape(const std::string& text) {
+  static const std::map<char, std::string> references = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
+  std::string escaped;
+  for (const char c : text) {
+    const auto found = references.find(c);
+    found == references.end() ? escaped += c : escaped += found->second;
+  }
+  return escaped;
+}
+
+std::string bars(const std::string& title, const std::vector<Bar>& all) {
+  double largest = 0;
+  for (const Bar& bar : all) {
+    if (std::isfinite(bar.value)) largest = std::max({largest, bar.value, std::isfinite(bar.high) ? bar.high : 0});
+  }
+  if (largest <= 0) return "";
+  std::string text = "<figure class=\"bars\">\n";
+  for (const Bar& bar : all) {
+    std::string inside;
+    if (std::isfinite(bar.value)) {
+      inside = fmt::format("<rect class=\"{}\" x=\"0\" y=\"15\" width=\"{:.2f}\" height=\"70\"/>", bar.colour,
+                           bar.value / largest * 100);
+    }
+    if (std::isfinite(bar.low)) {
+      const double low = bar.low / largest * 100, high = bar.high / largest * 100;
+      inside +=
+          fmt::format("<path class=\"whisker\" d=\"M{0:.2f} 50H{1:.2f}M{0:.2f} 30V70M{1:.2f} 30V70\"/>", low, high);
+    }
+    text += fmt::format("<span class=\"label\">{}</span>{}<span class=\"value\">{}</span>\n", escape(bar.label),
+                        drawing(title + ": " + bar.label, inside), escape(bar.text));
+  }
+  return text + "</figure>\n";
+}
+
+std::string lines(const std::string& title, const std::vector<Series>& all, const std::string& x_name,
+                  const std::string& y_name, const Format& x_format, const Format& y_format, std::optional<double> mark,
+                  const std::string& mark_name) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  double left = infinity, right = -infinity, low = infinity, high = -infinity;
+  for (const Series& series : all) {
+    for (const Point& point : series.points) {
+      left = std::min(left, point.x), right = std::max(right, point.x);
+      low = std::min(low, point.y), high = std::max(high, point.y);
+    }
+  }
+  if (left > right) return "";
+  if (mark) low = std::min(low, *mark), high = std::max(high, *mark);
+  const Axis x = axis(std::min(left, 0.0), right), y = axis(low, high);
+  std::string inside, below;
+  if (mark) {
+    inside += fmt::format("<path class=\"mark\" d=\"M0 {:.2f}H100\"/>", 100 - y.percent(*mark));
+    below = fmt::format("<p class=\"note\">Dashed: {}</p>", escape(mark_name));
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::string path, dots;
+    for (const Point& point : all[i].points) {
+      const std::string at = fmt::format("{:.2f} {:.2f}", x.percent(point.x), 100 - y.percent(point.y));
+      path += (path.empty() ? "M" : "L") + at;
+      dots += "M" + at + "h0";
+    }
+    inside +=
+        fmt::format("<path class=\"line {0}\" d=\"{1}\"/><path class=\"dots {0}\" d=\"{2}\"/>", colour(i), path, dots);
+    names.push_back(all[i].name);
+  }
+  return plot(title, x, y, x_name, y_name, x_format, y_format, inside, legend(names) + below);
+}
+
+std::string stacked(const std::string& title, const std::vector<std::string>& names,
+                    const std::vector<std::vector<double>>& values, const std::string& x_name, const Format& y_format) {
+  const size_t places = values.empty() ? 0 : values[0].size();
+  if (places < 2) return "";
+  std::vector<double> floor(places, 0);
+  double highest = 0;
+  for (size_t i = 0; i < places; ++i) {
+    double sum = 0;
+    for (const std::vector<double>& series : values) sum += series[i];
+    highest = std::max(highest, sum);
+  }
+  const Axis y = axis(0, highest), x = {0, static_cast<double>(places - 1), 1};
+  std::string inside;
+  for (size_t s = 0; s < values.size(); ++s) {
+    std::string upper, lower;
+    for (size_t i = 0; i < places; ++i) {
+      const double at = x.percent(static_cast<double>(i));
+      lower = fmt::format("L{:.2f} {:.2f}", at, 100 - y.percent(floor[i])) + lower;
+      floor[i] += values[s][i];
+      upper += fmt::format("{}{:.2f} {:.2f}", i == 0 ? "M" : "L", at, 100 - y.percent(floor[i]));
+    }
+    inside += fmt::format("<path class=\"{}\" d=\"{}{}Z\"/>", colour(s), upper, lower);
+  }
+  return plot(title, x, y, x_name, "", {}, y_format, inside, legend(names));
+}
+
+std::string gantt(const std::string& title, const std::vector<Lane>& lanes, const Format& x_format) {
+  double start = std::numeric_limits<double>::infinity(), end = -start;
+  for (const Lane& lane : lanes) {
+    for (const Span& span : lane.spans) start = std::min(start, span.start), end = std::max(end, span.end);
+  }
+  if (!(end > start)) return "";
+  const double length = end - start;
+  std::map<std::string, size_t> indices;  // of names, in the order of their first span
+  std::vector<std::string> names;
+  std::string text = "<figure class=\"bars gantt\">\n";
+  for (const Lane& lane : lanes) {
+    std::string inside;
+    for (const Span& span : lane.spans) {
+      const auto [found, is_new] = indices.try_emplace(span.name, names.size());
+      if (is_new) names.push_back(span.name);
+      inside += fmt::format(
+          "<rect class=\"{}\" x=\"{:.3f}\" y=\"10\" width=\"{:.3f}\" height=\"80\"><title>{}: {}</title></rect>",
+          colour(found->second), (span.start - start) / length * 100, (span.end - span.start) / length * 100,
+          escape(span.name), escape(x_format(span.end - span.start)));
+    }
+    text += fmt::format("<span class=\"label\">{}</span>{}<span class=\"value\"></span>\n", escape(lane.name),
+                        drawing(title + ": " + lane.name, inside));
+  }
+  return text + legend(names) +
+         fmt::format("<p class=\"note\">The width is {}.</p></figure>\n", escape(x_format(length)));
+}
+
+}  // namespace hs::bench

@@ -1,0 +1,241 @@
+#include "bench/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "bench/record.h"
+
+namespace hs::bench {
+namespace {
+
+using Cell = std::function<std::string(const Json& row)>;
+struct Column {
+  const char* head;
+  Cell cell;  // empty: there is no figure
+};
+
+// Three digits or more, as many as the value has before the point.
+std::string rounded(double value) {
+  if (!std::isfinite(value)) return "";
+  return fmt::format("{:.{}f}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0);
+}
+std::string seconds(double value) { return std::isfinite(value) ? fmt::format("{:.2f}", value) : ""; }
+std::string percent(double share, int digits) {
+  return std::isfinite(share) ? fmt::format("{:.{}f} %", share * 100, digits) : "";
+}
+std::string between(double low, double high) {
+  return std::isfinite(low) ? fmt::format("{:.2f} - {:.2f}", low, high) : "";
+}
+
+std::string remark(const Json& row) {
+  if (row.contains("error")) return "failed: " + text(row, "error");
+  const double bytes = number(row, "bytes_ratio");
+  if (member(row, "for_memory") != true || !std::isfinite(bytes)) return text(row, "verdict");
+  return fmt::format("{}; {:+.0f} % bytes", text(row, "verdict"), (bytes - 1) * 100);
+}
+
+const std::vector<Column> columns = {
+    {"row",
+     [](const Json& row) { return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name"); }},
+    {"seconds", [](const Json& row) { return seconds(number(row, "seconds")); }},
+    {"95 % interval", [](const Json& row) { return between(number(row, "seconds_low"), number(row, "seconds_high")); }},
+    {"samples/s", [](const Json& row) { return rounded(number(row, "samples_per_second")); }},
+    {"speed-up",
+     [](const Json& row) {
+       const double value = number(row, "speed_up");
+       return std::isfinite(value) ? fmt::format("{:.2f}x", value) : "";
+     }},
+    {"accuracy", [](const Json& row) { return percent(number(row, "test_accuracy"), 2); }},
+    {"peak MiB",
+     [](const Json& row) {
+       const double bytes = number(row, "peak_bytes");
+       return std::isfinite(bytes) ? mebibytes(static_cast<size_t>(bytes)) : "";
+     }},
+    {"stall", [](const Json& row) { return percent(number(row, "stall_share"), 1); }},
+    {"to target s", [](const Json& row) { return seconds(number(member(row, "target"), "seconds")); }},
+    {"evaluation s", [](const Json& row) { return seconds(number(member(row, "target"), "evaluation_seconds")); }},
+    {"reached", [](const Json& row) { return percent(number(member(row, "target"), "reached_share"), 0); }},
+    {"cost per run", [](const Json& row) { return fmt::format("{:.3g}", number(member(row, "cost"), "per_run")); }},
+    {"cost to target", [](const Json& row) { return fmt::format("{:.3g}", number(member(row, "cost"), "to_target")); }},
+    {"joules", [](const Json& row) { return rounded(number(row, "energy_joules")); }},
+    {"remark", remark},
+};
+
+// Columns of the CSV that are members of the row, or of one of its objects.
+struct RawColumn {
+  const char* head;
+  const char* object;  // nullptr: the row itself
+  const char* member;
+};
+constexpr RawColumn raw_columns[] = {
+    {"name", nullptr, "name"},
+    {"group", nullptr, "group"},
+    {"seconds", nullptr, "seconds"},
+    {"seconds_low", nullptr, "seconds_low"},
+    {"seconds_high", nullptr, "seconds_high"},
+    {"samples_per_second", nullptr, "samples_per_second"},
+    {"speed_up", nullptr, "speed_up"},
+    {"speed_up_low", nullptr, "speed_up_low"},
+    {"speed_up_high", nullptr, "speed_up_high"},
+    {"verdict", nullptr, "verdict"},
+    {"stall_share", nullptr, "stall_share"},
+    {"test_accuracy", nullptr, "test_accuracy"},
+    {"final_loss", nullptr, "final_loss"},
+    {"peak_bytes", nullptr, "peak_bytes"},
+    {"peak_resident_bytes", nullptr, "peak_resident_bytes"},
+    {"energy_joules", nullptr, "energy_joules"},
+    {"target_accuracy", "target", "accuracy"},
+    {"target_reached_share", "target", "reached_share"},
+    {"target_seconds", "target", "seconds"},
+    {"target_evaluation_seconds", "target", "evaluation_seconds"},
+    {"cost_per_run", "cost", "per_run"},
+    {"cost_to_target", "cost", "to_target"},
+    {"error", nullptr, "error"},
+};
+
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string quoted = "\"";
+  for (const char c : value.get<std::string>()) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  quoted += "\"";
+  return quoted;
+}
+
+std::string markdown_cell(const std::string& cell) {
+  std::string escaped;
+  for (const char c : cell) {
+    if (c == '|' || c == '<') escaped += '\\';
+    escaped += c == '\n' ? ' ' : c;
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
+
+std::string to_text(const Table& table, size_t left) {
+  std::vector<std::vector<std::string>> lines = {table.heads};
+  lines.insert(lines.end(), table.lines.begin(), table.lines.end());
+  std::vector<size_t> widths(table.heads.size());
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    std::string padded;
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (i > 0) padded += "  ";
+      padded += i < left ? fmt::format("{:<{}}", line[i], widths[i]) : fmt::format("{:>{}}", line[i], widths[i]);
+    }
+    text += padded.substr(0, padded.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string to_markdown(const Table& table) {
+  std::string text = "|";
+  for (const std::string& head : table.heads) text += fmt::format(" {} |", markdown_cell(head));
+  text += "\n|---|";
+  for (size_t i = 1; i < table.heads.size(); ++i) text += "---:|";
+  text += "\n";
+  for (const auto& line : table.lines) {
+    text += "|";
+    for (const std::string& cell : line) text += fmt::format(" {} |", markdown_cell(cell));
+    text += "\n";
+  }
+  return text;
+}
+
+Table results_table(const Json& record) {
+  Table table;
+  table.lines.resize(member(record, "rows").size());
+  for (const Column& column : columns) {
+    std::vector<std::string> cells;
+    for (const Json& row : member(record, "rows")) {
+      const std::string cell = column.cell(row);
+      cells.push_back(cell == "nan" ? "" : cell);
+    }
+    if (std::ranges::all_of(cells, &std::string::empty)) continue;
+    table.heads.emplace_back(column.head);
+    for (size_t i = 0; i < cells.size(); ++i) table.lines[i].push_back(cells[i].empty() ? "-" : cells[i]);
+  }
+  return table;
+}
+
+std::vector<std::string> remarks(const Json& record) {
+  std::vector<std::string> sentences;
+  std::string for_memory;
+  for (const Json& row : member(record, "rows")) {
+    if (text(row, "group") == "alone" && member(row, "for_memory") == true) {
+      for_memory += (for_memory.empty() ? "" : ", ") + text(row, "name");
+    }
+  }
+  if (!for_memory.empty()) {
+    sentences.push_back(for_memory + ": made to save memory, to be judged by peak bytes and not by seconds.");
+  }
+  for (const Json& absent : member(record, "absent")) {
+    sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));
+  }
+  const std::string no_energy = text(member(record, "energy"), "why_not");
+  if (!no_energy.empty()) sentences.push_back(fmt::format("No energy: {}.", no_energy));
+  return sentences;
+}
+
+std::string data_line(const Json& record) {
+  const Json& data = member(record, "data");
+  if (!data.is_object()) return "";
+  return fmt::format("{}: {:.0f} for training, {:.0f} for the test", text(data, "name"), number(data, "train"),
+                     number(data, "test"));
+}
+
+std::string machine_line(const Json& record) {
+  const Json& environment = member(record, "environment");
+  std::vector<std::string> parts = {text(environment, "cpu"), fmt::format("{:.0f} cores", number(environment, "cores")),
+                                    fmt::format("{:.0f} threads", number(environment, "threads"))};
+  if (text(environment, "device") != "cpu") {
+    const std::string name = text(member(environment, "device_facts"), "name");
+    parts.push_back(name.empty() ? text(environment, "device") : name);
+  }
+  for (const char* name : {"os", "compiler", "torch"}) {
+    const std::string part = text(environment, name);
+    if (!part.empty())
+      parts.push_back(name == std::string("torch") ? "PyTorch " + part : part.substr(0, part.find(',')));
+  }
+  if (environment.contains("date")) parts.push_back(text(environment, "date").substr(0, 10));
+  if (environment.contains("commit")) parts.push_back("commit " + text(environment, "commit"));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string markdown(const Json& record) {
+  std::string text =
+      fmt::format("{}. {}.\n\n{}", data_line(record), machine_line(record), to_markdown(results_table(record)));
+  for (const std::string& sentence : remarks(record)) text += fmt::format("\n{}\n", markdown_cell(sentence));
+  return text;
+}
+
+std::string csv(const Json& record) {
+  std::string lines = "schema,command,data,device,date,commit";
+  for (const RawColumn& column : raw_columns) lines += fmt::format(",{}", column.head);
+  lines += "\r\n";
+  const Json& environment = member(record, "environment");
+  for (const Json& row : member(record, "rows")) {
+    lines += fmt::format("{},{},{}", csv_cell(member(record, "schema")), csv_cell(member(record, "command")),
+                         csv_cell(member(member(record, "data"), "name")));
+    for (const char* name : {"device", "date", "commit"}) {
+      lines += fmt::format(",{}", csv_cell(member(environment, name)));
+    }
+    for (const RawColumn& column : raw_columns) {
+      const Json& object = column.object ? member(row, column.object) : row;
+      lines += fmt::format(",{}", csv_cell(member(object, column.member)));
+    }
+    lines += "\r\n";
+  }
+  return lines;
+}
+
+}  // namespace hs::bench

@@ -1,0 +1,238 @@
+// `halfstep-bench techniques`, `report` and `compare` as their users meet them.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using hs::test::TemporaryFolder;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+struct Ended {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Ended run(const std::string& words) {
+  const TemporaryFolder folder;
+  const std::string base = folder.path.string();
+  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" HALFSTEP_BENCH_PROGRAM
+                              "' " +
+                              words + " >" + base + "/out 2>" + base + "/err";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(folder / "out"), read(folder / "err")};
+}
+
+const std::string tiny = "techniques --device cpu --train 96 --test 32 --epochs 2 --repeat 3 --quiet ";
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("techniques: rows alone and together, four files, and the table") {
+  const TemporaryFolder folder;
+  const std::string base = (folder / "r").string();
+  const Ended ended = run(tiny + "--json " + base + ".json --csv " + base + ".csv --md " + base + ".md --html " + base +
+                          ".html --price-per-hour 2");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  CHECK(folder.names() == std::set<std::string>{"r.json", "r.csv", "r.md", "r.html"});
+  CHECK(lines_of(ended.err).back() == "report: " + base + ".html");
+  const json record = json::parse(read(base + ".json"));
+  CHECK(record["schema"] == "halfstep-bench-1");
+  CHECK(record["command"] == "techniques");
+  CHECK(record["config"]["interleaved"] == true);
+  const json& rows = record["rows"];
+  CHECK(rows[0]["name"] == "baseline");
+  CHECK(rows[0]["group"] == "baseline");
+  CHECK(rows[0]["kernels"]["conv2d_forward"] == "im2col");
+  CHECK(!rows[0].contains("speed_up"));
+  std::set<std::string> alone, cumulative;
+  for (const json& row : rows) {
+    CAPTURE(row["name"]);
+    CHECK(row["seconds_all"].size() == 3);
+    CHECK(row["seconds_low"] <= row["seconds"]);
+    CHECK(row["seconds_high"] >= row["seconds"]);
+    CHECK(row["runs"].size() == 3);
+    CHECK(row["runs"][0]["steps"] == 4);  // the same samples in a step, whatever the technique
+    CHECK(row["cost"]["per_run"] > 0);
+    CHECK(row["experiment"]["batch"].get<int>() * row["experiment"]["accumulate"].get<int>() == 64);
+    if (row["group"] == "baseline") continue;
+    CHECK((row["verdict"] == "faster" || row["verdict"] == "slower" || row["verdict"] == "within noise"));
+    (row["group"] == "alone" ? alone : cumulative).insert(row["name"].get<std::string>());
+    if (contains(row["name"], "accumulation")) {
+      CHECK(row["for_memory"] == true);
+      CHECK(row["bytes_ratio"] < 0.8);
+    }
+  }
+  CHECK(alone.contains("fast kernels"));
+  CHECK(alone.contains("accumulation (4 x 16)"));
+  CHECK(cumulative.size() + 1 == alone.size());
+  const json& last = rows.back();
+  CHECK(last["kernels"]["conv2d_forward"] != "im2col");
+  CHECK(last["experiment"]["precision"] != "f32");
+  CHECK(last["experiment"]["accumulate"] == 4);
+  CHECK(record["absent"][0]["name"] == "graph");
+
+  const std::vector<std::string> out = lines_of(ended.out);
+  REQUIRE(out.size() > rows.size() + 2);
+  for (size_t i = 2; i < rows.size() + 2; ++i) CHECK(out[i].starts_with("synthetic digits  "));
+  CHECK(contains(ended.out, "to be judged by peak bytes and not by seconds"));
+  CHECK(contains(ended.out, "No row for graph: cpu captures no graphs."));
+  CHECK(lines_of(read(base + ".csv")).size() == rows.size() + 1);
+  CHECK(contains(read(base + ".md"), "| baseline |"));
+  CHECK(contains(read(base + ".html"), "<svg"));
+
+  // The files again, from the record.
+  for (const std::string kind : {"html", "md", "csv", "json"}) {
+    CAPTURE(kind);
+    const Ended again = run("report " + base + ".json --" + kind + " -");
+    CHECK(again.code == 0);
+    CHECK(again.out == read(base + "." + kind));
+  }
+  const Ended table = run("report " + base + ".json");
+  CHECK(table.code == 0);
+  CHECK(contains(table.out, "+ fast kernels"));
+  const Ended same = run("compare " + base + ".json " + base + ".json");
+  CHECK(same.code == 0);
+  CHECK(contains(same.out, "within noise"));
+}
+
+TEST_CASE("a target that is reached, and one that is not") {
+  const std::string train = "train --device cpu --model mlp --train 640 --test 64 --epochs 2 --quiet ";
+  const Ended easy = run(train + "--target-accuracy 0.05 --price-per-hour 1 --json -");
+  REQUIRE_MESSAGE(easy.code == 0, easy.err);
+  const json row = json::parse(easy.out)["rows"][0];
+  CHECK(row["target"]["reached_share"] == 1);
+  CHECK(row["target"]["epochs"] == 1);
+  CHECK(row["target"]["seconds"] == row["epochs"][0]["seconds"]);
+  CHECK(row["target"]["evaluation_seconds"] == row["epochs"][0]["evaluation_seconds"]);
+  CHECK(row["cost"]["to_target"] < row["cost"]["per_run"]);
+  CHECK(contains(easy.err, "synthetic digits  target 5.00 %: reached by 100 % of the runs"));
+
+  const TemporaryFolder folder;
+  const Ended hard = run(train + "--target-accuracy 1 --lr 1e-9 --json " + (folder / "r.json").string());
+  CHECK(hard.code == 1);
+  CHECK(contains(hard.err, "--target-accuracy 1: mlp reached it in 0 % of its runs"));
+  CHECK(json::parse(read(folder / "r.json"))["rows"][0]["target"]["seconds"].is_null());
+}
+
+TEST_CASE("--list and --dry-run measure nothing that is recorded") {
+  const Ended list = run("techniques --list");
+  CHECK(list.code == 0);
+  for (const char* name : {"mixed precision", "accumulation", "fast kernels", "graph"}) CHECK(contains(list.out, name));
+  const TemporaryFolder folder;
+  const Ended plan = run(tiny + "--dry-run --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, " minutes\n"));
+  CHECK(contains(plan.out, "seconds of a run"));
+  CHECK(contains(plan.out, "peak MiB"));
+  CHECK(contains(plan.out, "3 runs of each"));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("a planted regression ends with exit code 1") {
+  const TemporaryFolder folder;
+  const Ended base = run("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet --json -");
+  REQUIRE(base.code == 0);
+  json record = json::parse(base.out);
+  const auto write = [&](const std::string& name, double factor) {
+    record["rows"][0]["seconds"] = 1.02 * factor;
+    record["rows"][0]["seconds_all"] = {1.0 * factor, 1.01 * factor, 1.02 * factor, 1.03 * factor, 1.04 * factor};
+    record["rows"][0]["test_accuracy_all"] = {0.9, 0.9, 0.9, 0.9, 0.9};
+    std::ofstream(folder / name) << record;
+    return (folder / name).string();
+  };
+  const std::string a = write("a", 1), b0 = write("b0", 1), b2 = write("b2", 1.02), b10 = write("b10", 1.1);
+  CHECK(run("compare " + a + " " + b0 + " --fail-if-slower 3%").code == 0);
+  CHECK(run("compare " + a + " " + b2 + " --fail-if-slower 3%").code == 0);
+  const Ended slow = run("compare " + a + " " + b10 + " --fail-if-slower 3%");
+  CHECK(slow.code == 1);
+  CHECK(contains(slow.err, "mlp: 10.0 % slower, more than 3%, p = 0.004"));
+  CHECK(contains(slow.out, "slower"));
+  CHECK(run("compare " + a + " " + b10 + " --fail-if-slower 12").code == 0);
+  CHECK(run("compare " + b10 + " " + a + " --fail-if-slower 0").code == 0);
+  CHECK(run("compare " + a + " " + b10).code == 0);
+  std::ofstream(folder / "once") << base.out;
+  const Ended once = run("compare " + a + " " + (folder / "once").string() + " --fail-if-slower 1000");
+  CHECK(once.code == 2);
+  CHECK(contains(once.err, "5 and 1 runs, too few to tell"));
+}
+
+TEST_CASE("report --readme replaces what is between the markers, and nothing if they are not there") {
+  const TemporaryFolder folder;
+  const std::string readme = (folder / "README.md").string();
+  const std::string record = HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json";
+  std::ofstream(readme) << "before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n";
+  CHECK(run("report " + record + " --readme " + readme).code == 0);
+  const std::string page = read(readme);
+  CHECK(page.starts_with("before\n<!-- results:begin -->\n"));
+  CHECK(page.ends_with("<!-- results:end -->\nafter\n"));
+  CHECK(contains(page, "| halfstep | 2 | 5.86 | 17055 | 97.69 % | 3 |"));
+  CHECK(contains(page, "2026-11-21, commit 35d0582950bc"));
+  CHECK_FALSE(contains(page, "old"));
+  std::ofstream(readme) << "no markers\n";
+  CHECK(run("report " + record + " --readme " + readme).code == 3);
+  CHECK(read(readme) == "no markers\n");
+  CHECK(folder.names() == std::set<std::string>{"README.md"});
+}
+
+TEST_CASE("mistakes are one line and an exit code") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "x.json") << "{}";
+  const std::string bad = (folder / "x.json").string();
+  const struct {
+    std::string words;
+    int code;
+    const char* message;
+  } mistakes[] = {
+      {"techniques --quick --full", 2, "--quick and --full: give one"},
+      {"techniques --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
+      {"techniques --target-accuracy 97", 2, "--target-accuracy 97: expected a number from 0 to 1"},
+      {"techniques extra", 2, "extra: unexpected word"},
+      {"techniques --json a --html a", 2, "--json and --html: both go to a"},
+      {"techniques --html /nonexistent/x.html", 4, "--html /nonexistent/x.html: cannot be written"},
+      {"report", 2, "report RECORD: 0 given, expected 1 or more"},
+      {"report " + bad, 3, "x.json: its schema is ''"},
+      {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be read"},
+      {"report " + bad + " " + bad, 2, "2 records, expected one"},
+      {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},
+      {"compare " + bad, 2, "compare RECORD: 1 given, expected 2"},
+      {"compare a b c", 2, "c: unexpected word"},
+      {"compare a b --fail-if-slower x", 2, "--fail-if-slower x: expected percent"},
+      {"compare a b --fail-if-slower -3%", 2, "--fail-if-slower -3%: expected percent"},
+  };
+  for (const auto& mistake : mistakes) {
+    const Ended ended = run(mistake.words);
+    CAPTURE(mistake.words);
+    CAPTURE(ended.err);
+    CHECK(ended.code == mistake.code);
+    CHECK(ended.out == "");
+    CHECK(lines_of(ended.err).size() == 1);
+    CHECK(ended.err.starts_with("halfstep-bench: "));
+    CHECK(contains(ended.err, mistake.message));
+  }
+}
+
+}  // namespace
