@@ -43,7 +43,7 @@ constexpr Member peer_environment_members[] = {
 };
 constexpr Member data_members[] = {
     {"name", Kind::text, true},   {"synthetic", Kind::flag, true}, {"train", Kind::count, false},
-    {"test", Kind::count, false}, {"source", Kind::text, true},
+    {"test", Kind::count, false}, {"source", Kind::text, false},
 };
 // Of a row that was timed. Null figures are those of a run that failed or of something that could not be read.
 constexpr Member row_members[] = {
