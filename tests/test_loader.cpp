@@ -5,14 +5,18 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
+#include "data/cifar10.h"
 #include "data/idx.h"
+#include "data/image_file.h"
 #include "data/image_folder.h"
 #include "data/open_dataset.h"
 #include "data/record_file.h"
 #include "data/tfrecord.h"
 #include "engine/error.h"
+#include "kernels/augment.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/temporary_folder.h"
 
@@ -95,21 +99,78 @@ TEST_CASE("the same batches for every format, cache, number of workers and depth
   }
 }
 
-TEST_CASE("a folder of images: its own order of samples, and the same batches all the same") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(23, {4, 3, 1});
-  write_all(*write_image_folder(folder / "images", info, ImageFormat::pgm), info);
-  const auto source = open_image_folder(folder / "images", {});
-  const MemorySource memory(load_all(*source), "memory");
-  for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
-    for (const int64_t workers : {0, 1, 2, 5}) {
-      Loader reference(memory, {.batch = 4, .seed = 7});
-      Loader loader(*source, {.batch = 4, .seed = 7, .prefetch = workers, .workers = workers, .cache = cache});
-      int wrong = 0;
-      for (int i = 0; i < 12; ++i) wrong += on_host(loader.next()) != on_host(reference.next());
-      CHECK(wrong == 0);
+// Six files of CIFAR-10's form with `records` images each.
+void write_cifar10(const fs::path& folder, int64_t records) {
+  fs::create_directory(folder);
+  const SampleInfo image = info_for(records, {32, 32, 3});
+  for (int64_t f = 0; f <= 5; ++f) {
+    std::ofstream file(folder / (f == 0 ? "test_batch.bin" : "data_batch_" + std::to_string(f) + ".bin"));
+    for (int64_t r = 0; r < records; ++r) {
+      file.put(static_cast<char>(label_of(image, f + r)));
+      const std::vector<uint8_t> planes = image_of(image, f * records + r);
+      file.write(reinterpret_cast<const char*>(planes.data()), std::ssize(planes));
     }
   }
+}
+
+TEST_CASE("formats with an order of their own: the batches are those of the same samples in memory") {
+  const TemporaryFolder folder;
+  const SampleInfo info = info_for(23, {4, 3, 1});
+  std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> sources;
+  write_all(*write_image_folder(folder / "pgm", info, ImageFormat::pgm), info);
+  sources.emplace_back("pgm", open_image_folder(folder / "pgm"));
+  if (can_read_png()) {
+    write_all(*write_image_folder(folder / "png", info, ImageFormat::png), info);
+    sources.emplace_back("png", open_image_folder(folder / "png"));
+  } else {
+    MESSAGE("png skipped: built without libpng");
+  }
+  write_cifar10(folder / "cifar10", 3);
+  sources.emplace_back("cifar10", open_cifar10(folder / "cifar10", true, 3));
+  for (const auto& [format, source] : sources) {
+    CAPTURE(format);
+    const MemorySource memory(load_all(*source), "memory");
+    for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
+      for (const int64_t workers : {0, 1, 2, 5}) {
+        for (const int64_t prefetch : {0, 1, 2, 4}) {
+          CAPTURE(static_cast<int>(cache));
+          CAPTURE(workers);
+          CAPTURE(prefetch);
+          Loader reference(memory, {.batch = 4, .seed = 7});
+          Loader loader(*source, {.batch = 4, .seed = 7, .prefetch = prefetch, .workers = workers, .cache = cache});
+          int wrong = 0;
+          for (int i = 0; i < 12; ++i) wrong += on_host(loader.next()) != on_host(reference.next());
+          CHECK(wrong == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("augmented pixels are the same for any number of workers and any batch size") {
+  const SampleInfo info = info_for(23, {9, 8, 1});
+  const TestSource source(info);
+  const AugmentOptions augment{.shift = 2, .rotate = 30, .cutout = 3, .flip = true};
+  // (epoch, sample) -> pixels
+  const auto changed = [&](int64_t workers, int64_t batch_size) {
+    std::map<std::pair<int64_t, int32_t>, std::vector<uint8_t>> pixels;
+    Loader loader(source, {.batch = batch_size, .seed = 7, .prefetch = workers, .workers = workers});
+    while (loader.epoch() < 2) {
+      const Batch batch = loader.next();
+      const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, 3);
+      const HostBatch host = on_host({images, batch.labels, batch.samples, batch.epoch});
+      for (size_t i = 0; i < host.samples.size(); ++i) {
+        const auto first = host.images.begin() + static_cast<int64_t>(i) * info.image_bytes();
+        pixels[{host.epoch, host.samples[i]}].assign(first, first + info.image_bytes());
+      }
+    }
+    return pixels;
+  };
+  const auto expected = changed(0, 4);
+  CHECK(expected.size() == 46);
+  CHECK(expected.at({0, 5}) != expected.at({1, 5}));
+  for (const int64_t workers : {0, 1, 2, 5}) CHECK(changed(workers, 4) == expected);
+  CHECK(changed(2, 7) == expected);
 }
 
 TEST_CASE("pixels normalised on the host are those that the device computes") {
