@@ -13,6 +13,7 @@ std::unique_ptr<Command> make_gemm_command();
 std::unique_ptr<Command> make_conv_command();
 std::unique_ptr<Command> make_ops_command();
 std::unique_ptr<Command> make_explain_command();
+std::unique_ptr<Command> make_doctor_command();
 std::unique_ptr<Command> make_loader_command();
 std::unique_ptr<Command> make_memory_command();
 std::unique_ptr<Command> make_techniques_command();

@@ -12,73 +12,19 @@
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
 #include "bench/kernel_work.h"
+#include "bench/one_step.h"
 #include "bench/output_file.h"
 #include "bench/record.h"
 #include "data/loader.h"
-#include "engine/autocast.h"
 #include "engine/autograd.h"
-#include "engine/optim.h"
 #include "engine/parallel.h"
 #include "engine/storage.h"
-#include "kernels/normalize_image.h"
-#include "kernels/softmax_cross_entropy.h"
 #include "models/models.h"
 
 namespace hs::bench {
 namespace {
 
 constexpr const char* phases[] = {"forward", "backward", "update"};
-
-// The step that models/train.cpp takes, by hand, so that its phases can be told apart.
-class OneStep {
- public:
-  OneStep(const std::string& model, int64_t blocks, const DatasetPair& data, int64_t batch, Precision precision,
-          Device device)
-      : model_(make_model(model, 1, {.blocks = blocks})),
-        arena_(*model_, device),
-        optimizer_(make_optimizer(arena_, {})),
-        scaler_({.enabled = precision == Precision::f16}, device),
-        scale_(data.train.scale),
-        precision_(precision) {
-    Loader loader(data.train, {.batch = batch, .shuffle = true, .seed = 1});
-    const Batch first = loader.next();
-    images_ = first.images.to(device);
-    labels_ = first.labels.to(device);
-    ambient().training = true;
-    ambient().seed = 1;
-    ambient().step = optimizer_->step_counter();
-  }
-
-  // Calls phase_ended() after forward, backward and update; on_loss(loss) before backward.
-  template <class Ended, class OnLoss>
-  void run(const Ended& phase_ended, const OnLoss& on_loss) {
-    const Autocast amp(precision_, arena_);
-    optimizer_->zero_gradients();
-    const Tensor loss = softmax_cross_entropy(model_->forward(normalize_image(images_, scale_)), labels_);
-    phase_ended();
-    on_loss(loss);
-    backward(loss, scaler_.loss_gradient(1));
-    phase_ended();
-    optimizer_->step(scaler_);
-    phase_ended();
-    loss_ = loss.detach();
-  }
-
-  double loss() const { return loss_.item(); }
-  double loss_scale() const { return scaler_.scale(); }
-  int64_t parameters() { return model_->parameter_count(); }
-  int64_t batch() const { return labels_.size(); }
-
- private:
-  const AmbientScope scope_;
-  std::unique_ptr<Module> model_;
-  ParameterArena arena_;
-  std::unique_ptr<Optimizer> optimizer_;
-  GradScaler scaler_;
-  PixelScale scale_;
-  Precision precision_;
-  Tensor images_, labels_, loss_;
-};
 
 // The graph as GraphViz reads it: ops as nodes, labelled with what they made; parameters as boxes.
 std::string to_dot(const Tensor& loss) {
@@ -132,7 +78,7 @@ Examples:
 
 void ExplainCommand::declare(Flags& flags) {
   flags.choice("--model", model_, model_names(), "Model");
-  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.text("--data", data_, "NAME|DIR", "Data set, as for train");
   flags.integer("--batch", batch_, 1, 60000, "Samples of the step");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
@@ -158,12 +104,13 @@ void ExplainCommand::run(const Flags&) {
   set_threads(static_cast<int>(threads_));
   const JsonFile file(json_);
   OutputFile dot("--dot", dot_);
-  const DatasetPair data = load_digits(data_, batch_, 1);
+  const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
+  const SampleInfo& info = data.train->info();
   const Peaks peaks = measure_peaks(device);
-  OneStep step(model_, blocks_, data, batch_, precision, device);
-  const auto nothing = [] {};
-  const auto no_loss = [](const Tensor&) {};
-  for (int i = 0; i < 3; ++i) step.run(nothing, no_loss);
+  OneStep step(model_, blocks_, info, precision, device);
+  Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
+  const Batch batch = loader.next();
+  for (int i = 0; i < 3; ++i) step.run(batch);
 
   reset_peak(device);
   std::vector<size_t> phase_ends;
@@ -173,21 +120,22 @@ void ExplainCommand::run(const Flags&) {
   {
     const KernelTrace trace(KernelTrace::timed);
     double begin = 0;
-    step.run(
-        [&] {
-          runtime(device).synchronize();
-          phase_ends.push_back(trace.timed_calls().size());
-          phase_seconds.push_back(trace.now() - begin);
-          begin = trace.now();
-        },
-        [&](const Tensor& loss) { graph = to_dot(loss); });
+    step.run(batch, {.phase_ended =
+                         [&] {
+                           runtime(device).synchronize();
+                           phase_ends.push_back(trace.timed_calls().size());
+                           phase_seconds.push_back(trace.now() - begin);
+                           begin = trace.now();
+                         },
+                     .on_loss = [&](const Tensor& loss) { graph = to_dot(loss); }});
     calls = trace.timed_calls();
   }
   const size_t peak = memory_stats(device).peak;
 
-  std::string text = fmt::format(
-      "{}, batch {}, {}, device {}, {} parameters\npeaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s\n", model_, step.batch(),
-      precision_, hs::name(device), step.parameters(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9);
+  std::string text =
+      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters\npeaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s\n", model_,
+                  info.name, batch.labels.size(), precision_, hs::name(device), step.parameters(), peaks.flops * 1e-9,
+                  peaks.flops_of, peaks.bytes * 1e-9);
   Json rows = Json::array(), phase_rows = Json::array();
   size_t at = 0;
   for (size_t phase = 0; phase < std::size(phases); ++phase) {

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
     commands.push_back(hs::bench::make_conv_command());
     commands.push_back(hs::bench::make_ops_command());
     commands.push_back(hs::bench::make_explain_command());
+    commands.push_back(hs::bench::make_doctor_command());
     commands.push_back(hs::bench::make_loader_command());
     commands.push_back(hs::bench::make_memory_command());
     commands.push_back(hs::bench::make_report_command());
