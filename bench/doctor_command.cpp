@@ -1,0 +1,131 @@
+// halfstep-bench doctor: a short profile of training and one verdict, what it is bound by and which switch to try next.
+// Its record has "peaks", "profile" (milliseconds of a step) and "verdict".
+#include <fmt/format.h>
+
+#include "bench/commands.h"
+#include "bench/console.h"
+#include "bench/doctor.h"
+#include "bench/environment.h"
+#include "bench/inputs.h"
+#include "bench/interrupt.h"
+#include "bench/loading_flags.h"
+#include "bench/one_step.h"
+#include "bench/record.h"
+#include "data/loader.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench {
+namespace {
+
+class DoctorCommand : public Command {
+ public:
+  std::string name() const override { return "doctor"; }
+  std::string summary() const override { return "Profile some steps and say what training is bound by"; }
+  std::string footnote() const override {
+    return R"(Times a number of training steps undisturbed, then the kernels of a few more one by one, and measures what the machine
+reaches at best. The verdict is the first of these that holds: data-bound, if a tenth of the step is waiting for its batch;
+launch-bound, if a third of the rest passes between kernels or in tiny ones; memory-bound or compute-bound, by what the
+kernels spend more time on. With a GPU the host waits around each kernel that it times.
+
+Examples:
+  halfstep-bench doctor
+  halfstep-bench doctor --batch 1
+  halfstep-bench doctor --data mnist_png --prefetch 0 --cache none
+)";
+  }
+  void declare(Flags& flags) override;
+  void run(const Flags& flags) override;
+
+ private:
+  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", json_;
+  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0;
+  LoadingFlags loading_;
+};
+
+void DoctorCommand::declare(Flags& flags) {
+  flags.choice("--model", model_, model_names(), "Model");
+  flags.text("--data", data_, "NAME|DIR", "Data set, as for train");
+  flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
+  flags.integer("--batch", batch_, 1, 1000000, "Samples per step");
+  flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
+  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
+  flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
+  loading_.declare(flags);
+  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
+  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+}
+
+void DoctorCommand::run(const Flags& flags) {
+  LoaderOptions loading = loading_.options();
+  if (loading.normalize_on_host) {
+    fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");
+  }
+  const JsonFile file(json_);
+  const Device device = resolve_device(device_);
+  set_threads(static_cast<int>(threads_));
+  watch_signals();
+  const TrainingData data = open_training_data(data_, {train_, !flags.given("--train")}, {1, true});
+  const SampleInfo& info = data.train->info();
+  loading.batch = batch_;
+  loading.device = device;
+  Loader loader(*data.train, loading);
+  OneStep step(model_, blocks_, info, parse_precision(precision_), device);
+  const Peaks peaks = measure_peaks(device);
+  Batch batch;
+  const Profile p = profile_steps(
+      [&] {
+        check_signals("while profiling; no results were written");
+        batch = {};  // its slot is free again before the next one is asked for
+        batch = loader.next();
+      },
+      [&] { step.run(batch); }, static_cast<int>(steps_), device, peaks);
+  const Verdict verdict = diagnose(p, device);
+
+  std::string text = fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}\n", model_,
+                                 info.name, batch_, precision_, hs::name(device), threads(), p.step * 1e3, steps_);
+  const auto line = [&](const char* what, double seconds) {
+    text += fmt::format("  {:<34}{:>9.3f} ms{:>7.1f} %\n", what, seconds * 1e3, seconds / p.step * 100);
+  };
+  line("waiting for the batch", p.wait);
+  line("between kernels", p.gaps);
+  line("tiny kernels", p.tiny);
+  line("kernels that move bytes", p.memory);
+  line("kernels that do arithmetic", p.compute);
+  text += fmt::format("  {:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}\nverdict: {}: {}\ntry next: {}\n",
+                      p.flops / p.step * 1e-9, peaks.flops * 1e-9, peaks.flops_of, p.bytes / p.step * 1e-9,
+                      peaks.bytes * 1e-9, verdict.name, verdict.reason, verdict.advice);
+  file.write({{"schema", schema_name},
+              {"command", name()},
+              {"environment", environment(device)},
+              {"data", describe_data(data)},
+              {"config",
+               {{"model", model_},
+                {"batch", batch_},
+                {"precision", precision_},
+                {"steps", steps_},
+                {"loading", loading_.config()}}},
+              {"peaks", {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}}},
+              {"profile",
+               {{"step_ms", p.step * 1e3},
+                {"wait_ms", p.wait * 1e3},
+                {"gaps_ms", p.gaps * 1e3},
+                {"tiny_ms", p.tiny * 1e3},
+                {"memory_ms", p.memory * 1e3},
+                {"compute_ms", p.compute * 1e3},
+                {"flops", p.flops},
+                {"bytes", p.bytes}}},
+              {"verdict", {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}}}});
+  if (file.is_stdout()) {
+    write_stderr(text);
+  } else {
+    write_stdout(text);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_doctor_command() { return std::make_unique<DoctorCommand>(); }
+
+}  // namespace hs::bench

@@ -1,0 +1,152 @@
+// The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "bench/doctor.h"
+#include "bench/kernel_work.h"
+#include "kernels/conv2d.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/relu.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::bench;
+using hs::test::TemporaryFolder;
+
+// Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
+const Peaks peaks{1e11, 1e10, "a test"};
+
+Verdict verdict_on(const std::function<void()>& load, const std::function<void()>& step) {
+  return diagnose(profile_steps(load, step, 5, Device::cpu, peaks), Device::cpu);
+}
+
+TEST_CASE("a slow loader") {
+  const Tensor x = Tensor::zeros({1000}, DType::f32);
+  const Verdict verdict =
+      verdict_on([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
+  CHECK(verdict.bound == Bound::data);
+  CHECK(verdict.name == "data-bound");
+  CHECK(verdict.advice.find("--prefetch") != std::string::npos);
+}
+
+TEST_CASE("tiny kernels") {
+  const Tensor x = Tensor::zeros({4}, DType::f32);
+  const Verdict verdict = verdict_on([] {},
+                                     [&] {
+                                       for (int i = 0; i < 2000; ++i) relu(x);
+                                     });
+  CHECK(verdict.bound == Bound::launch);
+  CHECK(verdict.advice.find("--batch") != std::string::npos);
+}
+
+TEST_CASE("moving bytes") {
+  const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
+  const Verdict verdict = verdict_on([] {}, [&] { add(x, x); });
+  CHECK(verdict.bound == Bound::memory);
+  CHECK(verdict.advice.find("--precision") != std::string::npos);
+}
+
+TEST_CASE("a matrix product") {
+  const Tensor a = Tensor::zeros({768, 768}, DType::f32);
+  const Verdict verdict = verdict_on([] {}, [&] { matmul(a, a); });
+  CHECK(verdict.bound == Bound::compute);
+}
+
+TEST_CASE("the work of a kernel follows from its shapes") {
+  const KernelTrace trace(KernelTrace::timed);
+  const Tensor a = Tensor::zeros({5, 7}, DType::f32), b = Tensor::zeros({11, 7}, DType::f32);
+  matmul(a, b, {}, {.transpose_b = true});
+  matmul(a, a, {}, {.transpose_a = true});
+  conv2d(Tensor::zeros({2, 6, 6, 3}, DType::f32), Tensor::zeros({27, 4}, DType::f32), {});
+  relu(a);
+  std::vector<double> flops;
+  for (const TimedCall& call : trace.timed_calls()) {
+    flops.push_back(flops_of(call));
+    CHECK(call.begin <= call.end);
+    CHECK(call.bytes > 0);
+  }
+  CHECK(flops == std::vector<double>{2.0 * 5 * 11 * 7, 2.0 * 7 * 7 * 5, 2.0 * (2 * 4 * 4 * 4) * 27, 0});
+}
+
+struct Ended {
+  int code = -1;
+  std::string out, err;
+};
+
+Ended bench_program(const std::string& arguments) {
+  const TemporaryFolder folder;
+  const std::string base = folder.path.string();
+  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" +
+                              std::string(HALFSTEP_BENCH_PROGRAM) + "' " + arguments + " --device cpu >" + base +
+                              "/out 2>" + base + "/err";
+  const int status = std::system(command.c_str());
+  Ended ended;
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  std::ifstream out(folder / "out"), err(folder / "err");
+  ended.out.assign(std::istreambuf_iterator<char>(out), {});
+  ended.err.assign(std::istreambuf_iterator<char>(err), {});
+  return ended;
+}
+
+TEST_CASE("doctor: parts that add up to the step, and a verdict") {
+  const Ended ended = bench_program("doctor --steps 5 --batch 8 --train 200 --json -");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const Json record = Json::parse(ended.out);
+  const Json& profile = record["profile"];
+  double parts = 0;
+  for (const char* part : {"wait_ms", "gaps_ms", "tiny_ms", "memory_ms", "compute_ms"}) {
+    CHECK(profile[part] >= 0);
+    parts += profile[part].get<double>();
+  }
+  // Kernels are timed in other steps than the whole.
+  CHECK(parts >= profile["step_ms"].get<double>() * 0.999);
+  CHECK(profile["flops"] > 0);
+  CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
+      record["verdict"]["name"]));
+  CHECK(ended.err.find("try next: ") != std::string::npos);
+  CHECK(bench_program("doctor --preprocess host").code == 2);
+}
+
+TEST_CASE("explain: the step of each model from the first kernel to the update") {
+  for (const std::string model : {"mnist_cnn", "mnist_cnn_large", "mlp", "deep_cnn"}) {
+    CAPTURE(model);
+    const TemporaryFolder folder;
+    const std::string dot = (folder / "step.dot").string();
+    const Ended ended = bench_program("explain --batch 4 --model " + model + " --json - --dot " + dot);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const Json record = Json::parse(ended.out);
+    std::vector<std::string> phases;
+    double flops = 0;
+    for (const Json& call : record["calls"]) {
+      if (phases.empty() || phases.back() != call["phase"]) phases.push_back(call["phase"]);
+      CHECK(call["milliseconds"] >= 0);
+      CHECK(call["live_bytes"] > 0);
+      flops += call["flops"].get<double>();
+    }
+    CHECK(phases == std::vector<std::string>{"forward", "backward", "update"});
+    CHECK(record["calls"].front()["kernel"] == "normalize_image_forward");
+    CHECK(record["calls"].back()["kernel"] == "adam_step");
+    CHECK(flops > 0);
+    CHECK(record["phases"].size() == 3);
+    std::ifstream file(dot);
+    const std::string graph((std::istreambuf_iterator<char>(file)), {});
+    CHECK(graph.starts_with("digraph step {"));
+    CHECK(graph.find("softmax_cross_entropy") != std::string::npos);
+    CHECK(graph.ends_with("}\n"));
+  }
+  CHECK(bench_program("explain --dot /nonexistent/x.dot").code == 4);
+}
+
+}  // namespace
