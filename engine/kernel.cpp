@@ -102,7 +102,7 @@ double KernelTrace::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-bool KernelSlot::is_timed() { return trace_ && trace_->timing_ == KernelTrace::timed; }
+bool KernelSlot::is_timed() { return trace_->timing_ == KernelTrace::timed; }
 
 void KernelSlot::begin_timing(Device device) {
   runtime(device).synchronize();

@@ -57,7 +57,7 @@ class KernelSlot {
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device) const;
   static bool is_traced() { return trace_ != nullptr; }
-  static bool is_timed();
+  static bool is_timed();  // REQUIRES: is_traced()
   void note_call(const VariantBase& variant, DType dtype) const;
   static void begin_timing(Device device);
   static void end_timing(Device device, const std::vector<const Tensor*>& tensors);
@@ -152,14 +152,11 @@ class Kernel<void(Args...)> : public KernelSlot {
   void operator()(Args... args) {
     Variant& variant = select(args...);
     ++variant.calls;
-    if (is_traced()) note_call(variant, dtype_of_first(args...));
     try {
-      if (is_timed()) begin_timing(variant.device);
-      variant.options.run(args...);
-      if (is_timed()) {
-        std::vector<const Tensor*> tensors;
-        (collect(tensors, args), ...);
-        end_timing(variant.device, tensors);
+      if (is_traced()) {
+        run_traced(variant, args...);
+      } else {
+        variant.options.run(args...);
       }
     } catch (const Error& error) {
       if (error.code() != ExitCode::device) throw;
@@ -187,6 +184,16 @@ class Kernel<void(Args...)> : public KernelSlot {
     std::string arguments;
     (describe(arguments, args), ...);
     fail_unsupported(device, arguments);
+  }
+
+  void run_traced(Variant& variant, Args... args) {
+    note_call(variant, dtype_of_first(args...));
+    if (!is_timed()) return variant.options.run(args...);
+    begin_timing(variant.device);
+    variant.options.run(args...);
+    std::vector<const Tensor*> tensors;
+    (collect(tensors, args), ...);
+    end_timing(variant.device, tensors);
   }
 
   template <class First, class... Rest>
