@@ -43,9 +43,8 @@ Batch on_device(const Batch& batch, Device device) {
 
 // What a network reads: f32 images, changed at random if wanted, and normalised here unless the loader did.
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0) {
-  check(!augment.any() || batch.images.dtype() == DType::u8, "train: augment works on bytes; normalise on the device");
-  if (batch.images.dtype() == DType::f32) return batch.images;
-  return normalize_image(augment_image(batch.images, batch.samples, batch.epoch, augment, seed), scale);
+  const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, seed);
+  return images.dtype() == DType::f32 ? images : normalize_image(images, scale);
 }
 
 }  // namespace
@@ -94,11 +93,7 @@ class Step {
     laps_.start();
     std::vector<Batch> inputs;
     inputs.reserve(micro_batches.size());
-    for (const Batch& batch : micro_batches) {
-      check(!augment_.any() || (batch.samples.defined() && batch.epoch.defined()),
-            "train: augment needs a source that numbers its samples");
-      inputs.push_back(on_device(batch, device_));
-    }
+    for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
       look_once(inputs[0]);
       laps_.end_of(seconds.upload);
