@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/interrupt.h"
@@ -25,9 +26,6 @@ namespace hs::bench {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // On a terminal a line that is redrawn, and in any case one line for each part that is done.
 class ConvertProgress {
@@ -138,14 +136,10 @@ int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::
   if (limit != 0) info.count = limit;
   const auto writer = make_writer(folder, part, info);
   ConvertProgress progress(quiet_, hs::name(part), info.count, info.image_bytes());
-  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
-  for (int64_t i = 0; i < info.count; ++i) {
-    source->read(i, image.data());
-    writer->add(image.data(), source->label(i));
-    progress.show(i + 1);
+  copy_samples(*source, info.count, *writer, [&](int64_t done) {
+    progress.show(done);
     check_signals("while converting; nothing was written");
-  }
-  writer->finish();
+  });
   progress.finish();
   return info.count;
 }

@@ -5,15 +5,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "bench/clock.h"
 #include "bench/kernel_work.h"
 #include "bench/statistics.h"
 
 namespace hs::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double tiny_seconds = 20e-6, tiny_share = 0.05;
 constexpr int traced_steps = 5;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "bench/environment.h"
+#include "bench/forced_kernels.h"
 #include "data/loader.h"
 #include "engine/check.h"
 #include "models/measure_stages.h"
@@ -48,26 +49,6 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   return config;
 }
 
-// These variants and no others, as long as it lives.
-class ForcedKernels {
- public:
-  explicit ForcedKernels(const std::vector<std::string>& assignments) : assignments_(assignments) {
-    for (const std::string& assignment : assignments_) force_variant(assignment);
-  }
-  ~ForcedKernels() {
-    for (const std::string& assignment : assignments_) {
-      for (KernelSlot* slot : kernel_slots()) {
-        if (assignment.starts_with(std::string(slot->name()) + "=")) slot->force(nullptr);
-      }
-    }
-  }
-  ForcedKernels(const ForcedKernels&) = delete;
-  ForcedKernels& operator=(const ForcedKernels&) = delete;
-
- private:
-  const std::vector<std::string>& assignments_;
-};
-
 LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_t seed) {
   LoaderOptions options = experiment.loading;
   options.batch = experiment.batch;
@@ -75,11 +56,6 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
   options.seed = seed;
   options.device = experiment.device;
   return options;
-}
-
-// The Dataset, not a copy of it.
-MemorySource source_of(const Dataset& set) {
-  return {std::shared_ptr<const Dataset>(std::shared_ptr<const void>(), &set), set.name};
 }
 
 }  // namespace
@@ -128,11 +104,6 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   return record;
 }
 
-RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed,
-                         const TrainHooks& hooks) {
-  return run_experiment(experiment, source_of(data.train), source_of(data.test), seed, hooks);
-}
-
 MemorySource first_samples(const SampleSource& source, int64_t count) {
   return {load_all(source, std::min(count, source.info().count)), source.info().name};
 }
@@ -146,10 +117,6 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
   run_experiment(short_one, first_samples(train_set, 2 * experiment.batch * experiment.accumulate),
                  first_samples(test_set, experiment.batch), 0, hooks);
-}
-
-void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks) {
-  warm_up(experiment, source_of(data.train), source_of(data.test), hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

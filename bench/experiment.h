@@ -62,7 +62,6 @@ struct RunRecord {
 // that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks);
-RunRecord run_experiment(const Experiment& experiment, const DatasetPair& data, uint64_t seed, const TrainHooks& hooks);
 
 // Of the values of all parameters, in their order, without gaps.
 std::string sha256(const ParameterArena& arena);
@@ -80,7 +79,6 @@ MemorySource first_samples(const SampleSource& source, int64_t count);
 // is as fast as the others.
 void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
              const TrainHooks& hooks);
-void warm_up(const Experiment& experiment, const DatasetPair& data, const TrainHooks& hooks);
 
 // The kernels of a run, each combination once, in the order of their first call, with the number of calls.
 struct KernelRow {

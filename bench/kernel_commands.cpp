@@ -24,8 +24,6 @@ namespace {
 
 using Tensors = KernelCase::Tensors;
 
-Tensor scratch(int64_t bytes, Device device) { return Tensor::empty({bytes}, DType::u8, device); }
-
 KernelCase gemm_case(int64_t M, int64_t N, int64_t K, bool transpose_a, bool transpose_b) {
   const GemmOptions options{.transpose_a = transpose_a, .transpose_b = transpose_b};
   return {.what = fmt::format("{}x{}x{} {}{}", M, N, K, transpose_a ? "T" : "N", transpose_b ? "T" : "N"),
@@ -76,8 +74,8 @@ KernelCase conv2d_forward_case(const Conv2dSizes& s) {
           .call =
               [s](Tensors& in, Tensors& out) {
                 Tensor workspace;
-                workspace =
-                    scratch(conv2d_forward.workspace(in[0], in[1], in[2], s, workspace, out[0]), in[0].device());
+                workspace = Tensor::workspace(conv2d_forward.workspace(in[0], in[1], in[2], s, workspace, out[0]),
+                                              in[0].device());
                 conv2d_forward(in[0], in[1], in[2], s, workspace, out[0]);
               },
           .flops = flops(s)};
@@ -94,7 +92,7 @@ KernelCase conv2d_backward_case(const Conv2dSizes& s, bool needs_dx, double zero
                         [s, needs_dx](Tensors& in, Tensors& out) {
                           Tensor workspace, none;
                           Tensor& dx = needs_dx ? out[2] : none;
-                          workspace = scratch(
+                          workspace = Tensor::workspace(
                               conv2d_backward.workspace(in[0], in[1], in[2], s, false, workspace, dx, out[0], out[1]),
                               in[0].device());
                           conv2d_backward(in[0], in[1], in[2], s, false, workspace, dx, out[0], out[1]);
@@ -148,7 +146,8 @@ std::vector<KernelCase> op_cases(int64_t batch) {
                    .call =
                        [](Tensors& in, Tensors& out) {
                          Tensor workspace;
-                         workspace = scratch(column_sum.workspace(in[0], false, workspace, out[0]), in[0].device());
+                         workspace =
+                             Tensor::workspace(column_sum.workspace(in[0], false, workspace, out[0]), in[0].device());
                          column_sum(in[0], false, workspace, out[0]);
                        },
                    .is_sum = {true}});

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "bench/clock.h"
+#include "bench/forced_kernels.h"
 #include "bench/statistics.h"
 #include "engine/autocast.h"
 #include "engine/check.h"
@@ -17,10 +19,7 @@
 namespace hs::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Tensors = KernelCase::Tensors;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 template <class Work>
 double seconds_of(Device device, const Work& work) {
@@ -30,15 +29,6 @@ double seconds_of(Device device, const Work& work) {
   runtime(device).synchronize();
   return seconds_since(start);
 }
-
-// The slot's choice is free again when this dies.
-struct Forced {
-  Forced(KernelSlot& slot, const char* variant) : slot(slot) { slot.force(variant); }
-  ~Forced() { slot.force(nullptr); }
-  Forced(const Forced&) = delete;
-  Forced& operator=(const Forced&) = delete;
-  KernelSlot& slot;
-};
 
 // More than the caches hold.
 constexpr int64_t flush_bytes = int64_t{128} << 20;
@@ -188,10 +178,11 @@ CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int6
     for (const Tensor& tensor : *tensors) timing.bytes += static_cast<double>(tensor.size() * size_of(tensor.dtype()));
   }
   timing.chosen = variant_of_call(kernel, in, out);
+  const auto assignment = [&](const std::string& variant) { return timing.slot + "=" + variant; };
 
   for (const VariantBase* variant = kernel.slot->variants(); variant; variant = variant->next) {
     if (variant->device != device) continue;
-    const Forced forced(*kernel.slot, variant->name);
+    const ForcedKernels forced({assignment(variant->name)});
     for (Tensor& tensor : out) {
       runtime(device).fill(tensor.mutable_raw_data(), 0xff,
                            static_cast<size_t>(tensor.size() * size_of(tensor.dtype())));
@@ -210,7 +201,7 @@ CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int6
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
       if (one.wrong) continue;
-      const Forced forced(*kernel.slot, one.variant.c_str());
+      const ForcedKernels forced({assignment(one.variant)});
       const auto call = [&] { kernel.call(in, out); };
       flush();
       one.cold.push_back(seconds_of(device, call));

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
@@ -25,6 +26,7 @@
 #include "bench/loading_flags.h"
 #include "bench/record.h"
 #include "bench/statistics.h"
+#include "bench/work_folder.h"
 #include "data/input_file.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
@@ -34,10 +36,7 @@ namespace hs::bench {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double no_stall = 0.01;
 constexpr int64_t steps_with_work = 100;
@@ -127,13 +126,8 @@ LoaderOptions LoaderCommand::options(const Setting& setting, CacheMode cache) co
 void LoaderCommand::write(const Format& format, const SampleSource& data, const fs::path& folder) const {
   fs::create_directory(folder);
   const auto writer = format.write(folder, data.info());
-  std::vector<uint8_t> image(static_cast<size_t>(data.info().image_bytes()));
-  for (int64_t i = 0; i < data.info().count; ++i) {
-    data.read(i, image.data());
-    writer->add(image.data(), data.label(i));
-    check_signals("while measuring; no results were written");
-  }
-  writer->finish();
+  copy_samples(data, data.info().count, *writer,
+               [](int64_t) { check_signals("while measuring; no results were written"); });
 }
 
 Json LoaderCommand::measure_format(const Format& format, const SampleSource& data, const fs::path& folder) const {

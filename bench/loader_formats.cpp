@@ -1,26 +1,12 @@
 #include "bench/loader_formats.h"
 
-#include <stdlib.h>
-
 #include "data/image_folder.h"
 #include "data/record_file.h"
 #include "data/tfrecord.h"
-#include "engine/check.h"
 
 namespace hs::bench {
 
 namespace fs = std::filesystem;
-
-WorkFolder::WorkFolder() {
-  std::string pattern = (fs::temp_directory_path() / "halfstep-loader-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) fail(ExitCode::io, "{}: cannot be created; set TMPDIR", pattern);
-  path = pattern;
-}
-
-WorkFolder::~WorkFolder() {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
-}
 
 const std::vector<Format>& formats() {
   static const std::vector<Format> all = {

@@ -1,4 +1,4 @@
-// The formats that `halfstep-bench loader` compares, and the folder in which it does.
+// The formats that `halfstep-bench loader` compares.
 #pragma once
 
 #include <filesystem>
@@ -11,17 +11,6 @@
 #include "data/sample_writer.h"
 
 namespace hs::bench {
-
-// In the system's folder for such things, removed with all that is in it.
-class WorkFolder {
- public:
-  WorkFolder();  // throws Error (io)
-  ~WorkFolder();
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-
-  std::filesystem::path path;
-};
 
 // A set in a folder of its own. No functions: it stays in memory.
 struct Format {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "bench/clock.h"
 #include "bench/interrupt.h"
 #include "bench/statistics.h"
 #include "data/loader.h"
@@ -14,11 +15,7 @@
 namespace hs::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
+double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
 // `count` samples, those of `digits` again and again.
 Dataset repeated(const Dataset& digits, int64_t count) {

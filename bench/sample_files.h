@@ -2,9 +2,9 @@
 // means what it means elsewhere, a file to open and decode for every sample of every epoch.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
+#include "bench/work_folder.h"
 #include "data/sample_source.h"
 
 namespace hs::bench {
@@ -13,9 +13,6 @@ class SampleFiles {
  public:
   // Writes PGM, or PNG if there are several channels. Throws Error: io, usage (PNG without libpng).
   SampleFiles(const SampleSource& train, const SampleSource& test);
-  ~SampleFiles();  // removes the folder
-  SampleFiles(const SampleFiles&) = delete;
-  SampleFiles& operator=(const SampleFiles&) = delete;
 
   const SampleSource& train() const { return *train_; }
   const SampleSource& test() const { return *test_; }
@@ -23,7 +20,7 @@ class SampleFiles {
  private:
   std::unique_ptr<SampleSource> write(const SampleSource& source, const char* part) const;
 
-  std::filesystem::path folder_;
+  WorkFolder folder_;  // before the sources, whose files are in it
   std::unique_ptr<SampleSource> train_, test_;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/energy.h"
@@ -188,7 +189,7 @@ void TechniquesCommand::measure(const Plan& plan, const Sources& data, std::vect
     kernels.emplace_back(use.since());
   }
   EnergyMeter meter(experiment_.device);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   for (int64_t pass = 1; pass <= size_.repeat; ++pass) {
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!rows[i].error.empty()) continue;
@@ -204,7 +205,7 @@ void TechniquesCommand::measure(const Plan& plan, const Sources& data, std::vect
         rows[i].error = error.what();
       }
     }
-    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double elapsed = seconds_since(start);
     display.print_line(fmt::format("{}pass {} of {}: {} rows, {:.0f} s, {:.0f} s left\n", label, pass, size_.repeat,
                                    rows.size(), elapsed,
                                    elapsed / static_cast<double>(pass) * static_cast<double>(size_.repeat - pass)));

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+
+#include "data/sample_source.h"
 
 namespace hs {
 
@@ -16,5 +19,10 @@ class SampleWriter {
   virtual void add(const uint8_t* image, int32_t label) = 0;
   virtual void finish() = 0;
 };
+
+// The first `count` samples of a source, finish() included. Calls copied(how many so far) after each, if there is one;
+// what that throws ends the copying. REQUIRES: the writer is for so many samples of the source's shape
+void copy_samples(const SampleSource& source, int64_t count, SampleWriter& writer,
+                  const std::function<void(int64_t done)>& copied = {});
 
 }  // namespace hs
