@@ -71,7 +71,7 @@ SampleInfo with_count(SampleInfo info, int64_t count) {
 
 class FirstSamples : public SampleSource {
  public:
-  FirstSamples(std::unique_ptr<SampleSource> source, int64_t count)
+  FirstSamples(std::shared_ptr<const SampleSource> source, int64_t count)
       : SampleSource(with_count(source->info(), count)), source_(std::move(source)) {}
   bool is_in_memory() const override { return source_->is_in_memory(); }
 
@@ -79,7 +79,7 @@ class FirstSamples : public SampleSource {
   void read_sample(int64_t index, uint8_t* image) const override { source_->read_through(index, image); }
   int32_t sample_label(int64_t index) const override { return source_->label(index); }
 
-  const std::unique_ptr<SampleSource> source_;
+  const std::shared_ptr<const SampleSource> source_;
 };
 
 SampleInfo info_of(const Dataset& set, std::string description) {
@@ -136,6 +136,11 @@ std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source
   check_limit(flag, limit, source->info().count);
   if (limit == 0 || limit == source->info().count) return source;
   return std::make_unique<FirstSamples>(std::move(source), limit);
+}
+
+std::unique_ptr<SampleSource> view_of_first(const SampleSource& source, int64_t count) {
+  const std::shared_ptr<const SampleSource> not_owned(std::shared_ptr<const void>(), &source);
+  return std::make_unique<FirstSamples>(not_owned, std::min(count, source.info().count));
 }
 
 Dataset load_all(const SampleSource& source, int64_t limit, const char* flag) {

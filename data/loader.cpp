@@ -6,6 +6,7 @@
 #include "data/sample_cache.h"
 #include "engine/check.h"
 #include "engine/memory.h"
+#include "engine/profiler.h"
 #include "engine/random.h"
 
 namespace hs {
@@ -106,7 +107,8 @@ Batch Loader::next() {
       to_fill_.front()->state = State::uploading;
     }
   } else {
-    while (std::ssize(threads_) < options_.workers) threads_.emplace_back([this] { work(); });
+    while (std::ssize(threads_) < options_.workers)
+      threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
   }
   Slot* slot = ahead_.front();
   made_.wait(lock, [&] { return slot->state == State::uploading; });
@@ -148,7 +150,8 @@ void Loader::request() {
 }
 
 // What a worker does.
-void Loader::work() {
+void Loader::work(size_t number) {
+  Profiler::name_this_thread(fmt::format("loader {}", number));
   std::unique_lock lock(mutex_);
   while (true) {
     wanted_.wait(lock, [this] { return stopping_ || !to_fill_.empty(); });
@@ -166,6 +169,7 @@ void Loader::work() {
 // Does not throw: what goes wrong waits in the slot until next() comes to it.
 void Loader::fill(Slot& slot) {
   slot.error = nullptr;
+  const Range range("fill", slot.first.position / options_.batch);
   try {
     read(slot, slot.buffers.begin_fill());
     const int64_t pixels = on_device_.defined() ? 0 : slot.count * image_bytes();

@@ -2,6 +2,7 @@
 
 #include "engine/check.h"
 #include "engine/memory.h"
+#include "engine/profiler.h"
 
 namespace hs {
 namespace {
@@ -26,8 +27,8 @@ LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
   } else {
     host_ = device_.mutable_data<uint8_t>();
   }
-  uploaded_ = runtime_.create_event();
-  released_ = runtime_.create_event();
+  uploaded_ = runtime_.create_event(EventTiming::off);
+  released_ = runtime_.create_event(EventTiming::off);
   // The allocator may have given us a block that was freed while kernels still read it.
   runtime_.record_event(released_, Stream::compute);
 }
@@ -50,7 +51,10 @@ uint8_t* LoaderBuffers::begin_fill() {
 void LoaderBuffers::upload(size_t bytes) {
   if (device_.device() == Device::cpu) return;
   runtime_.wait_on_stream(released_, Stream::copy);
-  runtime_.upload(device_.mutable_raw_data(), host_, bytes);
+  {
+    const DeviceRange range(device_.device(), Stream::copy, "upload");
+    runtime_.upload(device_.mutable_raw_data(), host_, bytes);
+  }
   runtime_.record_event(uploaded_, Stream::copy);
 }
 

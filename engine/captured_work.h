@@ -25,7 +25,10 @@ class CapturedWork {
   // Storages made inside come from a pool that is kept for this object, so that nothing else lives where it writes.
   void run(const std::function<void()>& work);
 
+  static bool is_capturing();  // on this thread
+
  private:
+  const Device device_;
   const DeviceRuntime& runtime_;
   std::shared_ptr<MemoryPool> pool_;
   void* graph_ = nullptr;

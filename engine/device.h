@@ -22,6 +22,9 @@ enum class CopyDirection : uint8_t { to_device, to_host, within_device };
 // nothing to do.
 enum class Stream : uint8_t { compute, copy };
 
+// Events that keep the time at which they happened cost the device a little more.
+enum class EventTiming : bool { off, on };
+
 struct DeviceRuntime {
   // Empty if the device can be used; else why not, as the end of a sentence. The first call looks, the others remember.
   std::string (*why_unavailable)();
@@ -41,11 +44,13 @@ struct DeviceRuntime {
   void (*upload)(void* to, const void* from, size_t bytes);
   void (*synchronize)();  // returns when every kernel and copy issued so far has finished
 
-  void* (*create_event)();
+  void* (*create_event)(EventTiming timing);
   void (*destroy_event)(void* event);
   void (*record_event)(void* event, Stream stream);  // happens when the stream has done its work so far
   void (*wait_on_stream)(void* event, Stream stream);
   void (*wait_on_host)(void* event);
+  // From the moment when one happened to that of another. REQUIRES: both have, and are timed
+  double (*seconds_between)(void* from, void* to);
 
   // Between begin and end, work on the compute stream is recorded and not done; replay does all of it again.
   // end_capture(false) throws the recording away and returns nullptr. The CPU cannot (engine/captured_work.h).

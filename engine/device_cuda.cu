@@ -1,11 +1,13 @@
 // The CUDA device: the table of engine/device.h over the CUDA runtime. One device, two streams, no default stream.
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <cstdlib>
 
 #include "engine/cuda.cuh"
 #include "engine/device.h"
 #include "engine/op.h"
+#include "engine/profiler.h"
 
 #ifndef HALFSTEP_CUDA_ARCHITECTURES
 #define HALFSTEP_CUDA_ARCHITECTURES "emulated"
@@ -137,9 +139,10 @@ void synchronize() {
   check(cudaStreamSynchronize(copy_stream()), "cudaStreamSynchronize");
 }
 
-void* create_event() {
+void* create_event(EventTiming timing) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  const unsigned flags = timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming;
+  check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
   return event;
 }
 
@@ -156,6 +159,13 @@ void wait_on_stream(void* event, Stream stream) {
 void wait_on_host(void* event) {
   forbid_in_capture("waiting for an event");
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
+}
+
+double seconds_between(void* from, void* to) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
+        "cudaEventElapsedTime");
+  return milliseconds * 1e-3;
 }
 
 // Thread-local mode: what other threads do meanwhile (a loader uploads) is no concern of the capture.
@@ -207,13 +217,17 @@ const DeviceRuntime table = {
     .record_event = record_event,
     .wait_on_stream = wait_on_stream,
     .wait_on_host = wait_on_host,
+    .seconds_between = seconds_between,
     .begin_capture = begin_capture,
     .end_capture = end_capture,
     .replay = replay,
     .destroy_graph = destroy_graph,
 };
 
-[[maybe_unused]] const bool registered = register_device(Device::cuda, table);
+[[maybe_unused]] const bool registered = [] {
+  set_range_functions([](const char* name) { (void)nvtxRangePushA(name); }, [] { (void)nvtxRangePop(); });
+  return register_device(Device::cuda, table);
+}();
 
 }  // namespace
 

@@ -24,6 +24,7 @@
 
 #include "engine/device.h"
 #include "engine/error.h"
+#include "engine/profiler.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -152,6 +153,7 @@ class Kernel<void(Args...)> : public KernelSlot {
   void operator()(Args... args) {
     Variant& variant = select(args...);
     ++variant.calls;
+    const DeviceRange range(variant.device, Stream::compute, name(), variant.name);
     try {
       if (is_traced()) {
         run_traced(variant, args...);

@@ -2,11 +2,13 @@
 // records and the profiler read it, so that "out of memory" comes with the name of who asked.
 #pragma once
 
+#include "engine/profiler.h"
+
 namespace hs {
 
 class Op {
  public:
-  explicit Op(const char* name) : before_(current_) { current_ = name; }
+  explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }
   ~Op() { current_ = before_; }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
@@ -15,6 +17,7 @@ class Op {
 
  private:
   static inline thread_local const char* current_ = "";
+  const Range range_;
   const char* before_;
 };
 

@@ -11,6 +11,7 @@
 #include "engine/autograd.h"
 #include "engine/captured_work.h"
 #include "engine/check.h"
+#include "engine/profiler.h"
 #include "kernels/normalize_image.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -21,18 +22,18 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Adds the time since the last lap to one of the parts of a step.
-class Laps {
+// A part of a step, until the end of the scope: adds its time to `seconds`, and is a range for profilers.
+class Part {
  public:
-  void start() { last_ = Clock::now(); }
-  void end_of(double& part) {
-    const Clock::time_point now = Clock::now();
-    part += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
+  Part(const char* name, double& seconds) : range_(name), seconds_(seconds) {}
+  ~Part() { seconds_ += seconds_since(start_); }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
 
  private:
-  Clock::time_point last_;
+  const Range range_;
+  double& seconds_;
+  const Clock::time_point start_ = Clock::now();
 };
 
 Batch on_device(const Batch& batch, Device device) {
@@ -90,29 +91,22 @@ class Step {
 
   // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-    laps_.start();
     std::vector<Batch> inputs;
     inputs.reserve(micro_batches.size());
-    for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
+    {
+      const Part part("upload", seconds.upload);
+      for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
+    }
     if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
       look_once(inputs[0]);
-      laps_.end_of(seconds.upload);
       step(inputs, losses_, seconds);
       return losses_;
     }
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (i == fixed_.size()) fixed_.emplace_back();
-      copy(inputs[i].images, fixed_[i].images);
-      copy(inputs[i].labels, fixed_[i].labels);
-      copy(inputs[i].samples, fixed_[i].samples);
-      copy(inputs[i].epoch, fixed_[i].epoch);
-    }
+    copy_to_fixed(inputs, seconds);
     look_once(fixed_[0]);
-    laps_.end_of(seconds.upload);
-    const Clock::time_point start = Clock::now();
+    const Part part("replay", seconds.replay);
     StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
     captured_->run([&] { step(fixed_, captured_losses_, recorded); });
-    seconds.replay += seconds_since(start);
     return captured_losses_;
   }
 
@@ -122,6 +116,17 @@ class Step {
     const MemoryPurposeScope purpose(MemoryPurpose::loader);
     if (!to.defined()) to = from.empty_like();
     to.copy_from(from);
+  }
+
+  void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds) {
+    const Part part("upload", seconds.upload);
+    fixed_.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      copy(inputs[i].images, fixed_[i].images);
+      copy(inputs[i].labels, fixed_[i].labels);
+      copy(inputs[i].samples, fixed_[i].samples);
+      copy(inputs[i].epoch, fixed_[i].epoch);
+    }
   }
 
   static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
@@ -139,22 +144,30 @@ class Step {
   void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
     losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
     const Autocast amp(precision_, arena_);
-    optimizer_.zero_gradients();
+    {
+      const Part part("zero gradients", seconds.update);
+      optimizer_.zero_gradients();
+    }
     float samples = 0;
     for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
     for (const Batch& batch : inputs) {
-      const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
-      const Tensor loss = softmax_cross_entropy(model_.forward(images), batch.labels);
-      laps_.end_of(seconds.forward);
-      // The mean over the samples of the whole step, however they are divided.
-      backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
+      Tensor loss;
+      {
+        const Part part("forward", seconds.forward);
+        const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
+        loss = softmax_cross_entropy(model_.forward(images), batch.labels);
+      }
+      {
+        const Part part("backward", seconds.backward);
+        // The mean over the samples of the whole step, however they are divided.
+        backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
+      }
       losses.push_back(loss.detach());
       ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
-      laps_.end_of(seconds.backward);
     }
     if (on_gradients_) on_gradients_(scaler_);
+    const Part part("update", seconds.update);
     optimizer_.step(scaler_);
-    laps_.end_of(seconds.update);
   }
 
   Module& model_;
@@ -171,25 +184,42 @@ class Step {
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
   std::vector<Tensor> losses_, captured_losses_;
-  Laps laps_;
 };
 
-// The losses of an epoch, kept on the device so that no step waits for one.
+// Numbers that are kept on the device, so that no step waits for one.
+class DeviceLog {
+ public:
+  DeviceLog(int64_t most, Device device) : on_device_(Tensor::empty({most}, DType::f32, device)) {}
+
+  void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }
+
+  // Those that were added since the last time; waits for the device.
+  std::vector<float> read() {
+    const int64_t begin = std::exchange(read_, added_);
+    return on_device_.slice(begin, {added_ - begin}).to_vector<float>();
+  }
+
+ private:
+  Tensor on_device_;  // (most)
+  int64_t added_ = 0, read_ = 0;
+};
+
+// The losses of an epoch.
 class Losses {
  public:
-  Losses(int64_t batches, Device device) : on_device_(Tensor::empty({batches}, DType::f32, device)) {}
+  Losses(int64_t batches, Device device) : log_(batches, device) {}
 
   void add(const Tensor& loss, int64_t samples) {
-    on_device_.slice(static_cast<int64_t>(samples_.size()), {}).copy_from(loss);
+    log_.add(loss);
     samples_.push_back(samples);
   }
 
   // Reads what was added since the last time. Returns the step, from 1, whose loss is the first that is not finite, or
   // 0.
   int64_t read() {
-    const int64_t begin = static_cast<int64_t>(read_), end = static_cast<int64_t>(samples_.size());
+    const Range range("read losses");
     last_read_ = Clock::now();
-    for (const float loss : on_device_.slice(begin, {end - begin}).to_vector<float>()) {
+    for (const float loss : log_.read()) {
       sum_ += static_cast<double>(loss) * static_cast<double>(samples_[read_]);
       count_ += samples_[read_++];
       if (!std::isfinite(loss)) return static_cast<int64_t>(read_);
@@ -202,7 +232,7 @@ class Losses {
   int64_t samples() const { return std::accumulate(samples_.begin(), samples_.end(), int64_t{0}); }
 
  private:
-  Tensor on_device_;              // (batches)
+  DeviceLog log_;
   std::vector<int64_t> samples_;  // of each batch so far
   size_t read_ = 0;               // batches
   double sum_ = 0;                // of loss * samples
@@ -234,15 +264,22 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
     const Clock::time_point epoch_start = Clock::now();
     Losses losses(batches, config.device);
+    DeviceLog scales(scaling.enabled ? steps : 0, config.device);
+    const auto read_scales = [&] {
+      for (const float scale : scales.read()) result.loss_scales.push_back(scale);
+    };
     for (int64_t step = 1; step <= steps; ++step) {
+      const Range range("step", step);
       // The last step of an epoch takes what is left.
       std::vector<Batch> micro_batches;
       const int64_t left = batches - (step - 1) * config.accumulate;
-      const Clock::time_point wait_start = Clock::now();
-      for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
-      result.parts.wait += seconds_since(wait_start);
+      {
+        const Part part("wait", result.parts.wait);
+        for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
+      }
       const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);
       for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
+      if (scaling.enabled) scales.add(scaler.state().slice(0, {}));
 
       if (losses.is_due() || step == steps) {
         if (const int64_t bad_batch = losses.read()) {
@@ -256,13 +293,16 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
       if (hooks.should_stop && hooks.should_stop()) {
         result.seconds = seconds;
         result.samples += losses.samples();
+        read_scales();
         return result;
       }
     }
     EpochResult epoch_result{losses.mean(), seconds_since(epoch_start), {}};
     result.seconds += epoch_result.seconds;
     result.samples += losses.samples();
+    read_scales();
     {
+      const Range range("evaluate");
       const Autocast amp(config.precision, arena);
       const Clock::time_point start = Clock::now();
       epoch_result.test = evaluate(model, test, config.device);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "engine/autocast.h"
 #include "engine/batch.h"
@@ -61,6 +62,7 @@ struct TrainResult {
   int64_t samples = 0;
   int64_t steps = 0, skipped_steps = 0;  // of the optimizer: taken, and left out because a gradient was not finite
   double loss_scale = 1;                 // at the end
+  std::vector<float> loss_scales;        // after each step; f16 only
 };
 
 struct TrainHooks {

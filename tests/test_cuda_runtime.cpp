@@ -242,8 +242,8 @@ bool loader_run(Missing missing) {
   struct Slot {
     float* host = static_cast<float*>(cuda().allocate_host(size * sizeof(float)));
     Tensor device = Tensor::empty({size}, DType::f32, Device::cuda);
-    void* uploaded = cuda().create_event();
-    void* released = cuda().create_event();
+    void* uploaded = cuda().create_event(EventTiming::off);
+    void* released = cuda().create_event(EventTiming::off);
     ~Slot() {
       cuda().release_host(host);
       cuda().destroy_event(uploaded);

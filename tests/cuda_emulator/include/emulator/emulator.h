@@ -21,6 +21,7 @@ struct Options {
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
+  bool keep_ranges = false;          // NVTX ranges are kept for take_ranges()
   size_t total_memory = 2ull << 30;  // HALFSTEP_EMULATOR_MEMORY=bytes: what cudaMalloc can give out in total
 };
 Options& options();
@@ -31,6 +32,9 @@ void reset();
 
 // What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
 std::vector<std::string> take_reports();
+
+// The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
+std::vector<std::string> take_ranges();
 
 // The nth cudaMalloc from now on (1: the next one) returns cudaErrorMemoryAllocation, once.
 void fail_malloc(int nth);
