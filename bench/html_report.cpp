@@ -128,11 +128,10 @@ std::string accuracy(const Json& record) {
                std::isfinite(target) ? std::optional(target) : std::nullopt, "the target, " + percent_text(target));
 }
 
-std::string memory_timeline(const Json& record) {
-  const Json& timeline = member(member(record, "memory"), "timeline");
+std::string memory_timeline(const Json& row) {
   std::vector<std::string> names;
   std::vector<std::vector<double>> values;
-  for (const Json& purpose : member(timeline, "purposes")) {
+  for (const Json& purpose : member(member(row, "step"), "purposes")) {
     names.push_back(text(purpose, "name"));
     std::vector<double>& mebibytes = values.emplace_back(numbers(purpose, "live_bytes"));
     for (double& value : mebibytes) value /= 1 << 20;
@@ -143,9 +142,9 @@ std::string memory_timeline(const Json& record) {
                  [](double value) { return fmt::format("{:g} MiB", value); });
 }
 
-std::string step_timeline(const Json& record) {
+std::string step_timeline(const Json& row) {
   std::vector<Lane> lanes;
-  for (const Json& lane : member(member(record, "timeline"), "lanes")) {
+  for (const Json& lane : member(member(row, "step"), "lanes")) {
     Lane& one = lanes.emplace_back(Lane{text(lane, "name"), {}});
     for (const Json& span : member(lane, "spans")) {
       const double start = number(span, "start"), end = number(span, "end");
@@ -155,19 +154,25 @@ std::string step_timeline(const Json& record) {
   return gantt("one step", lanes, milliseconds_text);
 }
 
-// Of the only row, or of the baseline and of all techniques together.
-std::string parts(const Json& record) {
+std::string parts(const Json& row) {
+  std::vector<Bar> all;
+  for (const auto& [name, value] : member(row, "parts").items()) {
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    if (seconds > 0) all.push_back({name, seconds, NAN, NAN, seconds_text(seconds), name == "wait" ? "c1" : "c0"});
+  }
+  return bars("seconds by part", all);
+}
+
+// A chart of the only row, or of the baseline and of all techniques together.
+std::string of_ends(const Json& record, std::string (*chart)(const Json& row)) {
   const Json& rows = member(record, "rows");
   std::string html;
   for (const Json& row : rows) {
     if (&row != &rows.front() && &row != &rows.back()) continue;
-    std::vector<Bar> all;
-    for (const auto& [name, value] : member(row, "parts").items()) {
-      const double seconds = value.is_number() ? value.get<double>() : 0;
-      if (seconds > 0) all.push_back({name, seconds, NAN, NAN, seconds_text(seconds), name == "wait" ? "c1" : "c0"});
-    }
-    const std::string chart = bars("seconds by part", all);
-    if (!chart.empty()) html += "<p class=\"note\">" + escape(label_of(row)) + ":</p>\n" + chart;
+    const std::string one = chart(row);
+    const bool together = &row != &rows.front();
+    const std::string label = together ? "all together, the last row" : label_of(row);
+    if (!one.empty()) html += "<p class=\"note\">" + escape(label) + ":</p>\n" + one;
   }
   return html;
 }
@@ -254,10 +259,10 @@ std::string html_report(const Json& record) {
     html += section("Time", times(record)) + section("Figures", results(record));
     html += section("Accuracy against time", accuracy(record));
     html += section("Memory", memory_bars(record));
-    html += section("Where the seconds went", parts(record));
+    html += section("Where the seconds went", of_ends(record, parts));
   }
-  html += section("Memory by purpose over one step", memory_timeline(record));
-  html += section("Where a step's time goes", step_timeline(record));
+  html += section("Memory by purpose over one step", of_ends(record, memory_timeline));
+  html += section("Where a step's time goes", of_ends(record, step_timeline));
   html += section("Loss scale", loss_scale(record));
   if (timed) {
     html += section("Common mistakes", warnings(record)) + section("Checklists", checks(record));

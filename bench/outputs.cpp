@@ -16,15 +16,17 @@ void Outputs::declare(Flags& flags) {
   flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout");
 }
 
-void Outputs::open() {
+void Outputs::open(const OutputFile* other) {
   for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
     files_.emplace_back(flag, *path);
   }
-  for (const OutputFile& file : files_) {
-    for (const OutputFile& other : files_) {
-      if (&file == &other || !file.is_wanted() || file.path() != other.path() || file.path() == "/dev/null") continue;
-      fail(ExitCode::usage, "{} and {}: both go to {}", file.flag(), other.flag(), file.path().string());
-    }
+  std::vector<const OutputFile*> all = {other};
+  for (const OutputFile& file : files_) all.push_back(&file);
+  std::erase_if(all, [](const OutputFile* file) { return !file || !file->is_wanted() || file->path() == "/dev/null"; });
+  for (const OutputFile* file : all) {
+    const auto same = std::ranges::find(all, file->path(), &OutputFile::path);
+    if (*same != file)
+      fail(ExitCode::usage, "{} and {}: both go to {}", (*same)->flag(), file->flag(), file->path().string());
   }
 }
 

@@ -13,9 +13,9 @@ namespace hs::bench {
 class Outputs {
  public:
   void declare(Flags& flags);
-  // After the flags are read and before any work. Throws Error: io (a file that could not be written), usage (two of
-  // them are the same file).
-  void open();
+  // After the flags are read and before any work. `other`: one more that the command writes. Throws Error: io (a file
+  // that could not be written), usage (two of them are the same file).
+  void open(const OutputFile* other = nullptr);
 
   bool any() const;
   // Then the command's own table goes to stderr.

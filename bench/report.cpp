@@ -45,6 +45,18 @@ Json epochs_to_json(const TrainResult& result) {
   return epochs;
 }
 
+// The loss scale after which steps, from 1, became another one.
+Json scale_history(const TrainResult& result) {
+  Json changes = Json::array();
+  float scale = GradScalerConfig().initial;
+  for (size_t step = 0; step < result.loss_scales.size(); ++step) {
+    if (result.loss_scales[step] == scale) continue;
+    scale = result.loss_scales[step];
+    changes.push_back({{"after_step", step + 1}, {"scale", scale}});
+  }
+  return {{"first", GradScalerConfig().initial}, {"changes", changes}, {"last", scale}};
+}
+
 Json run_to_json(const RunRecord& run) {
   double evaluation = 0;
   for (const EpochResult& epoch : run.result.epochs) evaluation += epoch.evaluation_seconds;
@@ -119,6 +131,10 @@ Json to_json(const Row& row) {
       {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},
       {"runs", runs},
   };
+  if (!row.runs.empty() && !row.runs[0].result.loss_scales.empty()) {
+    json["steps"] = row.runs[0].result.loss_scales.size();
+    json["scale"] = scale_history(row.runs[0].result);
+  }
   if (!row.error.empty()) json["error"] = row.error;
   return json;
 }

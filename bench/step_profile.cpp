@@ -1,5 +1,7 @@
 #include "bench/step_profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -21,10 +23,7 @@ std::vector<ProfileSpan> steps_of(const Profile& profile) {
 }
 
 std::string label(const ProfileSpan& span) {
-  std::string words = span.name;
-  if (*span.detail) words += fmt::format(" {}", span.detail);
-  if (span.number >= 0) words += fmt::format(" {}", span.number);
-  return words;
+  return *span.detail ? fmt::format("{} {}", span.name, span.detail) : span.name;
 }
 
 // The training loop, the device, then the loader's threads.
@@ -110,6 +109,7 @@ std::string trace_file(const StepProfile& steps, const Json& facts) {
   events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", "halfstep"}}}});
   int position = 0;
   for (const size_t row : in_order(profile.rows)) {
+    if (std::ranges::find(profile.spans, row, &ProfileSpan::row) == profile.spans.end()) continue;
     const auto about_row = [&](const char* what, const Json& args) {
       events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", row + 1}, {"name", what}, {"args", args}});
     };
@@ -155,7 +155,7 @@ std::string trace_file(const StepProfile& steps, const Json& facts) {
 Json typical_step(const StepProfile& steps) {
   const Profile& profile = steps.profile;
   std::vector<ProfileSpan> done = steps_of(profile);
-  if (done.empty()) return Json::object();
+  if (done.empty()) return nullptr;
   std::ranges::sort(done, {}, [](const ProfileSpan& span) { return span.end - span.begin; });
   const ProfileSpan step = done[done.size() / 2];
   std::map<size_t, Json> spans;
@@ -169,8 +169,9 @@ Json typical_step(const StepProfile& steps) {
   for (const size_t row : in_order(profile.rows)) {
     if (spans.contains(row)) lanes.push_back({{"name", profile.rows[row]}, {"spans", spans[row]}});
   }
-  return {{"timeline", {{"step_seconds", step.end - step.begin}, {"lanes", lanes}}},
-          {"memory", {{"timeline", {{"purposes", purposes_of(samples_in(profile.memory, step.begin, step.end))}}}}}};
+  return {{"seconds", step.end - step.begin},
+          {"lanes", lanes},
+          {"purposes", purposes_of(samples_in(profile.memory, step.begin, step.end))}};
 }
 
 }  // namespace hs::bench

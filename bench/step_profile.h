@@ -25,8 +25,8 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
 // (Google, "Trace Event Format".)
 std::string trace_file(const StepProfile& steps, const Json& facts);
 
-// Of the step of median length: {"timeline": {"lanes"}, "memory": {"timeline": {"purposes"}}}, as a record has them
-// (bench/results/README.md).
+// The step of median length, as a row of a record has it under "step" (bench/results/README.md): seconds, lanes and
+// purposes. Null if there is none.
 Json typical_step(const StepProfile& steps);
 
 }  // namespace hs::bench

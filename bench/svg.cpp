@@ -162,6 +162,26 @@ std::string stacked(const std::string& title, const std::vector<std::string>& na
   return plot(title, x, y, x_name, "", {}, y_format, inside, legend(names));
 }
 
+namespace {
+
+// As many as there are colours, those that took the most time first; if there are more, the last place is for the rest.
+std::vector<std::string> longest_names(const std::vector<Lane>& lanes) {
+  std::map<std::string, double> totals;
+  for (const Lane& lane : lanes) {
+    for (const Span& span : lane.spans) totals[span.name] += span.end - span.start;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, total] : totals) names.push_back(name);
+  std::ranges::stable_sort(names, std::greater(), [&](const std::string& name) { return totals[name]; });
+  if (names.size() <= colours) return names;
+  const size_t rest = names.size() - (colours - 1);
+  names.resize(colours - 1);
+  names.push_back(fmt::format("{} others", rest));
+  return names;
+}
+
+}  // namespace
+
 std::string gantt(const std::string& title, const std::vector<Lane>& lanes, const Format& x_format) {
   double start = std::numeric_limits<double>::infinity(), end = -start;
   for (const Lane& lane : lanes) {
@@ -169,18 +189,16 @@ std::string gantt(const std::string& title, const std::vector<Lane>& lanes, cons
   }
   if (!(end > start)) return "";
   const double length = end - start;
-  std::map<std::string, size_t> indices;  // of names, in the order of their first span
-  std::vector<std::string> names;
+  const std::vector<std::string> names = longest_names(lanes);
   std::string text = "<figure class=\"bars gantt\">\n";
   for (const Lane& lane : lanes) {
     std::string inside;
     for (const Span& span : lane.spans) {
-      const auto [found, is_new] = indices.try_emplace(span.name, names.size());
-      if (is_new) names.push_back(span.name);
+      const auto index = static_cast<size_t>(std::ranges::find(names, span.name) - names.begin());
       inside += fmt::format(
           "<rect class=\"{}\" x=\"{:.3f}\" y=\"10\" width=\"{:.3f}\" height=\"80\"><title>{}: {}</title></rect>",
-          colour(found->second), (span.start - start) / length * 100, (span.end - span.start) / length * 100,
-          escape(span.name), escape(x_format(span.end - span.start)));
+          colour(std::min(index, names.size() - 1)), (span.start - start) / length * 100,
+          (span.end - span.start) / length * 100, escape(span.name), escape(x_format(span.end - span.start)));
     }
     text += fmt::format("<span class=\"label\">{}</span>{}<span class=\"value\"></span>\n", escape(lane.name),
                         drawing(title + ": " + lane.name, inside));

@@ -20,6 +20,7 @@
 #include "bench/report.h"
 #include "bench/sample_files.h"
 #include "bench/statistics.h"
+#include "bench/step_profile.h"
 #include "bench/table.h"
 #include "bench/target.h"
 #include "bench/techniques.h"
@@ -67,6 +68,7 @@ class TechniquesCommand : public Command {
   void measure(const Plan& plan, const Sources& data, std::vector<Row>& rows, std::vector<Json>& kernels);
   Json config() const;
   Json rows_to_json(const Plan& plan, const std::vector<Row>& rows, const std::vector<Json>& kernels) const;
+  Json step_of(const Experiment& experiment, const Sources& data) const;
   std::string headline(const Sources& data) const;
 
   Experiment experiment_;
@@ -250,6 +252,13 @@ Json TechniquesCommand::rows_to_json(const Plan& plan, const std::vector<Row>& r
   return all;
 }
 
+Json TechniquesCommand::step_of(const Experiment& experiment, const Sources& data) const {
+  constexpr int64_t steps = 10;
+  TrainHooks hooks;
+  hooks.on_step = [](const Progress&) { check_signals("while profiling steps; no results were written"); };
+  return typical_step(profile_steps(experiment, data.train, data.test, steps, static_cast<uint64_t>(seed_), hooks));
+}
+
 std::string TechniquesCommand::headline(const Sources& data) const {
   return fmt::format(
       "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}\n",
@@ -284,6 +293,11 @@ void TechniquesCommand::run(const Flags& flags) {
   record["choices"] = noted_choices();
   record["rows"] = rows_to_json(plan, rows, kernels);
   record["absent"] = plan.absent;
+  if (outputs_.any()) {
+    for (const size_t row : {size_t{0}, rows.size() - 1}) {
+      if (rows[row].error.empty()) record["rows"][row]["step"] = step_of(plan.rows[row].experiment, data);
+    }
+  }
   outputs_.write(record);
 
   Table table = results_table(record);

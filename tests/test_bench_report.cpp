@@ -486,13 +486,13 @@ TEST_CASE("the HTML report: well formed, self-contained, with all its parts") {
     CHECK(contains(html, part));
   }
   CHECK_FALSE(contains(html, "Memory by purpose"));
-  record["memory"] = {{"timeline",
-                       {{"purposes",
-                         {{{"name", "parameters"}, {"live_bytes", {100, 100, 100}}},
-                          {{"name", "activations"}, {"live_bytes", {0, 500, 20}}}}}}}};
-  record["timeline"] = {
+  record["rows"][0]["step"] = {
+      {"seconds", 0.003},
+      {"purposes",
+       {{{"name", "parameters"}, {"live_bytes", {100, 100, 100}}},
+        {{"name", "activations"}, {"live_bytes", {0, 500, 20}}}}},
       {"lanes",
-       {{{"name", "loader"}, {"spans", {{{"name", "fill"}, {"start", 0.0}, {"end", 0.001}}}}},
+       {{{"name", "loader 1"}, {"spans", {{{"name", "fill"}, {"start", 0.0}, {"end", 0.001}}}}},
         {{"name", "compute"}, {"spans", {{{"name", "forward"}, {"start", 0.001}, {"end", 0.003}}}}}}}};
   record["rows"][0]["scale"] = {
       {"first", 65536}, {"changes", {{{"after_step", 3}, {"scale", 32768}}}}, {"last", 32768}};
