@@ -1,109 +1,33 @@
-// The halfstep-bench program as its users meet it: run as a child process, judged by its exit code, stdout and stderr.
+// The command line of halfstep-bench, and `train` as its users meet it.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "engine/device.h"
 #include "engine/error.h"
+#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
-using Words = std::vector<std::string>;
-
-struct Outcome {
-  int code = -1;    // exit code
-  int signal = 0;   // that killed it
-  std::string out;  // stdout
-  std::string err;  // stderr
-};
-
-struct Surroundings {
-  std::string stdout_file{};                        // instead of a pipe; "closed": none at all
-  std::string locale = "C";                         // LC_ALL
-  std::function<int(const std::string&)> ask = {};  // given stderr so far, a signal to send, 0: none yet
-};
-
-[[noreturn]] void become(const Words& words, const Surroundings& around, const std::string& home, int out, int err) {
-  // A program that was started in the background ignores SIGINT, and so would its children.
-  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
-  if (around.stdout_file == "closed") {
-    close(STDOUT_FILENO);
-  } else if (!around.stdout_file.empty()) {
-    dup2(open(around.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
-  }
-  setenv("HOME", home.c_str(), 1);
-  setenv("LC_ALL", around.locale.c_str(), 1);
-  setenv("OMP_WAIT_POLICY", "passive", 1);  // tests share the cores
-  unsetenv("HALFSTEP_DATA");
-  std::vector<char*> arguments = {const_cast<char*>("halfstep-bench")};
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  execv(HALFSTEP_BENCH_PROGRAM, arguments.data());
-  _exit(126);
-}
 
 // `train` runs on the CPU unless the words say otherwise, whatever this machine has.
-Outcome run(Words words, const Surroundings& around = {}) {
+Ended run(Words words, const Surroundings& around = {}) {
   const bool trains = !words.empty() && words[0] == "train";
   if (trains && std::ranges::find(words, "--device") == words.end())
     words.insert(words.begin() + 1, {"--device", "cpu"});
-  const TemporaryFolder home;
-  std::array<int, 2> out{}, err{};
-  REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
-  REQUIRE(pipe2(err.data(), O_CLOEXEC) == 0);
-  const pid_t child = fork();
-  if (child == 0) become(words, around, home.path.string(), out[1], err[1]);
-  close(out[1]);
-  close(err[1]);
-
-  Outcome outcome;
-  auto ask = around.ask;
-  std::array<pollfd, 2> pipes = {{{out[0], POLLIN, 0}, {err[0], POLLIN, 0}}};
-  while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
-    if (poll(pipes.data(), pipes.size(), -1) < 0) continue;
-    for (pollfd& pipe : pipes) {
-      if (pipe.fd < 0 || pipe.revents == 0) continue;
-      std::array<char, 4096> buffer{};
-      const ssize_t size = read(pipe.fd, buffer.data(), buffer.size());
-      if (size <= 0) {
-        close(pipe.fd);
-        pipe.fd = -1;  // poll() skips it
-        continue;
-      }
-      (&pipe == &pipes[0] ? outcome.out : outcome.err).append(buffer.data(), static_cast<size_t>(size));
-    }
-    if (const int signal = ask ? ask(outcome.err) : 0; signal != 0) {
-      kill(child, signal);
-      ask = nullptr;
-    }
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
-  return outcome;
+  return run_bench(words, around);
 }
 
 // A training run of a second or less on generated digits.
@@ -113,35 +37,8 @@ Words small_training(const Words& more = {}) {
   return words;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-void check_one_line(const Outcome& outcome, int code, const std::string& part) {
-  CHECK(outcome.code == code);
-  CHECK(outcome.out == "");
-  CHECK(lines_of(outcome.err).size() == 1);
-  CHECK(outcome.err.starts_with("halfstep-bench: "));
-  INFO("stderr: ", outcome.err, "expected: ", part);
-  CHECK(contains(outcome.err, part));
-}
-
-json read_json(const fs::path& path) {
-  std::ifstream file(path);
-  return json::parse(file);
-}
-
 TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
-  struct Mistake {
-    Words words;
-    const char* message;
-  };
-  const Mistake mistakes[] = {
+  const std::pair<Words, const char*> mistakes[] = {
       {{}, "a sub-command is missing"},
       {{"trian"}, "trian: unknown sub-command; did you mean train?"},
       {{"dance"}, "dance: unknown sub-command; there are train, techniques, info"},
@@ -186,17 +83,17 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--kernel", "gemm=x"}, "--kernel gemm=x: no such variant"},
       {{"train", "--quiet=1"}, "--quiet: takes no value"},
   };
-  for (const Mistake& mistake : mistakes) check_one_line(run(mistake.words), 2, mistake.message);
+  for (const auto& [words, part] : mistakes) check_one_line(run(words), 2, part);
 }
 
 TEST_CASE("a forced kernel that the run never calls is a mistake too") {
-  const Outcome outcome = run(small_training({"--model", "mlp", "--kernel", "conv2d_forward=im2col"}));
+  const Ended outcome = run(small_training({"--model", "mlp", "--kernel", "conv2d_forward=im2col"}));
   CHECK(outcome.code == 2);
   CHECK(contains(outcome.err, "--kernel conv2d_forward=im2col: training mlp with adam never calls conv2d_forward"));
 }
 
 TEST_CASE("help, version and info") {
-  const Outcome help = run({"--help"});
+  const Ended help = run({"--help"});
   CHECK(help.code == 0);
   CHECK(help.err == "");
   for (const hs::ExitCodeRow& row : hs::exit_code_table) {
@@ -204,19 +101,19 @@ TEST_CASE("help, version and info") {
     CHECK(contains(help.out, fmt::format(" {}  {}\n", static_cast<int>(row.code), row.meaning)));
   }
   for (const std::string command : {"train", "info"}) {
-    const Outcome own = run({command, "--help"});
+    const Ended own = run({command, "--help"});
     CHECK(own.code == 0);
     CHECK(contains(own.out, "Examples:\n  halfstep-bench " + command));
   }
-  const Outcome version = run({"--version"});
+  const Ended version = run({"--version"});
   CHECK(version.code == 0);
   CHECK(lines_of(version.out).size() == 1);
   CHECK(version.out.starts_with("halfstep-bench 0."));
 
-  const Outcome info = run({"info"});
+  const Ended info = run({"info"});
   CHECK(info.code == 0);
   CHECK(contains(info.out, "conv2d_forward"));
-  const Outcome info_json = run({"info", "--json", "-"});
+  const Ended info_json = run({"info", "--json", "-"});
   const json object = json::parse(info_json.out);
   CHECK(object["schema"] == "halfstep-bench-1");
   CHECK(object["devices"][0] == "cpu");
@@ -225,8 +122,8 @@ TEST_CASE("help, version and info") {
 
 TEST_CASE("results as JSON on stdout and as a table on stderr") {
   // The comma of this locale, where the machine has it, must not reach a number.
-  const Outcome outcome = run(small_training({"--json", "-", "--repeat", "2", "--kernel", "conv2d_forward=im2col"}),
-                              {.locale = "de_DE.UTF-8"});
+  const Ended outcome = run(small_training({"--json", "-", "--repeat", "2", "--kernel", "conv2d_forward=im2col"}),
+                            {.variables = {"LC_ALL=de_DE.UTF-8"}});
   REQUIRE(outcome.code == 0);
   const json record = json::parse(outcome.out);
   CHECK(record["schema"] == "halfstep-bench-1");
@@ -285,7 +182,7 @@ TEST_CASE("the weights depend on the seed alone, not on the number of threads") 
     Words words = small_training(more);
     words.insert(words.end(), {"--quiet", "--json", file});
     REQUIRE(run(words).code == 0);
-    return read_json(file)["rows"][0]["weights_sha256"].get<std::string>();
+    return json::parse(read_text(file))["rows"][0]["weights_sha256"].get<std::string>();
   };
   const std::string first = weights({"--threads", "1"});
   CHECK(weights({"--threads", "1"}) == first);
@@ -298,14 +195,14 @@ TEST_CASE("a JSON file appears whole, keeps its mode, and leaves nothing beside 
   const fs::path file = folder / "result.json";
   std::ofstream(file) << "old";
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
-  const Outcome outcome = run(small_training({"--json", file.string(), "--quiet", "--optimizer", "sgd"}));
+  const Ended outcome = run(small_training({"--json", file.string(), "--quiet", "--optimizer", "sgd"}));
   CHECK(outcome.code == 0);
   CHECK(lines_of(outcome.err).size() == 1);  // the notice
   const std::vector<std::string> table = lines_of(outcome.out);
   REQUIRE(table.size() == 4);
   CHECK(table[2].starts_with("synthetic digits"));
   CHECK(contains(table[3], "summary"));
-  const json record = read_json(file);
+  const json record = json::parse(read_text(file));
   CHECK(record["config"]["momentum"] == 0.9);
   CHECK(contains(table[2], record["rows"][0]["weights_sha256"].get<std::string>().substr(0, 12)));
   CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
@@ -335,7 +232,7 @@ TEST_CASE("stdout that takes nothing") {
     const Surroundings around{.stdout_file = target};
     check_one_line(run({"--help"}, around), 4, "stdout: ");
     check_one_line(run({"info"}, around), 4, "stdout: ");
-    const Outcome outcome = run(small_training({"--quiet"}), around);
+    const Ended outcome = run(small_training({"--quiet"}), around);
     CHECK(outcome.code == 4);
     CHECK(contains(outcome.err, "halfstep-bench: stdout: "));
   }
@@ -345,7 +242,7 @@ TEST_CASE("a device that is not there is refused by name, and auto goes on witho
   if (hs::is_available(hs::Device::cuda)) return;
   check_one_line(run({"train", "--device", "cuda"}), 7, "--device cuda: " + hs::why_unavailable(hs::Device::cuda));
   check_one_line(run(small_training({"--device", "cpu", "--graph", "on"})), 2, "--graph on: only cuda captures graphs");
-  const Outcome automatic = run(small_training({"--device", "auto", "--quiet"}));
+  const Ended automatic = run(small_training({"--device", "auto", "--quiet"}));
   CHECK(automatic.code == 0);
   CHECK(contains(automatic.out, "device cpu"));
   // Besides the notice about generated digits; a build without CUDA has nothing to say.
@@ -353,12 +250,12 @@ TEST_CASE("a device that is not there is refused by name, and auto goes on witho
 }
 
 TEST_CASE("a run that diverges ends with exit code 6, and its record says why") {
-  const Outcome outcome =
+  const Ended outcome =
       run(small_training({"--json", "-", "--optimizer", "sgd", "--lr", "1000", "--epochs", "20", "--quiet"}));
   // --epochs is there twice.
   check_one_line(outcome, 2, "--epochs: given 2 times");
 
-  const Outcome diverged =
+  const Ended diverged =
       run({"train", "--train", "96", "--test", "40", "--optimizer", "sgd", "--lr", "1000", "--json", "-", "--quiet"});
   CHECK(diverged.code == 6);
   CHECK(contains(diverged.err, "loss became"));
@@ -377,11 +274,11 @@ TEST_CASE("signals end the run after a step, with one line and no record") {
     return run({"train", "--model", "mlp", "--train", "64", "--test", "16", "--epochs", "10000", "--json", file},
                {.ask = ask});
   };
-  const Outcome interrupted = stopped_by(SIGINT);
+  const Ended interrupted = stopped_by(SIGINT);
   CHECK(interrupted.signal == 0);
   CHECK(interrupted.code == 130);
   CHECK(lines_of(interrupted.err).back().starts_with("halfstep-bench: stopped by SIGINT after "));
-  const Outcome terminated = stopped_by(SIGTERM);
+  const Ended terminated = stopped_by(SIGTERM);
   CHECK(terminated.signal == 0);
   CHECK(terminated.code == 143);
   CHECK(lines_of(terminated.err).back().starts_with("halfstep-bench: stopped by SIGTERM after "));

@@ -1,14 +1,9 @@
 // `halfstep-bench convert` as its users meet it, between all formats, and when it cannot end well.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -16,6 +11,7 @@
 
 #include "data/image_file.h"
 #include "data/open_dataset.h"
+#include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"
 
@@ -24,63 +20,11 @@ namespace {
 using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
-// Built beside this test.
-const std::string program = fs::canonical("/proc/self/exe").parent_path().parent_path() / "bench" / "halfstep-bench";
-
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
-// Starts the program in `folder`; its output goes to files beside it. file_limit: the largest file that it may write.
-pid_t start(const TemporaryFolder& folder, const Words& words, rlim_t file_limit) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child != 0) return child;
-  const fs::path out = folder.path.string() + ".out", err = folder.path.string() + ".err";
-  dup2(creat(out.c_str(), 0600), STDOUT_FILENO);
-  dup2(creat(err.c_str(), 0600), STDERR_FILENO);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit limit = {file_limit, RLIM_INFINITY};
-  if (file_limit != RLIM_INFINITY) setrlimit(RLIMIT_FSIZE, &limit);
-  unsetenv("HALFSTEP_DATA");
-  setenv("HOME", "/nonexistent", 1);
-  setenv("OMP_WAIT_POLICY", "passive", 1);
-  std::vector<char*> arguments = {const_cast<char*>("halfstep-bench"), const_cast<char*>("convert")};
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  if (chdir(folder.path.c_str()) == 0) execv(program.c_str(), arguments.data());
-  _exit(126);
-}
-
-Ended wait_for(const TemporaryFolder& folder, pid_t child) {
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  for (const char* suffix : {".out", ".err"}) {
-    const fs::path path = folder.path.string() + suffix;
-    std::ifstream file(path);
-    (std::string(suffix) == ".out" ? ended.out : ended.err).assign(std::istreambuf_iterator<char>(file), {});
-    fs::remove(path);
-  }
-  return ended;
-}
-
-Ended convert(const TemporaryFolder& folder, const Words& words, rlim_t file_limit = RLIM_INFINITY) {
-  return wait_for(folder, start(folder, words, file_limit));
-}
-
-void check_one_line(const Ended& ended, int code, const std::string& part) {
-  CAPTURE(ended.err);
-  CHECK(ended.code == code);
-  CHECK(ended.out == "");
-  CHECK(ended.err.find(part) != std::string::npos);
-  CHECK(ended.err.starts_with("halfstep-bench: "));
-  CHECK(ended.err.find('\n') == ended.err.size() - 1);
+Ended convert(const TemporaryFolder& folder, Words words, Surroundings around = {}) {
+  words.insert(words.begin(), "convert");
+  around.folder = folder.path;
+  return run_bench(words, around);
 }
 
 const Words small = {"--train", "300", "--test", "50"};
@@ -186,20 +130,23 @@ TEST_CASE("a disk that takes no more: exit code 4, nothing at the path or beside
     CAPTURE(format[0]);
     // Single images and compressed shards are small, but the message must fit too.
     const rlim_t limit = format[0] == "png" || format[0] == "pgm" ? 150 : format.size() == 4 ? 4100 : 50'000;
-    check_one_line(convert(folder, with(with({"synthetic", "a", "--quiet", "--format"}, format), small), limit), 4,
-                   "File too large");
+    check_one_line(
+        convert(folder, with(with({"synthetic", "a", "--quiet", "--format"}, format), small), {.file_limit = limit}), 4,
+        "File too large");
     CHECK(folder.names().empty());
   }
 }
 
 TEST_CASE("a signal while converting: one line, and nothing is left") {
   const TemporaryFolder folder;
-  const pid_t child = start(folder, {"synthetic", "a", "--format", "pgm"}, RLIM_INFINITY);
   // The temporary folder is there as soon as the digits are; 60,000 files take a while.
-  for (int i = 0; i < 6000 && folder.names().empty(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  kill(child, SIGINT);
-  check_one_line(wait_for(folder, child), 130, "stopped by SIGINT while converting; nothing was written");
+  const auto ask = [&](const std::string&) {
+    if (folder.names().empty()) return 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return SIGINT;
+  };
+  check_one_line(convert(folder, {"synthetic", "a", "--format", "pgm"}, {.ask = ask}), 130,
+                 "stopped by SIGINT while converting; nothing was written");
   CHECK(folder.names().empty());
 }
 

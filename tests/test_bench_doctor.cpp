@@ -1,11 +1,7 @@
 // The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -17,13 +13,14 @@
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
 #include "kernels/relu.h"
+#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::bench;
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 
 // Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
 const Peaks peaks{1e11, 1e10, "a test"};
@@ -81,28 +78,10 @@ TEST_CASE("the work of a kernel follows from its shapes") {
   CHECK(flops == std::vector<double>{2.0 * 5 * 11 * 7, 2.0 * 7 * 7 * 5, 2.0 * (2 * 4 * 4 * 4) * 27, 0});
 }
 
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
-Ended bench_program(const std::string& arguments) {
-  const TemporaryFolder folder;
-  const std::string base = folder.path.string();
-  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" +
-                              std::string(HALFSTEP_BENCH_PROGRAM) + "' " + arguments + " --device cpu >" + base +
-                              "/out 2>" + base + "/err";
-  const int status = std::system(command.c_str());
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  std::ifstream out(folder / "out"), err(folder / "err");
-  ended.out.assign(std::istreambuf_iterator<char>(out), {});
-  ended.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ended;
-}
+Ended bench(const std::string& line) { return run_bench_line(line + " --device cpu"); }
 
 TEST_CASE("doctor: parts that add up to the step, and a verdict") {
-  const Ended ended = bench_program("doctor --steps 5 --batch 8 --train 200 --json -");
+  const Ended ended = bench("doctor --steps 5 --batch 8 --train 200 --json -");
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
   const Json record = Json::parse(ended.out);
   const Json& profile = record["profile"];
@@ -117,7 +96,7 @@ TEST_CASE("doctor: parts that add up to the step, and a verdict") {
   CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
       record["verdict"]["name"]));
   CHECK(ended.err.find("try next: ") != std::string::npos);
-  CHECK(bench_program("doctor --preprocess host").code == 2);
+  CHECK(bench("doctor --preprocess host").code == 2);
 }
 
 TEST_CASE("explain: the step of each model from the first kernel to the update") {
@@ -125,7 +104,7 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CAPTURE(model);
     const TemporaryFolder folder;
     const std::string dot = (folder / "step.dot").string();
-    const Ended ended = bench_program("explain --batch 4 --model " + model + " --json - --dot " + dot);
+    const Ended ended = bench("explain --batch 4 --model " + model + " --json - --dot " + dot);
     REQUIRE_MESSAGE(ended.code == 0, ended.err);
     const Json record = Json::parse(ended.out);
     std::vector<std::string> phases;
@@ -141,13 +120,12 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CHECK(record["calls"].back()["kernel"] == "adam_step");
     CHECK(flops > 0);
     CHECK(record["phases"].size() == 3);
-    std::ifstream file(dot);
-    const std::string graph((std::istreambuf_iterator<char>(file)), {});
+    const std::string graph = read_text(dot);
     CHECK(graph.starts_with("digraph step {"));
     CHECK(graph.find("softmax_cross_entropy") != std::string::npos);
     CHECK(graph.ends_with("}\n"));
   }
-  CHECK(bench_program("explain --dot /nonexistent/x.dot").code == 4);
+  CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
 }
 
 }  // namespace

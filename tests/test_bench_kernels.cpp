@@ -1,42 +1,22 @@
 // halfstep-bench gemm, conv and ops as their users meet them, on sizes that take no time.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/bench_program.h"
 
 namespace {
 
 using namespace hs;
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
 
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
-Ended bench(const std::string& arguments, const std::string& variables = "") {
-  const TemporaryFolder folder;
-  const std::string base = folder.path.string();
-  const std::string command = "env OMP_WAIT_POLICY=passive " + variables + " '" + HALFSTEP_BENCH_PROGRAM + "' " +
-                              arguments + " --device cpu --batch 1 --rounds 3 --seconds 0 >" + base + "/out 2>" + base +
-                              "/err";
-  const int status = std::system(command.c_str());
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  std::ifstream out(folder / "out"), err(folder / "err");
-  ended.out.assign(std::istreambuf_iterator<char>(out), {});
-  ended.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ended;
+Ended bench(const std::string& line, const Surroundings& around = {}) {
+  return run_bench_line(line + " --device cpu --batch 1 --rounds 3 --seconds 0", around);
 }
 
 std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
@@ -106,7 +86,8 @@ TEST_CASE("--type takes one type, and the table has a line for each variant") {
 
 TEST_CASE("a wrong variant is reported and not timed") {
   const std::string library = std::string(HALFSTEP_WRONG_KERNEL);
-  const Ended ended = bench("gemm --type f32", "ASAN_OPTIONS=verify_asan_link_order=0 LD_PRELOAD='" + library + "'");
+  const Ended ended =
+      bench("gemm --type f32", {.variables = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + library}});
   CHECK(ended.code == 70);
   CHECK(ended.out.find("WRONG: the largest accepted is 2.0e-06; not timed") != std::string::npos);
   CHECK(ended.err.find("6 results are wrong") != std::string::npos);

@@ -1,15 +1,12 @@
 // `halfstep-bench loader` as its users meet it, and what `train` makes of other sets and of its switches for loading.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
 #include "data/record_file.h"
+#include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"
 
@@ -20,38 +17,19 @@ using namespace hs::test;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// Built beside this test.
-const std::string program = fs::canonical("/proc/self/exe").parent_path().parent_path() / "bench" / "halfstep-bench";
-
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
 // With a folder for temporary files of its own, which must be empty afterwards.
-Ended bench(const std::string& words) {
-  const TemporaryFolder folder, temporary;
-  const std::string base = folder.path.string();
-  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive TMPDIR='" +
-                              temporary.path.string() + "' '" + program + "' " + words + " --device cpu >" + base +
-                              "/out 2>" + base + "/err";
-  const int status = std::system(command.c_str());
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  std::ifstream out(folder / "out"), err(folder / "err");
-  ended.out.assign(std::istreambuf_iterator<char>(out), {});
-  ended.err.assign(std::istreambuf_iterator<char>(err), {});
+Ended bench(const std::string& line) {
+  const TemporaryFolder temporary;
+  const Ended ended = run_bench_line(line + " --device cpu", {.variables = {"TMPDIR=" + temporary.path.string()}});
   CHECK(temporary.names().empty());
   return ended;
 }
 
-json record_of(const std::string& words) {
-  const Ended ended = bench(words + " --json -");
+json record_of(const std::string& line) {
+  const Ended ended = bench(line + " --json -");
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
   return json::parse(ended.out);
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A set of record files with both parts.
 void write_set(const fs::path& folder, Shape3 shape, int classes) {
@@ -173,16 +151,16 @@ TEST_CASE("train: sets of other sizes and classes, and models that cannot take t
   write_set(folder / "tiny", {5, 5, 1}, 1000);
   const std::string few = "train --epochs 1 --batch 16 --quiet ";
   for (const char* model : {"mlp", "mnist_cnn", "mnist_cnn_large"}) {
-    const json record = record_of(few + "--model " + model + " --data '" + (folder / "wide").string() + "'");
+    const json record = record_of(few + "--model " + model + " --data " + (folder / "wide").string());
     CHECK(record["data"]["name"] == "numbered");
     CHECK(record["data"]["train"] == 60);  // the default of 20,000 is all there are
     CHECK(record["rows"][0]["final_loss"] > 0);
   }
-  CHECK(record_of(few + "--model mlp --data '" + (folder / "tiny").string() + "'")["rows"][0]["final_loss"] > 0);
-  const Ended small_images = bench(few + "--data '" + (folder / "tiny").string() + "'");
+  CHECK(record_of(few + "--model mlp --data " + (folder / "tiny").string())["rows"][0]["final_loss"] > 0);
+  const Ended small_images = bench(few + "--data " + (folder / "tiny").string());
   CHECK(small_images.code == 3);
   CHECK(contains(small_images.err, "--model mnist_cnn: images of 5 x 5 are too small for it; use --model mlp"));
-  const Ended too_many = bench(few + "--train 61 --data '" + (folder / "tiny").string() + "'");
+  const Ended too_many = bench(few + "--train 61 --data " + (folder / "tiny").string());
   CHECK(too_many.code == 2);
   CHECK(contains(too_many.err, "--train 61: the set has 60 samples"));
   CHECK(record_of(few + "--train 20 --test 10 --data synthetic")["data"]["name"] == "synthetic digits");

@@ -1,58 +1,23 @@
 // `halfstep-bench memory`, and --checkpoint of `train`, as their users meet them.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/bench_program.h"
 
 namespace {
 
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
-namespace fs = std::filesystem;
 
-// Built beside this test.
-const std::string program = fs::canonical("/proc/self/exe").parent_path().parent_path() / "bench" / "halfstep-bench";
-
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
-Ended run(const std::string& flags) {
-  const TemporaryFolder folder;
-  const std::string base = folder.path.string();
-  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" + program + "' " +
-                              flags + " --device cpu >" + base + "/out 2>" + base + "/err";
-  const int status = std::system(command.c_str());
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  std::ifstream out(folder / "out"), err(folder / "err");
-  ended.out.assign(std::istreambuf_iterator<char>(out), {});
-  ended.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ended;
-}
-
-json record_of(const std::string& flags) {
-  const Ended ended = run(flags + " --quiet --json -");
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  return json::parse(ended.out);
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+Ended run(const std::string& line) { return run_bench_line(line + " --device cpu"); }
+json record_of(const std::string& line) { return hs::test::record_of(line + " --device cpu --quiet"); }
 
 int64_t sum(const json& by_purpose) {
   int64_t total = 0;
   for (const auto& [purpose, bytes] : by_purpose.items()) total += bytes.get<int64_t>();
   return total;
 }
-
-}  // namespace
 
 TEST_CASE("memory: a row for every combination, predictions that hold, purposes that add up, and a timeline") {
   const json record = record_of("memory --model deep_cnn --blocks 6 --batch 4 --steps 1 --budget 8M --curve");
@@ -111,12 +76,10 @@ TEST_CASE("memory: a row for every combination, predictions that hold, purposes 
 }
 
 TEST_CASE("memory: mistakes are one line with exit code 2") {
-  const Ended blocks = run("memory --model mlp --blocks 3");
-  CHECK(blocks.code == 2);
-  CHECK(contains(blocks.err, "--blocks 3: mlp has none"));
-  const Ended budget = run("memory --budget much");
-  CHECK(budget.code == 2);
-  CHECK(contains(budget.err, "--budget much: expected a number of bytes"));
+  check_mistakes({
+      {"memory --model mlp --blocks 3", 2, "--blocks 3: mlp has none"},
+      {"memory --budget much", 2, "--budget much: expected a number of bytes"},
+  });
 }
 
 TEST_CASE("train --checkpoint: the same weights, the plan in the record and on the screen") {
@@ -153,7 +116,7 @@ TEST_CASE("train --checkpoint: the same weights, the plan in the record and on t
   CHECK(record_of(small + " --checkpoint budget=" + bytes)["rows"][0]["peak_bytes"] <= std::stoll(bytes));
   CHECK(run(small + " --quiet --checkpoint budget=" + std::to_string(std::stoll(bytes) - 1)).code == 2);
 
-  const Ended wrong = run("train --checkpoint half");
-  CHECK(wrong.code == 2);
-  CHECK(contains(wrong.err, "--checkpoint half: expected off, all, every=N"));
+  check_mistakes({{"train --checkpoint half", 2, "--checkpoint half: expected off, all, every=N"}});
 }
+
+}  // namespace

@@ -22,16 +22,16 @@
 #include "bench/table.h"
 #include "bench/target.h"
 #include "engine/error.h"
+#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::bench;
+using hs::test::contains;
 using hs::test::TemporaryFolder;
 namespace fs = std::filesystem;
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Times around `center`, spread by a few tenths of a percent; another `phase`, other noise.
 std::vector<double> times(double center, int count, double phase = 0) {

@@ -1,14 +1,10 @@
 // `halfstep-bench scaler` as its users meet it, and its counts against a step done here by hand.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,53 +17,19 @@
 #include "kernels/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "models/train.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/bench_program.h"
 
 namespace {
 
 using namespace hs;
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
-namespace fs = std::filesystem;
-
-// Built beside this test.
-const std::string program = fs::canonical("/proc/self/exe").parent_path().parent_path() / "bench" / "halfstep-bench";
-
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
 
 // On the CPU unless the flags say otherwise.
 Ended scaler(const std::string& flags) {
-  const TemporaryFolder folder;
-  const std::string base = folder.path.string();
-  const std::string device = flags.find("--device") == std::string::npos ? "--device cpu " : "";
-  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" + program +
-                              "' scaler " + device + flags + " >" + base + "/out 2>" + base + "/err";
-  const int status = std::system(command.c_str());
-  Ended ended;
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  std::ifstream out(folder / "out"), err(folder / "err");
-  ended.out.assign(std::istreambuf_iterator<char>(out), {});
-  ended.err.assign(std::istreambuf_iterator<char>(err), {});
-  return ended;
+  return run_bench_line("scaler " + flags + (contains(flags, "--device") ? "" : " --device cpu"));
 }
-
-json record_of(const std::string& flags) {
-  const Ended ended = scaler(flags + " --quiet --json -");
-  REQUIRE_MESSAGE(ended.code == 0, ended.err);
-  return json::parse(ended.out);
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
+json record_of(const std::string& flags) { return hs::test::record_of("scaler " + flags + " --quiet --device cpu"); }
 
 // This learning rate moves no weight, so that both runs have the same gradients but for the scale.
 const std::string still = "--lr 1e-12 --train 96 --test 20 --batch 32";
@@ -231,30 +193,17 @@ TEST_CASE("the other models, whatever they are made of") {
 }
 
 TEST_CASE("mistakes are one line and an exit code") {
-  const struct {
-    const char* flags;
-    int code;
-    const char* message;
-  } mistakes[] = {
-      {"--batch 0", 2, "--batch 0: expected a whole number from 1"},
-      {"--model cnn", 2, "--model cnn: expected one of mnist_cnn"},
-      {"--precision f16", 2, "--precision: unknown flag"},
-      {"--scale 3", 2, "--scale 3: expected a power of two"},
-      {"--scale 0.5", 2, "--scale 0.5: expected a number from 1"},
-      {"--growth-interval 0", 2, "--growth-interval 0: expected a whole number from 1"},
-      {"--train 60001", 2, "--train 60001: the set has 60000 samples"},
-      {"--data /nonexistent", 4, "/nonexistent"},
-      {"--json /nonexistent/x.json", 4, "/nonexistent/x.json"},
-  };
-  for (const auto& mistake : mistakes) {
-    const Ended ended = scaler(mistake.flags);
-    CAPTURE(ended.err);
-    CHECK(ended.code == mistake.code);
-    CHECK(ended.out == "");
-    CHECK(lines_of(ended.err).size() == 1);
-    CHECK(ended.err.starts_with("halfstep-bench: "));
-    CHECK(contains(ended.err, mistake.message));
-  }
+  check_mistakes({
+      {"scaler --batch 0", 2, "--batch 0: expected a whole number from 1"},
+      {"scaler --model cnn", 2, "--model cnn: expected one of mnist_cnn"},
+      {"scaler --precision f16", 2, "--precision: unknown flag"},
+      {"scaler --scale 3", 2, "--scale 3: expected a power of two"},
+      {"scaler --scale 0.5", 2, "--scale 0.5: expected a number from 1"},
+      {"scaler --growth-interval 0", 2, "--growth-interval 0: expected a whole number from 1"},
+      {"scaler --train 60001 --device cpu", 2, "--train 60001: the set has 60000 samples"},
+      {"scaler --data /nonexistent --device cpu", 4, "/nonexistent"},
+      {"scaler --json /nonexistent/x.json --device cpu", 4, "/nonexistent/x.json"},
+  });
   if (!is_available(Device::cuda)) CHECK(scaler("--device cuda").code == 7);
 }
 

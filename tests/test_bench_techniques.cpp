@@ -1,65 +1,31 @@
 // `halfstep-bench techniques`, `report` and `compare` as their users meet them.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
 
-using hs::test::TemporaryFolder;
+using namespace hs::test;
 using nlohmann::json;
-namespace fs = std::filesystem;
-
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-Ended run(const std::string& words) {
-  const TemporaryFolder folder;
-  const std::string base = folder.path.string();
-  const std::string command = "env -u HALFSTEP_DATA HOME=/nonexistent OMP_WAIT_POLICY=passive '" HALFSTEP_BENCH_PROGRAM
-                              "' " +
-                              words + " >" + base + "/out 2>" + base + "/err";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(folder / "out"), read(folder / "err")};
-}
-
 const std::string tiny = "techniques --device cpu --train 96 --test 32 --epochs 2 --repeat 3 --quiet ";
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 TEST_CASE("techniques: rows alone and together, four files, and the table") {
   const TemporaryFolder folder;
   const std::string base = (folder / "r").string();
-  const Ended ended = run(tiny + "--json " + base + ".json --csv " + base + ".csv --md " + base + ".md --html " + base +
-                          ".html --price-per-hour 2");
+  const Ended ended = run_bench_line(tiny + "--json " + base + ".json --csv " + base + ".csv --md " + base +
+                                     ".md --html " + base + ".html --price-per-hour 2");
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
   CHECK(folder.names() == std::set<std::string>{"r.json", "r.csv", "r.md", "r.html"});
   CHECK(lines_of(ended.err).back() == "report: " + base + ".html");
-  const json record = json::parse(read(base + ".json"));
+  const json record = json::parse(read_text(base + ".json"));
   CHECK(record["schema"] == "halfstep-bench-1");
   CHECK(record["command"] == "techniques");
   CHECK(record["config"]["interleaved"] == true);
@@ -100,28 +66,28 @@ TEST_CASE("techniques: rows alone and together, four files, and the table") {
   for (size_t i = 2; i < rows.size() + 2; ++i) CHECK(out[i].starts_with("synthetic digits  "));
   CHECK(contains(ended.out, "to be judged by peak bytes and not by seconds"));
   CHECK(contains(ended.out, "No row for graph: cpu captures no graphs."));
-  CHECK(lines_of(read(base + ".csv")).size() == rows.size() + 1);
-  CHECK(contains(read(base + ".md"), "| baseline |"));
-  CHECK(contains(read(base + ".html"), "<svg"));
+  CHECK(lines_of(read_text(base + ".csv")).size() == rows.size() + 1);
+  CHECK(contains(read_text(base + ".md"), "| baseline |"));
+  CHECK(contains(read_text(base + ".html"), "<svg"));
 
   // The files again, from the record.
   for (const std::string kind : {"html", "md", "csv", "json"}) {
     CAPTURE(kind);
-    const Ended again = run("report " + base + ".json --" + kind + " -");
+    const Ended again = run_bench_line("report " + base + ".json --" + kind + " -");
     CHECK(again.code == 0);
-    CHECK(again.out == read(base + "." + kind));
+    CHECK(again.out == read_text(base + "." + kind));
   }
-  const Ended table = run("report " + base + ".json");
+  const Ended table = run_bench_line("report " + base + ".json");
   CHECK(table.code == 0);
   CHECK(contains(table.out, "+ fast kernels"));
-  const Ended same = run("compare " + base + ".json " + base + ".json");
+  const Ended same = run_bench_line("compare " + base + ".json " + base + ".json");
   CHECK(same.code == 0);
   CHECK(contains(same.out, "within noise"));
 }
 
 TEST_CASE("a target that is reached, and one that is not") {
   const std::string train = "train --device cpu --model mlp --train 640 --test 64 --epochs 2 --quiet ";
-  const Ended easy = run(train + "--target-accuracy 0.05 --price-per-hour 1 --json -");
+  const Ended easy = run_bench_line(train + "--target-accuracy 0.05 --price-per-hour 1 --json -");
   REQUIRE_MESSAGE(easy.code == 0, easy.err);
   const json row = json::parse(easy.out)["rows"][0];
   CHECK(row["target"]["reached_share"] == 1);
@@ -132,18 +98,18 @@ TEST_CASE("a target that is reached, and one that is not") {
   CHECK(contains(easy.err, "synthetic digits  target 5.00 %: reached by 100 % of the runs"));
 
   const TemporaryFolder folder;
-  const Ended hard = run(train + "--target-accuracy 1 --lr 1e-9 --json " + (folder / "r.json").string());
+  const Ended hard = run_bench_line(train + "--target-accuracy 1 --lr 1e-9 --json " + (folder / "r.json").string());
   CHECK(hard.code == 1);
   CHECK(contains(hard.err, "--target-accuracy 1: mlp reached it in 0 % of its runs"));
-  CHECK(json::parse(read(folder / "r.json"))["rows"][0]["target"]["seconds"].is_null());
+  CHECK(json::parse(read_text(folder / "r.json"))["rows"][0]["target"]["seconds"].is_null());
 }
 
 TEST_CASE("--list and --dry-run measure nothing that is recorded") {
-  const Ended list = run("techniques --list");
+  const Ended list = run_bench_line("techniques --list");
   CHECK(list.code == 0);
   for (const char* name : {"mixed precision", "accumulation", "fast kernels", "graph"}) CHECK(contains(list.out, name));
   const TemporaryFolder folder;
-  const Ended plan = run(tiny + "--dry-run --json " + (folder / "r.json").string());
+  const Ended plan = run_bench_line(tiny + "--dry-run --json " + (folder / "r.json").string());
   REQUIRE_MESSAGE(plan.code == 0, plan.err);
   CHECK(contains(plan.out, " minutes\n"));
   CHECK(contains(plan.out, "seconds of a run"));
@@ -154,7 +120,7 @@ TEST_CASE("--list and --dry-run measure nothing that is recorded") {
 
 TEST_CASE("a planted regression ends with exit code 1") {
   const TemporaryFolder folder;
-  const Ended base = run("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet --json -");
+  const Ended base = run_bench_line("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet --json -");
   REQUIRE(base.code == 0);
   json record = json::parse(base.out);
   const auto write = [&](const std::string& name, double factor) {
@@ -165,17 +131,17 @@ TEST_CASE("a planted regression ends with exit code 1") {
     return (folder / name).string();
   };
   const std::string a = write("a", 1), b0 = write("b0", 1), b2 = write("b2", 1.02), b10 = write("b10", 1.1);
-  CHECK(run("compare " + a + " " + b0 + " --fail-if-slower 3%").code == 0);
-  CHECK(run("compare " + a + " " + b2 + " --fail-if-slower 3%").code == 0);
-  const Ended slow = run("compare " + a + " " + b10 + " --fail-if-slower 3%");
+  CHECK(run_bench_line("compare " + a + " " + b0 + " --fail-if-slower 3%").code == 0);
+  CHECK(run_bench_line("compare " + a + " " + b2 + " --fail-if-slower 3%").code == 0);
+  const Ended slow = run_bench_line("compare " + a + " " + b10 + " --fail-if-slower 3%");
   CHECK(slow.code == 1);
   CHECK(contains(slow.err, "mlp: 10.0 % slower, more than 3%, p = 0.004"));
   CHECK(contains(slow.out, "slower"));
-  CHECK(run("compare " + a + " " + b10 + " --fail-if-slower 12").code == 0);
-  CHECK(run("compare " + b10 + " " + a + " --fail-if-slower 0").code == 0);
-  CHECK(run("compare " + a + " " + b10).code == 0);
+  CHECK(run_bench_line("compare " + a + " " + b10 + " --fail-if-slower 12").code == 0);
+  CHECK(run_bench_line("compare " + b10 + " " + a + " --fail-if-slower 0").code == 0);
+  CHECK(run_bench_line("compare " + a + " " + b10).code == 0);
   std::ofstream(folder / "once") << base.out;
-  const Ended once = run("compare " + a + " " + (folder / "once").string() + " --fail-if-slower 1000");
+  const Ended once = run_bench_line("compare " + a + " " + (folder / "once").string() + " --fail-if-slower 1000");
   CHECK(once.code == 2);
   CHECK(contains(once.err, "5 and 1 runs, too few to tell"));
 }
@@ -185,16 +151,16 @@ TEST_CASE("report --readme replaces what is between the markers, and nothing if 
   const std::string readme = (folder / "README.md").string();
   const std::string record = HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json";
   std::ofstream(readme) << "before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n";
-  CHECK(run("report " + record + " --readme " + readme).code == 0);
-  const std::string page = read(readme);
+  CHECK(run_bench_line("report " + record + " --readme " + readme).code == 0);
+  const std::string page = read_text(readme);
   CHECK(page.starts_with("before\n<!-- results:begin -->\n"));
   CHECK(page.ends_with("<!-- results:end -->\nafter\n"));
   CHECK(contains(page, "| halfstep | 2 | 5.86 | 17055 | 97.69 % | 3 |"));
   CHECK(contains(page, "2026-11-21, commit 35d0582950bc"));
   CHECK_FALSE(contains(page, "old"));
   std::ofstream(readme) << "no markers\n";
-  CHECK(run("report " + record + " --readme " + readme).code == 3);
-  CHECK(read(readme) == "no markers\n");
+  CHECK(run_bench_line("report " + record + " --readme " + readme).code == 3);
+  CHECK(read_text(readme) == "no markers\n");
   CHECK(folder.names() == std::set<std::string>{"README.md"});
 }
 
@@ -202,11 +168,7 @@ TEST_CASE("mistakes are one line and an exit code") {
   const TemporaryFolder folder;
   std::ofstream(folder / "x.json") << "{}";
   const std::string bad = (folder / "x.json").string();
-  const struct {
-    std::string words;
-    int code;
-    const char* message;
-  } mistakes[] = {
+  check_mistakes({
       {"techniques --quick --full", 2, "--quick and --full: give one"},
       {"techniques --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
       {"techniques --target-accuracy 97", 2, "--target-accuracy 97: expected a number from 0 to 1"},
@@ -222,17 +184,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"compare a b c", 2, "c: unexpected word"},
       {"compare a b --fail-if-slower x", 2, "--fail-if-slower x: expected percent"},
       {"compare a b --fail-if-slower -3%", 2, "--fail-if-slower -3%: expected percent"},
-  };
-  for (const auto& mistake : mistakes) {
-    const Ended ended = run(mistake.words);
-    CAPTURE(mistake.words);
-    CAPTURE(ended.err);
-    CHECK(ended.code == mistake.code);
-    CHECK(ended.out == "");
-    CHECK(lines_of(ended.err).size() == 1);
-    CHECK(ended.err.starts_with("halfstep-bench: "));
-    CHECK(contains(ended.err, mistake.message));
-  }
+  });
 }
 
 }  // namespace

@@ -78,16 +78,6 @@ class Step : public Module {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-std::string device_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::device);
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace
 
 TEST_CASE("captured steps give the bits of steps done as they come") {

@@ -2,8 +2,6 @@
 // need the compiler of kernels, so most of this is for the emulator, which also forgets its errors: a device would not.
 #include <doctest/doctest.h>
 
-#include <functional>
-
 #include "engine/error.h"
 #include "engine/kernel.h"
 #include "tests/support/child_process.h"
@@ -43,16 +41,6 @@ void launch_too_much_shared(const Tensor&, Tensor& y) {
 REGISTER_KERNEL(broken, cuda, "race", {.run = race});
 REGISTER_KERNEL(broken, cuda, "threads", {.run = launch_too_many_threads});
 REGISTER_KERNEL(broken, cuda, "shared", {.run = launch_too_much_shared});
-
-std::string device_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::device);
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Operands {
   Tensor x = Tensor::zeros({4, 8}, DType::f32, Device::cuda), y = x.empty_like();

@@ -1,0 +1,128 @@
+#include "tests/support/bench_program.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace hs::test {
+namespace {
+
+[[noreturn]] void become(const Words& words, const Surroundings& around, int out, int err) {
+  // A program that was started in the background ignores SIGINT, and so would its children.
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  if (around.stdout_file == "closed") {
+    close(STDOUT_FILENO);
+  } else if (!around.stdout_file.empty()) {
+    dup2(open(around.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
+  }
+  setenv("HOME", "/nonexistent", 1);
+  setenv("LC_ALL", "C", 1);
+  setenv("OMP_WAIT_POLICY", "passive", 1);  // tests share the cores
+  unsetenv("HALFSTEP_DATA");
+  for (const std::string& variable : around.variables) putenv(const_cast<char*>(variable.c_str()));
+  if (around.file_limit != RLIM_INFINITY) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {around.file_limit, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  std::vector<char*> arguments = {const_cast<char*>("halfstep-bench")};
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  if (around.folder.empty() || chdir(around.folder.c_str()) == 0) execv(HALFSTEP_BENCH_PROGRAM, arguments.data());
+  _exit(126);
+}
+
+}  // namespace
+
+Ended run_bench(const Words& words, const Surroundings& around) {
+  std::array<int, 2> out{}, err{};
+  REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
+  REQUIRE(pipe2(err.data(), O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) become(words, around, out[1], err[1]);
+  close(out[1]);
+  close(err[1]);
+
+  Ended ended;
+  auto ask = around.ask;
+  std::array<pollfd, 2> pipes = {{{out[0], POLLIN, 0}, {err[0], POLLIN, 0}}};
+  while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
+    if (poll(pipes.data(), pipes.size(), ask ? 5 : -1) < 0) continue;
+    for (pollfd& pipe : pipes) {
+      if (pipe.fd < 0 || pipe.revents == 0) continue;
+      std::array<char, 4096> buffer{};
+      const ssize_t size = read(pipe.fd, buffer.data(), buffer.size());
+      if (size <= 0) {
+        close(pipe.fd);
+        pipe.fd = -1;  // poll() skips it
+        continue;
+      }
+      (&pipe == &pipes[0] ? ended.out : ended.err).append(buffer.data(), static_cast<size_t>(size));
+    }
+    if (const int signal = ask ? ask(ended.err) : 0; signal != 0) {
+      kill(child, signal);
+      ask = nullptr;
+    }
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+  return ended;
+}
+
+Ended run_bench_line(const std::string& line, const Surroundings& around) {
+  std::istringstream stream(line);
+  return run_bench({std::istream_iterator<std::string>(stream), {}}, around);
+}
+
+nlohmann::json record_of(const std::string& line, const Surroundings& around) {
+  const Ended ended = run_bench_line(line + " --json -", around);
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  return nlohmann::json::parse(ended.out);
+}
+
+void check_one_line(const Ended& ended, int code, const std::string& part) {
+  CAPTURE(ended.err);
+  CAPTURE(part);
+  CHECK(ended.code == code);
+  CHECK(ended.out == "");
+  CHECK(lines_of(ended.err).size() == 1);
+  CHECK(ended.err.starts_with("halfstep-bench: "));
+  CHECK(contains(ended.err, part));
+}
+
+void check_mistakes(const std::vector<Mistake>& mistakes, const Surroundings& around) {
+  for (const Mistake& mistake : mistakes) {
+    CAPTURE(mistake.line);
+    check_one_line(run_bench_line(mistake.line, around), mistake.code, mistake.part);
+  }
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace hs::test

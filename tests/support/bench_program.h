@@ -1,0 +1,53 @@
+// The halfstep-bench program as its users meet it: run as a child process, judged by its exit code, stdout and stderr.
+// It finds no data set and no home, so the digits are synthetic.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hs::test {
+
+using Words = std::vector<std::string>;
+
+struct Ended {
+  int code = -1;    // exit code
+  int signal = 0;   // that killed it
+  std::string out;  // stdout
+  std::string err;  // stderr
+};
+
+struct Surroundings {
+  std::string stdout_file = {};             // instead of a pipe; "closed": none at all
+  std::filesystem::path folder = {};        // to work in
+  std::vector<std::string> variables = {};  // NAME=value
+  rlim_t file_limit = RLIM_INFINITY;        // the largest file that it may write
+  // Given stderr so far, a signal to send, 0: none yet. Asked every few milliseconds.
+  std::function<int(const std::string& err)> ask = {};
+};
+
+Ended run_bench(const Words& words, const Surroundings& around = {});
+// The words of a line, divided at blanks.
+Ended run_bench_line(const std::string& line, const Surroundings& around = {});
+// What it writes with --json - on stdout. Fails the test if it does not end with 0.
+nlohmann::json record_of(const std::string& line, const Surroundings& around = {});
+
+// Nothing on stdout, one line on stderr that starts with the program's name and has `part` in it.
+void check_one_line(const Ended& ended, int code, const std::string& part);
+struct Mistake {
+  std::string line;
+  int code;
+  const char* part;
+};
+void check_mistakes(const std::vector<Mistake>& mistakes, const Surroundings& around = {});
+
+std::string read_text(const std::filesystem::path& path);
+std::vector<std::string> lines_of(const std::string& text);
+bool contains(const std::string& text, const std::string& part);
+
+}  // namespace hs::test
