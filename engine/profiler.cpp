@@ -167,13 +167,14 @@ Profiler::Profiler(Device device, size_t most_spans) : device_(device) {
   Recording& r = recording();
   const std::scoped_lock lock(r.mutex);
   check(r.number == 0, "a Profiler lives already, there can be one at a time");
-  r.start = now();
   r.most_spans = most_spans;
   r.profile = {};
   if (device != Device::cpu) {
     r.start_event = runtime(device).create_event(EventTiming::on);
     runtime(device).record_event(r.start_event, Stream::compute);
+    runtime(device).wait_on_host(r.start_event);  // both clocks start here
   }
+  r.start = now();
   r.number = ++r.last_number;
   row_number = r.number;
   thread_row = row_called(r.profile, "training");

@@ -75,6 +75,30 @@ TEST_CASE("a profile that nobody reads leaves nothing behind") {
 }
 
 #ifdef HALFSTEP_TEST_EMULATED
+TEST_CASE("a kernel's time is when it ran, not when it was launched") {
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+  std::vector<std::vector<Tensor>> results;
+  int late = 0;  // runs in which the last kernel was still queued when the host had launched all
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    emulator::options().seed = seed;
+    emulator::reset();
+    const Tensor x = Tensor::zeros({8}, DType::f32, Device::cuda);
+    Profiler profiler(Device::cuda);
+    {
+      const Range range("launch");
+      std::vector<Tensor>& kept = results.emplace_back();  // to free memory would wait for the device
+      for (int i = 0; i < 10; ++i) kept.push_back(relu(x));
+    }
+    const Profile profile = profiler.finish();
+    const ProfileSpan launch = spans_called(spans_on(profile, "training"), "launch").at(0);
+    const std::vector<ProfileSpan> kernels = spans_on(profile, "compute");
+    REQUIRE(kernels.size() == 10);
+    late += kernels.back().begin > launch.end;
+  }
+  CHECK(late > 0);
+}
+
 TEST_CASE("ranges are NVTX ranges, which begin and end in pairs") {
   const Emulator fresh;
   emulator::options().keep_ranges = true;
