@@ -1,4 +1,4 @@
-// The step that models/train.cpp takes, by hand, so that its phases and its kernels can be looked at one by one: for
+// The step that models/train_step.cpp takes, by hand, so that its phases and its kernels can be looked at one by one: for
 // `explain` and `doctor`.
 #pragma once
 

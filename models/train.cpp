@@ -1,5 +1,5 @@
-// One training step is: take a batch, forward, loss, backward, update. This file is that loop; follow the calls from
-// here (docs/one_training_step.md walks through them).
+// The training loop: take the batches of a step, run it (models/train_step.cpp), look at the losses, evaluate after
+// each epoch. Follow the calls from here (docs/one_training_step.md walks through them).
 #include "models/train.h"
 
 #include <algorithm>
@@ -8,12 +8,10 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/autograd.h"
-#include "engine/captured_work.h"
 #include "engine/check.h"
 #include "engine/profiler.h"
-#include "kernels/normalize_image.h"
 #include "kernels/softmax_cross_entropy.h"
+#include "models/train_step.h"
 
 namespace hs {
 namespace {
@@ -21,32 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// A part of a step, until the end of the scope: adds its time to `seconds`, and is a range for profilers.
-class Part {
- public:
-  Part(const char* name, double& seconds) : range_(name), seconds_(seconds) {}
-  ~Part() { seconds_ += seconds_since(start_); }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-
- private:
-  const Range range_;
-  double& seconds_;
-  const Clock::time_point start_ = Clock::now();
-};
-
-Batch on_device(const Batch& batch, Device device) {
-  const MemoryPurposeScope purpose(MemoryPurpose::loader);
-  const auto move = [device](const Tensor& tensor) { return tensor.defined() ? tensor.to(device) : tensor; };
-  return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
-}
-
-// What a network reads: f32 images, changed at random if wanted, and normalised here unless the loader did.
-Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0) {
-  const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, seed);
-  return images.dtype() == DType::f32 ? images : normalize_image(images, scale);
-}
 
 }  // namespace
 
@@ -67,124 +39,6 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
 }
 
 namespace {
-
-// One optimizer step over one or several micro-batches: forward, loss, backward of each, then the update. With a graph,
-// inputs of the first step's shapes are copied to a fixed place, from which the recorded step reads them; the shorter
-// ones at the end of an epoch are done as they come.
-class Step {
- public:
-  Step(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler, const PixelScale& pixel_scale,
-       const TrainConfig& config, const TrainHooks& hooks)
-      : model_(model),
-        arena_(arena),
-        optimizer_(optimizer),
-        scaler_(scaler),
-        pixel_scale_(pixel_scale),
-        device_(config.device),
-        precision_(config.precision),
-        augment_(config.augment),
-        seed_(config.seed),
-        on_gradients_(hooks.on_gradients),
-        before_first_(hooks.before_first_step) {
-    if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
-  }
-
-  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`.
-  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-    std::vector<Batch> inputs;
-    inputs.reserve(micro_batches.size());
-    {
-      const Part part("upload", seconds.upload);
-      for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
-    }
-    if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
-      look_once(inputs[0]);
-      step(inputs, losses_, seconds);
-      return losses_;
-    }
-    copy_to_fixed(inputs, seconds);
-    look_once(fixed_[0]);
-    const Part part("replay", seconds.replay);
-    StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
-    captured_->run([&] { step(fixed_, captured_losses_, recorded); });
-    return captured_losses_;
-  }
-
- private:
-  static void copy(const Tensor& from, Tensor& to) {
-    if (!from.defined()) return;
-    const MemoryPurposeScope purpose(MemoryPurpose::loader);
-    if (!to.defined()) to = from.empty_like();
-    to.copy_from(from);
-  }
-
-  void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds) {
-    const Part part("upload", seconds.upload);
-    fixed_.resize(inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      copy(inputs[i].images, fixed_[i].images);
-      copy(inputs[i].labels, fixed_[i].labels);
-      copy(inputs[i].samples, fixed_[i].samples);
-      copy(inputs[i].epoch, fixed_[i].epoch);
-    }
-  }
-
-  static bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
-    return std::ranges::equal(
-        a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
-  }
-
-  void look_once(const Batch& batch) {
-    const auto look = std::exchange(before_first_, nullptr);
-    if (!look) return;
-    const Autocast amp(precision_, arena_);
-    look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
-  }
-
-  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
-    losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
-    const Autocast amp(precision_, arena_);
-    {
-      const Part part("zero gradients", seconds.update);
-      optimizer_.zero_gradients();
-    }
-    float samples = 0;
-    for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
-    for (const Batch& batch : inputs) {
-      Tensor loss;
-      {
-        const Part part("forward", seconds.forward);
-        const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
-        loss = softmax_cross_entropy(model_.forward(images), batch.labels);
-      }
-      {
-        const Part part("backward", seconds.backward);
-        // The mean over the samples of the whole step, however they are divided.
-        backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
-      }
-      losses.push_back(loss.detach());
-      ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
-    }
-    if (on_gradients_) on_gradients_(scaler_);
-    const Part part("update", seconds.update);
-    optimizer_.step(scaler_);
-  }
-
-  Module& model_;
-  ParameterArena& arena_;
-  Optimizer& optimizer_;
-  GradScaler& scaler_;
-  const PixelScale pixel_scale_;
-  const Device device_;
-  const Precision precision_;
-  const AugmentOptions augment_;
-  const uint64_t seed_;
-  const std::function<void(const GradScaler&)>& on_gradients_;
-  std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
-  std::unique_ptr<CapturedWork> captured_;
-  std::vector<Batch> fixed_;
-  std::vector<Tensor> losses_, captured_losses_;
-};
 
 // Numbers that are kept on the device, so that no step waits for one.
 class DeviceLog {
@@ -258,7 +112,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
   ambient().micro_step = 0;
-  Step one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
+  TrainStep one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
   TrainResult result;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
@@ -274,7 +128,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
       std::vector<Batch> micro_batches;
       const int64_t left = batches - (step - 1) * config.accumulate;
       {
-        const Part part("wait", result.parts.wait);
+        const StepPart part("wait", result.parts.wait);
         for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
       }
       const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);

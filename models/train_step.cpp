@@ -1,0 +1,124 @@
+// What a step of training is: every technique of models/train.h is in here, or a setting of what it calls.
+#include "models/train_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/ambient.h"
+#include "engine/autograd.h"
+#include "kernels/augment.h"
+#include "kernels/normalize_image.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace hs {
+namespace {
+
+void copy(const Tensor& from, Tensor& to) {
+  if (!from.defined()) return;
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  if (!to.defined()) to = from.empty_like();
+  to.copy_from(from);
+}
+
+bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+  return std::ranges::equal(
+      a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
+}
+
+}  // namespace
+
+Batch on_device(const Batch& batch, Device device) {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  const auto move = [device](const Tensor& tensor) { return tensor.defined() ? tensor.to(device) : tensor; };
+  return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
+}
+
+Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment, uint64_t seed) {
+  const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, seed);
+  return images.dtype() == DType::f32 ? images : normalize_image(images, scale);
+}
+
+TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
+                     const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks)
+    : model_(model),
+      arena_(arena),
+      optimizer_(optimizer),
+      scaler_(scaler),
+      pixel_scale_(pixel_scale),
+      device_(config.device),
+      precision_(config.precision),
+      augment_(config.augment),
+      seed_(config.seed),
+      on_gradients_(hooks.on_gradients),
+      before_first_(hooks.before_first_step) {
+  if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
+}
+
+const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+  std::vector<Batch> inputs;
+  inputs.reserve(micro_batches.size());
+  {
+    const StepPart part("upload", seconds.upload);
+    for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
+  }
+  if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
+    look_once(inputs[0]);
+    step(inputs, losses_, seconds);
+    return losses_;
+  }
+  copy_to_fixed(inputs, seconds);
+  look_once(fixed_[0]);
+  const StepPart part("replay", seconds.replay);
+  StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
+  captured_->run([&] { step(fixed_, captured_losses_, recorded); });
+  return captured_losses_;
+}
+
+void TrainStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds) {
+  const StepPart part("upload", seconds.upload);
+  fixed_.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    copy(inputs[i].images, fixed_[i].images);
+    copy(inputs[i].labels, fixed_[i].labels);
+    copy(inputs[i].samples, fixed_[i].samples);
+    copy(inputs[i].epoch, fixed_[i].epoch);
+  }
+}
+
+void TrainStep::look_once(const Batch& batch) {
+  const auto look = std::exchange(before_first_, nullptr);
+  if (!look) return;
+  const Autocast amp(precision_, arena_);
+  look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
+}
+
+void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
+  losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
+  const Autocast amp(precision_, arena_);
+  {
+    const StepPart part("zero gradients", seconds.update);
+    optimizer_.zero_gradients();
+  }
+  float samples = 0;
+  for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
+  for (const Batch& batch : inputs) {
+    Tensor loss;
+    {
+      const StepPart part("forward", seconds.forward);
+      const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
+      loss = softmax_cross_entropy(model_.forward(images), batch.labels);
+    }
+    {
+      const StepPart part("backward", seconds.backward);
+      // The mean over the samples of the whole step, however they are divided.
+      backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
+    }
+    losses.push_back(loss.detach());
+    ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
+  }
+  if (on_gradients_) on_gradients_(scaler_);
+  const StepPart part("update", seconds.update);
+  optimizer_.step(scaler_);
+}
+
+}  // namespace hs

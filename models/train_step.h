@@ -1,0 +1,69 @@
+// One optimizer step over one or several micro-batches: forward, loss, backward of each, then the update. What
+// models/train.cpp loops over.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/captured_work.h"
+#include "engine/profiler.h"
+#include "models/train.h"
+
+namespace hs {
+
+// A part of a step, until the end of the scope: adds its time to `seconds`, and is a range for profilers.
+class StepPart {
+ public:
+  StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}
+  ~StepPart() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  StepPart(const StepPart&) = delete;
+  StepPart& operator=(const StepPart&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Range range_;
+  double& seconds_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+// The same tensors where they are on that device already.
+Batch on_device(const Batch& batch, Device device);
+
+// What a network reads: f32 images, changed at random if wanted, and normalised here unless the loader did.
+Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0);
+
+// With a graph, inputs of the first step's shapes are copied to a fixed place, from which the recorded step reads them;
+// the shorter ones at the end of an epoch are done as they come.
+class TrainStep {
+ public:
+  // All of them must outlive it. REQUIRES: as train()
+  TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
+            const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks);
+
+  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`.
+  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
+
+ private:
+  void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds);
+  void look_once(const Batch& batch);
+  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds);
+
+  Module& model_;
+  ParameterArena& arena_;
+  Optimizer& optimizer_;
+  GradScaler& scaler_;
+  const PixelScale pixel_scale_;
+  const Device device_;
+  const Precision precision_;
+  const AugmentOptions augment_;
+  const uint64_t seed_;
+  const std::function<void(const GradScaler&)>& on_gradients_;
+  std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
+  std::unique_ptr<CapturedWork> captured_;
+  std::vector<Batch> fixed_;
+  std::vector<Tensor> losses_, captured_losses_;
+};
+
+}  // namespace hs
