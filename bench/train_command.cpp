@@ -258,8 +258,6 @@ void TrainCommand::run(const Flags& flags) {
   if (flags.given("--trace-steps") && !trace.is_wanted()) {
     fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
   }
-  experiment_.device = resolve_device(device_);
-  experiment_.graph = resolve_graph(experiment_.device);
   experiment_.precision = parse_precision(precision_);
   parse_augment(experiment_.augment);  // a mistake in it is seen before data are read
   experiment_.loading = loading_.options();
@@ -275,6 +273,8 @@ void TrainCommand::run(const Flags& flags) {
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   force_kernels();
+  experiment_.device = resolve_device(device_);
+  experiment_.graph = resolve_graph(experiment_.device);
   watch_signals();
   const TrainingData data =
       open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});

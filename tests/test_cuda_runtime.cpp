@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <numeric>
 
 #include "engine/error.h"
@@ -56,17 +55,6 @@ void check_copies(const std::vector<T>& values) {
   CHECK(std::memcmp(got.data(), values.data() + 37, 15 * sizeof(T)) == 0);
 }
 
-// What the error of a call says, and that it is one of the device.
-std::string device_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::device);
-    CHECK(static_cast<int>(error.code()) == 7);
-    return error.what();
-  }
-  return "no error";
-}
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // Blocks are kept in this scope. REQUIRES: no tensor lives across its borders
