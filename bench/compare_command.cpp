@@ -1,4 +1,6 @@
-// halfstep-bench compare: two records, with a test of whether the second is slower.
+// halfstep-bench compare: two records, with a test of whether the second is slower. Its own record has the environment
+// of the second, "config" (which two), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change
+// (of the time: 0.1 is 10 % slower), accuracy_change, probability, verdict.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -6,7 +8,9 @@
 
 #include "bench/commands.h"
 #include "bench/comparison.h"
-#include "bench/console.h"
+#include "bench/environment.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "engine/check.h"
 
@@ -29,11 +33,13 @@ code 2 if there are too few runs to tell. What differs between the two records b
 Examples:
   halfstep-bench compare before.json after.json
   halfstep-bench compare before.json after.json --fail-if-slower 3%
+  halfstep-bench compare before.json after.json --md -
 )";
   }
   void declare(Flags& flags) override {
     flags.words("RECORD", paths_, 2, 2, "BEFORE and AFTER, two records");
     flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+    outputs_.declare(flags);
   }
   void run(const Flags& flags) override;
 
@@ -42,6 +48,7 @@ Examples:
 
   std::vector<std::string> paths_;
   std::string limit_;
+  Outputs outputs_;
 };
 
 // "3%" and "3" are three percent.
@@ -58,14 +65,20 @@ double CompareCommand::limit() const {
 void CompareCommand::run(const Flags& flags) {
   const bool judges = flags.given("--fail-if-slower");
   const double allowed = judges ? limit() : 0;
-  const Comparison comparison = compare(read_record(paths_[0]), read_record(paths_[1]), paths_[0], paths_[1]);
+  outputs_.open();
+  const Json before = read_record(paths_[0]), after = read_record(paths_[1]);
+  const Comparison comparison = compare(before, after, paths_[0], paths_[1]);
   if (comparison.rows.empty()) {
     fail(ExitCode::bad_input, "{} and {}: have no row in common", paths_[0], paths_[1]);
   }
-  std::string report = to_text(to_table(comparison));
-  for (const std::string& line : comparison.only_one) report += line + "\n";
-  for (const std::string& line : comparison.differences) report += fmt::format("different {}\n", line);
-  write_stdout(report);
+  Json record = new_record(name(), Device::cpu);
+  if (text(after, "schema") == schema_name) record["environment"] = after["environment"];
+  record["config"] = {{"before", paths_[0]}, {"after", paths_[1]}};
+  record["rows"] = to_json(comparison);
+  std::vector<std::string> sentences = comparison.only_one;
+  for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
+  present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {to_table(comparison)}, sentences);
+  outputs_.finish(record);
   if (!judges) return;
   for (const RowComparison& row : comparison.rows) {
     if (!row.is_regression(allowed)) continue;

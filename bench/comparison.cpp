@@ -69,22 +69,41 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
   return comparison;
 }
 
+const char* RowComparison::verdict() const {
+  if (!std::isfinite(change)) return "no times";
+  if (!can_tell) return "too few runs to tell";
+  if (!significant()) return "within noise";
+  return change > 0 ? "slower" : "faster";
+}
+
 Table to_table(const Comparison& comparison) {
   Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
+  const auto seconds = [](double value) { return std::isfinite(value) ? fmt::format("{:.3f}", value) : "-"; };
+  const auto percent = [](double share, int digits) {
+    return std::isfinite(share) ? fmt::format("{:+.{}f} %", share * 100, digits) : "-";
+  };
   for (const RowComparison& row : comparison.rows) {
-    const bool timed = std::isfinite(row.change);
-    const char* verdict = !timed               ? "no times"
-                          : !row.can_tell      ? "too few runs to tell"
-                          : !row.significant() ? "within noise"
-                          : row.change > 0     ? "slower"
-                                               : "faster";
-    table.lines.push_back(
-        {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
-         fmt::format("{}, {}", row.runs_before, row.runs_after),
-         timed ? fmt::format("{:+.1f} %", row.change * 100) : "-", fmt::format("{:.3f}", row.probability),
-         std::isfinite(row.accuracy_change) ? fmt::format("{:+.2f} %", row.accuracy_change * 100) : "-", verdict});
+    table.lines.push_back({row.name, seconds(row.seconds_before), seconds(row.seconds_after),
+                           fmt::format("{}, {}", row.runs_before, row.runs_after), percent(row.change, 1),
+                           fmt::format("{:.3f}", row.probability), percent(row.accuracy_change, 2), row.verdict()});
   }
   return table;
+}
+
+Json to_json(const Comparison& comparison) {
+  Json rows = Json::array();
+  for (const RowComparison& row : comparison.rows) {
+    rows.push_back({{"name", row.name},
+                    {"runs_before", row.runs_before},
+                    {"runs_after", row.runs_after},
+                    {"seconds_before", finite_or_null(row.seconds_before)},
+                    {"seconds_after", finite_or_null(row.seconds_after)},
+                    {"change", finite_or_null(row.change)},
+                    {"accuracy_change", finite_or_null(row.accuracy_change)},
+                    {"probability", row.probability},
+                    {"verdict", row.verdict()}});
+  }
+  return rows;
 }
 
 }  // namespace hs::bench

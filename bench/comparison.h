@@ -21,6 +21,7 @@ struct RowComparison {
   double probability;  // that a difference this large in this direction comes from chance
   bool can_tell;       // there are enough runs for it to fall below `significance`
   bool significant() const { return probability <= significance; }
+  const char* verdict() const;  // in words
   bool is_regression(double limit) const { return significant() && change > limit; }
 };
 
@@ -34,5 +35,6 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
                    const std::string& after_name);
 
 Table to_table(const Comparison& comparison);
+Json to_json(const Comparison& comparison);  // a list of the rows
 
 }  // namespace hs::bench

@@ -1,15 +1,16 @@
 // halfstep-bench doctor: a short profile of training and one verdict, what it is bound by and which switch to try next.
-// Its record has "peaks", "profile" (milliseconds of a step) and "verdict".
+// Its record has "peaks", "profile" (milliseconds of a step), "rows" (its parts: name, milliseconds, share) and
+// "verdict".
 #include <fmt/format.h>
 
 #include "bench/commands.h"
-#include "bench/console.h"
 #include "bench/doctor.h"
-#include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loading_flags.h"
 #include "bench/one_step.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "data/loader.h"
 #include "engine/check.h"
@@ -38,9 +39,10 @@ Examples:
   void run(const Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", json_;
+  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto";
   int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0;
   LoadingFlags loading_;
+  Outputs outputs_;
 };
 
 void DoctorCommand::declare(Flags& flags) {
@@ -54,7 +56,7 @@ void DoctorCommand::declare(Flags& flags) {
   loading_.declare(flags);
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
 }
 
 void DoctorCommand::run(const Flags& flags) {
@@ -62,7 +64,7 @@ void DoctorCommand::run(const Flags& flags) {
   if (loading.normalize_on_host) {
     fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");
   }
-  const JsonFile file(json_);
+  outputs_.open();
   const Device device = resolve_device(device_);
   set_threads(static_cast<int>(threads_));
   watch_signals();
@@ -83,45 +85,44 @@ void DoctorCommand::run(const Flags& flags) {
       [&] { step.run(batch); }, static_cast<int>(steps_), device, peaks);
   const Verdict verdict = diagnose(p, device);
 
-  std::string text = fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}\n", model_,
-                                 info.name, batch_, precision_, hs::name(device), threads(), p.step * 1e3, steps_);
-  const auto line = [&](const char* what, double seconds) {
-    text += fmt::format("  {:<34}{:>9.3f} ms{:>7.1f} %\n", what, seconds * 1e3, seconds / p.step * 100);
-  };
-  line("waiting for the batch", p.wait);
-  line("between kernels", p.gaps);
-  line("tiny kernels", p.tiny);
-  line("kernels that move bytes", p.memory);
-  line("kernels that do arithmetic", p.compute);
-  text += fmt::format("  {:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}\nverdict: {}: {}\ntry next: {}\n",
-                      p.flops / p.step * 1e-9, peaks.flops * 1e-9, peaks.flops_of, p.bytes / p.step * 1e-9,
-                      peaks.bytes * 1e-9, verdict.name, verdict.reason, verdict.advice);
-  file.write({{"schema", schema_name},
-              {"command", name()},
-              {"environment", environment(device)},
-              {"data", describe_data(data)},
-              {"config",
-               {{"model", model_},
-                {"batch", batch_},
-                {"precision", precision_},
-                {"steps", steps_},
-                {"loading", loading_.config()}}},
-              {"peaks", {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}}},
-              {"profile",
-               {{"step_ms", p.step * 1e3},
-                {"wait_ms", p.wait * 1e3},
-                {"gaps_ms", p.gaps * 1e3},
-                {"tiny_ms", p.tiny * 1e3},
-                {"memory_ms", p.memory * 1e3},
-                {"compute_ms", p.compute * 1e3},
-                {"flops", p.flops},
-                {"bytes", p.bytes}}},
-              {"verdict", {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}}}});
-  if (file.is_stdout()) {
-    write_stderr(text);
-  } else {
-    write_stdout(text);
+  Table table = {{"part of a step", "ms", "share"}, {}};
+  Json rows = Json::array();
+  const std::pair<const char*, double> parts[] = {{"waiting for the batch", p.wait},
+                                                  {"between kernels", p.gaps},
+                                                  {"tiny kernels", p.tiny},
+                                                  {"kernels that move bytes", p.memory},
+                                                  {"kernels that do arithmetic", p.compute}};
+  for (const auto& [part, seconds] : parts) {
+    table.lines.push_back(
+        {part, fmt::format("{:.3f}", seconds * 1e3), fmt::format("{:.1f} %", seconds / p.step * 100)});
+    rows.push_back({{"name", part}, {"milliseconds", seconds * 1e3}, {"share", seconds / p.step}});
   }
+  Json record = new_record(name(), device);
+  record["data"] = describe_data(data);
+  record["config"] = {{"model", model_},
+                      {"batch", batch_},
+                      {"precision", precision_},
+                      {"steps", steps_},
+                      {"loading", loading_.config()}};
+  record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
+  record["profile"] = {{"step_ms", p.step * 1e3},
+                       {"wait_ms", p.wait * 1e3},
+                       {"gaps_ms", p.gaps * 1e3},
+                       {"tiny_ms", p.tiny * 1e3},
+                       {"memory_ms", p.memory * 1e3},
+                       {"compute_ms", p.compute * 1e3},
+                       {"flops", p.flops},
+                       {"bytes", p.bytes}};
+  record["rows"] = rows;
+  record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
+  present(record,
+          fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", model_, info.name,
+                      batch_, precision_, hs::name(device), threads(), p.step * 1e3, steps_),
+          {table},
+          {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9,
+                       peaks.flops * 1e-9, peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
+           fmt::format("verdict: {}: {}", verdict.name, verdict.reason), fmt::format("try next: {}", verdict.advice)});
+  outputs_.finish(record);
 }
 
 }  // namespace

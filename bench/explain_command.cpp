@@ -1,5 +1,5 @@
 // halfstep-bench explain: one training step, kernel by kernel, with real numbers. Its record has "peaks", "phases" and
-// "calls": phase, op, kernel, variant, type, shapes, milliseconds, flops, bytes, live_bytes.
+// "calls": phase, op, kernel, variant, type, shapes, begin_ms (of the step), milliseconds, flops, bytes, live_bytes.
 #include <fmt/format.h>
 
 #include <map>
@@ -7,13 +7,13 @@
 #include <set>
 
 #include "bench/commands.h"
-#include "bench/console.h"
-#include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
 #include "bench/kernel_work.h"
 #include "bench/one_step.h"
 #include "bench/output_file.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "data/loader.h"
 #include "engine/autograd.h"
@@ -58,7 +58,7 @@ class ExplainCommand : public Command {
   std::string summary() const override { return "Print one training step, kernel by kernel, with times and memory"; }
   std::string footnote() const override {
     return R"(The step after three that only warm up. Each kernel is timed alone: with a GPU the host waits before and after it, so the
-sum is more than a step of `train` takes. "peak" is the share of this machine's multiply-adds, measured in the same run;
+sum is more than a step of `train` takes. "of peak" is the share of this machine's multiply-adds, measured in the same run;
 backward kernels that skip zeros can pass 100 %. "live" is what the allocator has given out after the kernel: it rises while
 forward keeps what backward needs, and falls as backward frees it.
 
@@ -72,8 +72,9 @@ Examples:
   void run(const Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", json_, dot_;
+  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", dot_;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
+  Outputs outputs_;
 };
 
 void ExplainCommand::declare(Flags& flags) {
@@ -84,7 +85,7 @@ void ExplainCommand::declare(Flags& flags) {
   flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
 }
 
@@ -102,7 +103,7 @@ void ExplainCommand::run(const Flags&) {
   const Device device = resolve_device(device_);
   const Precision precision = parse_precision(precision_);
   set_threads(static_cast<int>(threads_));
-  const JsonFile file(json_);
+  outputs_.open();
   OutputFile dot("--dot", dot_);
   const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
@@ -132,25 +133,25 @@ void ExplainCommand::run(const Flags&) {
   }
   const size_t peak = memory_stats(device).peak;
 
-  std::string text =
-      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters\npeaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s\n", model_,
-                  info.name, batch.labels.size(), precision_, hs::name(device), step.parameters(), peaks.flops * 1e-9,
-                  peaks.flops_of, peaks.bytes * 1e-9);
   Json rows = Json::array(), phase_rows = Json::array();
+  std::vector<Table> tables;
   size_t at = 0;
   for (size_t phase = 0; phase < std::size(phases); ++phase) {
-    text += fmt::format("\n{}\n  {:<22}{:<30}{:<6}{:<14}{:<46}{:>8}{:>9}{:>7}{:>8}{:>9}\n", phases[phase], "op",
-                        "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "peak", "GB/s", "live MiB");
+    Table table = {
+        .heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s", "live MiB"},
+        .lines = {},
+        .left = 5};
     double in_kernels = 0;
     for (; at < phase_ends[phase]; ++at) {
       const TimedCall& one = calls[at];
       const double seconds = one.end - one.begin, flops = flops_of(one);
       in_kernels += seconds;
-      text += fmt::format("  {:<22}{:<30}{:<6}{:<14}{:<46}{:>8.1f}", one.call.op, one.call.slot,
-                          hs::name(one.call.dtype), one.call.variant, shapes_of(one), seconds * 1e6);
-      text += flops > 0 ? fmt::format("{:>9.1f}{:>6.0f}%", flops / seconds * 1e-9, flops / seconds / peaks.flops * 100)
-                        : fmt::format("{:>9}{:>7}", "", "");
-      text += fmt::format("{:>8.1f}{:>9.2f}\n", one.bytes / seconds * 1e-9, static_cast<double>(one.live) / (1 << 20));
+      table.lines.push_back({one.call.op, one.call.slot, hs::name(one.call.dtype), one.call.variant, shapes_of(one),
+                             fmt::format("{:.1f}", seconds * 1e6),
+                             flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
+                             flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peaks.flops * 100) : "-",
+                             fmt::format("{:.1f}", one.bytes / seconds * 1e-9),
+                             fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
       Json shapes = Json::array();
       for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
       rows.push_back({{"phase", phases[phase]},
@@ -159,38 +160,41 @@ void ExplainCommand::run(const Flags&) {
                       {"variant", one.call.variant},
                       {"type", hs::name(one.call.dtype)},
                       {"shapes", shapes},
+                      {"begin_ms", one.begin * 1e3},
                       {"milliseconds", seconds * 1e3},
                       {"flops", flops},
                       {"bytes", one.bytes},
                       {"live_bytes", one.live}});
     }
-    text += fmt::format("  {} ms, of these {:.3f} in kernels\n", fmt::format("{:.3f}", phase_seconds[phase] * 1e3),
-                        in_kernels * 1e3);
+    table.title = fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phases[phase], phase_seconds[phase] * 1e3,
+                              in_kernels * 1e3);
+    tables.push_back(table);
     phase_rows.push_back({{"phase", phases[phase]},
                           {"milliseconds", phase_seconds[phase] * 1e3},
                           {"milliseconds_in_kernels", in_kernels * 1e3}});
   }
-  text += fmt::format("\nloss {:.4f}, loss scale {:g}, peak of memory {:.2f} MiB\n", step.loss(), step.loss_scale(),
-                      static_cast<double>(peak) / (1 << 20));
   if (dot.is_wanted()) {
     dot.stage(graph);
     dot.publish();
   }
-  file.write({{"schema", schema_name},
-              {"command", name()},
-              {"environment", environment(device)},
-              {"config", {{"model", model_}, {"batch", batch_}, {"precision", precision_}}},
-              {"peaks", {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}}},
-              {"phases", phase_rows},
-              {"loss", finite_or_null(step.loss())},
-              {"loss_scale", step.loss_scale()},
-              {"peak_bytes", peak},
-              {"calls", rows}});
-  if (file.is_stdout()) {
-    write_stderr(text);
-  } else {
-    write_stdout(text);
-  }
+  Json record = new_record(name(), device);
+  record["data"] = describe_data(data);
+  record["config"] = {{"model", model_}, {"batch", batch_}, {"precision", precision_}};
+  record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
+  record["phases"] = phase_rows;
+  record["loss"] = step.loss();
+  record["loss_scale"] = step.loss_scale();
+  record["peak_bytes"] = peak;
+  record["calls"] = rows;
+  present(
+      record,
+      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", model_, info.name, batch.labels.size(),
+                  precision_, hs::name(device), step.parameters()),
+      tables,
+      {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
+       fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),
+                   mebibytes(peak))});
+  outputs_.finish(record);
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <map>
 
 #include "bench/checklist.h"
+#include "bench/html_charts.h"
 #include "bench/html_style.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "bench/svg.h"
 #include "bench/table.h"
@@ -19,10 +21,6 @@ std::string seconds_text(double value) { return fmt::format("{:.3g} s", value); 
 std::string milliseconds_text(double value) { return fmt::format("{:.2f} ms", value * 1e3); }
 std::string percent_text(double value) { return fmt::format("{:.4g} %", value * 100); }
 std::string mebibytes_text(double value) { return fmt::format("{:.3g} MiB", value / (1 << 20)); }
-
-std::string section(const std::string& title, const std::string& inside) {
-  return inside.empty() ? "" : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", escape(title), inside);
-}
 
 std::string label_of(const Json& row) {
   return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
@@ -75,22 +73,27 @@ std::string memory_bars(const Json& record) {
                    chart;
 }
 
-std::string html_table(const Table& table) {
-  std::string html = "<div class=\"wide\"><table>\n<tr>";
-  for (const std::string& head : table.heads) html += "<th>" + escape(head) + "</th>";
-  html += "</tr>\n";
-  for (const auto& line : table.lines) {
-    html += "<tr>";
-    for (const std::string& cell : line) html += "<td>" + escape(cell) + "</td>";
-    html += "</tr>\n";
+std::string html_line(const std::vector<std::string>& cells, size_t left, const char* tag) {
+  std::string html = "<tr>";
+  for (size_t i = 0; i < cells.size(); ++i) {
+    html += fmt::format("<{0}{1}>{2}</{0}>", tag, i > 0 && i < left ? " class=\"left\"" : "", escape(cells[i]));
   }
+  return html + "</tr>\n";
+}
+
+std::string html_table(const Table& table) {
+  std::string html = "<div class=\"wide\"><table>\n" + html_line(table.heads, table.left, "th");
+  for (const auto& line : table.lines) html += html_line(line, table.left, "td");
   return html + "</table></div>\n";
 }
 
 std::string results(const Json& record) {
-  const Table table = results_table(record);
-  if (table.lines.empty()) return "";
-  std::string html = html_table(table);
+  std::string html;
+  for (const Table& table : tables_of(record)) {
+    if (table.lines.empty()) continue;
+    if (!table.title.empty()) html += "<h3>" + escape(table.title) + "</h3>\n";
+    html += html_table(table);
+  }
   for (const std::string& sentence : remarks(record)) html += "<p class=\"note\">" + escape(sentence) + "</p>\n";
   return html;
 }
@@ -234,8 +237,17 @@ std::string facts(const Json& object) {
 }
 
 std::string title_of(const Json& record) {
-  static const std::map<std::string, std::string> titles = {
-      {"techniques", "What each technique buys"}, {"train", "A training run"}, {"scaler", "What loss scaling is for"}};
+  static const std::map<std::string, std::string> titles = {{"techniques", "What each technique buys"},
+                                                            {"train", "A training run"},
+                                                            {"scaler", "What loss scaling is for"},
+                                                            {"memory", "Where the bytes of a step go"},
+                                                            {"loader", "How fast batches are loaded"},
+                                                            {"gemm", "Every variant of the matrix product"},
+                                                            {"conv", "Every variant of the convolution"},
+                                                            {"ops", "Every variant of the other kernels"},
+                                                            {"explain", "One training step, kernel by kernel"},
+                                                            {"doctor", "What training is bound by"},
+                                                            {"compare", "Two records compared"}};
   const auto found = titles.find(text(record, "command"));
   return found == titles.end() ? "A measurement" : found->second;
 }
@@ -249,9 +261,7 @@ std::string html_report(const Json& record) {
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>halfstep: {0}</title>\n"
       "<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p>{2}</p>\n<p class=\"soft\">{3}</p>\n",
-      escape(title_of(record)), html_style,
-      escape(fmt::format("{}, {}", text(member(record, "config"), "model"), data_line(record))),
-      escape(machine_line(record)));
+      escape(title_of(record)), html_style, escape(opening(record)), escape(machine_line(record)));
   if (member(data, "synthetic") == true) {
     html += "<p class=\"synthetic\">These are synthetic digits: the accuracies say nothing about MNIST.</p>\n";
   }
@@ -260,12 +270,16 @@ std::string html_report(const Json& record) {
     html += section("Accuracy against time", accuracy(record));
     html += section("Memory", memory_bars(record));
     html += section("Where the seconds went", of_ends(record, parts));
+  } else {
+    html += command_charts(record);
   }
   html += section("Memory by purpose over one step", of_ends(record, memory_timeline));
   html += section("Where a step's time goes", of_ends(record, step_timeline));
   html += section("Loss scale", loss_scale(record));
   if (timed) {
     html += section("Common mistakes", warnings(record)) + section("Checklists", checks(record));
+  } else {
+    html += section("Figures", results(record));
   }
   html += section("Settings", facts(member(record, "config")));
   html += section("Machine and build", facts(member(record, "environment")));

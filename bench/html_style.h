@@ -15,6 +15,7 @@ body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.5 sy
 main { max-width: 68rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
+h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 p { margin: .4rem 0; max-width: 46rem; }
 .soft, .note { color: var(--soft); font-size: .9rem; }
 .synthetic { color: var(--bad); font-weight: 600; }
@@ -60,7 +61,8 @@ table { border-collapse: collapse; font-size: .9rem; width: 100%; }
 th { text-align: right; font-weight: 600; color: var(--soft); white-space: nowrap; }
 td { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th, td { padding: .35rem .5rem; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th:first-child, td:first-child, .left { text-align: left; }
+th:first-child, td:first-child { padding-left: 0; }
 .facts td { white-space: normal; text-align: left; overflow-wrap: anywhere; vertical-align: top; }
 .facts td:first-child { color: var(--soft); width: 12rem; }
 .checks { list-style: none; padding: 0; margin: .4rem 0; }

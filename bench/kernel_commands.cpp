@@ -1,12 +1,15 @@
 // halfstep-bench gemm, conv and ops: every variant of a kernel, verified and then timed, the ladder from the simple one
-// to the fastest. Their record has "peaks" and "kernels", one entry for each slot, size and type.
+// to the fastest. Their record has "peaks" and "kernels", one entry for each slot, size and type: slot, sizes, type,
+// flops, bytes, chosen, variants; of a variant its relative_error, and if that is no mistake warm_seconds with its
+// range, cold_seconds, rounds, and the rates with their shares of the peaks.
 #include <fmt/format.h>
 
 #include "bench/commands.h"
 #include "bench/console.h"
-#include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "bench/report.h"
 #include "engine/autograd.h"
@@ -180,7 +183,8 @@ too.
 
 Examples:
   halfstep-bench {0}
-  halfstep-bench {0} --type bf16 --batch 256 --json {0}.json
+  halfstep-bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
+  halfstep-bench {0} --list
 )",
         name_);
   }
@@ -188,12 +192,18 @@ Examples:
   void run(const Flags& flags) override;
 
  private:
+  std::vector<DType> types() const;
+  void print_list(Device device) const;
+  void print_plan(Device device) const;
+
   const char* name_;
   const char* summary_;
   Cases cases_;
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
-  std::string device_ = "auto", type_ = "all", json_;
+  std::string device_ = "auto", type_ = "all";
+  bool list_ = false, dry_run_ = false;
+  Outputs outputs_;
 };
 
 void KernelCommand::declare(Flags& flags) {
@@ -203,39 +213,77 @@ void KernelCommand::declare(Flags& flags) {
   flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
+  flags.on_off("--list", list_, "Name the kernels with their sizes and variants, and end");
+  flags.on_off("--dry-run", dry_run_, "Print the plan with minutes and memory, and end");
+}
+
+std::vector<DType> KernelCommand::types() const {
+  std::vector<DType> wanted;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    if (type_ == "all" || type_ == hs::name(type)) wanted.push_back(type);
+  }
+  return wanted;
+}
+
+void KernelCommand::print_list(Device device) const {
+  Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
+  for (const KernelCase& kernel : cases_(batch_)) {
+    std::string variants;
+    for (const VariantBase* v = kernel.slot->variants(); v; v = v->next) {
+      if (v->device == device) variants += (variants.empty() ? "" : ", ") + std::string(v->name);
+    }
+    table.lines.push_back({kernel.slot->name(), kernel.what, variants});
+  }
+  write_stdout(to_text(table));
+}
+
+void KernelCommand::print_plan(Device device) const {
+  const std::vector<KernelCase> cases = cases_(batch_);
+  double largest = 0;
+  for (const KernelCase& kernel : cases) {
+    double bytes = 0;
+    for (const Shape& shape : kernel.inputs) bytes += static_cast<double>(shape.size());
+    for (const Shape& shape : kernel.outputs) bytes += static_cast<double>(shape.size());
+    largest = std::max(largest, bytes * (sizeof(double) + sizeof(float)));  // those of the reference, and the timed
+  }
+  const size_t count = cases.size() * types().size();
+  write_stdout(
+      fmt::format("{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
+                  "about {:.1f} minutes, and verifying; {} MiB for the largest tensors\n",
+                  name_, cases.size(), types().size(), hs::name(device), rounds_, seconds_,
+                  static_cast<double>(count) * seconds_ / 60, mebibytes(static_cast<size_t>(largest))));
 }
 
 void KernelCommand::run(const Flags&) {
+  outputs_.open();
   const Device device = resolve_device(device_);
+  if (list_) return print_list(device);
+  if (dry_run_) return print_plan(device);
   set_threads(static_cast<int>(threads_));
-  const JsonFile file(json_);
   const Peaks peaks = measure_peaks(device);
   std::vector<CaseTiming> timings;
   int wrong = 0;
   Json kernels = Json::array();
   for (const KernelCase& kernel : cases_(batch_)) {
-    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-      if (type_ != "all" && type_ != hs::name(type)) continue;
+    for (const DType type : types()) {
       timings.push_back(time_kernel(kernel, type, device, rounds_, seconds_));
       kernels.push_back(to_json(timings.back(), peaks));
       for (const VariantTiming& one : timings.back().variants) wrong += one.wrong;
     }
   }
-  file.write(
-      {{"schema", schema_name},
-       {"command", name()},
-       {"environment", environment(device)},
-       {"config", {{"batch", batch_}, {"rounds", rounds_}, {"seconds", seconds_}}},
-       {"peaks", {{"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}}},
-       {"choices", noted_choices()},
-       {"kernels", kernels}});
-  const std::string table = to_table(timings, peaks);
-  if (file.is_stdout()) {
-    write_stderr(table);
-  } else {
-    write_stdout(table);
-  }
+  Json record = new_record(name(), device);
+  record["config"] = {{"batch", batch_}, {"rounds", rounds_}, {"seconds", seconds_}};
+  record["peaks"] = {
+      {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
+  record["choices"] = noted_choices();
+  record["kernels"] = kernels;
+  present(
+      record,
+      fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name_,
+                  batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
+      {to_table(timings, peaks)});
+  outputs_.finish(record);
   if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
 }
 

@@ -244,40 +244,43 @@ Json to_json(const CaseTiming& timing, const Peaks& peaks) {
   return json;
 }
 
-std::string to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks) {
-  std::string text = fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a copy of {} MiB)\n", peaks.flops * 1e-9,
-                                 peaks.flops_of, peaks.bytes * 1e-9, flush_bytes >> 20);
-  text += fmt::format("{:<30}{:<38}{:<5}{:<16}{:>9}{:>11}{:>22}{:>11}{:>9}{:>7}{:>8}{:>7}\n", "kernel", "sizes", "type",
-                      "variant", "error", "warm us", "range us", "cold us", "GFLOP/s", "peak", "GB/s", "peak");
+Table to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks) {
+  Table table = {.heads = {"kernel", "sizes", "type", "variant", "error", "warm us", "range us", "cold us", "GFLOP/s",
+                           "of peak", "GB/s", "of peak", "remark"},
+                 .lines = {},
+                 .left = 4};
   for (const CaseTiming& timing : timings) {
-    // The slowest rung first: the ladder.
     std::vector<const VariantTiming*> ladder;
     for (const VariantTiming& one : timing.variants) ladder.push_back(&one);
     std::ranges::stable_sort(ladder, [](const VariantTiming* a, const VariantTiming* b) {
       if (a->wrong || b->wrong) return a->wrong && !b->wrong;
       return median(a->warm) > median(b->warm);
     });
-    if (ladder.empty()) {
-      text += fmt::format("{:<30}{:<38}{:<5}no variant for this type\n", timing.slot, timing.what, name(timing.type));
-    }
+    const auto add = [&](const std::string& variant, std::vector<std::string> cells) {
+      auto& line =
+          table.lines.emplace_back(std::vector<std::string>{timing.slot, timing.what, name(timing.type), variant});
+      line.insert(line.end(), cells.begin(), cells.end());
+      line.resize(table.heads.size());
+    };
+    if (ladder.empty()) add("none for this type", {});
     for (const VariantTiming* one : ladder) {
-      text += fmt::format("{:<30}{:<38}{:<5}{:<16}{:>9.1e}", timing.slot, timing.what, name(timing.type),
-                          one->variant + (one->variant == timing.chosen ? " *" : ""), one->error);
+      const std::string variant = one->variant + (one->variant == timing.chosen ? " *" : "");
+      const std::string error = std::isfinite(one->error) ? fmt::format("{:.1e}", one->error) : "not finite";
       if (one->wrong) {
-        text += fmt::format("  WRONG: the largest accepted is {:.1e}; not timed\n", largest_error(timing.type));
+        add(variant, {error, "", "", "", "", "", "", "",
+                      fmt::format("WRONG: the largest accepted is {:.1e}; not timed", largest_error(timing.type))});
         continue;
       }
-      const double warm = median(one->warm);
-      text += fmt::format("{:>11.1f}{:>22}{:>11.1f}", warm * 1e6,
-                          fmt::format("{:.1f} .. {:.1f}", fastest(one->warm) * 1e6, slowest(one->warm) * 1e6),
-                          median(one->cold) * 1e6);
-      text += timing.flops > 0 ? fmt::format("{:>9.1f}{:>6.1f}%", timing.flops / warm * 1e-9,
-                                             timing.flops / warm / peaks.flops * 100)
-                               : fmt::format("{:>9}{:>7}", "", "");
-      text += fmt::format("{:>8.1f}{:>6.1f}%\n", timing.bytes / warm * 1e-9, timing.bytes / warm / peaks.bytes * 100);
+      const double warm = median(one->warm), flops = timing.flops / warm, bytes = timing.bytes / warm;
+      const bool computes = timing.flops > 0;
+      add(variant, {error, fmt::format("{:.1f}", warm * 1e6),
+                    fmt::format("{:.1f} .. {:.1f}", fastest(one->warm) * 1e6, slowest(one->warm) * 1e6),
+                    fmt::format("{:.1f}", median(one->cold) * 1e6), computes ? fmt::format("{:.1f}", flops * 1e-9) : "",
+                    computes ? fmt::format("{:.1f} %", flops / peaks.flops * 100) : "",
+                    fmt::format("{:.1f}", bytes * 1e-9), fmt::format("{:.1f} %", bytes / peaks.bytes * 100)});
     }
   }
-  return text;
+  return without_empty_columns(table);
 }
 
 }  // namespace hs::bench

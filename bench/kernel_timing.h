@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/json_file.h"
+#include "bench/table.h"
 #include "engine/kernel.h"
 
 namespace hs::bench {
@@ -56,6 +57,7 @@ CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int6
 double largest_error(DType type);
 
 Json to_json(const CaseTiming& timing, const Peaks& peaks);
-std::string to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks);
+// The ladder: the slowest variant of each case first.
+Table to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks);
 
 }  // namespace hs::bench

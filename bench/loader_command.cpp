@@ -13,17 +13,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
-#include "bench/environment.h"
+#include "bench/experiment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loader_formats.h"
 #include "bench/loader_measure.h"
+#include "bench/loader_tables.h"
 #include "bench/loading_flags.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
 #include "bench/statistics.h"
 #include "bench/work_folder.h"
@@ -38,7 +42,6 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::microseconds;
 
-constexpr double no_stall = 0.01;
 constexpr int64_t steps_with_work = 100;
 constexpr double measured_seconds = 0.2;
 
@@ -53,6 +56,9 @@ struct Setting {
   int64_t workers, prefetch;
 };
 constexpr Setting settings[] = {{0, 0}, {1, 1}, {1, 2}, {2, 4}};
+constexpr CacheMode caches[] = {CacheMode::none, CacheMode::ram, CacheMode::device};
+constexpr int warm_passes = 7;
+constexpr const char* no_results = "while measuring; no results were written";
 
 class LoaderCommand : public Command {
  public:
@@ -67,13 +73,19 @@ class LoaderCommand : public Command {
   Json measure_format(const Format& format, const SampleSource& data, const fs::path& folder) const;
   Json measure_rows(const Format& format, const SampleSource& source) const;
   Json measure_overlap() const;
-  Json measure_timelines() const;
+  Json measure_timelines(std::string& drawings) const;
   LoaderOptions options(const Setting& setting, CacheMode cache) const;
-  void say(const std::string& line) const;
+  std::vector<const Format*> measured_formats() const;
+  std::string headline(const SampleInfo& info) const;
+  void print_list() const;
+  void print_plan(const SampleSource& data) const;
+  void progress(const std::string& what) const;
 
-  std::string data_, device_name_ = "auto", format_ = "all", json_;
+  std::string data_, device_name_ = "auto", format_ = "all";
   int64_t samples_ = 20000, batch_ = 64, compute_ = 4000, seed_ = 1;
+  bool list_ = false, dry_run_ = false, quiet_ = false;
   Device device_ = Device::cpu;
+  Outputs outputs_;
 };
 
 std::string LoaderCommand::footnote() const {
@@ -90,7 +102,7 @@ std::string LoaderCommand::footnote() const {
 Examples:
   halfstep-bench loader
   halfstep-bench loader --data cifar10 --format png --compute 5000
-  halfstep-bench loader --samples 5000 --json loader.json
+  halfstep-bench loader --samples 5000 --json loader.json --html loader.html
 )";
 }
 
@@ -104,12 +116,72 @@ void LoaderCommand::declare(Flags& flags) {
   flags.integer("--compute", compute_, 0, 10000000, "Work of a step in microseconds");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of the order");
   flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
+  flags.on_off("--list", list_, "Name the formats, caches and settings, and end");
+  flags.on_off("--dry-run", dry_run_, "Try a few samples of each format, print the plan with minutes, and end");
+  flags.on_off("--quiet", quiet_, "No progress");
 }
 
-void LoaderCommand::say(const std::string& line) const {
-  json_ == "-" ? write_stderr(line) : write_stdout(line);
-  check_signals("while measuring; no results were written");
+void LoaderCommand::progress(const std::string& what) const {
+  if (!quiet_) notice(what);
+  check_signals(no_results);
+}
+
+std::vector<const Format*> LoaderCommand::measured_formats() const {
+  std::vector<const Format*> measured;
+  for (const Format& format : formats()) {
+    if (format_ == "all" || format.name == format_ || !format.write) measured.push_back(&format);
+  }
+  return measured;
+}
+
+std::string LoaderCommand::headline(const SampleInfo& info) const {
+  return fmt::format("{}: {} samples of {} bytes, batch {}, device {}", info.name, info.count, info.image_bytes(),
+                     batch_, hs::name(device_));
+}
+
+void LoaderCommand::print_list() const {
+  Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
+  std::string cache_names, setting_names;
+  for (const CacheMode cache : caches) {
+    cache_names += fmt::format("{}{}", cache_names.empty() ? "" : ", ", bench::name(cache));
+  }
+  for (const Setting& setting : settings) {
+    setting_names += fmt::format("{}{} and {}", setting_names.empty() ? "" : ", ", setting.workers, setting.prefetch);
+  }
+  for (const Format* format : measured_formats()) table.lines.push_back({format->name, cache_names, setting_names});
+  write_stdout(to_text(table));
+}
+
+// Each format is written and read with a few samples. Reading the others takes as long each.
+void LoaderCommand::print_plan(const SampleSource& data) const {
+  const MemorySource some = first_samples(data, 256);
+  const WorkFolder work;
+  Table table = {{"format", "seconds"}, {}};
+  const auto count = static_cast<double>(data.info().count), tried = static_cast<double>(some.info().count);
+  const double steps = std::min(std::ceil(count / static_cast<double>(batch_)), static_cast<double>(steps_with_work));
+  double seconds = 0;
+  for (const Format* format : measured_formats()) {
+    Clock::time_point start = Clock::now();
+    if (format->write) write(*format, some, work.path / format->name);
+    const double writing = seconds_since(start) / tried * count;
+    const auto opened = format->open ? format->open(work.path / format->name) : nullptr;
+    const SampleSource& source = opened ? *opened : static_cast<const SampleSource&>(some);
+    std::vector<uint8_t> image(static_cast<size_t>(source.info().image_bytes()));
+    start = Clock::now();
+    for (int64_t i = 0; i < source.info().count; ++i) source.read(i, image.data());
+    const double pass = seconds_since(start) / tried * count;
+    const double rows = std::size(settings) * (static_cast<double>(std::size(caches)) *
+                                                   (pass + steps * 1e-6 * static_cast<double>(compute_)) +
+                                               std::max(pass, measured_seconds) + 2 * measured_seconds);
+    const double all = writing + (1 + warm_passes) * pass + rows;
+    table.lines.push_back({format->name, fmt::format("{:.1f}", all)});
+    seconds += all;
+  }
+  write_stdout(fmt::format("{}\n{}{}: {} formats: about {:.1f} minutes; the set takes {} MiB, a cache as much again\n",
+                           headline(data.info()), to_terminal({table}, data.info().name), data.info().name,
+                           table.lines.size(), seconds / 60,
+                           mebibytes(static_cast<size_t>(data.info().count * data.info().image_bytes()))));
 }
 
 LoaderOptions LoaderCommand::options(const Setting& setting, CacheMode cache) const {
@@ -126,8 +198,7 @@ LoaderOptions LoaderCommand::options(const Setting& setting, CacheMode cache) co
 void LoaderCommand::write(const Format& format, const SampleSource& data, const fs::path& folder) const {
   fs::create_directory(folder);
   const auto writer = format.write(folder, data.info());
-  copy_samples(data, data.info().count, *writer,
-               [](int64_t) { check_signals("while measuring; no results were written"); });
+  copy_samples(data, data.info().count, *writer, [](int64_t) { check_signals(no_results); });
 }
 
 Json LoaderCommand::measure_format(const Format& format, const SampleSource& data, const fs::path& folder) const {
@@ -152,11 +223,11 @@ Json LoaderCommand::measure_format(const Format& format, const SampleSource& dat
   pass(source);
   const double cold = static_cast<double>(count) / seconds_since(start);
   std::vector<double> warm;
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < warm_passes; ++i) {
     start = Clock::now();
     pass(source);
     warm.push_back(static_cast<double>(count) / seconds_since(start));
-    check_signals("while measuring; no results were written");
+    check_signals(no_results);
   }
   if (opened) {
     bytes = 0;
@@ -166,8 +237,6 @@ Json LoaderCommand::measure_format(const Format& format, const SampleSource& dat
       bytes += static_cast<int64_t>(entry.file_size());
     }
   }
-  say(fmt::format("{:<12}{:>7}{:>10.1f}{:>16.0f}{:>16.0f}\n", format.name, files, static_cast<double>(bytes) / 1e6,
-                  cold, median(warm)));
   return {{"name", format.name},
           {"files", files},
           {"bytes", bytes},
@@ -178,7 +247,8 @@ Json LoaderCommand::measure_format(const Format& format, const SampleSource& dat
 Json LoaderCommand::measure_rows(const Format& format, const SampleSource& source) const {
   Json rows = Json::array();
   const Compute how = device_ == Device::cpu ? Compute::spin : Compute::sleep;
-  for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
+  for (const CacheMode cache : caches) {
+    progress(fmt::format("{}, cache {}", format.name, bench::name(cache)));
     for (const Setting& setting : settings) {
       Loader loader(source, options(setting, cache));
       const int64_t epoch = loader.batches_per_epoch();
@@ -197,9 +267,6 @@ Json LoaderCommand::measure_rows(const Format& format, const SampleSource& sourc
                       {"megabytes_per_second", megabytes},
                       {"wait_us_per_step", wait_us},
                       {"stall_share", with_work.stall_share()}});
-      say(fmt::format("{:<12}{:<8}{:>8}{:>10}{:>14.0f}{:>10.1f}{:>14.1f}{:>11.2f} %\n", format.name,
-                      hs::bench::name(cache), setting.workers, setting.prefetch, alone.samples_per_second(), megabytes,
-                      wait_us, 100 * with_work.stall_share()));
     }
   }
   return rows;
@@ -235,7 +302,7 @@ Json LoaderCommand::measure_overlap() const {
   };
   Json rows = Json::array();
   const double load_ms = run_with({0, 0}, 0);
-  say("\nthrottled source, ms per step\n      load   compute   workers  prefetch      step       sum   largest\n");
+  progress("overlap");
   for (const double factor : {0.5, 1.0, 2.0}) {
     for (const Setting& setting : settings) {
       const double compute_ms = factor * load_ms, step_ms = run_with(setting, compute_ms);
@@ -247,14 +314,13 @@ Json LoaderCommand::measure_overlap() const {
                       {"step_ms", step_ms},
                       {"sum_ms", load_ms + compute_ms},
                       {"largest_ms", largest}});
-      say(fmt::format("{:>10.2f}{:>10.2f}{:>10}{:>10}{:>10.2f}{:>10.2f}{:>10.2f}\n", load_ms, compute_ms,
-                      setting.workers, setting.prefetch, step_ms, load_ms + compute_ms, largest));
     }
   }
   return rows;
 }
 
-Json LoaderCommand::measure_timelines() const {
+Json LoaderCommand::measure_timelines(std::string& drawings) const {
+  progress("timelines");
   const MemorySource set(synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches), "");
   const struct {
     const char* name;
@@ -282,64 +348,47 @@ Json LoaderCommand::measure_timelines() const {
     for (const Span& span : spans) list.push_back({span.lane, span.batch, span.begin, span.end});
     timelines.push_back(
         {{"name", rung}, {"workers", setting.workers}, {"prefetch", setting.prefetch}, {"spans", list}});
-    say(fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, 96)));
+    drawings += fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, 96));
   }
   return timelines;
 }
 
 void LoaderCommand::run(const Flags& flags) {
+  if (list_) return print_list();
   device_ = resolve_device(device_name_);
-  const JsonFile json(json_);
+  outputs_.open();
   watch_signals();
   const TrainingData all = open_training_data(data_, {samples_, !flags.given("--samples")}, {1, true});
   const MemorySource data(load_all(*all.train), all.train->info().name);
+  if (dry_run_) return print_plan(data);
   const SampleInfo& info = data.info();
   const WorkFolder work;
 
-  Json record = {
-      {"schema", schema_name},
-      {"command", name()},
-      {"environment", environment(device_)},
-      {"data",
-       {{"name", info.name},
-        {"synthetic", all.synthetic},
-        {"samples", info.count},
-        {"image_bytes", info.image_bytes()}}},
-      {"config",
-       {{"batch", batch_}, {"compute_us", compute_}, {"seed", seed_}, {"device", device_name_}, {"format", format_}}}};
+  Json record = new_record(name(), device_);
+  record["data"] = {
+      {"name", info.name}, {"synthetic", all.synthetic}, {"samples", info.count}, {"image_bytes", info.image_bytes()}};
+  record["config"] = {
+      {"batch", batch_}, {"compute_us", compute_}, {"seed", seed_}, {"device", device_name_}, {"format", format_}};
   record["formats"] = record["rows"] = record["sweep"] = Json::array();
-  say(fmt::format("{}: {} samples of {} bytes\n", info.name, info.count, info.image_bytes()));
-  std::vector<const Format*> measured;
-  for (const Format& format : formats()) {
-    if (format_ == "all" || format.name == format_ || !format.write) measured.push_back(&format);
-  }
-  say("\nformat        files        MB  cold samples/s  warm samples/s\n");
+  const std::vector<const Format*> measured = measured_formats();
   for (const Format* format : measured) {
+    progress(format->name);
     const fs::path folder = work.path / format->name;
     if (format->write) write(*format, data, folder);
     record["formats"].push_back(measure_format(*format, data, folder));
   }
-  say(fmt::format("\nformat      cache    workers  prefetch     samples/s      MB/s  wait us/step  stall at {} us\n",
-                  compute_));
   for (const Format* format : measured) {
     const auto opened = format->open ? format->open(work.path / format->name) : nullptr;
     const Json rows = measure_rows(*format, opened ? *opened : static_cast<const SampleSource&>(data));
     record["rows"].insert(record["rows"].end(), rows.begin(), rows.end());
-    const Json best = cheapest(rows);
-    record["sweep"].push_back({{"format", format->name}, {"cheapest", best}});
+    record["sweep"].push_back({{"format", format->name}, {"cheapest", cheapest(rows)}});
   }
-  say(fmt::format("\ncheapest setting with a stall share below {} % at {} us of work per step\n", 100 * no_stall,
-                  compute_));
-  for (const Json& row : record["sweep"]) {
-    const Json& best = row["cheapest"];
-    say(best.is_null() ? fmt::format("{:<12}none of these\n", row["format"].get<std::string>())
-                       : fmt::format("{:<12}--cache {} --workers {} --prefetch {}\n", row["format"].get<std::string>(),
-                                     best["cache"].get<std::string>(), best["workers"].get<int64_t>(),
-                                     best["prefetch"].get<int64_t>()));
-  }
+  std::string drawings;
   record["overlap"] = measure_overlap();
-  record["timelines"] = measure_timelines();
-  json.write(record);
+  record["timelines"] = measure_timelines(drawings);
+  present(record, headline(info), loader_tables(record));
+  outputs_.finish(record);
+  outputs_.use_stdout() ? write_stderr(drawings) : write_stdout(drawings);
 }
 
 }  // namespace

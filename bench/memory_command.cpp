@@ -16,17 +16,23 @@
 
 #include "bench/commands.h"
 #include "bench/console.h"
-#include "bench/environment.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/memory_measure.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/record.h"
-#include "bench/report.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 
 namespace hs::bench {
 namespace {
+
+constexpr Precision precisions[] = {Precision::f32, Precision::bf16};
+constexpr const char* checkpoints[] = {"off", "all", "budget=auto"};
+constexpr int64_t accumulations[] = {1, 4};
+constexpr int curve_budgets = 10;
+constexpr int64_t largest_batch_looked_at = 4096;
 
 struct Combination {
   Precision precision;
@@ -55,16 +61,18 @@ class MemoryCommand : public Command {
 
  private:
   StepCase step_case(Precision precision, int64_t accumulate) const;
-  std::vector<MemoryRow> table(const Dataset& digits) const;
-  std::vector<CurvePoint> curve(const Dataset& digits) const;
-  std::string report(const std::vector<MemoryRow>& rows, const std::vector<CurvePoint>& points,
-                     const AccumulationCost& cost, const DatasetPair& data) const;
+  std::vector<MemoryRow> measure_rows(const Dataset& digits) const;
+  std::vector<CurvePoint> measure_curve(const Dataset& digits) const;
+  Table table_of(const std::vector<MemoryRow>& rows) const;
+  std::string headline(const DatasetPair& data) const;
+  void print_plan(const DatasetPair& data) const;
 
-  std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto", json_;
+  std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
   int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
-  bool curve_ = false, quiet_ = false;
+  bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = 0;
   Device device_ = Device::cpu;
+  Outputs outputs_;
 };
 
 std::string MemoryCommand::footnote() const {
@@ -77,7 +85,7 @@ batches of --batch.
 
 Examples:
   halfstep-bench memory
-  halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --json memory.json
+  halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
 )";
 }
 
@@ -92,7 +100,8 @@ void MemoryCommand::declare(Flags& flags) {
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights and dropout");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
+  flags.on_off("--dry-run", dry_run_, "Measure one step, print the plan with minutes and memory, and end");
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
@@ -106,19 +115,19 @@ StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const
           .seed = static_cast<uint64_t>(seed_)};
 }
 
-std::vector<MemoryRow> MemoryCommand::table(const Dataset& digits) const {
+std::vector<MemoryRow> MemoryCommand::measure_rows(const Dataset& digits) const {
   std::vector<MemoryRow> rows;
-  for (const Precision precision : {Precision::f32, Precision::bf16}) {
-    for (const char* checkpoint : {"off", "all", "budget=auto"}) {
-      for (const int64_t accumulate : {1, 4}) {
+  for (const Precision precision : precisions) {
+    for (const char* checkpoint : checkpoints) {
+      for (const int64_t accumulate : accumulations) {
         if (!quiet_)
           notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
         const CheckpointChoice choice = parse_checkpoint(checkpoint);
         const StepCase what = step_case(precision, accumulate);
         MeasuredStep step = measure_step(
             what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_);
-        constexpr int64_t most = 4096;
-        const int64_t largest = largest_batch(what, step, step.plan->segments, digits, budget_bytes_, most);
+        const int64_t largest =
+            largest_batch(what, step, step.plan->segments, digits, budget_bytes_, largest_batch_looked_at);
         rows.push_back({{precision, checkpoint, accumulate}, std::move(step), largest});
       }
     }
@@ -126,8 +135,7 @@ std::vector<MemoryRow> MemoryCommand::table(const Dataset& digits) const {
   return rows;
 }
 
-std::vector<CurvePoint> MemoryCommand::curve(const Dataset& digits) const {
-  constexpr int budgets = 10;
+std::vector<CurvePoint> MemoryCommand::measure_curve(const Dataset& digits) const {
   std::vector<CurvePoint> points;
   const StepCase what = step_case(Precision::f32, 1);
   const auto add = [&](const std::string& checkpoint) {
@@ -141,7 +149,9 @@ std::vector<CurvePoint> MemoryCommand::curve(const Dataset& digits) const {
   add("budget=auto");
   const CheckpointPlan& off = *points[0].step.plan;
   const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
-  for (int i = 0; i < budgets; ++i) add(fmt::format("budget={}", smallest + (largest - smallest) * i / (budgets - 1)));
+  for (int i = 0; i < curve_budgets; ++i) {
+    add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
+  }
   return points;
 }
 
@@ -195,40 +205,67 @@ size_t activation_peak(const MeasuredStep& step) {
   return step.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
 }
 
-std::string mebibytes(double bytes) { return fmt::format("{:.1f}", bytes / (1 << 20)); }
-
-std::string MemoryCommand::report(const std::vector<MemoryRow>& rows, const std::vector<CurvePoint>& points,
-                                  const AccumulationCost& cost, const DatasetPair& data) const {
-  std::string text = fmt::format("{}: batch {}, adam, {}, device {}, threads {}\n\n", model_, batch_, data.train.name,
-                                 hs::name(device_), threads());
-  text += fmt::format("{:<6}{:<13}{:>10}{:>11}{:>9}", "type", "checkpoint", "accumulate", "predicted", "peak MiB");
-  for (size_t p = 0; p < memory_purposes; ++p) text += fmt::format("{:>12}", hs::name(static_cast<MemoryPurpose>(p)));
-  text += fmt::format("{:>10}  largest batch in {}\n", "step ms", budget_);
+Table MemoryCommand::table_of(const std::vector<MemoryRow>& rows) const {
+  Table table = {.heads = {"type", "checkpoint", "accumulate", "predicted", "peak MiB"}, .lines = {}, .left = 2};
+  for (size_t p = 0; p < memory_purposes; ++p) table.heads.emplace_back(hs::name(static_cast<MemoryPurpose>(p)));
+  table.heads.insert(table.heads.end(), {"step ms", "largest batch in " + budget_});
   for (const MemoryRow& row : rows) {
     const MeasuredStep& step = row.step;
-    text += fmt::format("{:<6}{:<13}{:>10}{:>11}{:>9}", hs::name(row.combination.precision), row.combination.checkpoint,
-                        row.combination.accumulate, mebibytes(static_cast<double>(step.plan->predicted.peak)),
-                        mebibytes(static_cast<double>(step.peak)));
-    for (const size_t bytes : step.at_peak) text += fmt::format("{:>12}", mebibytes(static_cast<double>(bytes)));
-    text += fmt::format("{:>10.1f}  {}\n", step.milliseconds, row.largest_batch);
+    auto& line = table.lines.emplace_back(std::vector<std::string>{
+        hs::name(row.combination.precision), row.combination.checkpoint, std::to_string(row.combination.accumulate),
+        mebibytes(static_cast<size_t>(step.plan->predicted.peak)), mebibytes(static_cast<size_t>(step.peak))});
+    for (const size_t bytes : step.at_peak) line.push_back(mebibytes(bytes));
+    line.insert(line.end(), {fmt::format("{:.1f}", step.milliseconds), std::to_string(row.largest_batch)});
   }
-  text += fmt::format(
-      "\naccumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} ms: "
-      "{:.2f} times\n",
-      cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch, cost.one_batch_ms,
-      cost.accumulated_ms / cost.one_batch_ms);
-  if (points.empty()) return text;
-  text += fmt::format("\n{:<24}{:>9}{:>11}{:>9}{:>18}{:>10}{:>8}  weights\n", "checkpoint, f32", "segments",
-                      "predicted", "peak MiB", "activations MiB", "step ms", "time");
+  return table;
+}
+
+Table table_of(const std::vector<CurvePoint>& points) {
+  Table table = {
+      {"checkpoint, f32", "segments", "predicted", "peak MiB", "activations MiB", "step ms", "time", "weights"},
+      {},
+      "bytes against time"};
   for (const CurvePoint& point : points) {
-    text += fmt::format(
-        "{:<24}{:>9}{:>11}{:>9}{:>18}{:>10.1f}{:>+7.1f}%  {}\n", point.checkpoint, point.step.plan->segments.size(),
-        mebibytes(static_cast<double>(point.step.plan->predicted.peak)),
-        mebibytes(static_cast<double>(point.step.peak)), mebibytes(static_cast<double>(activation_peak(point.step))),
-        point.step.milliseconds, (point.step.milliseconds / points[0].step.milliseconds - 1) * 100,
-        point.step.weights_sha256 == points[0].step.weights_sha256 ? "the same" : "DIFFERENT");
+    table.lines.push_back({point.checkpoint, std::to_string(point.step.plan->segments.size()),
+                           mebibytes(static_cast<size_t>(point.step.plan->predicted.peak)),
+                           mebibytes(static_cast<size_t>(point.step.peak)), mebibytes(activation_peak(point.step)),
+                           fmt::format("{:.1f}", point.step.milliseconds),
+                           fmt::format("{:+.1f} %", (point.step.milliseconds / points[0].step.milliseconds - 1) * 100),
+                           point.step.weights_sha256 == points[0].step.weights_sha256 ? "the same" : "DIFFERENT"});
   }
-  return text;
+  return table;
+}
+
+std::string MemoryCommand::headline(const DatasetPair& data) const {
+  return fmt::format("{}: batch {}, adam, {}, device {}, threads {}", model_, batch_, data.train.name,
+                     hs::name(device_), threads());
+}
+
+// The peaks are the planner's, from one step of each type; the minutes follow from its time. The search for the largest
+// batch costs a few steps with about as many samples as the budget holds.
+void MemoryCommand::print_plan(const DatasetPair& data) const {
+  Table table = {.heads = {"type", "checkpoint", "step ms", "peak MiB"}, .lines = {}, .left = 2};
+  double seconds = 0;
+  for (const Precision precision : precisions) {
+    for (const char* checkpoint : checkpoints) {
+      const CheckpointChoice choice = parse_checkpoint(checkpoint);
+      const MeasuredStep step = measure_step(
+          step_case(precision, 1), data.train, [&](const StepCosts& costs) { return segments_of(choice, costs); }, 1);
+      const auto peak = static_cast<double>(step.plan->predicted.peak);
+      table.lines.push_back({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
+                             mebibytes(static_cast<size_t>(step.plan->predicted.peak))});
+      constexpr double steps_of_search = 3;
+      double steps = steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
+                                                static_cast<double>(largest_batch_looked_at / batch_));
+      for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
+      seconds += steps * step.milliseconds / 1e3;
+      if (curve_ && precision == Precision::f32)
+        seconds += static_cast<double>(curve_budgets * (steps_ + 1)) * step.milliseconds / 3e3;
+    }
+  }
+  write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {:.1f} minutes\n", headline(data),
+                           to_terminal({table}, data.train.name), data.train.name,
+                           table.lines.size() * std::size(accumulations), steps_, seconds / 60));
 }
 
 void MemoryCommand::run(const Flags& flags) {
@@ -238,14 +275,15 @@ void MemoryCommand::run(const Flags& flags) {
   budget_bytes_ = parse_bytes("--budget ", budget_);
   device_ = resolve_device(device_name_);
   set_threads(static_cast<int>(threads_));
-  const JsonFile json(json_);
+  outputs_.open();
   watch_signals();
   constexpr int64_t images = 512;  // memory does not depend on what is in them
   const DatasetPair data = load_digits(data_, images, 1);
 
+  if (dry_run_) return print_plan(data);
   const AccumulationCost cost = measure_accumulation(step_case(Precision::f32, 1), data.train, 4, steps_);
-  const std::vector<MemoryRow> rows = table(data.train);
-  const std::vector<CurvePoint> points = curve_ ? curve(data.train) : std::vector<CurvePoint>();
+  const std::vector<MemoryRow> rows = measure_rows(data.train);
+  const std::vector<CurvePoint> points = curve_ ? measure_curve(data.train) : std::vector<CurvePoint>();
 
   Json rows_json = Json::array(), curve_json = Json::array();
   for (const MemoryRow& row : rows) {
@@ -265,30 +303,33 @@ void MemoryCommand::run(const Flags& flags) {
         1 - static_cast<double>(activation_peak(point.step)) / static_cast<double>(activation_peak(points[0].step));
     curve_json.push_back(std::move(one));
   }
-  json.write({{"schema", schema_name},
-              {"command", name()},
-              {"environment", environment(device_)},
-              {"data", {{"name", data.train.name}, {"synthetic", data.train.synthetic}, {"source", data.source}}},
-              {"config",
-               {{"model", model_},
-                {"blocks", model_ == "deep_cnn" ? Json(blocks_) : Json(nullptr)},
-                {"batch", batch_},
-                {"optimizer", "adam"},
-                {"budget_bytes", budget_bytes_},
-                {"steps", steps_},
-                {"seed", seed_},
-                {"threads", threads()},
-                {"device", device_name_}}},
-              {"rows", rows_json},
-              {"accumulation_cost",
-               {{"micro_batches", cost.micro_batches},
-                {"batch", cost.batch},
-                {"accumulated_ms", cost.accumulated_ms},
-                {"one_batch_ms", cost.one_batch_ms},
-                {"ratio", cost.accumulated_ms / cost.one_batch_ms}}},
-              {"curve", curve_json}});
-  const std::string text = report(rows, points, cost, data);
-  json.is_stdout() ? write_stderr(text) : write_stdout(text);
+  Json record = new_record(name(), device_);
+  record["data"] = {{"name", data.train.name}, {"synthetic", data.train.synthetic}, {"source", data.source}};
+  record["config"] = {{"model", model_},
+                      {"blocks", model_ == "deep_cnn" ? Json(blocks_) : Json(nullptr)},
+                      {"batch", batch_},
+                      {"optimizer", "adam"},
+                      {"budget_bytes", budget_bytes_},
+                      {"steps", steps_},
+                      {"seed", seed_},
+                      {"threads", threads()},
+                      {"device", device_name_}};
+  record["rows"] = rows_json;
+  record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
+                                 {"batch", cost.batch},
+                                 {"accumulated_ms", cost.accumulated_ms},
+                                 {"one_batch_ms", cost.one_batch_ms},
+                                 {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
+  record["curve"] = curve_json;
+  std::vector<Table> tables = {table_of(rows)};
+  if (curve_) tables.push_back(hs::bench::table_of(points));
+  present(
+      record, headline(data), tables,
+      {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
+                   "ms: {:.2f} times",
+                   cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
+                   cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms)});
+  outputs_.finish(record);
 }
 
 }  // namespace

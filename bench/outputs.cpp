@@ -4,7 +4,8 @@
 
 #include "bench/console.h"
 #include "bench/html_report.h"
-#include "bench/table.h"
+#include "bench/presentation.h"
+#include "bench/record.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -33,7 +34,11 @@ void Outputs::open(const OutputFile* other) {
 bool Outputs::any() const { return std::ranges::any_of(files_, &OutputFile::is_wanted); }
 bool Outputs::use_stdout() const { return std::ranges::any_of(files_, &OutputFile::is_stdout); }
 
-void Outputs::write(const Json& record) {
+// Every file is made from what a reader of the JSON gets, without NaN and with text that is UTF-8: so `report` makes
+// the same files from it.
+void Outputs::write(const Json& given) {
+  const Json record = Json::parse(to_text(given));
+  check_record(record, "the record");
   for (OutputFile& file : files_) {
     if (!file.is_wanted()) continue;
     if (file.flag() == "--json") file.stage(to_text(record));
@@ -42,6 +47,12 @@ void Outputs::write(const Json& record) {
     if (file.flag() == "--html") file.stage(html_report(record));
   }
   for (OutputFile& file : files_) file.publish();
+}
+
+void Outputs::finish(const Json& record) {
+  write(record);
+  use_stdout() ? write_stderr(to_terminal(record)) : write_stdout(to_terminal(record));
+  print_report_path();
 }
 
 void Outputs::print_report_path() const {

@@ -22,6 +22,8 @@ class Outputs {
   bool use_stdout() const;
   // All of the files appear, or none. Throws Error (io).
   void write(const Json& record);
+  // The files, what the record shows on the terminal, and the path of the report.
+  void finish(const Json& record);
   // "report: PATH" of the HTML file, as a last line on stderr; nothing if there is none.
   void print_report_path() const;
 

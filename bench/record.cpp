@@ -1,6 +1,7 @@
 #include "bench/record.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -24,9 +25,16 @@ struct Member {
 };
 
 constexpr Member record_members[] = {
-    {"schema", Kind::text, true},  {"command", Kind::text, true},   {"environment", Kind::object, true},
-    {"data", Kind::object, false}, {"config", Kind::object, false}, {"rows", Kind::list, false},
-    {"absent", Kind::list, false},
+    {"schema", Kind::text, true},   {"command", Kind::text, true},   {"environment", Kind::object, true},
+    {"data", Kind::object, false},  {"config", Kind::object, false}, {"rows", Kind::list, false},
+    {"absent", Kind::list, false},  {"headline", Kind::text, false}, {"tables", Kind::list, false},
+    {"remarks", Kind::list, false},
+};
+constexpr Member table_members[] = {
+    {"title", Kind::text, false},
+    {"left", Kind::count, false},
+    {"heads", Kind::list, true},
+    {"lines", Kind::list, true},
 };
 constexpr Member environment_members[] = {
     {"cpu", Kind::text, true},      {"cores", Kind::count, true},
@@ -151,6 +159,40 @@ void check_members(const Json& object, std::span<const Member> members, const st
   }
 }
 
+void check_texts(const Json& texts, const std::string& where) {
+  for (const Json& one : texts) {
+    if (one.is_string()) continue;
+    fail(ExitCode::bad_input, "{}: {} is no text", where,
+         one.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40));
+  }
+}
+
+// "nan", "-inf %": a figure that there is not is "-".
+bool is_no_number(const std::string& cell) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  return error == std::errc() && !std::isfinite(value) && (stop == cell.data() + cell.size() || *stop == ' ');
+}
+
+void check_table(const Json& table, const std::string& where) {
+  check_members(table, table_members, where);
+  const Json& heads = table["heads"];
+  if (heads.empty()) fail(ExitCode::bad_input, "{}: has no heads", where);
+  check_texts(heads, where + ": heads");
+  for (const Json& line : table["lines"]) {
+    if (!line.is_array() || line.size() != heads.size()) {
+      fail(ExitCode::bad_input, "{}: a line of {} cells under {} heads", where, line.size(), heads.size());
+    }
+    check_texts(line, where + ": a line");
+    for (const Json& cell : line) {
+      if (is_no_number(cell.get<std::string>())) {
+        fail(ExitCode::bad_input, "{}: a cell is {}, expected - for a figure that there is not", where,
+             cell.get<std::string>());
+      }
+    }
+  }
+}
+
 void check_epochs(const Json& epochs, const std::string& where) {
   for (const Json& epoch : epochs) check_members(epoch, epoch_members, where + ", an epoch");
 }
@@ -216,6 +258,10 @@ void check_record(const Json& record, const std::string& source) {
     check_members(surroundings, environment_members, source + ": environment");
   }
   if (record.contains("data")) check_members(record["data"], data_members, source + ": data");
+  for (const Json& table : member(record, "tables")) {
+    check_table(table, fmt::format("{}: table '{}'", source, table.is_object() ? text(table, "title") : ""));
+  }
+  check_texts(member(record, "remarks"), source + ": remarks");
   const std::string command = text(record, "command");
   if (!is_peer && command != "train" && command != "techniques") return;
   if (!record.contains("rows") || !record["rows"].is_array()) fail(ExitCode::bad_input, "{}: has no rows", source);

@@ -163,7 +163,9 @@ Json to_json(const CheckpointPlan& plan) {
 std::string plan_table(const Row& row, const std::string& data_name) {
   if (row.runs.empty() || !row.runs[0].plan) return "";
   const CheckpointPlan& plan = *row.runs[0].plan;
-  Table table = {{"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"}, {}};
+  Table table = {.heads = {"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"},
+                 .lines = {},
+                 .left = 2};
   for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
     const StageCost& stage = plan.costs.stages[i];
     const size_t segment = segment_of(plan, i);
@@ -176,7 +178,7 @@ std::string plan_table(const Row& row, const std::string& data_name) {
   return fmt::format(
       "\n{}{}  peak predicted {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %); time predicted {:+.1f} %; measuring took "
       "{:.1f} MiB\n",
-      to_text(table, 2), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
+      to_text(table), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
       plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
       static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }

@@ -6,9 +6,9 @@
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/readme_tables.h"
 #include "bench/record.h"
-#include "bench/table.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -65,10 +65,7 @@ void ReportCommand::run(const Flags& flags) {
   }
   const Json record = read_record(paths_[0]);
   if (outputs_.any()) return outputs_.write(record);
-  std::string text =
-      fmt::format("{}. {}.\n{}", data_line(record), machine_line(record), to_text(results_table(record)));
-  for (const std::string& sentence : remarks(record)) text += sentence + "\n";
-  write_stdout(text);
+  write_stdout(machine_line(record) + "\n" + to_terminal(record));
 }
 
 }  // namespace

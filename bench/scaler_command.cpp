@@ -12,14 +12,16 @@
 #include <cmath>
 #include <memory>
 
+#include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
-#include "bench/environment.h"
 #include "bench/gradient_watch.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/progress.h"
-#include "bench/report.h"
+#include "bench/record.h"
 #include "data/loader.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
@@ -50,17 +52,20 @@ class ScalerCommand : public Command {
   void run(const Flags& flags) override;
 
  private:
+  Runs make_runs() const;
   void train_one(ScalerRun& run, const DatasetPair& data, ProgressDisplay& display) const;
+  void print_plan() const;
   Json config() const;
-  std::string report(const Runs& runs, const DatasetPair& data) const;
+  std::string headline(const DatasetPair& data) const;
 
-  std::string model_ = "mnist_cnn", data_, device_name_ = "auto", json_;
+  std::string model_ = "mnist_cnn", data_, device_name_ = "auto";
   int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
   double learning_rate_ = 1e-3;
   double scale_ = GradScalerConfig().initial;
-  bool quiet_ = false;
+  bool dry_run_ = false, quiet_ = false;
   Device device_ = Device::cpu;
+  Outputs outputs_;
 };
 
 std::string ScalerCommand::footnote() const {
@@ -97,7 +102,8 @@ void ScalerCommand::declare(Flags& flags) {
   flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  outputs_.declare(flags);
+  flags.on_off("--dry-run", dry_run_, "Time a few steps, print the plan with minutes and memory, and end");
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
@@ -187,63 +193,97 @@ Json to_json(const ScalerRun& run) {
   return json;
 }
 
-// In percent, of the values that the run counted.
-std::string gradient_columns(const GradientCounts& counts) {
-  std::string columns = "  ";
-  for (const int64_t count : {counts.zero, counts.below_subnormal, counts.below_normal, counts.not_finite}) {
-    columns += fmt::format("{:>8.3f}", counts.share(count) * 100);
-  }
-  return columns;
-}
-
-// REQUIRES: both runs took a step, so that they have the same rows
-std::string gradient_table(const Runs& runs, const std::string& label) {
-  std::string text = fmt::format("{:<{}}{:<24}{:<4}", "", label.size(), "", "");
-  for (const ScalerRun& run : runs) {
-    text += fmt::format("  {:>32}", fmt::format("{}: % of {} steps", run.name, run.watch->steps()));
-  }
-  text += fmt::format("\n{:<{}}{:<24}{:<4}", "data", label.size(), "gradient of", "type");
-  for (size_t run = 0; run < runs.size(); ++run) {
-    text += fmt::format("  {:>8}{:>8}{:>8}{:>8}", "zero", "< 2^-24", "< 2^-14", "inf/NaN");
-  }
-  text += "\n";
+// Of two runs whose models have the same gradients.
+Table gradient_table(const Runs& runs) {
+  Table table = {.heads = {"gradient of", "type", "zero", "< 2^-24", "< 2^-14", "inf/NaN", "no: zero", "< 2^-24",
+                           "< 2^-14", "inf/NaN"},
+                 .lines = {},
+                 .title = fmt::format("{}: % of {} steps; no: % of {} steps with {}", runs[0].name,
+                                      runs[0].watch->steps(), runs[1].watch->steps(), runs[1].name),
+                 .left = 2};
   const auto add = [&](const std::vector<GradientRow>& scaled, const std::vector<GradientRow>& unscaled) {
     for (size_t i = 0; i < scaled.size(); ++i) {
-      text += fmt::format("{}{:<24}{:<4}{}{}\n", label, scaled[i].name, hs::name(scaled[i].dtype),
-                          gradient_columns(scaled[i].counts), gradient_columns(unscaled[i].counts));
+      auto& line = table.lines.emplace_back(std::vector<std::string>{scaled[i].name, hs::name(scaled[i].dtype)});
+      for (const GradientCounts* counts : {&scaled[i].counts, &unscaled.at(i).counts}) {
+        for (const int64_t count : {counts->zero, counts->below_subnormal, counts->below_normal, counts->not_finite}) {
+          line.push_back(fmt::format("{:.3f}", counts->share(count) * 100));
+        }
+      }
     }
   };
   add(runs[0].watch->activations(), runs[1].watch->activations());
   add(runs[0].watch->parameters(), runs[1].watch->parameters());
-  return text;
+  return table;
 }
 
-std::string ScalerCommand::report(const Runs& runs, const DatasetPair& data) const {
-  const std::string label = data.train.name + "  ";
-  std::string text =
-      fmt::format("{}{}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}\n\n",
-                  label, model_, data.train.count, data.test.count, epochs_, batch_, hs::name(device_), threads());
-  text += fmt::format("{:<{}}{:<12}{:>8}{:>9}{:>14}{:>14}{:>12}{:>12}\n", "data", label.size(), "run", "steps",
-                      "skipped", "first scale", "last scale", "accuracy", "final loss");
+Table run_table(const Runs& runs) {
+  Table table = {{"run", "steps", "skipped", "first scale", "last scale", "accuracy", "final loss", "remark"}, {}};
   for (const ScalerRun& run : runs) {
     const GradientWatch& watch = *run.watch;
-    text += fmt::format("{}{:<12}{:>8}{:>9}{:>14}{:>14}", label, run.name, watch.steps(), watch.skipped().size(),
-                        watch.first_scale(), watch.last_scale());
-    const std::vector<EpochResult>& epochs = run.result.epochs;
-    text += run.error.empty()
-                ? fmt::format("{:>12}{:>12.4f}\n", fmt::format("{:.2f} %", epochs.back().test.accuracy * 100),
-                              epochs.back().training_loss)
-                : "  failed: " + run.error + "\n";
+    const bool finished = run.error.empty();
+    table.lines.push_back({run.name, std::to_string(watch.steps()), std::to_string(watch.skipped().size()),
+                           fmt::format("{}", watch.first_scale()), fmt::format("{}", watch.last_scale()),
+                           finished ? fmt::format("{:.2f} %", run.result.epochs.back().test.accuracy * 100) : "",
+                           finished ? fmt::format("{:.4f}", run.result.epochs.back().training_loss) : "",
+                           finished ? "" : "failed: " + run.error});
   }
+  return without_empty_columns(table);
+}
+
+std::vector<std::string> scale_changes(const Runs& runs) {
+  std::vector<std::string> sentences;
   for (const ScalerRun& run : runs) {
     for (const ScaleChange& change : run.watch->changes()) {
-      text +=
-          fmt::format("{}{}: after step {} the scale became {}\n", label, run.name, change.after_step, change.scale);
+      sentences.push_back(
+          fmt::format("{}: after step {} the scale became {}", run.name, change.after_step, change.scale));
     }
     if (run.watch->skipped().empty()) continue;
-    text += fmt::format("{}{}: skipped steps {}\n", label, run.name, fmt::join(run.watch->skipped(), ", "));
+    sentences.push_back(fmt::format("{}: skipped steps {}", run.name, fmt::join(run.watch->skipped(), ", ")));
   }
-  return text + "\n" + gradient_table(runs, label);
+  return sentences;
+}
+
+std::string ScalerCommand::headline(const DatasetPair& data) const {
+  return fmt::format(
+      "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}", model_,
+      data.train.name, data.train.count, data.test.count, epochs_, batch_, hs::name(device_), threads());
+}
+
+Runs ScalerCommand::make_runs() const {
+  Runs runs;
+  runs[0].name = "scaling", runs[1].name = "no scaling";
+  runs[0].scaler.initial = static_cast<float>(scale_);
+  runs[0].scaler.growth_interval = static_cast<int32_t>(growth_interval_);
+  GradScalerConfig& fixed = runs[1].scaler;
+  fixed.initial = fixed.smallest = fixed.largest = 1;
+  return runs;
+}
+
+// The scaled run over a few batches, after as many to warm up.
+void ScalerCommand::print_plan() const {
+  const DatasetPair all = load_digits(data_, train_, test_);
+  const auto first = [](Dataset set, int64_t count) {
+    set.count = std::min(set.count, count);
+    set.images.resize(static_cast<size_t>(set.count * set.rows * set.columns * set.channels));
+    set.labels.resize(static_cast<size_t>(set.count));
+    return set;
+  };
+  const DatasetPair some = {first(all.train, 4 * batch_), first(all.test, batch_), all.source};
+  ProgressDisplay display(true, "", 2, epochs_, some.train.count, batch_);
+  double seconds = 0;
+  for (int i = 0; i < 2; ++i) {
+    Runs runs = make_runs();
+    reset_peak(device_);
+    const Clock::time_point start = Clock::now();
+    train_one(runs[0], some, display);
+    seconds = seconds_since(start);
+  }
+  const double epochs = static_cast<double>(all.train.count) / static_cast<double>(some.train.count);
+  const Table table = {
+      {"run", "seconds of a run", "peak MiB"},
+      {{"each of two", fmt::format("{:.1f}", seconds * epochs), mebibytes(memory_stats(device_).peak)}}};
+  write_stdout(fmt::format("{}\n{}{}: about {:.1f} minutes\n", headline(all), to_terminal({table}, all.train.name),
+                           all.train.name, 2 * seconds * epochs / 60));
 }
 
 void ScalerCommand::run(const Flags&) {
@@ -252,17 +292,12 @@ void ScalerCommand::run(const Flags&) {
          scale_);
   }
   device_ = resolve_device(device_name_);
-  const JsonFile json(json_);
+  outputs_.open();
   watch_signals();
+  if (dry_run_) return print_plan();
   const DatasetPair data = load_digits(data_, train_, test_);
 
-  GradScalerConfig dynamic, fixed;
-  dynamic.initial = static_cast<float>(scale_);
-  dynamic.growth_interval = static_cast<int32_t>(growth_interval_);
-  fixed.initial = fixed.smallest = fixed.largest = 1;
-  Runs runs;
-  runs[0].name = "scaling", runs[0].scaler = dynamic;
-  runs[1].name = "no scaling", runs[1].scaler = fixed;
+  Runs runs = make_runs();
   ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", static_cast<int64_t>(runs.size()),
                           epochs_, data.train.count, batch_);
   Json rows = Json::array();
@@ -276,8 +311,8 @@ void ScalerCommand::run(const Flags&) {
   record["config"] = config();
   record["measured_steps"] = "all";
   record["rows"] = rows;
-  json.write(record);
-  json.is_stdout() ? write_stderr(report(runs, data)) : write_stdout(report(runs, data));
+  present(record, headline(data), {run_table(runs), gradient_table(runs)}, scale_changes(runs));
+  outputs_.finish(record);
   for (const ScalerRun& run : runs) {
     if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);
   }

@@ -96,13 +96,35 @@ constexpr RawColumn raw_columns[] = {
     {"error", nullptr, "error"},
 };
 
-std::string csv_cell(const Json& value) {
-  if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  std::string quoted = "\"";
-  for (const char c : value.get<std::string>()) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  quoted += "\"";
-  return quoted;
+}  // namespace
+
+std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
+
+std::vector<size_t> widths(const Table& table) {
+  std::vector<size_t> widths;
+  for (const std::string& head : table.heads) widths.push_back(head.size());
+  for (const auto& line : table.lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  return widths;
+}
+
+std::string to_text(const Table& table, const std::vector<size_t>& at_least) {
+  std::vector<size_t> columns = widths(table);
+  for (size_t i = 0; i < at_least.size(); ++i) columns[i] = std::max(columns[i], at_least[i]);
+  std::vector<std::vector<std::string>> lines = {table.heads};
+  lines.insert(lines.end(), table.lines.begin(), table.lines.end());
+  std::string text;
+  for (const auto& line : lines) {
+    std::string padded;
+    for (size_t i = 0; i < line.size(); ++i) {
+      if (i > 0) padded += "  ";
+      padded +=
+          i < table.left ? fmt::format("{:<{}}", line[i], columns[i]) : fmt::format("{:>{}}", line[i], columns[i]);
+    }
+    text += padded.substr(0, padded.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
 }
 
 std::string markdown_cell(const std::string& cell) {
@@ -114,35 +136,13 @@ std::string markdown_cell(const std::string& cell) {
   return escaped;
 }
 
-}  // namespace
-
-std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
-
-std::string to_text(const Table& table, size_t left) {
-  std::vector<std::vector<std::string>> lines = {table.heads};
-  lines.insert(lines.end(), table.lines.begin(), table.lines.end());
-  std::vector<size_t> widths(table.heads.size());
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (const auto& line : lines) {
-    std::string padded;
-    for (size_t i = 0; i < line.size(); ++i) {
-      if (i > 0) padded += "  ";
-      padded += i < left ? fmt::format("{:<{}}", line[i], widths[i]) : fmt::format("{:>{}}", line[i], widths[i]);
-    }
-    text += padded.substr(0, padded.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
-}
-
 std::string to_markdown(const Table& table) {
-  std::string text = "|";
-  for (const std::string& head : table.heads) text += fmt::format(" {} |", markdown_cell(head));
-  text += "\n|---|";
-  for (size_t i = 1; i < table.heads.size(); ++i) text += "---:|";
-  text += "\n";
+  std::string text = "|", rule = "|";
+  for (size_t i = 0; i < table.heads.size(); ++i) {
+    text += fmt::format(" {} |", markdown_cell(table.heads[i]));
+    rule += i < table.left ? "---|" : "---:|";
+  }
+  text += "\n" + rule + "\n";
   for (const auto& line : table.lines) {
     text += "|";
     for (const std::string& cell : line) text += fmt::format(" {} |", markdown_cell(cell));
@@ -151,20 +151,39 @@ std::string to_markdown(const Table& table) {
   return text;
 }
 
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string quoted = "\"";
+  for (const char c : value.get<std::string>()) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  quoted += "\"";
+  return quoted;
+}
+
+Table without_empty_columns(const Table& table) {
+  Table kept = {{}, std::vector<std::vector<std::string>>(table.lines.size()), table.title, 0};
+  for (size_t i = 0; i < table.heads.size(); ++i) {
+    if (std::ranges::all_of(table.lines, [i](const auto& line) { return line[i].empty(); })) continue;
+    kept.heads.push_back(table.heads[i]);
+    kept.left += i < table.left;
+    for (size_t n = 0; n < table.lines.size(); ++n) {
+      kept.lines[n].push_back(table.lines[n][i].empty() ? "-" : table.lines[n][i]);
+    }
+  }
+  return kept;
+}
+
 Table results_table(const Json& record) {
   Table table;
   table.lines.resize(member(record, "rows").size());
   for (const Column& column : columns) {
-    std::vector<std::string> cells;
-    for (const Json& row : member(record, "rows")) {
-      const std::string cell = column.cell(row);
-      cells.push_back(cell == "nan" ? "" : cell);
-    }
-    if (std::ranges::all_of(cells, &std::string::empty)) continue;
     table.heads.emplace_back(column.head);
-    for (size_t i = 0; i < cells.size(); ++i) table.lines[i].push_back(cells[i].empty() ? "-" : cells[i]);
+    for (size_t i = 0; i < table.lines.size(); ++i) {
+      const std::string cell = column.cell(record["rows"][i]);
+      table.lines[i].push_back(cell == "nan" ? "" : cell);
+    }
   }
-  return table;
+  return without_empty_columns(table);
 }
 
 std::vector<std::string> remarks(const Json& record) {
@@ -183,12 +202,14 @@ std::vector<std::string> remarks(const Json& record) {
   }
   const std::string no_energy = text(member(record, "energy"), "why_not");
   if (!no_energy.empty()) sentences.push_back(fmt::format("No energy: {}.", no_energy));
+  for (const Json& own : member(record, "remarks")) sentences.push_back(own.get<std::string>());
   return sentences;
 }
 
 std::string data_line(const Json& record) {
   const Json& data = member(record, "data");
   if (!data.is_object()) return "";
+  if (!data.contains("train")) return text(data, "name");
   return fmt::format("{}: {:.0f} for training, {:.0f} for the test", text(data, "name"), number(data, "train"),
                      number(data, "test"));
 }
@@ -211,31 +232,12 @@ std::string machine_line(const Json& record) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string markdown(const Json& record) {
-  std::string text =
-      fmt::format("{}. {}.\n\n{}", data_line(record), machine_line(record), to_markdown(results_table(record)));
-  for (const std::string& sentence : remarks(record)) text += fmt::format("\n{}\n", markdown_cell(sentence));
-  return text;
-}
-
-std::string csv(const Json& record) {
-  std::string lines = "schema,command,data,device,date,commit";
-  for (const RawColumn& column : raw_columns) lines += fmt::format(",{}", column.head);
-  lines += "\r\n";
-  const Json& environment = member(record, "environment");
-  for (const Json& row : member(record, "rows")) {
-    lines += fmt::format("{},{},{}", csv_cell(member(record, "schema")), csv_cell(member(record, "command")),
-                         csv_cell(member(member(record, "data"), "name")));
-    for (const char* name : {"device", "date", "commit"}) {
-      lines += fmt::format(",{}", csv_cell(member(environment, name)));
-    }
-    for (const RawColumn& column : raw_columns) {
-      const Json& object = column.object ? member(row, column.object) : row;
-      lines += fmt::format(",{}", csv_cell(member(object, column.member)));
-    }
-    lines += "\r\n";
+Json csv_row(const Json& row) {
+  Json values = Json::object();
+  for (const RawColumn& column : raw_columns) {
+    values[column.head] = member(column.object ? member(row, column.object) : row, column.member);
   }
-  return lines;
+  return values;
 }
 
 }  // namespace hs::bench

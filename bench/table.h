@@ -1,4 +1,4 @@
-// The rows of a record as a table: as text, Markdown and CSV. bench/html_report.h uses the same table.
+// Tables, and the one that the rows of `train` and `techniques` make. bench/presentation.h has those of all records.
 #pragma once
 
 #include <string>
@@ -11,12 +11,19 @@ namespace hs::bench {
 struct Table {
   std::vector<std::string> heads;
   std::vector<std::vector<std::string>> lines;  // each as long as heads
+  std::string title = {};                       // may be empty
+  size_t left = 1;                              // the first so many columns are words: aligned left, the others right
 };
 
-// Columns as wide as their widest cell, the first `left` of them aligned left, the others right, no blanks at the ends
-// of lines.
-std::string to_text(const Table& table, size_t left = 1);
+// Without the columns that have nothing but empty cells; in the others "-" stands for those.
+Table without_empty_columns(const Table& table);
+
+// Columns as wide as their widest cell, and as `at_least` says; no blanks at the ends of lines. Without the title.
+std::vector<size_t> widths(const Table& table);
+std::string to_text(const Table& table, const std::vector<size_t>& at_least = {});
 std::string to_markdown(const Table& table);
+std::string markdown_cell(const std::string& cell);  // | and < escaped, on one line
+std::string csv_cell(const Json& value);             // RFC 4180
 
 // For people: rounded, with the columns that this record has figures for.
 Table results_table(const Json& record);
@@ -26,9 +33,8 @@ std::vector<std::string> remarks(const Json& record);
 std::string machine_line(const Json& record);
 std::string data_line(const Json& record);
 
-std::string markdown(const Json& record);
-// For programs: a line per row, RFC 4180, every digit, the same columns always; figures that there are not are empty.
-std::string csv(const Json& record);
+// A row of `train` or `techniques` for programs: the same members always, null where there is no figure.
+Json csv_row(const Json& row);
 
 std::string mebibytes(size_t bytes);  // "9.0"
 

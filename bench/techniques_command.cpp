@@ -12,10 +12,12 @@
 #include "bench/console.h"
 #include "bench/energy.h"
 #include "bench/environment.h"
+#include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loading_flags.h"
 #include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/sample_files.h"
@@ -45,12 +47,6 @@ struct Sources {
   bool synthetic;
 
   const std::string& name() const { return train.info().name; }
-};
-
-// What a row costs, before it is run.
-struct Forecast {
-  double seconds;  // of one run, evaluation included
-  size_t peak_bytes;
 };
 
 class TechniquesCommand : public Command {
@@ -135,38 +131,24 @@ void TechniquesCommand::take_size(const Flags& flags) {
 }
 
 void TechniquesCommand::print_list() const {
-  Table table = {{"technique", "made to save", "what it is"}, {}};
+  Table table = {.heads = {"technique", "made to save", "what it is"}, .lines = {}, .left = 3};
   for (const Technique& technique : techniques()) {
     table.lines.push_back({technique.name, technique.for_memory ? "memory" : "time", technique.idea});
   }
-  write_stdout(to_text(table, 3));
-}
-
-Forecast forecast(const Experiment& experiment, const Sources& data, uint64_t seed) {
-  Experiment once = experiment;
-  once.epochs = 1;
-  const MemorySource train = first_samples(data.train, 4 * experiment.batch * experiment.accumulate);
-  const MemorySource test = first_samples(data.test, experiment.batch);
-  const RunRecord run = run_experiment(once, train, test, seed, {});
-  const auto per = [](double seconds, int64_t count) { return seconds / static_cast<double>(count); };
-  const double training = per(run.result.seconds, train.info().count) * static_cast<double>(data.train.info().count);
-  const double evaluation =
-      per(run.result.epochs[0].evaluation_seconds, test.info().count) * static_cast<double>(data.test.info().count);
-  return {(training + evaluation) * static_cast<double>(experiment.epochs), run.peak_bytes};
+  write_stdout(to_text(table));
 }
 
 void TechniquesCommand::print_plan(const Plan& plan, const Sources& data) const {
-  Table table = {{"data", "row", "group", "seconds of a run", "peak MiB"}, {}};
+  Table table = {.heads = {"row", "group", "seconds of a run", "peak MiB"}, .lines = {}, .left = 2};
   double seconds = 0;
   for (const TechniqueRow& row : plan.rows) {
-    warm_up(row.experiment, data.train, data.test, {});
-    const Forecast expected = forecast(row.experiment, data, static_cast<uint64_t>(seed_));
+    const Forecast expected = forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(seed_));
     seconds += expected.seconds * static_cast<double>(size_.repeat);
     table.lines.push_back(
-        {data.name(), row.name, row.group, fmt::format("{:.1f}", expected.seconds), mebibytes(expected.peak_bytes)});
+        {row.name, row.group, fmt::format("{:.1f}", expected.seconds), mebibytes(expected.peak_bytes)});
     check_signals("while planning");
   }
-  write_stdout(headline(data) + to_text(table, 3) +
+  write_stdout(headline(data) + "\n" + to_terminal({table}, data.name()) +
                fmt::format("{}: {} rows, {} runs of each: about {:.1f} minutes\n", data.name(), plan.rows.size(),
                            size_.repeat, seconds / 60));
 }
@@ -261,7 +243,7 @@ Json TechniquesCommand::step_of(const Experiment& experiment, const Sources& dat
 
 std::string TechniquesCommand::headline(const Sources& data) const {
   return fmt::format(
-      "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}\n",
+      "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
       experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs, experiment_.batch,
       experiment_.optimizer, hs::name(experiment_.device), threads(), size_.repeat);
 }
@@ -298,15 +280,8 @@ void TechniquesCommand::run(const Flags& flags) {
       if (rows[row].error.empty()) record["rows"][row]["step"] = step_of(plan.rows[row].experiment, data);
     }
   }
-  outputs_.write(record);
-
-  Table table = results_table(record);
-  table.heads.insert(table.heads.begin(), "data");
-  for (auto& line : table.lines) line.insert(line.begin(), data.name());
-  std::string report = headline(data) + to_text(table, 2);
-  for (const std::string& sentence : remarks(record)) report += sentence + "\n";
-  outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);
-  outputs_.print_report_path();
+  record["headline"] = headline(data);
+  outputs_.finish(record);
   for (const Row& row : rows) {
     if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);
   }

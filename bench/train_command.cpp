@@ -10,10 +10,12 @@
 #include "bench/console.h"
 #include "bench/energy.h"
 #include "bench/environment.h"
+#include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loading_flags.h"
 #include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/step_profile.h"
@@ -44,6 +46,7 @@ class TrainCommand : public Command {
   Json config() const;
   std::string headline(const TrainingData& data) const;
   StepProfile profile_after_runs(const TrainingData& data) const;
+  void print_plan(const TrainingData& data) const;
 
   Experiment experiment_;
   std::string data_;
@@ -56,7 +59,7 @@ class TrainCommand : public Command {
   Outputs outputs_;
   std::string trace_;
   int64_t trace_steps_ = default_trace_steps;
-  bool quiet_ = false;
+  bool dry_run_ = false, quiet_ = false;
 };
 
 std::string TrainCommand::footnote() const {
@@ -88,6 +91,7 @@ Examples:
   halfstep-bench train --epochs 20 --augment shift=2,rotate=10
   halfstep-bench train --train 2000 --test 500 --kernel conv2d_forward=im2col
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
+  halfstep-bench train --model mnist_cnn_large --dry-run
 )";
 }
 
@@ -124,6 +128,7 @@ void TrainCommand::declare(Flags& flags) {
   outputs_.declare(flags);
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
+  flags.on_off("--dry-run", dry_run_, "Time a few steps, print the plan with minutes and memory, and end");
   flags.on_off("--quiet", quiet_, "No progress");
 }
 
@@ -242,10 +247,20 @@ std::string TrainCommand::headline(const TrainingData& data) const {
   const std::string batch = experiment_.accumulate == 1
                                 ? fmt::format("{}", experiment_.batch)
                                 : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
-  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}\n",
+  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}",
                      experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
                      experiment_.epochs, batch, experiment_.optimizer, precision_, hs::name(experiment_.device),
                      threads());
+}
+
+void TrainCommand::print_plan(const TrainingData& data) const {
+  const Forecast expected = forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_));
+  const std::string& name = data.train->info().name;
+  const Table table = {
+      {"runs", "seconds of a run", "peak MiB"},
+      {{std::to_string(repeat_), fmt::format("{:.1f}", expected.seconds), mebibytes(expected.peak_bytes)}}};
+  write_stdout(fmt::format("{}\n{}{}: {} runs: about {:.1f} minutes\n", headline(data), to_terminal({table}, name),
+                           name, repeat_, expected.seconds * static_cast<double>(repeat_) / 60));
 }
 
 void TrainCommand::run(const Flags& flags) {
@@ -279,10 +294,12 @@ void TrainCommand::run(const Flags& flags) {
   const TrainingData data =
       open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   const SampleInfo& info = data.train->info();
+  if (dry_run_) return print_plan(data);
 
   Json record = new_record(name(), experiment_.device);
   record["data"] = describe_data(data);
   record["config"] = config();
+  record["headline"] = headline(data);
   record["energy"] = describe_energy(experiment_.device);
   const auto check_early_signals = [] { check_signals("before training; no results were written"); };
   TrainHooks warm_up_hooks;
@@ -338,8 +355,8 @@ void TrainCommand::run(const Flags& flags) {
   }
   write_record();
   if (trace.is_wanted()) trace.publish();
-  const std::string report =
-      headline(data) + to_table(row, info.name) + plan_table(row, info.name) + goal_line(record["rows"][0], info.name);
+  const std::string report = headline(data) + "\n" + to_table(row, info.name) + plan_table(row, info.name) +
+                             goal_line(record["rows"][0], info.name);
   outputs_.use_stdout() || trace.is_stdout() ? write_stderr(report) : write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
   check_goal(record["rows"], goal_);

@@ -13,6 +13,7 @@
 
 #include "engine/device.h"
 #include "engine/error.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -173,6 +174,21 @@ TEST_CASE("results as JSON on stdout and as a table on stderr") {
   }
   CHECK(notices == 1);
   CHECK(figures == 1 + 2 + 1 + 4);  // the table's title, runs and summary; epochs
+}
+
+TEST_CASE("train: four outputs that show the same, and a plan that writes none") {
+  const std::string small = "train --device cpu --model mlp --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
+  const json record = check_outputs(small + "--repeat 2");
+  CHECK(record["rows"][0]["seconds_all"].size() == 2);
+  const TemporaryFolder folder;
+  const Ended plan = run_bench_line(small + "--dry-run --repeat 3 --html " + (folder / "r.html").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "synthetic digits: 3 runs: about "));
+  CHECK(contains(plan.out, "seconds of a run"));
+  // All that a step needs, predicted from steps of the same size.
+  const double measured = record["rows"][0]["peak_bytes"].get<double>() / (1 << 20);
+  CHECK(contains(plan.out, fmt::format(" {:.1f}\n", measured)));
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("the weights depend on the seed alone, not on the number of threads") {

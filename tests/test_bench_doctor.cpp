@@ -13,6 +13,7 @@
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
 #include "kernels/relu.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -21,6 +22,7 @@ namespace {
 using namespace hs;
 using namespace hs::bench;
 using namespace hs::test;
+using nlohmann::json;
 
 // Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
 const Peaks peaks{1e11, 1e10, "a test"};
@@ -126,6 +128,20 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CHECK(graph.ends_with("}\n"));
   }
   CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
+}
+
+TEST_CASE("doctor and explain: four outputs that show the same") {
+  const json doctor = check_outputs("doctor --device cpu --steps 3 --batch 4 --train 40");
+  CHECK(doctor["rows"].size() == 5);
+  CHECK(contains(doctor["remarks"][1].get<std::string>(), doctor["verdict"]["name"].get<std::string>()));
+  const json explain = check_outputs("explain --device cpu --batch 4 --model mlp");
+  REQUIRE(explain["tables"].size() == 3);
+  size_t lines = 0;
+  for (const json& table : explain["tables"]) lines += table["lines"].size();
+  CHECK(lines == explain["calls"].size());
+  check_mistakes(
+      {{"doctor --json a --md a", 2, "--json and --md: both go to a"},
+       {"explain --html /nonexistent/x.html --device cpu", 4, "--html /nonexistent/x.html: cannot be written"}});
 }
 
 }  // namespace

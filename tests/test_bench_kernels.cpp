@@ -7,6 +7,7 @@
 
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 
 namespace {
@@ -91,6 +92,32 @@ TEST_CASE("a wrong variant is reported and not timed") {
   CHECK(ended.code == 70);
   CHECK(ended.out.find("WRONG: the largest accepted is 2.0e-06; not timed") != std::string::npos);
   CHECK(ended.err.find("6 results are wrong") != std::string::npos);
+}
+
+TEST_CASE("four outputs that show the same, with a line for each variant") {
+  const std::string quick = " --device cpu --batch 1 --rounds 3 --seconds 0 ";
+  for (const std::string command : {"ops --type f32", "gemm --type bf16"}) {
+    const json record = check_outputs(command + quick);
+    size_t variants = 0;
+    for (const json& kernel : record["kernels"]) variants += kernel["variants"].size();
+    CHECK(record["tables"][0]["lines"].size() == variants);
+  }
+  const std::string csv = bench("ops --type f32 --csv -").out;
+  const Cells rows = parse_csv(csv);
+  CHECK(contains(csv, ",slot,sizes,type,flops,bytes,chosen,variant,relative_error,wrong,warm_seconds,"));
+  CHECK(rows.size() > 6);
+}
+
+TEST_CASE("--list and --dry-run time nothing") {
+  const Ended list = bench("conv --list");
+  REQUIRE(list.code == 0);
+  for (const std::string& name : variants_on_cpu(conv2d_forward)) CHECK(contains(list.out, name));
+  CHECK(contains(list.out, "1x26x26x32 3x3 -> 64"));
+  const Ended plan = bench("conv --dry-run --type f32 --json /dev/full");
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "conv: 9 kernels in 1 types on cpu, 3 rounds"));
+  CHECK(contains(plan.out, " minutes"));
+  CHECK(contains(plan.out, " MiB"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "data/record_file.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"
@@ -103,6 +104,29 @@ TEST_CASE("loader: loading and computing overlap with a thread, and follow each 
       }
     }
   }
+}
+
+TEST_CASE("loader: four outputs that show the same") {
+  const json record = check_outputs("loader --device cpu --samples 40 --batch 8 --compute 0 --format record --quiet");
+  REQUIRE(record["tables"].size() == 4);
+  CHECK(record["tables"][0]["lines"].size() == record["formats"].size());
+  CHECK(record["tables"][1]["lines"].size() == record["rows"].size());
+  CHECK(record["tables"][2]["lines"].size() == record["sweep"].size());
+  CHECK(record["tables"][3]["lines"].size() == record["overlap"].size());
+}
+
+TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
+  const Ended list = bench("loader --list");
+  CHECK(list.code == 0);
+  for (const char* part : {"memory", "record_zlib", "png", "none, ram, device", "0 and 0, 1 and 1"}) {
+    CHECK(contains(list.out, part));
+  }
+  const TemporaryFolder folder;
+  const Ended plan = bench("loader --dry-run --samples 500 --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "synthetic digits: 6 formats: about "));
+  CHECK(contains(plan.out, " minutes; the set takes 0.4 MiB"));
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("loader: wrong flags") {

@@ -1,12 +1,14 @@
 // What halfstep-bench makes of its figures, called directly: statistics, records, tables, comparisons, checklists,
 // HTML.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "bench/comparison.h"
 #include "bench/energy.h"
 #include "bench/html_report.h"
+#include "bench/outputs.h"
+#include "bench/presentation.h"
 #include "bench/readme_tables.h"
 #include "bench/record.h"
 #include "bench/report.h"
@@ -22,6 +26,7 @@
 #include "bench/table.h"
 #include "bench/target.h"
 #include "engine/error.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -29,7 +34,11 @@ namespace {
 
 using namespace hs;
 using namespace hs::bench;
+using hs::test::Cells;
+using hs::test::check_self_contained;
+using hs::test::check_well_formed;
 using hs::test::contains;
+using hs::test::parse_csv;
 using hs::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
@@ -154,6 +163,8 @@ TEST_CASE("a record survives the way through a file, and every committed record 
   CHECK(committed >= 10);
 }
 
+Json of_table(const Table& table) { return to_json(std::vector<Table>{table}); }
+
 TEST_CASE("what is no record is refused by name") {
   struct Damage {
     void (*apply)(Json& record);
@@ -178,6 +189,41 @@ TEST_CASE("what is no record is refused by name") {
       {[](Json& r) { r["rows"][0]["seconds_all"] = {2.0}; }, "5 accuracies of 1 runs"},
       {[](Json& r) { r["rows"][0]["epochs"][0].erase("seconds"); }, "an epoch: seconds is missing"},
       {[](Json& r) { r["rows"][0]["runs"][1]["seed"] = -1; }, "a run: seed is -1"},
+      {[](Json& r) { r["headline"] = 5; }, "headline is 5, expected a text"},
+      {[](Json& r) { r["remarks"] = "one"; }, "remarks is \"one\", expected a list"},
+      {[](Json& r) {
+         r["remarks"] = {"one", 2};
+       },
+       "remarks: 2 is no text"},
+      {[](Json& r) { r["tables"] = Json::object(); }, "tables is {}, expected a list"},
+      {[](Json& r) { r["tables"] = {5}; }, "table '': is not an object"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a", "b"}, {{"1", "2"}, {"1"}}, "T"});
+       },
+       "table 'T': a line of 1 cells under 2 heads"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1", "2"}}});
+       },
+       "a line of 2 cells under 1 heads"},
+      {[](Json& r) { r["tables"] = of_table({}); }, "has no heads"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"nan"}}});
+       },
+       "a cell is nan, expected -"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"-inf %"}}});
+       },
+       "a cell is -inf %, expected -"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = 1;
+       },
+       "a line: 1 is no text"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0].erase("heads");
+       },
+       "heads is missing"},
   };
   for (const Damage& damage : damages) {
     Json record = good_record();
@@ -442,37 +488,105 @@ TEST_CASE("the checklist is filled in from the run") {
   CHECK(answer(record, "baseline's") == no);
 }
 
-// Every element is closed, in its order, and attributes are quoted.
-void check_well_formed(const std::string& html) {
-  std::vector<std::string> open;
-  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
-    const size_t end = html.find('>', at);
-    REQUIRE(end != std::string::npos);
-    const std::string tag = html.substr(at + 1, end - at - 1);
-    if (tag.starts_with("!DOCTYPE") || tag.starts_with("meta ") || tag.ends_with("/")) continue;
-    CAPTURE(tag);
-    CHECK(std::ranges::count(tag, '"') % 2 == 0);
-    const std::string name = tag.substr(0, tag.find_first_of(" \n"));
-    if (tag.starts_with("/")) {
-      REQUIRE_FALSE(open.empty());
-      REQUIRE(open.back() == tag.substr(1));
-      open.pop_back();
-    } else {
-      REQUIRE(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz123456") == std::string::npos);
-      open.push_back(name);
-    }
-    if (name == "style") at = html.find("</style>", at) - 1;
-  }
-  CHECK(open.empty());
+// A record of another command than train and techniques, with names that want to break what shows them.
+Json table_record() {
+  Json record = new_record("doctor", Device::cpu);
+  record["environment"]["cpu"] = "a <b> & \"c\" | d, 'e'";
+  record["data"] = {{"name", "<i>|&\""}, {"synthetic", false}};
+  record["rows"] = {{{"name", "a \"b\", c\nd"}, {"milliseconds", 1.5}, {"peak", {{"bytes", 3}, {"of", nullptr}}}},
+                    {{"name", "<td>"}, {"milliseconds", std::nan("")}, {"list", {1, 2}}, {"late", true}}};
+  record["verdict"] = {{"name", "<u>"}, {"reason", "&"}, {"advice", "\""}};
+  present(record, "a <headline> | b",
+          {{{"part", "what", "ms"}, {{"<td>|", "a&b", "1.5"}, {"x", "nano", "-"}}, "title <t>", 2}}, {"one <s> | two"});
+  return record;
 }
 
-void check_self_contained(const std::string& html) {
-  for (const char* part : {"http:", "https:", "//", "<script", "<link", "@import", "url(", "src=", "href=", "onload"}) {
+TEST_CASE("tables of a record: escaped in Markdown and HTML, aligned on the terminal, rows as CSV") {
+  const Json record = table_record();
+  CHECK_NOTHROW(check_record(record, "F"));
+  const std::string html = html_report(record);
+  check_well_formed(html);
+  for (const char* part : {"<b>", "<i>", "<td>|", "<t>", "<u>", "<s>", "<headline>", "& ", "\"c\""}) {
     CAPTURE(part);
-    CHECK_FALSE(contains(html, part));
+    CHECK_FALSE(contains(html.substr(html.find("</style>")), part));
   }
-  CHECK_FALSE(contains(html, "nan"));
-  CHECK_FALSE(contains(html, "inf\""));
+  CHECK(contains(html, "a &lt;b&gt; &amp; &quot;c&quot; | d, &#39;e&#39;"));
+  CHECK(contains(html, "<td>&lt;td&gt;|</td><td class=\"left\">a&amp;b</td><td>1.5</td>"));
+
+  const std::string md = markdown(record);
+  CHECK(contains(md, "a \\<headline> \\| b. a \\<b> & \"c\" \\| d, 'e', "));
+  CHECK(contains(md, "\n**title \\<t>**\n\n| part | what | ms |\n|---|---|---:|\n| \\<td>\\| | a&b | 1.5 |\n"));
+  CHECK(contains(md, "\none \\<s> \\| two\n"));
+
+  const std::string terminal = to_terminal(record);
+  CHECK(terminal ==
+        "a <headline> | b\n\n<i>|&\"  title <t>\ndata    part   what   ms\n<i>|&\"  <td>|  a&b   1.5\n"
+        "<i>|&\"  x      nano    -\n\n<i>|&\"  one <s> | two\n");
+
+  const std::string lines = csv(Json::parse(to_text(record)));
+  CHECK(lines.starts_with("schema,command,data,device,date,commit,name,milliseconds,peak.bytes,peak.of,late\r\n"));
+  CHECK(contains(lines, ",\"<i>|&\"\"\","));
+  CHECK(contains(lines, ",\"a \"\"b\"\", c\nd\",1.5,3,,\r\n"));
+  CHECK(lines.ends_with(",\"<td>\",,,,true\r\n"));
+  const Cells cells = parse_csv(lines);
+  REQUIRE(cells.size() == 3);
+  for (const auto& line : cells) CHECK(line.size() == cells[0].size());
+  CHECK(cells[1][6] == "a \"b\", c\nd");
+}
+
+TEST_CASE("what is written has no NaN and is UTF-8, and a record that contradicts itself is not written") {
+  const TemporaryFolder folder;
+  const auto write = [&](const Json& record) {
+    CLI::App app;
+    Flags flags(app);
+    Outputs outputs;
+    outputs.declare(flags);
+    app.parse(fmt::format("--json {0}/r.json --csv {0}/r.csv --html {0}/r.html", folder.path.string()), false);
+    flags.read();
+    outputs.open();
+    outputs.write(record);
+  };
+  Json broken = table_record();
+  broken["tables"][0]["lines"][0].push_back("more");
+  CHECK_THROWS_WITH_AS(write(broken), doctest::Contains("a line of 4 cells under 3 heads"), Error);
+  CHECK(folder.names().empty());
+  Json record = table_record();
+  record["environment"]["cpu"] = "a\xff";
+  write(record);
+  const Json read = read_record(folder / "r.json");
+  CHECK(read["rows"][1]["milliseconds"].is_null());
+  CHECK(hs::test::read_text(folder / "r.csv") == csv(read));
+  CHECK(hs::test::read_text(folder / "r.html") == html_report(read));
+  CHECK(contains(html_report(read), "a\xef\xbf\xbd"));
+}
+
+TEST_CASE("every committed record is shown in all ways, those too that were written before there were tables") {
+  const std::map<std::string, const char*> parts = {{"memory", "Memory by purpose over one step"},
+                                                    {"conv", "The ladder of each kernel"},
+                                                    {"loader", "Loading and computing"},
+                                                    {"scaler", "Gradients that are zero"}};
+  std::set<std::string> seen;
+  for (const auto& entry : fs::recursive_directory_iterator(HALFSTEP_SOURCE_DIR "/bench/results/cpu")) {
+    if (entry.is_directory()) continue;
+    INFO(entry.path().string());
+    const Json record = read_record(entry.path());
+    const std::string html = html_report(record), command = text(record, "command");
+    check_well_formed(html);
+    check_self_contained(html);
+    CHECK(contains(html, "<td>"));
+    const Cells rows = parse_csv(csv(record));
+    REQUIRE(rows.size() > 1);
+    for (const auto& line : rows) CHECK(line.size() == rows[0].size());
+    const Cells shown = hs::test::parse_markdown(markdown(record));
+    CHECK(shown.size() > 1);
+    if (!parts.contains(command)) continue;
+    seen.insert(command);
+    CHECK(contains(html, parts.at(command)));
+    CHECK(contains(html, "<svg"));
+  }
+  CHECK(seen.size() == parts.size());
+  const Json curve = read_record(HALFSTEP_SOURCE_DIR "/bench/results/cpu/memory-deep_cnn.json");
+  CHECK(contains(html_report(curve), "Bytes against time"));
 }
 
 TEST_CASE("the HTML report: well formed, self-contained, with all its parts") {

@@ -17,7 +17,9 @@
 #include "kernels/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -178,12 +180,25 @@ TEST_CASE("the table: every line with a figure names the data, and a line for ea
   for (const std::string& line : lines_of(ended.out)) {
     CAPTURE(line);
     CHECK((line.empty() || line.starts_with("synthetic digits  ") || line.starts_with("data  ") ||
-           contains(line, "% of 4 steps")));
+           contains(line, " on synthetic digits: ")));
     CHECK_FALSE(line.ends_with(' '));
   }
   CHECK(contains(ended.out, "synthetic digits  scaling: after step 1 the scale became 2147483648\n"));
   CHECK(contains(ended.out, "synthetic digits  scaling: skipped steps 1, 2, 3, 4\n"));
   for (const std::string& name : mnist_cnn_rows) CHECK(contains(ended.out, "\nsynthetic digits  " + name + " "));
+}
+
+TEST_CASE("four outputs that show the same, and a plan that writes none") {
+  const std::string small = "scaler --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
+  const json record = check_outputs(small);
+  REQUIRE(record["tables"].size() == 2);
+  CHECK(record["tables"][1]["lines"].size() == mnist_cnn_rows.size());
+  const TemporaryFolder folder;
+  const Ended plan = run_bench_line(small + "--dry-run --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "synthetic digits: about "));
+  CHECK(contains(plan.out, "peak MiB"));
+  CHECK(folder.names().empty());
 }
 
 TEST_CASE("the other models, whatever they are made of") {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -139,6 +140,10 @@ TEST_CASE("a planted regression ends with exit code 1") {
   CHECK(contains(slow.out, "slower"));
   CHECK(run_bench_line("compare " + a + " " + b10 + " --fail-if-slower 12").code == 0);
   CHECK(run_bench_line("compare " + b10 + " " + a + " --fail-if-slower 0").code == 0);
+  const json comparison = check_outputs("compare " + a + " " + b10);
+  CHECK(comparison["rows"][0]["verdict"] == "slower");
+  CHECK(comparison["rows"][0]["change"].get<double>() == doctest::Approx(0.1));
+  CHECK(comparison["environment"] == record["environment"]);
   CHECK(run_bench_line("compare " + a + " " + b10).code == 0);
   std::ofstream(folder / "once") << base.out;
   const Ended once = run_bench_line("compare " + a + " " + (folder / "once").string() + " --fail-if-slower 1000");

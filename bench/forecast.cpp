@@ -1,0 +1,20 @@
+#include "bench/forecast.h"
+
+namespace hs::bench {
+
+Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed) {
+  warm_up(experiment, train, test, {});
+  Experiment once = experiment;
+  once.epochs = 1;
+  const MemorySource some = first_samples(train, 4 * experiment.batch * experiment.accumulate);
+  const MemorySource some_test = first_samples(test, experiment.batch);
+  const RunRecord run = run_experiment(once, some, some_test, seed, {});
+  const auto of_all = [](double seconds, const SampleSource& part, const SampleSource& whole) {
+    return seconds / static_cast<double>(part.info().count) * static_cast<double>(whole.info().count);
+  };
+  const double epoch =
+      of_all(run.result.seconds, some, train) + of_all(run.result.epochs[0].evaluation_seconds, some_test, test);
+  return {epoch * static_cast<double>(experiment.epochs), run.peak_bytes};
+}
+
+}  // namespace hs::bench

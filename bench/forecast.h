@@ -1,0 +1,16 @@
+// What a training run will cost, from a few of its steps: for --dry-run.
+#pragma once
+
+#include "bench/experiment.h"
+
+namespace hs::bench {
+
+struct Forecast {
+  double seconds;  // of one run, evaluation included
+  size_t peak_bytes;
+};
+
+// Times four steps and an evaluation of one batch, after as many to warm up. Throws what a run throws.
+Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed);
+
+}  // namespace hs::bench

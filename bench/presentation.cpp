@@ -1,0 +1,189 @@
+#include "bench/presentation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/record.h"
+
+namespace hs::bench {
+namespace {
+
+// Scalar members, those of objects as "object.member". Lists are left out.
+void flatten(const Json& object, const std::string& prefix, Json& flat) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      flatten(value, prefix + name + ".", flat);
+    } else if (!value.is_array()) {
+      flat[prefix + name] = value;
+    }
+  }
+}
+
+// The list that a record is about, flat. Kernels have a row for each variant.
+std::vector<Json> flat_rows(const Json& record) {
+  std::vector<Json> rows;
+  for (const char* list : {"rows", "calls", "kernels"}) {
+    if (!member(record, list).is_array()) continue;  // "kernels" of training are an object
+    for (const Json& item : record[list]) {
+      if (!item.is_object()) continue;
+      Json row = Json::object();
+      flatten(item, "", row);
+      if (!item.contains("variants")) rows.push_back(row);
+      for (const Json& variant : member(item, "variants")) {
+        Json one = row;
+        flatten(variant, "", one);
+        rows.push_back(one);
+      }
+    }
+    break;
+  }
+  return rows;
+}
+
+std::vector<std::string> heads_of(const std::vector<Json>& rows) {
+  std::vector<std::string> heads;
+  for (const Json& row : rows) {
+    for (const auto& [name, value] : row.items()) {
+      if (std::ranges::find(heads, name) == heads.end()) heads.push_back(name);
+    }
+  }
+  return heads;
+}
+
+// Of a record that brings no tables: written before there were any.
+Table list_table(const Json& record) {
+  const std::vector<Json> rows = flat_rows(record);
+  Table table = {heads_of(rows), {}};
+  for (const Json& row : rows) {
+    auto& line = table.lines.emplace_back();
+    for (const std::string& head : table.heads) {
+      const Json& value = member(row, head.c_str());
+      line.push_back(value.is_null()           ? ""
+                     : value.is_string()       ? value.get<std::string>()
+                     : value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
+                                               : value.dump());
+    }
+  }
+  return without_empty_columns(table);
+}
+
+// Needs no quotes in CSV.
+bool is_word(const std::string& name) {
+  return std::ranges::all_of(name, [](char c) { return c > ' ' && c != ',' && c != '"'; });
+}
+
+}  // namespace
+
+Json to_json(const std::vector<Table>& tables) {
+  Json all = Json::array();
+  for (const Table& table : tables) {
+    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", table.lines}});
+  }
+  return all;
+}
+
+void present(Json& record, const std::string& headline, const std::vector<Table>& tables,
+             const std::vector<std::string>& remarks) {
+  record["headline"] = headline;
+  record["tables"] = to_json(tables);
+  record["remarks"] = remarks;
+}
+
+bool has_results(const Json& record) {
+  const Json& rows = member(record, "rows");
+  return rows.is_array() && !rows.empty() && rows[0].contains("seconds_all");
+}
+
+std::string opening(const Json& record) {
+  const std::string headline = text(record, "headline"), model = text(member(record, "config"), "model");
+  if (!headline.empty()) return headline;
+  return model.empty() ? data_line(record) : fmt::format("{}, {}", model, data_line(record));
+}
+
+std::vector<Table> tables_of(const Json& record) {
+  std::vector<Table> tables;
+  if (!record.contains("tables")) {
+    tables.push_back(has_results(record) ? results_table(record) : list_table(record));
+    if (tables[0].heads.empty()) tables.clear();
+    return tables;
+  }
+  for (const Json& table : record["tables"]) {
+    const Json& left = member(table, "left");
+    tables.push_back(
+        {table["heads"], table["lines"], text(table, "title"), left.is_number_unsigned() ? left.get<size_t>() : 1});
+  }
+  return tables;
+}
+
+std::string to_terminal(const std::vector<Table>& tables, const std::string& data_name) {
+  std::vector<Table> shown = tables;
+  std::string all;
+  for (Table& table : shown) {
+    if (data_name.empty() || table.heads[0] == "data") continue;
+    table.heads.insert(table.heads.begin(), "data");
+    for (auto& line : table.lines) line.insert(line.begin(), data_name);
+    if (!table.title.empty()) table.title = fmt::format("{}  {}", data_name, table.title);
+    ++table.left;
+  }
+  for (const Table& table : shown) {
+    if (&table != &shown.front() || !table.title.empty()) all += "\n";
+    if (!table.title.empty()) all += table.title + "\n";
+    std::vector<size_t> columns;  // tables with the same heads stand in line
+    for (const Table& other : shown) {
+      if (other.heads != table.heads) continue;
+      const std::vector<size_t> others = widths(other);
+      columns.resize(others.size());
+      for (size_t i = 0; i < others.size(); ++i) columns[i] = std::max(columns[i], others[i]);
+    }
+    all += to_text(table, columns);
+  }
+  return all;
+}
+
+std::string to_terminal(const Json& record) {
+  const std::string data = text(member(record, "data"), "name");
+  std::string all = opening(record) + "\n" + to_terminal(tables_of(record), data);
+  const std::vector<std::string> sentences = remarks(record);
+  if (!sentences.empty()) all += "\n";
+  for (const std::string& sentence : sentences) {
+    all += data.empty() ? fmt::format("{}\n", sentence) : fmt::format("{}  {}\n", data, sentence);
+  }
+  return all;
+}
+
+std::string markdown(const Json& record) {
+  std::string all = fmt::format("{}. {}.\n", markdown_cell(opening(record)), markdown_cell(machine_line(record)));
+  for (const Table& table : tables_of(record)) {
+    if (!table.title.empty()) all += fmt::format("\n**{}**\n", markdown_cell(table.title));
+    all += fmt::format("\n{}", to_markdown(table));
+  }
+  for (const std::string& sentence : remarks(record)) all += fmt::format("\n{}\n", markdown_cell(sentence));
+  return all;
+}
+
+std::string csv(const Json& record) {
+  std::vector<Json> rows;
+  if (has_results(record)) {
+    for (const Json& row : record["rows"]) rows.push_back(csv_row(row));
+  } else {
+    rows = flat_rows(record);
+  }
+  const std::vector<std::string> heads = heads_of(rows);
+  std::string lines = "schema,command,data,device,date,commit";
+  for (const std::string& head : heads) lines += fmt::format(",{}", is_word(head) ? head : csv_cell(head));
+  lines += "\r\n";
+  const Json& environment = member(record, "environment");
+  for (const Json& row : rows) {
+    lines += fmt::format("{},{},{}", csv_cell(member(record, "schema")), csv_cell(member(record, "command")),
+                         csv_cell(member(member(record, "data"), "name")));
+    for (const char* name : {"device", "date", "commit"}) {
+      lines += fmt::format(",{}", csv_cell(member(environment, name)));
+    }
+    for (const std::string& head : heads) lines += fmt::format(",{}", csv_cell(member(row, head.c_str())));
+    lines += "\r\n";
+  }
+  return lines;
+}
+
+}  // namespace hs::bench
