@@ -1,5 +1,5 @@
-// The step that models/train_step.cpp takes, by hand, so that its phases and its kernels can be looked at one by one: for
-// `explain` and `doctor`.
+// The step that models/train_step.cpp takes, by hand, so that its phases and its kernels can be looked at one by one:
+// for `explain` and `doctor`.
 #pragma once
 
 #include <functional>
