@@ -4,6 +4,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "bench/build_info.h"
 #include "bench/console.h"
 #include "bench/record.h"
 #include "bench/statistics.h"
@@ -115,7 +116,8 @@ fs::path find_peers(const std::string& given) {
 
 std::map<std::string, Engine> find_engines(const fs::path& scripts, const std::vector<std::string>& pythons,
                                            bool must_start, double seconds, const std::function<void()>& check) {
-  std::map<std::string, Engine> engines = {{"halfstep", {{this_program().string(), "train", "--quiet"}, "", ""}}};
+  const std::string version = fmt::format("halfstep {}", build_info.version);
+  std::map<std::string, Engine> engines = {{"halfstep", {{this_program().string(), "train", "--quiet"}, version, ""}}};
   for (const auto& [name, file] : peer_scripts) {
     Engine& engine = engines[name];
     if (!fs::is_regular_file(scripts / file)) {

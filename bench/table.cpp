@@ -191,6 +191,9 @@ std::vector<std::string> remarks(const Json& record) {
     sentences.emplace_back(
         "Each program warms up before it takes its time, compiling included. The ratio is of seconds, to halfstep's "
         "fastest row of the same precision: above 1 that engine is slower, below 1 halfstep is.");
+    std::vector<std::string> versions;
+    for (const Json& engine : member(record, "engines")) versions.push_back(text(engine, "version"));
+    if (!versions.empty()) sentences.push_back(fmt::format("Engines: {}.", fmt::join(versions, ", ")));
   }
   for (const Json& absent : member(record, "absent")) {
     sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));

@@ -225,6 +225,7 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
 
   CHECK(contains(ended.out, "synthetic digits  torch f32 compiled       2.00    1.00 - 3.00       48.0"));
   CHECK(contains(ended.out, "compiling included"));
+  CHECK(contains(ended.out, ", torch 1.0, jax 1.0.\n"));
   CHECK(lines_of(read(base + ".csv")).size() == all_rows.size() + 1);
   CHECK(contains(read(base + ".md"), "| torch f32 | 2.00 |"));
   CHECK(contains(read(base + ".html"), "Other engines on the same training"));
@@ -339,9 +340,9 @@ TEST_CASE("a peer that takes too long is ended with what it started") {
   echo $$ >"$here/ids"; echo $! >>"$here/ids"
   wait
 fi)");
-  const Ended ended = run(peers.flags() + "--repeat 1 --quiet --timeout 10 --json -");
+  const Ended ended = run(peers.flags() + "--repeat 1 --quiet --timeout 20 --json -");
   CHECK(ended.code == 1);
-  CHECK(contains(ended.err, "halfstep-bench: torch bf16 NHWC: did not end within 10 s (--timeout)"));
+  CHECK(contains(ended.err, "halfstep-bench: torch bf16 NHWC: did not end within 20 s (--timeout)"));
   const Lines ids = lines_of(read(peers.folder / "ids"));
   REQUIRE(ids.size() == 2);
   CHECK(are_gone(ids));
@@ -362,7 +363,7 @@ TEST_CASE("a signal ends the peer too, and no file is written") {
   for (const auto& [signal, code, name] : {std::tuple(SIGINT, 130, "SIGINT"), {SIGTERM, 143, "SIGTERM"}}) {
     CAPTURE(name);
     const StandIns peers;
-    // It takes a second to ask twice: the peer does not listen to SIGTERM.
+    // It does not listen when it is asked to end.
     peers.write("torch", "trap '' TERM\necho $$ >\"$here/new\"; mv \"$here/new\" \"$here/ids\"\nsleep 1000");
     const TemporaryFolder folder;
     const Ended ended =

@@ -15,13 +15,14 @@ import time
 sys.dont_write_bytecode = True
 import peer
 
+INSTALL = 'python3 -m pip install jax, and for an NVIDIA GPU "jax[cuda13]"'
 try:
     import jax
     import jax.numpy as jnp
     import numpy as np
     from jax import lax
 except (ImportError, OSError) as error:
-    peer.fail_import("JAX", error, 'python3 -m pip install jax, with an NVIDIA GPU: python3 -m pip install "jax[cuda13]"')
+    peer.fail_import("JAX", error, INSTALL)
 
 # As models/models.h has them: pooling before ReLU, which gives the same numbers for less work.
 MODELS = {
@@ -154,8 +155,8 @@ def main():
     jax.config.update("jax_default_prng_impl", "rbg")  # dropout by XLA's own generator: the default one takes longer
     try:
         device = jax.devices()[0]
-    except RuntimeError as error:
-        peer.fail(7, f"--device {args.device}: {VERSION} finds none: {str(error).splitlines()[0]}")
+    except (RuntimeError, AssertionError):
+        peer.fail(7, f"--device {args.device}: {VERSION} finds none; for one: {INSTALL}")
     engine = {"jax": jax.__version__, "device": "cpu" if args.device == "cpu" else device.device_kind}
     environment = peer.environment(args, **engine)
     training, test = load(args, "train", args.train, "--train"), load(args, "t10k", args.test, "--test")
