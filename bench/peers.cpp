@@ -194,7 +194,6 @@ Json summarize(const Contestant& contestant, const std::vector<Json>& runs, cons
       {"seconds_all", finite_or_null(seconds)},
       {"samples_per_second", finite_or_null(samples / median(seconds))},
       {"warmup_seconds", finite_or_null(mean_of(runs, "warmup_seconds"))},
-      {"stall_share", finite_or_null(mean_of(runs, "stall_share"))},
       {"test_accuracy", finite_or_null(mean(accuracies))},
       {"test_accuracy_all", finite_or_null(accuracies)},
       {"final_loss", finite_or_null(mean_of(runs, "final_loss"))},
@@ -216,18 +215,17 @@ void add_ratios(Json& rows) {
       if (!fastest || number(other, "seconds") < number(*fastest, "seconds")) fastest = &other;
     }
     if (!fastest) continue;
-    const std::string ours = text(*fastest, "name");
     const std::vector<double> theirs = numbers(row, "seconds_all"), base = numbers(*fastest, "seconds_all");
     const double ratio = median(theirs) / median(base);
     const Interval interval = ratio_interval(theirs, base);
     row["ratio"] = ratio;
     row["ratio_low"] = finite_or_null(interval.low);
     row["ratio_high"] = finite_or_null(interval.high);
-    row["compared_with"] = ours;
+    row["compared_with"] = text(*fastest, "name");
     row["verdict"] = theirs.size() < 3      ? "too few runs to tell"
                      : interval.contains(1) ? "within noise"
-                     : ratio > 1            ? "slower than " + ours
-                                            : "faster than " + ours;
+                     : ratio > 1            ? "slower"
+                                            : "faster";
   }
 }
 

@@ -120,11 +120,12 @@ END
   Lines log() const { return lines_of(read(folder / "log")); }
 };
 
-const json* find_row(const json& record, const std::string& name) {
+json row_of(const json& record, const std::string& name) {
   for (const json& row : record["rows"]) {
-    if (row["name"] == name) return &row;
+    if (row["name"] == name) return row;
   }
-  return nullptr;
+  FAIL("no row " << name << " in " << record.dump());
+  return {};
 }
 
 double median_of_three(const json& row) {
@@ -220,6 +221,8 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
     CHECK(row["ratio"].get<double>() == doctest::Approx(2 / ours).epsilon(1e-12));
     CHECK(row["ratio_low"] <= row["ratio"]);
     CHECK(row["ratio_high"] >= row["ratio"]);
+    const bool holds_one = row["ratio_low"] <= 1 && row["ratio_high"] >= 1;
+    CHECK(row["verdict"] == (holds_one ? "within noise" : row["ratio"] > 1 ? "slower" : "faster"));
     CHECK(row["compared_with"] == (is_bf16 ? "halfstep bf16" : "halfstep f32"));
   }
 
@@ -305,12 +308,12 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
     CHECK_MESSAGE(contains(ended.err, failure.message), ended.err);
     const json record = json::parse(read(file));
     REQUIRE(record["rows"].size() == 7);
-    const json& row = *find_row(record, "torch bf16 NHWC");
+    const json row = row_of(record, "torch bf16 NHWC");
     CHECK(row["seconds"].is_null());
     CHECK(contains(row["error"], failure.message));
     CHECK_FALSE(row.contains("ratio"));
-    CHECK(find_row(record, "torch f32")->at("seconds_all").size() == 2);
-    CHECK(find_row(record, "torch f32")->at("verdict") == "too few runs to tell");
+    CHECK(row_of(record, "torch f32")["seconds_all"].size() == 2);
+    CHECK(row_of(record, "torch f32")["verdict"] == "too few runs to tell");
     CHECK(peers.log().size() == 4 + 1 + 4);  // it does not run again
     CHECK(run("report " + file).code == 0);
   }
@@ -322,13 +325,13 @@ TEST_CASE("what a peer can not do here is no failure at first, and one later") {
   const Ended never = run(peers.flags() + "--repeat 1 --quiet --json -");
   REQUIRE_MESSAGE(never.code == 0, never.err);
   const json record = json::parse(never.out);
-  CHECK(find_row(record, "torch bf16 NHWC") == nullptr);
+  CHECK(record["rows"].size() == 2 + 4);
   CHECK(record["absent"].back() == json({{"name", "torch bf16 NHWC"}, {"reason", "exit code 7: no bf16 here"}}));
 
   peers.write("torch", "if [ $precision = bf16 ] && [ $seed = 2 ]; then echo 'torch_mnist: gone' >&2; exit 7; fi");
   const Ended later = run(peers.flags() + "--seed 1 --repeat 3 --quiet --json -");
   CHECK(later.code == 7);
-  const json row = *find_row(json::parse(later.out), "torch bf16 NHWC");
+  const json row = row_of(json::parse(later.out), "torch bf16 NHWC");
   CHECK(row["seconds_all"] == json({1}));
   CHECK(row["error"] == "exit code 7: gone");
 }
@@ -346,7 +349,7 @@ fi)");
   const Lines ids = lines_of(read(peers.folder / "ids"));
   REQUIRE(ids.size() == 2);
   CHECK(are_gone(ids));
-  CHECK(find_row(json::parse(ended.out), "torch f32")->at("seconds") == 1);
+  CHECK(row_of(json::parse(ended.out), "torch f32")["seconds"] == 1);
 }
 
 TEST_CASE("what a peer leaves behind ends with it, and nobody waits for it") {
