@@ -17,6 +17,7 @@ std::unique_ptr<Command> make_doctor_command();
 std::unique_ptr<Command> make_loader_command();
 std::unique_ptr<Command> make_memory_command();
 std::unique_ptr<Command> make_techniques_command();
+std::unique_ptr<Command> make_peers_command();
 std::unique_ptr<Command> make_report_command();
 std::unique_ptr<Command> make_compare_command();
 

@@ -32,6 +32,7 @@ std::string time_text(const Json& row) {
   if (const double speed_up = number(row, "speed_up"); std::isfinite(speed_up)) {
     words += fmt::format(", {:.2f}x{}", speed_up, text(row, "verdict") == "within noise" ? ", noise" : "");
   }
+  if (const double ratio = number(row, "ratio"); std::isfinite(ratio)) words += fmt::format(", ratio {:.2f}", ratio);
   return words;
 }
 
@@ -41,7 +42,9 @@ std::string time_bars(const Json& record, const std::vector<std::string>& groups
   for (const Json& row : member(record, "rows")) {
     const std::string group = text(row, "group");
     if (std::ranges::find(groups, group) == groups.end()) continue;
-    const char* colour = group == "baseline" ? "c7" : member(row, "for_memory") == true ? "c6" : "c0";
+    const char* colour = group == "baseline" || group == "peer" ? "c7"
+                         : member(row, "for_memory") == true    ? "c6"
+                                                                : "c0";
     all.push_back({label_of(row), number(row, "seconds"), number(row, "seconds_low"), number(row, "seconds_high"),
                    time_text(row), colour});
   }
@@ -49,6 +52,12 @@ std::string time_bars(const Json& record, const std::vector<std::string>& groups
 }
 
 std::string times(const Json& record) {
+  if (text(record, "command") == "peers") {
+    return "<p>Seconds of training, the median of the runs and its 95 % interval. Shorter is better; halfstep's own "
+           "rows "
+           "have another colour.</p>\n" +
+           time_bars(record, {"halfstep", "peer"}, "seconds of training");
+  }
   if (text(record, "command") != "techniques") return time_bars(record, {""}, "seconds of training");
   std::string html =
       "<p>Seconds of training, the median of the runs and its 95 % interval. Shorter is better; techniques "
@@ -240,6 +249,7 @@ std::string title_of(const Json& record) {
   static const std::map<std::string, std::string> titles = {{"techniques", "What each technique buys"},
                                                             {"train", "A training run"},
                                                             {"scaler", "What loss scaling is for"},
+                                                            {"peers", "Other engines on the same training"},
                                                             {"memory", "Where the bytes of a step go"},
                                                             {"loader", "How fast batches are loaded"},
                                                             {"gemm", "Every variant of the matrix product"},
@@ -265,6 +275,7 @@ std::string html_report(const Json& record) {
   if (member(data, "synthetic") == true) {
     html += "<p class=\"synthetic\">These are synthetic digits: the accuracies say nothing about MNIST.</p>\n";
   }
+  if (text(record, "command") == "peers") html += section("Time", times(record)) + section("Figures", results(record));
   if (timed) {
     html += section("Time", times(record)) + section("Figures", results(record));
     html += section("Accuracy against time", accuracy(record));

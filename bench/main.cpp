@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
     commands.push_back(hs::bench::make_doctor_command());
     commands.push_back(hs::bench::make_loader_command());
     commands.push_back(hs::bench::make_memory_command());
+    commands.push_back(hs::bench::make_peers_command());
     commands.push_back(hs::bench::make_report_command());
     commands.push_back(hs::bench::make_compare_command());
     hs::bench::run_command_line(commands, argc, argv);

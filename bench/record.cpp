@@ -61,7 +61,8 @@ constexpr Member row_members[] = {
     {"final_loss", Kind::amount, true},   {"peak_bytes", Kind::count, false},
     {"seconds_low", Kind::amount, false}, {"seconds_high", Kind::amount, false},
     {"stall_share", Kind::share, false},  {"speed_up", Kind::amount, false},
-    {"error", Kind::text, false},
+    {"ratio", Kind::amount, false},       {"ratio_low", Kind::amount, false},
+    {"ratio_high", Kind::amount, false},  {"error", Kind::text, false},
 };
 // And that a peer does not have.
 constexpr Member own_row_members[] = {
@@ -263,7 +264,7 @@ void check_record(const Json& record, const std::string& source) {
   }
   check_texts(member(record, "remarks"), source + ": remarks");
   const std::string command = text(record, "command");
-  if (!is_peer && command != "train" && command != "techniques") return;
+  if (!is_peer && command != "train" && command != "techniques" && command != "peers") return;
   if (!record.contains("rows") || !record["rows"].is_array()) fail(ExitCode::bad_input, "{}: has no rows", source);
   for (const Json& row : record["rows"]) {
     check_row(row, is_peer, fmt::format("{}: row '{}'", source, row.is_object() ? text(row, "name") : ""));

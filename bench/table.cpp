@@ -48,6 +48,12 @@ const std::vector<Column> columns = {
        const double value = number(row, "speed_up");
        return std::isfinite(value) ? fmt::format("{:.2f}x", value) : "";
      }},
+    {"ratio",
+     [](const Json& row) {
+       const double value = number(row, "ratio");
+       return std::isfinite(value) ? fmt::format("{:.2f}", value) : "";
+     }},
+    {"its interval", [](const Json& row) { return between(number(row, "ratio_low"), number(row, "ratio_high")); }},
     {"accuracy", [](const Json& row) { return percent(number(row, "test_accuracy"), 2); }},
     {"peak MiB",
      [](const Json& row) {
@@ -94,6 +100,9 @@ constexpr RawColumn raw_columns[] = {
     {"cost_per_run", "cost", "per_run"},
     {"cost_to_target", "cost", "to_target"},
     {"error", nullptr, "error"},
+    {"ratio", nullptr, "ratio"},
+    {"ratio_low", nullptr, "ratio_low"},
+    {"ratio_high", nullptr, "ratio_high"},
 };
 
 }  // namespace
@@ -196,6 +205,14 @@ std::vector<std::string> remarks(const Json& record) {
   }
   if (!for_memory.empty()) {
     sentences.push_back(for_memory + ": made to save memory, to be judged by peak bytes and not by seconds.");
+  }
+  if (text(record, "command") == "peers") {
+    sentences.emplace_back(
+        "Each program warms up before it takes its time, compiling included. The ratio is of seconds, to halfstep's "
+        "fastest row of the same precision: above 1 that engine is slower, below 1 halfstep is.");
+    std::vector<std::string> versions;
+    for (const Json& engine : member(record, "engines")) versions.push_back(text(engine, "version"));
+    if (!versions.empty()) sentences.push_back(fmt::format("Engines: {}.", fmt::join(versions, ", ")));
   }
   for (const Json& absent : member(record, "absent")) {
     sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));
