@@ -275,7 +275,7 @@ std::string html_report(const Json& record) {
   if (member(data, "synthetic") == true) {
     html += "<p class=\"synthetic\">These are synthetic digits: the accuracies say nothing about MNIST.</p>\n";
   }
-  if (text(record, "command") == "peers") html += section("Time", times(record)) + section("Figures", results(record));
+  if (text(record, "command") == "peers") html += section("Time", times(record));
   if (timed) {
     html += section("Time", times(record)) + section("Figures", results(record));
     html += section("Accuracy against time", accuracy(record));

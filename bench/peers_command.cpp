@@ -121,9 +121,9 @@ void PeersCommand::take_size(const Flags& flags) {
 }
 
 void PeersCommand::print_list() const {
-  Table table = {{"row", "engine", "what it is"}, {}};
+  Table table = {{"row", "engine", "what it is"}, {}, "", 3};
   for (const Contestant& each : contestants(device_)) table.lines.push_back({each.name, each.engine, each.idea});
-  write_stdout(to_text(table, 3));
+  write_stdout(to_text(table));
 }
 
 std::vector<std::string> PeersCommand::words(const Entry& entry, const std::string& folder, int64_t pass) const {
@@ -256,17 +256,9 @@ void PeersCommand::run(const Flags& flags) {
   }
   add_ratios(record["rows"]);
   record["absent"] = absent;
-  outputs_.write(record);
-
-  Table table = results_table(record);
-  table.heads.insert(table.heads.begin(), "data");
-  for (auto& line : table.lines) line.insert(line.begin(), data.train->info().name);
-  std::string report = fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}, runs {}\n", model_,
+  record["headline"] = fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}, runs {}", model_,
                                    data_line(record), size_.epochs, batch_, hs::name(device_), threads(), size_.repeat);
-  report += to_text(table, 2);
-  for (const std::string& sentence : remarks(record)) report += sentence + "\n";
-  outputs_.use_stdout() ? write_stderr(report) : write_stdout(report);
-  outputs_.print_report_path();
+  outputs_.finish(record);
   for (const Entry& entry : entries) {
     if (!entry.error.empty() && !entry.is_absent) fail(entry.code, "{}: {}", entry.contestant->name, entry.error);
   }

@@ -4,21 +4,19 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -27,52 +25,31 @@ using hs::test::TemporaryFolder;
 using nlohmann::json;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
+using hs::test::bench_program;
+using hs::test::contains;
+using hs::test::Ended;
+using hs::test::lines_of;
+using hs::test::run_bench_line;
+using hs::test::Surroundings;
 
-struct Ended {
-  int code = -1;
-  std::string out, err;
-};
+std::string read(const fs::path& path) { return hs::test::read_text(path); }
 
-std::string read(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-Lines lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  Lines lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-// Runs a line of shell. Once the file `started` is there, `signal` is sent to the program that the line becomes.
-Ended shell(const std::string& line, int signal = 0, const fs::path& started = {}) {
+// A line of shell, for other surroundings than the program's usual ones, and for the scripts themselves.
+Ended shell(const std::string& line) {
   const TemporaryFolder folder;
   const std::string script = fmt::format(
-      "exec 1>'{0}/out' 2>'{0}/err'\nexport HOME=/nonexistent OMP_WAIT_POLICY=passive\nunset HALFSTEP_DATA PYTHONPATH\n"
+      "exec 1>'{0}/out' 2>'{0}/err' HOME=/nonexistent OMP_WAIT_POLICY=passive\nunset HALFSTEP_DATA PYTHONPATH\n"
       "exec env {1}",
       folder.path.string(), line);
-  const pid_t child = fork();
-  if (child == 0) {
-    // What a program that runs in the background ignores, its children would ignore too.
-    for (const int each : {SIGINT, SIGTERM, SIGPIPE}) ::signal(each, SIG_DFL);
-    execl("/bin/sh", "sh", "-c", script.c_str(), static_cast<char*>(nullptr));
-    _exit(126);
-  }
-  int status = 0;
-  for (bool sent = signal == 0; waitpid(child, &status, WNOHANG) == 0;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (sent || !fs::exists(started)) continue;
-    kill(child, signal);
-    sent = true;
-  }
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(folder / "out"), read(folder / "err")};
+  const int status = std::system(script.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0, read(folder / "out"), read(folder / "err")};
 }
 
+// Once the file `started` is there, `signal` is sent to the program.
 Ended run(const std::string& words, int signal = 0, const fs::path& started = {}) {
-  return shell("'" HALFSTEP_BENCH_PROGRAM "' " + words, signal, started);
+  Surroundings around;
+  if (signal != 0) around.ask = [&](const std::string&) { return fs::exists(started) ? signal : 0; };
+  return run_bench_line(words, around);
 }
 
 // A folder with stand-ins for the scripts, each a shell script, and a log of how they were called.
@@ -113,7 +90,7 @@ END
 
   std::string flags() const {
     return fmt::format(
-        "peers --peers '{}' --python /bin/sh --device cpu --model mlp --train 96 --test 32 --epochs 1 "
+        "peers --peers {} --python /bin/sh --device cpu --model mlp --train 96 --test 32 --epochs 1 "
         "--threads 1 ",
         folder.path.string());
   }
@@ -254,9 +231,8 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   CHECK(contains(none.err, "No row for torch: no PyTorch here; install it: pip install torch."));
 
   // Without any Python.
-  const Ended no_python =
-      shell("PATH=/nonexistent '" HALFSTEP_BENCH_PROGRAM "' peers --dry-run --device cpu --peers '" +
-            peers.folder.path.string() + "'");
+  const Ended no_python = shell("PATH=/nonexistent '" + bench_program() + "' peers --dry-run --device cpu --peers '" +
+                                peers.folder.path.string() + "'");
   CHECK(no_python.code == 0);
   CHECK(contains(no_python.out, "No row for torch: python3: cannot be started: No such file or directory; install"));
   const Ended wrong = run(peers.flags() + "--python /nonexistent/python");
@@ -267,7 +243,7 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   const std::string second = (peers.folder / "second").string();
   std::ofstream(second) << "#!/bin/sh\necho second 2.0\n";
   fs::permissions(second, fs::perms::owner_all);
-  const Ended found = run(peers.flags() + "--dry-run --python '" + second + "'");
+  const Ended found = run(peers.flags() + "--dry-run --python " + second);
   CHECK(found.code == 0);
   CHECK(contains(found.out, "torch f32: " + second + " " + peers.folder.path.string() + "/torch_mnist.py --data DIR "));
   CHECK_FALSE(contains(found.out, "No row for torch"));
@@ -393,19 +369,15 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   CHECK(peers.folder.names() == std::set<std::string>{"torch_mnist.py"});
 
   // The scripts are found above the program, which is below the sources in most builds, or in the current folder.
-  CHECK(shell("-C '" HALFSTEP_SOURCE_DIR "/tests' '" HALFSTEP_BENCH_PROGRAM "' peers --dry-run").code == 0);
+  CHECK(shell("-C '" HALFSTEP_SOURCE_DIR "/tests' '" + bench_program() + "' peers --dry-run").code == 0);
   const std::string copy = (peers.folder / "halfstep-bench").string();
-  fs::copy_file(HALFSTEP_BENCH_PROGRAM, copy);
+  fs::copy_file(bench_program(), copy);
   const Ended lost = shell("-C / '" + copy + "' peers --dry-run");
   CHECK(lost.code == 4);
   CHECK(contains(lost.err, "or give --peers DIR"));
 
   const std::string images = (peers.folder / "images").string();
-  const struct {
-    std::string words;
-    int code;
-    const char* message;
-  } mistakes[] = {
+  hs::test::check_mistakes({
       {"peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
       {"peers --timeout 0", 2, "--timeout 0: expected a number from 0.1"},
       {"peers --model deep_cnn", 2, "--model deep_cnn: expected one of mnist_cnn"},
@@ -413,16 +385,7 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
       {"peers extra", 2, "extra: unexpected word"},
       {"peers --json a --csv a", 2, "--json and --csv: both go to a"},
       {peers.flags() + "--data /nonexistent", 4, "/nonexistent"},
-  };
-  for (const auto& mistake : mistakes) {
-    const Ended ended = run(mistake.words);
-    CAPTURE(mistake.words);
-    CAPTURE(ended.err);
-    CHECK(ended.code == mistake.code);
-    CHECK(ended.out == "");
-    CHECK(lines_of(ended.err).size() == 1);
-    CHECK(contains(ended.err, mistake.message));
-  }
+  });
 }
 
 TEST_CASE("the real scripts compile, and say how to install what is missing") {

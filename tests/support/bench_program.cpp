@@ -45,6 +45,8 @@ namespace {
 
 }  // namespace
 
+std::string bench_program() { return HALFSTEP_BENCH_PROGRAM; }
+
 Ended run_bench(const Words& words, const Surroundings& around) {
   std::array<int, 2> out{}, err{};
   REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);

@@ -31,6 +31,7 @@ struct Surroundings {
   std::function<int(const std::string& err)> ask = {};
 };
 
+std::string bench_program();  // its path
 Ended run_bench(const Words& words, const Surroundings& around = {});
 // The words of a line, divided at blanks.
 Ended run_bench_line(const std::string& line, const Surroundings& around = {});
