@@ -78,14 +78,11 @@ const char* RowComparison::verdict() const {
 
 Table to_table(const Comparison& comparison) {
   Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
-  const auto seconds = [](double value) { return std::isfinite(value) ? fmt::format("{:.3f}", value) : "-"; };
-  const auto percent = [](double share, int digits) {
-    return std::isfinite(share) ? fmt::format("{:+.{}f} %", share * 100, digits) : "-";
-  };
   for (const RowComparison& row : comparison.rows) {
-    table.lines.push_back({row.name, seconds(row.seconds_before), seconds(row.seconds_after),
-                           fmt::format("{}, {}", row.runs_before, row.runs_after), percent(row.change, 1),
-                           fmt::format("{:.3f}", row.probability), percent(row.accuracy_change, 2), row.verdict()});
+    table.lines.push_back(
+        {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
+         fmt::format("{}, {}", row.runs_before, row.runs_after), fmt::format("{:+.1f} %", row.change * 100),
+         fmt::format("{:.3f}", row.probability), fmt::format("{:+.2f} %", row.accuracy_change * 100), row.verdict()});
   }
   return table;
 }

@@ -12,17 +12,21 @@
 namespace hs::bench {
 namespace {
 
-std::string note(const std::string& text) { return fmt::format("<p class=\"note\">{}</p>\n", escape(text)); }
-
 // The chart under a line that says what it is of.
 std::string titled(const std::string& title, const std::string& chart) {
-  return chart.empty() ? "" : note(title + ":") + chart;
+  return chart.empty() ? "" : fmt::format("<h3>{}</h3>\n{}", escape(title), chart);
 }
 
 // A figure that there is not is "-".
 std::string percent(double share) { return std::isfinite(share) ? fmt::format("{:.3g} %", share * 100) : "-"; }
-std::string milliseconds(double value) { return std::isfinite(value) ? fmt::format("{:.3g} ms", value) : "-"; }
-std::string per_second(double value) { return std::isfinite(value) ? fmt::format("{:.4g}/s", value) : "-"; }
+std::string milliseconds(double value) {
+  if (!std::isfinite(value)) return "-";
+  return value < 1000 ? fmt::format("{:.3g} ms", value) : fmt::format("{:.3g} s", value / 1000);
+}
+std::string per_second(double value) { return std::isfinite(value) ? fmt::format("{:.0f}/s", value) : "-"; }
+std::string time_of_call(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.4g} us", seconds * 1e6) : fmt::format("{:.4g} ms", seconds * 1e3);
+}
 std::string mebibytes(double value) { return fmt::format("{:g} MiB", value); }
 
 // By this member, the largest first; what has none comes before all.
@@ -50,7 +54,7 @@ std::string kernels(const Json& record) {
       const bool timed = std::isfinite(seconds);
       all.push_back({text(*variant, "variant") + (chosen ? " *" : ""), seconds, range.size() == 2 ? range[0] : NAN,
                      range.size() == 2 ? range[1] : NAN,
-                     timed ? fmt::format("{:.4g} us, {}", seconds * 1e6, share) : "wrong: not timed",
+                     timed ? fmt::format("{}, {}", time_of_call(seconds), share) : "wrong: not timed",
                      chosen ? "c2" : "c0"});
     }
     html += titled(fmt::format("{}, {}, {}", text(kernel, "slot"), text(kernel, "sizes"), text(kernel, "type")),
@@ -151,7 +155,7 @@ std::string loader(const Json& record) {
   for (const auto& [format, all] : settings) rates += titled(format, bars("samples per second", all));
   for (const Json& timeline : member(record, "timelines")) timelines += loading_timeline(timeline);
   return section("Formats",
-                 titled("Samples per second, one thread without a loader", bars("samples per second", formats))) +
+                 titled("samples per second, one thread without a loader", bars("samples per second", formats))) +
          section("Settings", rates.empty() ? ""
                                            : "<p>Samples per second of warm epochs. Longer is better; green: with the "
                                              "work of a step beside it, under 1 % of the time is waiting.</p>\n" +
@@ -198,7 +202,7 @@ std::string explain(const Json& record) {
     const double begin = number(call, "begin_ms"), length = number(call, "milliseconds");
     if (!std::isfinite(begin + length)) continue;  // of a record of an older program
     if (lanes.empty() || lanes.back().name != text(call, "phase")) lanes.push_back({text(call, "phase"), {}});
-    lanes.back().spans.push_back({begin, begin + length, "a kernel"});
+    lanes.back().spans.push_back({begin, begin + length, text(call, "phase")});
   }
   sort_down(longest, "milliseconds");
   if (longest.size() > most) longest.resize(most);
@@ -207,8 +211,10 @@ std::string explain(const Json& record) {
   for (const Json* call : longest) {
     const auto colour = colours.find(text(*call, "phase"));
     const double length = number(*call, "milliseconds");
-    all.push_back({fmt::format("{}, {}", text(*call, "op"), text(*call, "kernel")), length, NAN, NAN,
-                   fmt::format("{}, {}", milliseconds(length), text(*call, "phase")),
+    const Json& shapes = member(*call, "shapes");
+    const bool shaped = shapes.is_array() && !shapes.empty() && shapes[0].is_string();
+    all.push_back({fmt::format("{} {}", text(*call, "kernel"), shaped ? shapes[0].get<std::string>() : ""), length, NAN,
+                   NAN, fmt::format("{}, {}", milliseconds(length), text(*call, "phase")),
                    colour == colours.end() ? "c7" : colour->second});
   }
   return section(fmt::format("The longest of {} kernels", calls.size()), bars("milliseconds", all)) +

@@ -12,7 +12,7 @@ inline constexpr const char* html_style = R"(
   --c4: #c2b45a; --c5: #a39bf0; --c6: #8fbdd3; --c7: #a8a8a8; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+main { max-width: 76rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
@@ -21,7 +21,7 @@ p { margin: .4rem 0; max-width: 46rem; }
 .synthetic { color: var(--bad); font-weight: 600; }
 figure { margin: .8rem 0 0; }
 svg { display: block; overflow: visible; }
-.bars { display: grid; grid-template-columns: minmax(7rem, 15rem) 1fr minmax(6rem, auto); gap: .3rem .8rem;
+.bars { display: grid; grid-template-columns: minmax(7rem, 17rem) 1fr minmax(6rem, auto); gap: .3rem .8rem;
   align-items: center; font-size: .92rem; }
 .bars svg { width: 100%; height: 1.5rem; }
 .bars .value { font-variant-numeric: tabular-nums; color: var(--soft); }
@@ -55,12 +55,12 @@ svg .dots { fill: none; stroke-width: 7; stroke-linecap: round; vector-effect: n
 .c5 { fill: var(--c5); background: var(--c5); stroke: var(--c5); }
 .c6 { fill: var(--c6); background: var(--c6); stroke: var(--c6); }
 .c7 { fill: var(--c7); background: var(--c7); stroke: var(--c7); }
-svg rect, svg path[d$="Z"] { stroke: none; }
+svg rect, svg path[d$="Z"] { stroke-width: 0; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; width: 100%; }
+table { border-collapse: collapse; font-size: .87rem; width: 100%; }
 th { text-align: right; font-weight: 600; color: var(--soft); white-space: nowrap; }
 td { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th, td { padding: .35rem .5rem; border-bottom: 1px solid var(--line); }
+th, td { padding: .35rem .45rem; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child, .left { text-align: left; }
 th:first-child, td:first-child { padding-left: 0; }
 .facts td { white-space: normal; text-align: left; overflow-wrap: anywhere; vertical-align: top; }

@@ -5,7 +5,8 @@
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
-#include "bench/report.h"
+#include "bench/output_file.h"
+#include "bench/record.h"
 #include "engine/kernel.h"
 
 namespace hs::bench {
@@ -85,8 +86,9 @@ std::string InfoCommand::as_text() const {
 }
 
 void InfoCommand::run(const Flags&) {
-  const JsonFile file(json_);
-  file.write(as_json());
+  OutputFile file("--json", json_);
+  file.stage(to_text(as_json()));
+  file.publish();
   if (!file.is_stdout()) write_stdout(as_text());
 }
 

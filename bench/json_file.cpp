@@ -14,10 +14,4 @@ Json finite_or_null(const std::vector<double>& values) {
 
 std::string to_text(const Json& object) { return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-void JsonFile::write(const Json& object) const {
-  OutputFile file("--json", path_);
-  file.stage(to_text(object));
-  file.publish();
-}
-
 }  // namespace hs::bench

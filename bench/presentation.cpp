@@ -78,7 +78,9 @@ bool is_word(const std::string& name) {
 Json to_json(const std::vector<Table>& tables) {
   Json all = Json::array();
   for (const Table& table : tables) {
-    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", table.lines}});
+    auto lines = table.lines;
+    for (auto& line : lines) std::ranges::replace_if(line, is_not_finite, std::string(1, '-'));
+    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", lines}});
   }
   return all;
 }

@@ -10,8 +10,7 @@
 
 namespace hs::bench {
 
-// Adds the members "headline", "tables" and "remarks": one sentence, and sentences, without figures that are no
-// numbers.
+// Adds the members "headline", "tables" and "remarks". A cell that is NaN or infinity becomes "-".
 void present(Json& record, const std::string& headline, const std::vector<Table>& tables,
              const std::vector<std::string>& remarks = {});
 Json to_json(const std::vector<Table>& tables);

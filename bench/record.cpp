@@ -1,7 +1,6 @@
 #include "bench/record.h"
 
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "bench/environment.h"
 #include "bench/statistics.h"
+#include "bench/table.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -168,13 +168,6 @@ void check_texts(const Json& texts, const std::string& where) {
   }
 }
 
-// "nan", "-inf %": a figure that there is not is "-".
-bool is_no_number(const std::string& cell) {
-  double value = 0;
-  const auto [stop, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  return error == std::errc() && !std::isfinite(value) && (stop == cell.data() + cell.size() || *stop == ' ');
-}
-
 void check_table(const Json& table, const std::string& where) {
   check_members(table, table_members, where);
   const Json& heads = table["heads"];
@@ -186,7 +179,7 @@ void check_table(const Json& table, const std::string& where) {
     }
     check_texts(line, where + ": a line");
     for (const Json& cell : line) {
-      if (is_no_number(cell.get<std::string>())) {
+      if (is_not_finite(cell.get<std::string>())) {
         fail(ExitCode::bad_input, "{}: a cell is {}, expected - for a figure that there is not", where,
              cell.get<std::string>());
       }

@@ -164,19 +164,24 @@ std::string stacked(const std::string& title, const std::vector<std::string>& na
 
 namespace {
 
-// As many as there are colours, those that took the most time first; if there are more, the last place is for the rest.
-std::vector<std::string> longest_names(const std::vector<Lane>& lanes) {
-  std::map<std::string, double> totals;
+// In the order in which they begin. Of more than there are colours those that took the most time, and a last place for
+// the others.
+std::vector<std::string> names_of(const std::vector<Lane>& lanes) {
+  std::map<std::string, double> totals, starts;
   for (const Lane& lane : lanes) {
-    for (const Span& span : lane.spans) totals[span.name] += span.end - span.start;
+    for (const Span& span : lane.spans) {
+      totals[span.name] += span.end - span.start;
+      const auto start = starts.try_emplace(span.name, span.start).first;
+      start->second = std::min(start->second, span.start);
+    }
   }
   std::vector<std::string> names;
   for (const auto& [name, total] : totals) names.push_back(name);
+  const size_t all = names.size(), shown = all <= colours ? all : colours - 1;
   std::ranges::stable_sort(names, std::greater(), [&](const std::string& name) { return totals[name]; });
-  if (names.size() <= colours) return names;
-  const size_t rest = names.size() - (colours - 1);
-  names.resize(colours - 1);
-  names.push_back(fmt::format("{} others", rest));
+  names.resize(shown);
+  std::ranges::stable_sort(names, {}, [&](const std::string& name) { return starts[name]; });
+  if (shown < all) names.push_back(fmt::format("{} others", all - shown));
   return names;
 }
 
@@ -189,7 +194,7 @@ std::string gantt(const std::string& title, const std::vector<Lane>& lanes, cons
   }
   if (!(end > start)) return "";
   const double length = end - start;
-  const std::vector<std::string> names = longest_names(lanes);
+  const std::vector<std::string> names = names_of(lanes);
   std::string text = "<figure class=\"bars gantt\">\n";
   for (const Lane& lane : lanes) {
     std::string inside;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <functional>
 
@@ -108,6 +109,13 @@ constexpr RawColumn raw_columns[] = {
 }  // namespace
 
 std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
+
+bool is_not_finite(const std::string& cell) {
+  const char *begin = cell.data() + cell.starts_with('+'), *end = cell.data() + cell.size();
+  double value = 0;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  return error == std::errc() && !std::isfinite(value) && (stop == end || *stop == ' ');
+}
 
 std::vector<size_t> widths(const Table& table) {
   std::vector<size_t> widths;

@@ -15,6 +15,8 @@ struct Table {
   size_t left = 1;                              // the first so many columns are words: aligned left, the others right
 };
 
+// "nan", "-inf %": where there is no figure the cell is to be "-".
+bool is_not_finite(const std::string& cell);
 // Without the columns that have nothing but empty cells; in the others "-" stands for those.
 Table without_empty_columns(const Table& table);
 

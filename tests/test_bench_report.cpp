@@ -108,6 +108,8 @@ Json good_record() {
   return record;
 }
 
+Json of_table(const Table& table) { return to_json(std::vector<Table>{table}); }
+
 TEST_CASE("median and intervals") {
   CHECK(median({3, 1, 2}) == 2);
   CHECK(median({4, 1, 2, 3}) == 2.5);
@@ -163,8 +165,6 @@ TEST_CASE("a record survives the way through a file, and every committed record 
   CHECK(committed >= 10);
 }
 
-Json of_table(const Table& table) { return to_json(std::vector<Table>{table}); }
-
 TEST_CASE("what is no record is refused by name") {
   struct Damage {
     void (*apply)(Json& record);
@@ -207,11 +207,13 @@ TEST_CASE("what is no record is refused by name") {
        "a line of 2 cells under 1 heads"},
       {[](Json& r) { r["tables"] = of_table({}); }, "has no heads"},
       {[](Json& r) {
-         r["tables"] = of_table({{"a"}, {{"nan"}}});
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = "nan";
        },
        "a cell is nan, expected -"},
       {[](Json& r) {
-         r["tables"] = of_table({{"a"}, {{"-inf %"}}});
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = "-inf %";
        },
        "a cell is -inf %, expected -"},
       {[](Json& r) {
@@ -247,6 +249,10 @@ TEST_CASE("NaN and infinity become null, bytes that are not UTF-8 are replaced")
   CHECK(finite_or_null(INFINITY).is_null());
   CHECK(finite_or_null(std::vector<double>{1, NAN}) == Json::array({1.0, nullptr}));
   CHECK(contains(to_text(Json{{"host", "a\xff"}}), "\xef\xbf\xbd"));
+  for (const char* cell : {"nan", "-nan", "inf", "-inf", "+inf %", "nan ms"}) CHECK(is_not_finite(cell));
+  for (const char* cell : {"", "-", "+", "1", "-2.5 %", "nano", "inf/NaN", "info", "none"})
+    CHECK_FALSE(is_not_finite(cell));
+  CHECK(of_table({{"a", "b"}, {{"nan %", "1"}}})[0]["lines"][0] == Json::array({"-", "1"}));
 }
 
 TEST_CASE("regressions of 0, 2 and 10 percent") {

@@ -142,6 +142,7 @@ nlohmann::json check_outputs(const std::string& line, const Surroundings& around
     for (const std::string remark : record["remarks"]) {
       CHECK(contains(ended.out, remark));
       CHECK(contains(md, remark));
+      CHECK(contains(html, replaced(replaced(remark, "<", "&lt;"), ">", "&gt;")));
     }
   }
   for (const std::string kind : {"json", "csv", "md", "html"}) {
