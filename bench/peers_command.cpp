@@ -217,9 +217,9 @@ void write_samples(const TrainingData& data, const std::filesystem::path& folder
 
 void PeersCommand::run(const Flags& flags) {
   take_size(flags);
+  outputs_.open();
   device_ = resolve_device(device_name_);
   if (list_) return print_list();
-  outputs_.open();
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   watch_signals();

@@ -38,7 +38,7 @@ std::string read(const fs::path& path) { return hs::test::read_text(path); }
 Ended shell(const std::string& line) {
   const TemporaryFolder folder;
   const std::string script = fmt::format(
-      "exec 1>'{0}/out' 2>'{0}/err' HOME=/nonexistent OMP_WAIT_POLICY=passive\nunset HALFSTEP_DATA PYTHONPATH\n"
+      "exec 1>'{0}/out' 2>'{0}/err'\nexport HOME=/nonexistent OMP_WAIT_POLICY=passive\nunset HALFSTEP_DATA PYTHONPATH\n"
       "exec env {1}",
       folder.path.string(), line);
   const int status = std::system(script.c_str());
