@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trains halfstep's models in JAX, as a peer to compare training time with. See README.md.
 
-JAX is given its fastest fair way: all data in memory on the device and normalised once ahead of time, shuffled by index,
-the whole step with Adam compiled by XLA, no reading of the loss during training. Timed: shuffling, gathering batches,
-forward, backward, optimizer. Not timed: reading files, compiling, evaluation. All steps of an epoch as one program, by
-lax.scan, would save calls, but on a CPU a convolution in a loop is several times as slow.
+JAX is given its fastest fair way: all data in memory on the device and normalised once ahead of time, shuffled by
+index, the whole step with Adam compiled by XLA, no reading of the loss during training. Timed: shuffling, gathering
+batches, forward, backward, optimizer. Not timed: reading files, compiling, evaluation. All steps of an epoch as one
+program, by lax.scan, would save calls, but on a CPU a convolution in a loop is several times as slow.
 Exit codes are halfstep's: 2 usage, 3 bad data, 4 a file is missing, 6 the loss is not finite, 7 not available here.
 """
 import functools
@@ -58,7 +58,8 @@ def forward(args, weights, x, key=None):
             x = jax.nn.relu(x)
         elif layer == "pool":  # of 2x2; not reduce_window, whose gradient is slow on the CPU
             x = x[:, :x.shape[1] // 2 * 2, :x.shape[2] // 2 * 2]
-            x = jnp.maximum(jnp.maximum(x[:, ::2, ::2], x[:, ::2, 1::2]), jnp.maximum(x[:, 1::2, ::2], x[:, 1::2, 1::2]))
+            x = jnp.maximum(jnp.maximum(x[:, ::2, ::2], x[:, ::2, 1::2]),
+                            jnp.maximum(x[:, 1::2, ::2], x[:, 1::2, 1::2]))
         elif layer == "flatten":
             x = x.reshape(len(x), -1)
         elif layer[0] == "dropout":

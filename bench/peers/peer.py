@@ -84,7 +84,7 @@ def read_idx(folder, stem, magic, item):
 
 
 def read_set(args, stem, count, flag):
-    """The first `count` images of 28x28 and labels of a set, as bytes. To be normalised to (x / 255 - 0.1307) / 0.3081."""
+    """The first `count` images of 28x28 and labels, as bytes. To be normalised: (x / 255 - 0.1307) / 0.3081."""
     images, pixels = read_idx(args.data, f"{stem}-images", 0x803, [28, 28])
     labels, classes = read_idx(args.data, f"{stem}-labels", 0x801, [])
     if not images == labels >= count > 0:

@@ -2,9 +2,9 @@
 """Trains halfstep's models in PyTorch (1.13 or 2.x), as a peer to compare training time with. See README.md.
 
 PyTorch is given its fastest fair way: all data in memory on the device and normalised once ahead of time, shuffled by
-index, one fused Adam where there is one, no reading of the loss during training (--loading dataloader is the usual way
-instead: samples one by one through a DataLoader). Timed: shuffling, gathering batches,
-forward, backward, optimizer. Not timed: reading files, warm-up (compiling and capturing included), evaluation.
+index, one fused Adam where there is one, no reading of the loss during training. --loading dataloader is the usual way
+instead: samples one by one through a DataLoader. Timed: shuffling, gathering batches, forward, backward, optimizer.
+Not timed: reading files, warm-up (compiling and capturing included), evaluation.
 --variant names the usual ways to run on a GPU, one or several in one go; each is a row of the JSON:
   eager-f32    as it comes, true f32          eager-tf32   the same on the tensor cores
   eager-amp    f16 autocast with loss scaling, NHWC
@@ -176,7 +176,8 @@ class Trainer:
     def epoch(self):
         if self.loader:
             for images, labels in self.loader:
-                self.update(images.to(self.args.device, non_blocking=True), labels.to(self.args.device, non_blocking=True))
+                on_device = (each.to(self.args.device, non_blocking=True) for each in (images, labels))
+                self.update(*on_device)
             return
         for index in torch.randperm(len(self.images), device=self.args.device).split(self.args.batch):
             self.steps[len(index)](index)
@@ -237,7 +238,7 @@ def parse_arguments():
     parser.add_argument("--loading", choices=["memory", "dataloader"], default="memory",
                         help="batches by index from the device's memory, or by a DataLoader with two processes")
     parser.add_argument("--variant", action="append", choices=[*VARIANTS, "all"], metavar="NAME",
-                        help="instead of precision, mode and channels-last, repeatable: " + ", ".join(VARIANTS) + ", all")
+                        help=f"instead of precision, mode, channels-last; repeatable: {', '.join(VARIANTS)}, all")
     return peer.parse(parser)
 
 
