@@ -27,41 +27,47 @@ using nlohmann::json;
 // Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
 const Peaks peaks{1e11, 1e10, "a test"};
 
-Verdict verdict_on(const std::function<void()>& load, const std::function<void()>& step) {
-  return diagnose(profile_steps(load, step, 5, Device::cpu, peaks), Device::cpu);
+// Another program on the machine can make any run look bound by something else: five tries.
+Verdict verdict_on(Bound expected, const std::function<void()>& load, const std::function<void()>& step) {
+  Verdict verdict{};
+  for (int i = 0; i < 5; ++i) {
+    verdict = diagnose(profile_steps(load, step, 5, Device::cpu, peaks), Device::cpu);
+    if (verdict.bound == expected) break;
+  }
+  CHECK(verdict.bound == expected);
+  return verdict;
 }
 
 TEST_CASE("a slow loader") {
   const Tensor x = Tensor::zeros({1000}, DType::f32);
-  const Verdict verdict =
-      verdict_on([] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
-  CHECK(verdict.bound == Bound::data);
+  const Verdict verdict = verdict_on(
+      Bound::data, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
   CHECK(verdict.name == "data-bound");
   CHECK(verdict.advice.find("--prefetch") != std::string::npos);
 }
 
 TEST_CASE("tiny kernels") {
   const Tensor x = Tensor::zeros({4}, DType::f32);
-  const Verdict verdict = verdict_on([] {},
-                                     [&] {
-                                       for (int i = 0; i < 2000; ++i) relu(x);
-                                     });
-  CHECK(verdict.bound == Bound::launch);
+  const Verdict verdict = verdict_on(
+      Bound::launch, [] {},
+      [&] {
+        for (int i = 0; i < 2000; ++i) relu(x);
+      });
   CHECK(verdict.advice.find("--batch") != std::string::npos);
 }
 
 TEST_CASE("moving bytes") {
   const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
   Tensor y = x.clone();
-  const Verdict verdict = verdict_on([] {}, [&] { accumulate(x, y); });  // no allocation, which would be a gap
-  CHECK(verdict.bound == Bound::memory);
+  const Verdict verdict = verdict_on(
+      Bound::memory, [] {}, [&] { accumulate(x, y); });  // no allocation, which would be a gap
   CHECK(verdict.advice.find("--precision") != std::string::npos);
 }
 
 TEST_CASE("a matrix product") {
   const Tensor a = Tensor::zeros({768, 768}, DType::f32);
-  const Verdict verdict = verdict_on([] {}, [&] { matmul(a, a); });
-  CHECK(verdict.bound == Bound::compute);
+  verdict_on(
+      Bound::compute, [] {}, [&] { matmul(a, a); });
 }
 
 TEST_CASE("the work of a kernel follows from its shapes") {
