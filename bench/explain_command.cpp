@@ -59,12 +59,14 @@ class ExplainCommand : public Command {
   std::string footnote() const override {
     return R"(The step after three that only warm up. Each kernel is timed alone: with a GPU the host waits before and after it, so the
 sum is more than a step of `train` takes. "of peak" is the share of this machine's multiply-adds, measured in the same run;
-backward kernels that skip zeros can pass 100 %. "live" is what the allocator has given out after the kernel: it rises while
-forward keeps what backward needs, and falls as backward frees it.
+backward kernels that skip zeros can pass 100 %. "live" is what the allocator has given out after the kernel, "kept" by how
+much that is more or less than before: forward keeps what backward needs, and backward frees it. With --checkpoint some
+kernels of forward run again within backward; their ops are marked "again".
 
 Examples:
   halfstep-bench explain
   halfstep-bench explain --model mnist_cnn_large --precision bf16
+  halfstep-bench explain --checkpoint all
   halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
 )";
   }
@@ -72,7 +74,7 @@ Examples:
   void run(const Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, precision_ = "f32", device_ = "auto", dot_;
+  std::string model_ = "mnist_cnn", data_, precision_ = "f32", checkpoint_ = "off", device_ = "auto", dot_;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
   Outputs outputs_;
 };
@@ -83,6 +85,7 @@ void ExplainCommand::declare(Flags& flags) {
   flags.integer("--batch", batch_, 1, 60000, "Samples of the step");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
+  flags.text("--checkpoint", checkpoint_, "WHAT", "Activations computed again, as for train");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
   outputs_.declare(flags);
@@ -102,6 +105,7 @@ std::string shapes_of(const TimedCall& call) {
 void ExplainCommand::run(const Flags&) {
   const Device device = resolve_device(device_);
   const Precision precision = parse_precision(precision_);
+  const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
   set_threads(static_cast<int>(threads_));
   outputs_.open();
   OutputFile dot("--dot", dot_);
@@ -111,9 +115,11 @@ void ExplainCommand::run(const Flags&) {
   OneStep step(model_, blocks_, info, precision, device);
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();
+  step.set_checkpoint(checkpoint, batch);
   for (int i = 0; i < 3; ++i) step.run(batch);
 
   reset_peak(device);
+  const auto live_before = static_cast<double>(memory_stats(device).live);
   std::vector<size_t> phase_ends;
   std::vector<double> phase_seconds;
   std::string graph;
@@ -137,21 +143,25 @@ void ExplainCommand::run(const Flags&) {
   std::vector<Table> tables;
   size_t at = 0;
   for (size_t phase = 0; phase < std::size(phases); ++phase) {
-    Table table = {
-        .heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s", "live MiB"},
-        .lines = {},
-        .left = 5};
+    Table table = {.heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s",
+                             "kept MiB", "live MiB"},
+                   .lines = {},
+                   .left = 5};
     double in_kernels = 0;
     for (; at < phase_ends[phase]; ++at) {
       const TimedCall& one = calls[at];
       const double seconds = one.end - one.begin, flops = flops_of(one);
+      const double kept =
+          static_cast<double>(one.live) - (at == 0 ? live_before : static_cast<double>(calls[at - 1].live));
+      const bool again = phases[phase] == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
       in_kernels += seconds;
-      table.lines.push_back({one.call.op, one.call.slot, hs::name(one.call.dtype), one.call.variant, shapes_of(one),
-                             fmt::format("{:.1f}", seconds * 1e6),
-                             flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
-                             flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peaks.flops * 100) : "-",
-                             fmt::format("{:.1f}", one.bytes / seconds * 1e-9),
-                             fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
+      table.lines.push_back(
+          {again ? fmt::format("{}, again", one.call.op) : one.call.op, one.call.slot, hs::name(one.call.dtype),
+           one.call.variant, shapes_of(one), fmt::format("{:.1f}", seconds * 1e6),
+           flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
+           flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peaks.flops * 100) : "-",
+           fmt::format("{:.1f}", one.bytes / seconds * 1e-9), fmt::format("{:+.2f}", kept / (1 << 20)),
+           fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
       Json shapes = Json::array();
       for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
       rows.push_back({{"phase", phases[phase]},
@@ -164,6 +174,8 @@ void ExplainCommand::run(const Flags&) {
                       {"milliseconds", seconds * 1e3},
                       {"flops", flops},
                       {"bytes", one.bytes},
+                      {"kept_bytes", static_cast<int64_t>(kept)},
+                      {"recomputed", again},
                       {"live_bytes", one.live}});
     }
     table.title = fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phases[phase], phase_seconds[phase] * 1e3,
@@ -179,7 +191,7 @@ void ExplainCommand::run(const Flags&) {
   }
   Json record = new_record(name(), device);
   record["data"] = describe_data(data);
-  record["config"] = {{"model", model_}, {"batch", batch_}, {"precision", precision_}};
+  record["config"] = {{"model", model_}, {"batch", batch_}, {"precision", precision_}, {"checkpoint", checkpoint_}};
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
   record["phases"] = phase_rows;
   record["loss"] = step.loss();

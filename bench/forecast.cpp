@@ -1,5 +1,7 @@
 #include "bench/forecast.h"
 
+#include <fmt/format.h>
+
 namespace hs::bench {
 
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed) {
@@ -15,6 +17,10 @@ Forecast forecast(const Experiment& experiment, const SampleSource& train, const
   const double epoch =
       of_all(run.result.seconds, some, train) + of_all(run.result.epochs[0].evaluation_seconds, some_test, test);
   return {epoch * static_cast<double>(experiment.epochs), run.peak_bytes};
+}
+
+std::string minutes_text(double seconds) {
+  return fmt::format("{:.{}f} minutes", seconds / 60, seconds < 60 ? 2 : seconds < 600 ? 1 : 0);
 }
 
 }  // namespace hs::bench

@@ -6,6 +6,7 @@
 
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
 #include "bench/outputs.h"
@@ -250,9 +251,9 @@ void KernelCommand::print_plan(Device device) const {
   const size_t count = cases.size() * types().size();
   write_stdout(
       fmt::format("{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
-                  "about {:.1f} minutes, and verifying; {} MiB for the largest tensors\n",
+                  "about {}, and verifying; {} MiB for the largest tensors\n",
                   name_, cases.size(), types().size(), hs::name(device), rounds_, seconds_,
-                  static_cast<double>(count) * seconds_ / 60, mebibytes(static_cast<size_t>(largest))));
+                  minutes_text(static_cast<double>(count) * seconds_), mebibytes(static_cast<size_t>(largest))));
 }
 
 void KernelCommand::run(const Flags&) {

@@ -20,6 +20,7 @@
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/experiment.h"
+#include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/loader_formats.h"
@@ -178,9 +179,9 @@ void LoaderCommand::print_plan(const SampleSource& data) const {
     table.lines.push_back({format->name, fmt::format("{:.1f}", all)});
     seconds += all;
   }
-  write_stdout(fmt::format("{}\n{}{}: {} formats: about {:.1f} minutes; the set takes {} MiB, a cache as much again\n",
+  write_stdout(fmt::format("{}\n{}{}: {} formats: about {}; the set takes {} MiB, a cache as much again\n",
                            headline(data.info()), to_terminal({table}, data.info().name), data.info().name,
-                           table.lines.size(), seconds / 60,
+                           table.lines.size(), minutes_text(seconds),
                            mebibytes(static_cast<size_t>(data.info().count * data.info().image_bytes()))));
 }
 

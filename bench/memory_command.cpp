@@ -16,6 +16,7 @@
 
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
 #include "bench/memory_measure.h"
@@ -263,9 +264,9 @@ void MemoryCommand::print_plan(const DatasetPair& data) const {
         seconds += static_cast<double>(curve_budgets * (steps_ + 1)) * step.milliseconds / 3e3;
     }
   }
-  write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {:.1f} minutes\n", headline(data),
+  write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {}\n", headline(data),
                            to_terminal({table}, data.train.name), data.train.name,
-                           table.lines.size() * std::size(accumulations), steps_, seconds / 60));
+                           table.lines.size() * std::size(accumulations), steps_, minutes_text(seconds)));
 }
 
 void MemoryCommand::run(const Flags& flags) {

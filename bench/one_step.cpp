@@ -1,5 +1,8 @@
 #include "bench/one_step.h"
 
+#include <optional>
+
+#include "bench/experiment.h"
 #include "engine/autograd.h"
 #include "kernels/normalize_image.h"
 #include "kernels/softmax_cross_entropy.h"
@@ -16,6 +19,12 @@ OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set
   ambient().training = true;
   ambient().seed = 1;
   ambient().step = optimizer_->step_counter();
+}
+
+void OneStep::set_checkpoint(const CheckpointChoice& choice, const Batch& batch) {
+  const Autocast amp(precision_, arena_);
+  std::optional<CheckpointPlan> plan;
+  checkpointer(choice, *model_, plan)(normalize_image(batch.images, scale_), batch.labels);
 }
 
 void OneStep::run(const Batch& batch, const Hooks& hooks) {

@@ -12,6 +12,7 @@
 #include "engine/batch.h"
 #include "engine/grad_scaler.h"
 #include "engine/optim.h"
+#include "models/checkpoint_plan.h"
 #include "models/models.h"
 
 namespace hs::bench {
@@ -25,7 +26,9 @@ class OneStep {
     std::function<void()> phase_ended;                // after forward, backward and update
     std::function<void(const Tensor& loss)> on_loss;  // between forward and backward
   };
-  // REQUIRES: the batch is on the device, as bytes
+  // The segments that are computed again in backward, from now on. Throws Error (bad_input) if a budget is too small.
+  // REQUIRES: the batch is on the device, as bytes; for run() too
+  void set_checkpoint(const CheckpointChoice& choice, const Batch& batch);
   void run(const Batch& batch, const Hooks& hooks = {});
 
   double loss() const { return loss_.item(); }  // of the last step

@@ -15,6 +15,7 @@
 #include "bench/clock.h"
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/forecast.h"
 #include "bench/gradient_watch.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
@@ -282,8 +283,8 @@ void ScalerCommand::print_plan() const {
   const Table table = {
       {"run", "seconds of a run", "peak MiB"},
       {{"each of two", fmt::format("{:.1f}", seconds * epochs), mebibytes(memory_stats(device_).peak)}}};
-  write_stdout(fmt::format("{}\n{}{}: about {:.1f} minutes\n", headline(all), to_terminal({table}, all.train.name),
-                           all.train.name, 2 * seconds * epochs / 60));
+  write_stdout(fmt::format("{}\n{}{}: about {}\n", headline(all), to_terminal({table}, all.train.name), all.train.name,
+                           minutes_text(2 * seconds * epochs)));
 }
 
 void ScalerCommand::run(const Flags&) {

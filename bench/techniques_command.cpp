@@ -149,8 +149,8 @@ void TechniquesCommand::print_plan(const Plan& plan, const Sources& data) const 
     check_signals("while planning");
   }
   write_stdout(headline(data) + "\n" + to_terminal({table}, data.name()) +
-               fmt::format("{}: {} rows, {} runs of each: about {:.1f} minutes\n", data.name(), plan.rows.size(),
-                           size_.repeat, seconds / 60));
+               fmt::format("{}: {} rows, {} runs of each: about {}\n", data.name(), plan.rows.size(), size_.repeat,
+                           minutes_text(seconds)));
 }
 
 // A diverged run is a result, and its row ends with it; other failures end the program.

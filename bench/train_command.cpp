@@ -259,8 +259,8 @@ void TrainCommand::print_plan(const TrainingData& data) const {
   const Table table = {
       {"runs", "seconds of a run", "peak MiB"},
       {{std::to_string(repeat_), fmt::format("{:.1f}", expected.seconds), mebibytes(expected.peak_bytes)}}};
-  write_stdout(fmt::format("{}\n{}{}: {} runs: about {:.1f} minutes\n", headline(data), to_terminal({table}, name),
-                           name, repeat_, expected.seconds * static_cast<double>(repeat_) / 60));
+  write_stdout(fmt::format("{}\n{}{}: {} runs: about {}\n", headline(data), to_terminal({table}, name), name, repeat_,
+                           minutes_text(expected.seconds * static_cast<double>(repeat_))));
 }
 
 void TrainCommand::run(const Flags& flags) {

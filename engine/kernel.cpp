@@ -108,6 +108,7 @@ void KernelSlot::begin_timing(Device device) {
   runtime(device).synchronize();
   TimedCall& one = trace_->timed_calls_.emplace_back();
   one.call = trace_->calls_.back();
+  one.purpose = MemoryPurposeScope::current();
   one.begin = trace_->now();
 }
 

@@ -96,7 +96,9 @@ struct TimedCall {
   std::vector<Shape> shapes;  // of every tensor argument, in order; an undefined one has no elements: {0}
   double bytes = 0;           // of all of them
   double begin = 0, end = 0;  // seconds since the trace began
-  size_t live = 0;            // bytes of all storages on the device after it
+  // What storages made now would be for: activations within backward() are those of a checkpointed segment, run again.
+  MemoryPurpose purpose = MemoryPurpose::other;
+  size_t live = 0;  // bytes of all storages on the device after it
 };
 
 // While it lives, every call on this thread is noted. For reports; costs some strings for each call. A timed trace also

@@ -1,6 +1,7 @@
 // The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -134,6 +135,33 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CHECK(graph.ends_with("}\n"));
   }
   CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
+}
+
+TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again") {
+  const auto calls_of = [](const std::string& checkpoint) {
+    const Ended ended = bench("explain --batch 4 --model mnist_cnn --json - --checkpoint " + checkpoint);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    return json::parse(ended.out)["calls"];
+  };
+  const auto again = [](const json& call) { return call["recomputed"] == true; };
+  const json plain = calls_of("off"), all = calls_of("all");
+  CHECK(std::ranges::none_of(plain, again));
+  for (size_t i = 1; i < plain.size(); ++i) {
+    CHECK(plain[i]["kept_bytes"] == plain[i]["live_bytes"].get<int64_t>() - plain[i - 1]["live_bytes"].get<int64_t>());
+  }
+  // The kernels of forward, each once more, and no other.
+  std::multiset<std::string> forward, repeated;
+  for (const json& call : all) {
+    if (call["phase"] == "forward") forward.insert(call["kernel"]);
+    if (again(call)) {
+      CHECK(call["phase"] == "backward");
+      repeated.insert(call["kernel"]);
+    }
+  }
+  CHECK(repeated.count("conv2d_forward") == 2);
+  for (const std::string& kernel : repeated) CHECK(repeated.count(kernel) <= forward.count(kernel));
+  CHECK(all.size() == plain.size() + repeated.size());
+  CHECK(bench("explain --checkpoint half").code == 2);
 }
 
 TEST_CASE("doctor and explain: four outputs that show the same") {
