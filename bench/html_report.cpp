@@ -246,18 +246,13 @@ std::string facts(const Json& object) {
 }
 
 std::string title_of(const Json& record) {
-  static const std::map<std::string, std::string> titles = {{"techniques", "What each technique buys"},
-                                                            {"train", "A training run"},
-                                                            {"scaler", "What loss scaling is for"},
-                                                            {"peers", "Other engines on the same training"},
-                                                            {"memory", "Where the bytes of a step go"},
-                                                            {"loader", "How fast batches are loaded"},
-                                                            {"gemm", "Every variant of the matrix product"},
-                                                            {"conv", "Every variant of the convolution"},
-                                                            {"ops", "Every variant of the other kernels"},
-                                                            {"explain", "One training step, kernel by kernel"},
-                                                            {"doctor", "What training is bound by"},
-                                                            {"compare", "Two records compared"}};
+  static const std::map<std::string, std::string> titles = {
+      {"techniques", "What each technique buys"},      {"train", "A training run"},
+      {"scaler", "What loss scaling is for"},          {"peers", "Other engines on the same training"},
+      {"memory", "Where the bytes of a step go"},      {"loader", "How fast batches are loaded"},
+      {"gemm", "Every variant of the matrix product"}, {"conv", "Every variant of the convolution"},
+      {"ops", "Every variant of the other kernels"},   {"explain", "One training step, kernel by kernel"},
+      {"doctor", "What training is bound by"},         {"compare", "Two records compared"}};
   const auto found = titles.find(text(record, "command"));
   return found == titles.end() ? "A measurement" : found->second;
 }

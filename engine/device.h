@@ -40,8 +40,8 @@ struct DeviceRuntime {
   // In order with the kernels of this device, from or to pageable host memory. The host may reuse `from`, or read `to`,
   // when the call returns.
   void (*copy)(void* to, const void* from, size_t bytes, CopyDirection direction);
-  // On the copy stream; the host waits for an event before it reuses `from`. Memory of allocate_host() is read while the
-  // host goes on; any other is allowed and may take the host's time.
+  // On the copy stream; the host waits for an event before it reuses `from`. Memory of allocate_host() is read while
+  // the host goes on; any other is allowed and may take the host's time.
   void (*upload)(void* to, const void* from, size_t bytes);
   void (*synchronize)();  // returns when every kernel and copy issued so far has finished
 
