@@ -335,18 +335,18 @@ Json LoaderCommand::measure_timelines(std::string& drawings) const {
     LoaderOptions throttled = options(setting, CacheMode::none);
     throttled.batch = throttled_batch;
     throttled.shuffle = false;  // so that the index tells the batch
-    std::vector<Span> spans;
+    std::vector<LoaderSpan> spans;
     {
       Loader loader(source, throttled);
       run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
       spans = timeline.spans();
     }
     // Batches that were made for later are left out.
-    std::erase_if(spans, [](const Span& span) { return span.batch >= drawn_batches; });
+    std::erase_if(spans, [](const LoaderSpan& span) { return span.batch >= drawn_batches; });
     double end = 0;
-    for (const Span& span : spans) end = std::max(end, span.end);
+    for (const LoaderSpan& span : spans) end = std::max(end, span.end);
     Json list = Json::array();
-    for (const Span& span : spans) list.push_back({span.lane, span.batch, span.begin, span.end});
+    for (const LoaderSpan& span : spans) list.push_back({span.lane, span.batch, span.begin, span.end});
     timelines.push_back(
         {{"name", rung}, {"workers", setting.workers}, {"prefetch", setting.prefetch}, {"spans", list}});
     drawings += fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, 96));

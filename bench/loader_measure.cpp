@@ -32,11 +32,11 @@ void Timeline::add_step(int64_t batch, Clock::time_point begin, Clock::time_poin
   add("step", batch, begin, end);
 }
 
-std::vector<Span> Timeline::spans() const {
+std::vector<LoaderSpan> Timeline::spans() const {
   const std::scoped_lock lock(mutex_);
   Clock::time_point start = Clock::time_point::max();
   for (const auto& [key, times] : spans_) start = std::min(start, times.first);
-  std::vector<Span> all;
+  std::vector<LoaderSpan> all;
   for (const auto& [key, times] : spans_) {
     all.push_back(
         {key.first, key.second, 1e3 * seconds_between(start, times.first), 1e3 * seconds_between(start, times.second)});
@@ -44,12 +44,12 @@ std::vector<Span> Timeline::spans() const {
   return all;
 }
 
-std::string draw(const std::vector<Span>& spans, int width) {
+std::string draw(const std::vector<LoaderSpan>& spans, int width) {
   double total = 0;
-  for (const Span& span : spans) total = std::max(total, span.end);
+  for (const LoaderSpan& span : spans) total = std::max(total, span.end);
   const auto column = [&](double time) { return static_cast<size_t>(time / total * width); };
   std::map<std::string, std::string> lines;
-  for (const Span& span : spans) {
+  for (const LoaderSpan& span : spans) {
     std::string& line = lines[span.lane];
     line.resize(static_cast<size_t>(width), ' ');
     for (size_t i = column(span.begin); i < column(span.end); ++i) line[i] = static_cast<char>('0' + span.batch % 10);

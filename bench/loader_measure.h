@@ -15,7 +15,7 @@
 namespace hs::bench {
 
 // A part of a timeline: a batch that is read, or computed with.
-struct Span {
+struct LoaderSpan {
   std::string lane;  // "load 1", "load 2", "step"
   int64_t batch = 0;
   double begin = 0, end = 0;  // milliseconds from the first one
@@ -31,7 +31,7 @@ class Timeline {
   void add_step(int64_t batch, Clock::time_point begin, Clock::time_point end);
 
   // In the order of lanes and batches.
-  std::vector<Span> spans() const;
+  std::vector<LoaderSpan> spans() const;
 
  private:
   void add(const std::string& lane, int64_t batch, Clock::time_point begin, Clock::time_point end);
@@ -43,7 +43,7 @@ class Timeline {
 
 // One line for each lane; a column is an equal part of the time, and the last digit of a batch's number fills its
 // spans.
-std::string draw(const std::vector<Span>& spans, int width);
+std::string draw(const std::vector<LoaderSpan>& spans, int width);
 
 // A view of a source that sleeps before each read and notes it in a timeline, as part of batch index / batch.
 class ThrottledSource : public SampleSource {
