@@ -1,5 +1,6 @@
 #include "bench/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 

@@ -2,13 +2,17 @@
 // is one sentence that names the flag, says what was expected, and has exit code 2.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace hs::bench {
 

@@ -1,0 +1,51 @@
+// Every command of halfstep-bench once, as small as it goes. The tests of each command look closely and take their
+// time; this one is quick enough for the builds with sanitizers, which then see all of the program's code.
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs::test;
+
+TEST_CASE("every command runs to its end, and writes its files") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) { return (folder / name).string(); };
+  const std::string files =
+      " --json " + path("r.json") + " --csv " + path("r.csv") + " --md " + path("r.md") + " --html " + path("r.html");
+  const std::string small = " --device cpu --train 64 --test 16 --epochs 1 --batch 16";
+  const std::string lines[] = {
+      "train" + small + " --trace " + path("trace.json") + files,
+      "train --model deep_cnn --blocks 2 --checkpoint all --precision bf16 --accumulate 2 --augment shift=1" + small +
+          files,
+      "techniques --repeat 1 --quiet" + small + files,
+      "scaler" + small + files,
+      "explain --device cpu --batch 8" + files,
+      "doctor --device cpu --batch 8 --steps 4 --train 64" + files,
+      "memory --device cpu --model mlp --batch 2 --steps 1 --budget 4M" + files,
+      "loader --device cpu --samples 48 --batch 16" + files,
+      "gemm --device cpu --batch 8 --rounds 3 --seconds 0 --type bf16" + files,
+      "conv --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
+      "ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
+      "peers --dry-run",
+      "convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
+      "info --json -",
+      "train" + small + " --json " + path("second.json"),
+      "report " + path("second.json") + " --html " + path("report.html"),
+      "compare " + path("second.json") + " " + path("second.json") + " --md -",
+  };
+  for (const std::string& line : lines) {
+    const Ended ended = run_bench_line(line);
+    INFO(line, "\n", ended.err);
+    CHECK(ended.code == 0);
+  }
+  const std::set<std::string> expected = {"pgm",  "r.csv",       "r.html",      "r.json",
+                                          "r.md", "report.html", "second.json", "trace.json"};
+  CHECK(folder.names() == expected);
+}
+
+}  // namespace
