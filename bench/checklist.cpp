@@ -101,9 +101,9 @@ std::vector<Check> checklist(const Json& record) {
        fmt::format("seed {:.0f}; the same seed gives the same weights", number(run.config, "seed"))},
       {"Is validation regular?", answer(run.evaluates), "after every epoch"},
       {"Is it numerically stable?", answer(!run.unstable),
-       run.uses_f16   ? fmt::format("{} of {} steps skipped", run.skipped, run.steps + run.skipped)
-       : run.unstable ? "a run failed"
-                      : "every loss is finite"},
+       run.uses_f16 || run.skipped > 0 ? fmt::format("{} of {} steps skipped", run.skipped, run.steps + run.skipped)
+       : run.unstable                  ? "a run failed"
+                                       : "every loss is finite"},
       // From here on they are not the article's but follow from how one measures.
       {"Is evaluation outside of the timer?", Answer::yes, "seconds are those of training; evaluation has its own"},
       {"Are several seeds run?", answer(run.runs >= 3), fmt::format("{:.0f} runs", run.runs)},

@@ -24,7 +24,9 @@ std::string sha256(const ParameterArena& arena) {
   }
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
-  check(fine && EVP_DigestFinal_ex(context.get(), digest, &size) == 1, "OpenSSL failed to compute a SHA-256");
+  if (!fine || EVP_DigestFinal_ex(context.get(), digest, &size) != 1) {
+    fail(ExitCode::internal, "OpenSSL failed to compute a SHA-256");
+  }
   return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
 }
 

@@ -81,8 +81,9 @@ class SampleSource {
 
   void check_index(int64_t index) const {
     if (index >= 0 && index < info_.count) return;
-    throw Error(ExitCode::internal, info_.name + ": sample " + std::to_string(index) + " of " +
-                                        std::to_string(info_.count) + " was asked for");
+    throw Error(ExitCode::usage, info_.name + ": sample " + std::to_string(index) + " of " +
+                                     std::to_string(info_.count) + " was asked for, expected 0 to " +
+                                     std::to_string(info_.count - 1));
   }
 
   SampleInfo info_;

@@ -48,4 +48,14 @@ class NoGrad {
   AmbientScope scope_;  // constructed before the body above, destroyed after it
 };
 
+// A model predicts inside this scope: no history is recorded, and layers that train differently do what they do in use
+// (nothing is dropped).
+class Inference {
+ public:
+  Inference() { ambient().recording = ambient().training = false; }
+
+ private:
+  AmbientScope scope_;
+};
+
 }  // namespace hs

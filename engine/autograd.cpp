@@ -94,10 +94,13 @@ GradientObserver::GradientObserver(Observe observe) : observe_(std::move(observe
 GradientObserver::~GradientObserver() { current_ = before_; }
 
 void backward(const Tensor& y, Tensor dy) {
-  check(y.requires_grad(), "backward: the tensor {} has no history; does any input require a gradient?",
+  check(y.requires_grad(),
+        "backward: the tensor {} has no history; before the forward pass, call set_requires_grad(true) on an input or "
+        "make a ParameterArena, and run it outside of NoGrad and Inference",
         y.shape().to_string());
   if (!dy.defined()) {
-    check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy", y.shape().to_string());
+    check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy of that shape, or call it on a scalar loss",
+          y.shape().to_string());
     const MemoryPurposeScope purpose(MemoryPurpose::gradients);
     dy = y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
                                  : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
@@ -106,9 +109,10 @@ void backward(const Tensor& y, Tensor dy) {
 }
 
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
-  check(y != nullptr && dy.defined(), "backward: neither y's history nor dL/dy may be missing");
-  check(dy.shape() == y->shape && dy.dtype() == y->dtype, "backward: dL/dy is {} {} but y is {} {}", name(dy.dtype()),
-        dy.shape().to_string(), name(y->dtype), y->shape.to_string());
+  check(y != nullptr && dy.defined(), "backward: {} is missing, expected both y's history and dL/dy",
+        y ? "dL/dy" : "y's history");
+  check(dy.shape() == y->shape && dy.dtype() == y->dtype, "backward: dL/dy is {} {} but y is {} {}, expected the same",
+        name(dy.dtype()), dy.shape().to_string(), name(y->dtype), y->shape.to_string());
 
   const Op op("backward");
   const MemoryPurposeScope purpose(MemoryPurpose::gradients);
@@ -153,14 +157,14 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     } catch (const Error& error) {
       fail(error.code(), "backward of {}: {}", node->op, error.what());
     }
-    check(gradients.size() == node->inputs.size(), "backward of {}: {} gradients for {} inputs", node->op,
-          gradients.size(), node->inputs.size());
+    check(gradients.size() == node->inputs.size(), "backward of {}: {} gradients for {} inputs, expected one for each",
+          node->op, gradients.size(), node->inputs.size());
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& info = node->inputs[i];
       if (!info || !gradients[i].defined()) continue;
       check(gradients[i].shape() == info->shape && gradients[i].dtype() == info->dtype,
-            "backward of {}: gradient {} is {} {} but its input is {} {}", node->op, i, name(gradients[i].dtype()),
-            gradients[i].shape().to_string(), name(info->dtype), info->shape.to_string());
+            "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same", node->op, i,
+            name(gradients[i].dtype()), gradients[i].shape().to_string(), name(info->dtype), info->shape.to_string());
       leaf_or_interior(info, gradients[i], interior);
     }
     node->backward = nullptr;  // frees what the closure saved, now

@@ -25,7 +25,7 @@ struct Node;
 
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
 struct GradInfo {
-  GradInfo(const Shape& shape, DType dtype) : shape(shape), dtype(dtype) {}
+  GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}
   ~GradInfo();
   GradInfo(const GradInfo&) = delete;
   GradInfo& operator=(const GradInfo&) = delete;
@@ -34,7 +34,8 @@ struct GradInfo {
   Tensor grad;  // leaves only
   Tensor cast;  // leaves only: the value in a 16-bit type, as of version cast_version of its storage
   uint64_t cast_version = 0;
-  std::shared_ptr<Node> node;  // the op that made the tensor; none for a leaf
+  std::weak_ptr<const void> arena;  // leaves only: expired unless a ParameterArena that lives has the parameter
+  std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
 };
 
 // One recorded op.

@@ -14,10 +14,10 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Contract of a function, broken by its caller: exit code 70 if it reaches main().
+// Contract of a function, broken by its caller, who may be a user of the library: the sentence says how to keep it.
 template <class... Args>
 void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-  if (!condition) fail(ExitCode::internal, format, std::forward<Args>(args)...);
+  if (!condition) fail(ExitCode::usage, format, std::forward<Args>(args)...);
 }
 
 }  // namespace hs

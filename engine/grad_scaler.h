@@ -4,7 +4,7 @@
 // ICLR 2018; the rule and its constants are those of PyTorch's GradScaler.)
 //
 // All of it lives on the device, in `state`: no step waits for the host, and a captured step can contain it. Switched
-// off, the scale is 1 and stays 1, and nothing else differs.
+// off, the scale is 1 and stays 1, and nothing else differs: skipped steps (clipping finds some too) are still counted.
 #pragma once
 
 #include "engine/host_device.h"
@@ -43,11 +43,11 @@ class GradScaler {
 
 // What a step makes of the state (see above), on either device.
 HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
+  if (!finite) state[2] += 1;
   if (!config.enabled) return;
   if (!finite) {
     state[0] = state[0] * config.backoff < config.smallest ? config.smallest : state[0] * config.backoff;
     state[1] = 0;
-    state[2] += 1;
     return;
   }
   state[1] += 1;

@@ -43,9 +43,11 @@ bool KernelSlot::is_candidate(const VariantBase& variant, Device device) const {
 }
 
 void KernelSlot::fail_unsupported(Device device, const std::string& arguments) const {
-  // A variant that the user forced is the user's mistake, a missing one is ours.
-  fail(forced_ ? ExitCode::usage : ExitCode::internal, "{}: no {} kernel{} takes ({}); this build has {}", name_,
-       hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(), arguments, variant_names(*this));
+  fail(ExitCode::usage,
+       "{}: no {} kernel{} takes ({}); this build has {}; use arguments that one of them takes, such as "
+       "f32 tensors",
+       name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(), arguments,
+       variant_names(*this));
 }
 
 void KernelSlot::force(const char* variant) {

@@ -1,5 +1,6 @@
 #include "engine/module.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/autocast.h"
@@ -54,9 +55,17 @@ int64_t slot_size(int64_t size) {
 ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
   int64_t size = 0;
   for (const NamedParameter& parameter : parameters_) {
-    check(parameter.value->dtype() == DType::f32, "parameter {} is {}, expected f32", parameter.name,
-          name(parameter.value->dtype()));
-    size += slot_size(parameter.value->size());
+    const Tensor& value = *parameter.value;
+    check(value.defined(), "parameter {} is undefined; give it a value before the ParameterArena is made",
+          parameter.name);
+    check(value.dtype() == DType::f32, "parameter {} is {}, expected f32", parameter.name, name(value.dtype()));
+    check(!value.requires_grad() || value.grad_info()->arena.expired(),
+          "parameter {} is in another ParameterArena already, whose optimizer would lose it; use that one, or end it "
+          "first",
+          parameter.name);
+    check(std::ranges::count(parameters_, parameter.value, &NamedParameter::value) == 1,
+          "parameter {} is registered twice; register it, or its layer, once", parameter.name);
+    size += slot_size(value.size());
   }
   {
     const MemoryPurposeScope purpose(MemoryPurpose::parameters);
@@ -73,6 +82,7 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
     slice.copy_from(tensor.detach().to(device));
     slice.set_requires_grad(true);
     slice.grad() = gradients.slice(begin, tensor.shape());
+    slice.grad_info()->arena = lives_;
     begin += slot_size(tensor.size());
     tensor = slice;
   }

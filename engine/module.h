@@ -2,6 +2,7 @@
 // With the arena the optimizer is one kernel over one array, and "accumulate gradients" means "do not zero them".
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,22 @@ class Module {
   std::vector<std::pair<std::string, Module*>> children_;
 };
 
+// Numbers the layers of a model, 1, 2, 3, ... as they are made: a layer's first weights and its dropout masks follow
+// from the seed and its number. One for each model, passed on to its parts, so that no two layers share their numbers.
+class LayerKeys {
+ public:
+  explicit LayerKeys(uint64_t seed) : seed_(seed) {}
+  LayerKeys(const LayerKeys&) = delete;
+  LayerKeys& operator=(const LayerKeys&) = delete;
+
+  uint64_t seed() const { return seed_; }
+  uint32_t next() { return ++last_; }
+
+ private:
+  const uint64_t seed_;
+  uint32_t last_ = 0;
+};
+
 // Uniform in [-1/sqrt(fan_in), 1/sqrt(fan_in)), for weight and bias alike, from (seed, layer): parameter tensors of one
 // layer differ by `which`. The numbers do not depend on other layers.
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which);
@@ -44,8 +61,11 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
 class ParameterArena {
  public:
   // Moves the module's parameters to `device` and into the arena: afterwards each is a leaf whose value and gradient
-  // are slices, 256-byte aligned. The module must outlive the arena's use. REQUIRES: parameters are f32.
+  // are slices, 256-byte aligned. The module must outlive the arena's use. Throws Error (usage) if a parameter is not
+  // f32, or is in another arena that lives: that one's optimizer would go on without it.
   explicit ParameterArena(Module& module, Device device = Device::cpu);
+  ParameterArena(const ParameterArena&) = delete;
+  ParameterArena& operator=(const ParameterArena&) = delete;
 
   Tensor values;     // (size); the gaps between slices hold zeros
   Tensor gradients;  // (size)
@@ -57,7 +77,8 @@ class ParameterArena {
 
  private:
   std::vector<NamedParameter> parameters_;
-  Tensor casts_;  // (size), in the type last asked for
+  Tensor casts_;                                                  // (size), in the type last asked for
+  std::shared_ptr<const void> lives_ = std::make_shared<char>();  // GradInfo::arena refers to it
 };
 
 }  // namespace hs

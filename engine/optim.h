@@ -1,13 +1,15 @@
 // Optimizers: SGD with momentum, Adam, AdamW. A step is one fused kernel over the parameter arena.
 // What changes from step to step (the number of steps, the learning rate) lives on the device, because a captured step
-// replays with the same host values. Formulas and defaults follow PyTorch's, so that runs can be compared:
+// replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
 //   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 //          (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015)
 //   AdamW  w *= 1 - lr*wd first, and no wd*w in g (Loshchilov and Hutter, "Decoupled weight decay", ICLR 2019)
+// Adam's defaults are PyTorch's. Others differ: momentum is 0.9 (there 0), and AdamW's weight decay 0 (there 0.01).
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string_view>
 
@@ -24,7 +26,9 @@ struct OptimizerConfig {
   float momentum = 0.9f;  // sgd only
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
   float weight_decay = 0;
-  float clip = 0;  // largest norm of all gradients together; 0: no limit. A norm beyond f32's range clips to 0
+  // Largest norm of all gradients together; 0: no limit. Gradients of a larger norm are multiplied by clip / norm
+  // (PyTorch: by clip / (norm + 1e-6)).
+  float clip = 0;
   Schedule schedule = {};
 };
 
@@ -34,12 +38,16 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, look for inf
-  // and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite nothing is updated, and of
-  // the last three only the scale moves. Does not zero the gradients; does not wait for the device.
+  // and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite, or their norm is not when it
+  // is clipped (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of the last three only the scale
+  // moves; the scaler counts the step as skipped. Without a scaler and clipping nothing is looked for. Does not zero
+  // the gradients; does not wait for the device.
   void step(GradScaler& scaler);
   void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
-  int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far; waits for the device
+  // These wait for the device.
+  int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
+  int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
 
   // Of the steps from now on; the schedule's factor comes on top. Not inside a captured step: a copy to the device.
@@ -86,7 +94,8 @@ struct StepRule {
 // The beginning of a step, on either device; see Optimizer::step. `measured` (from measure_gradients) may be nullptr.
 HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* measured, float* scaler, int32_t* step,
                                          float* rates) {
-  const bool finite = measured == nullptr || measured[1] == 0;
+  const bool finite =
+      measured == nullptr || (measured[1] == 0 && (rule.clip <= 0 || measured[0] <= std::numeric_limits<float>::max()));
   rates[rate_skip] = finite ? 0 : 1;
   if (finite) {
     rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);

@@ -166,7 +166,7 @@ Profiler::Profiler(Device device, size_t most_spans) : device_(device) {
   runtime(device).synchronize();
   Recording& r = recording();
   const std::scoped_lock lock(r.mutex);
-  check(r.number == 0, "a Profiler lives already, there can be one at a time");
+  check(r.number == 0, "a Profiler lives already, there can be one at a time; finish it first");
   r.most_spans = most_spans;
   r.profile = {};
   if (device != Device::cpu) {

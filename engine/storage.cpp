@@ -105,7 +105,7 @@ class Allocator {
   // Where events go from now on. Returns what is live.
   BytesByPurpose record_into(std::vector<MemoryEvent>& events) {
     const std::lock_guard lock(mutex_);
-    check(!events_, "MemoryRecorder: there is one for {} already", name(device_));
+    check(!events_, "MemoryRecorder: there is one for {} already; end it first", name(device_));
     events_ = &events;
     return stats_.live_by_purpose;
   }

@@ -9,17 +9,24 @@
 namespace hs {
 
 Shape::Shape(std::initializer_list<int64_t> dims) {
-  check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported", dims.size(), max_rank);
+  check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported; combine some of them",
+        dims.size(), max_rank);
   for (int64_t dim : dims) {
-    check(dim >= 0, "Shape: dimension {} is negative", dim);
+    check(dim >= 0, "Shape: dimension {} is negative, expected 0 or more", dim);
     dims_[rank_++] = dim;
   }
   // Bytes must fit 63 bits for the widest type, and so must every stride, also where another dimension is 0.
   int64_t elements = 8;
   for (const int64_t dim : dims) {
-    check(!__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements), "Shape: {} does not fit 63 bits",
-          to_string());
+    check(!__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements),
+          "Shape: {} does not fit 63 bits; use smaller dimensions", to_string());
   }
+}
+
+int64_t Shape::back() const {
+  check(rank_ > 0,
+        "Shape: () is a scalar's shape, which has no innermost dimension; reshape the tensor to {{1}} first");
+  return dims_[rank_ - 1];
 }
 
 int64_t Shape::size() const {
@@ -34,13 +41,39 @@ std::string Shape::to_string() const {
   return text + ")";
 }
 
+namespace {
+
+constexpr const char* how_to_define = "give it a value first, for example with Tensor::zeros() or Tensor::from()";
+
+// The C++ type of a DType's elements, as a user writes it.
+const char* cpp_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "float";
+    case DType::f16:
+      return "hs::Half";
+    case DType::bf16:
+      return "hs::BFloat16";
+    case DType::f64:
+      return "double";
+    case DType::i32:
+      return "int32_t";
+    case DType::u8:
+      return "uint8_t";
+  }
+  return "?";
+}
+
+}  // namespace
+
 Device Tensor::device() const {
-  check(defined(), "an undefined tensor was asked for its device");
+  check(defined(), "an undefined tensor was asked for its device; {}", how_to_define);
   return storage_->device();
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  check(!(dtype == DType::f64 && device != Device::cpu), "f64 tensors exist on the cpu only (gradient checks)");
+  check(!(dtype == DType::f64 && device != Device::cpu), "f64 tensors exist on the cpu only; use f32 on {}",
+        hs::name(device));
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, static_cast<size_t>(shape.size()) * size_of(dtype));
   tensor.shape_ = shape;
@@ -61,8 +94,8 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
-  check(static_cast<int64_t>(values.size()) == shape.size(), "Tensor::from: {} values for shape {}", values.size(),
-        shape.to_string());
+  check(static_cast<int64_t>(values.size()) == shape.size(), "Tensor::from: {} values for shape {}, expected {}",
+        values.size(), shape.to_string(), shape.size());
   Tensor tensor = empty(shape, dtype_of<T>);
   if (!values.empty()) std::memcpy(tensor.mutable_raw_data(), values.data(), tensor.bytes());
   return tensor;
@@ -88,9 +121,9 @@ HS_INSTANTIATE(uint8_t)
 #undef HS_INSTANTIATE
 
 const void* Tensor::raw_data() const {
-  check(defined(), "an undefined tensor was read");
+  check(defined(), "an undefined tensor was read; {}", how_to_define);
   if (saved_version_ != unchecked && saved_version_ != storage_->version()) {
-    fail(ExitCode::internal,
+    fail(ExitCode::usage,
          "a tensor {} that the forward pass saved was modified before backward; modify a clone() instead",
          shape_.to_string());
   }
@@ -98,24 +131,26 @@ const void* Tensor::raw_data() const {
 }
 
 void* Tensor::mutable_raw_data() {
-  check(defined(), "an undefined tensor was written");
+  check(defined(), "an undefined tensor was written; {}", how_to_define);
   storage_->bump_version();
   return static_cast<char*>(storage_->data()) + offset_ * static_cast<int64_t>(size_of(dtype_));
 }
 
 const void* Tensor::raw(DType wanted) const {
-  check(dtype_ == wanted, "tensor {} is {} but was read as {}", shape_.to_string(), name(dtype_), name(wanted));
+  check(dtype_ == wanted, "tensor {} is {} but was read as {}; read it as {}", shape_.to_string(), name(dtype_),
+        name(wanted), cpp_name(dtype_));
   return raw_data();
 }
 
 void* Tensor::mutable_raw(DType wanted) {
-  check(dtype_ == wanted, "tensor {} is {} but was written as {}", shape_.to_string(), name(dtype_), name(wanted));
+  check(dtype_ == wanted, "tensor {} is {} but was written as {}; write it as {}", shape_.to_string(), name(dtype_),
+        name(wanted), cpp_name(dtype_));
   return mutable_raw_data();
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  check(defined() && shape.size() == size(), "reshape: {} has {} elements, {} has {}", shape_.to_string(), size(),
-        shape.to_string(), shape.size());
+  check(defined() && shape.size() == size(), "reshape: {} has {} elements, {} has {}; expected as many",
+        shape_.to_string(), size(), shape.to_string(), shape.size());
   Tensor y = detach();
   y.shape_ = shape;
   return record("reshape", y, {*this}, [shape = shape_](const Tensor& dy) -> Gradients { return {dy.reshape(shape)}; });
@@ -135,8 +170,9 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& other) {
-  check(shape_ == other.shape_ && dtype_ == other.dtype_, "copy_from: destination is {} {} but source is {} {}",
-        name(dtype_), shape_.to_string(), name(other.dtype_), other.shape_.to_string());
+  check(shape_ == other.shape_ && dtype_ == other.dtype_,
+        "copy_from: destination is {} {} but source is {} {}, expected the same", name(dtype_), shape_.to_string(),
+        name(other.dtype_), other.shape_.to_string());
   const Device from = other.device(), to = device();
   if (bytes() == 0 || raw_data() == other.raw_data()) return;
   // The CPU's copy() knows host memory only, so the other device does the work in both directions.
@@ -172,7 +208,8 @@ Tensor Tensor::carve(int64_t byte_begin, const Shape& shape, DType dtype) const 
 }
 
 double Tensor::item() const {
-  check(defined() && size() == 1, "item: tensor {} has {} elements, expected 1", shape_.to_string(), size());
+  check(defined() && size() == 1, "item: tensor {} has {} elements, expected 1; use to_vector()", shape_.to_string(),
+        size());
   switch (dtype_) {
     case DType::f64:
       return to_vector<double>()[0];
@@ -195,13 +232,19 @@ void Tensor::set_requires_grad(bool on) {
     grad_info_.reset();
     return;
   }
-  check(dtype_ == DType::f32 || dtype_ == DType::f64, "a leaf that requires a gradient must be f32 or f64, not {}",
-        name(dtype_));
+  check(defined(), "an undefined tensor cannot require a gradient; {}", how_to_define);
+  check(dtype_ == DType::f32 || dtype_ == DType::f64,
+        "set_requires_grad: tensor {} is {}, expected f32 or f64; keep parameters in f32 and open an Autocast scope to "
+        "compute in 16 bits",
+        shape_.to_string(), name(dtype_));
   if (!grad_info_) grad_info_ = std::make_shared<GradInfo>(shape_, dtype_);
 }
 
 Tensor& Tensor::grad() const {
-  check(grad_info_ != nullptr, "grad: tensor {} does not require a gradient", shape_.to_string());
+  check(grad_info_ != nullptr,
+        "grad: tensor {} does not require a gradient; call set_requires_grad(true) before "
+        "the forward pass",
+        shape_.to_string());
   return grad_info_->grad;
 }
 
@@ -212,7 +255,7 @@ Tensor Tensor::detach() const {
 }
 
 Tensor Tensor::saved() const {
-  check(defined(), "an undefined tensor was saved");
+  check(defined(), "an undefined tensor was saved; {}", how_to_define);
   Tensor handle = detach();
   handle.saved_version_ = storage_->version();
   return handle;

@@ -26,7 +26,7 @@ class Shape {
 
   int rank() const { return rank_; }
   int64_t operator[](int axis) const { return dims_[axis]; }
-  int64_t back() const { return dims_[rank_ - 1]; }
+  int64_t back() const;  // the innermost dimension; throws if there is none
   int64_t size() const;  // product of the dimensions
   std::string to_string() const;
   bool operator==(const Shape& other) const = default;
@@ -97,11 +97,12 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
-  // Counts the modifications of the storage, through whichever tensor.
-  uint64_t version() const { return storage_->version(); }
+  // Counts the modifications of the storage, through whichever tensor; 0 if undefined.
+  uint64_t version() const { return storage_ ? storage_->version() : 0; }
 
   // --- autograd (engine/autograd.h) ---
   bool requires_grad() const { return grad_info_ != nullptr; }
+  // On: makes this a leaf, which must be f32 or f64. Off: drops the history.
   void set_requires_grad(bool on);
   // Gradient of a leaf; undefined before the first backward(). Accumulates over backward() calls until set to zero.
   Tensor& grad() const;

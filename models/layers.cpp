@@ -1,26 +1,39 @@
 #include "models/layers.h"
 
 #include "engine/ambient.h"
+#include "engine/check.h"
 #include "kernels/dropout.h"
 #include "kernels/linear.h"
 
 namespace hs {
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, uint64_t seed, uint32_t layer)
+Tensor flatten(const Tensor& x) {
+  const Shape& shape = x.shape();
+  check(shape.rank() > 0, "flatten: x is {}, expected (N, ...)", shape.to_string());
+  int64_t rest = 1;
+  for (int axis = 1; axis < shape.rank(); ++axis) rest *= shape[axis];
+  return x.reshape({shape[0], rest});
+}
+
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias)
     : options_(options) {
   const int64_t fan_in = options.kernel_h * options.kernel_w * in_channels;
-  weight_ = uniform_init({fan_in, out_channels}, fan_in, seed, layer, 0);
-  bias_ = uniform_init({out_channels}, fan_in, seed, layer, 1);
+  const uint32_t layer = keys.next();
+  weight_ = uniform_init({fan_in, out_channels}, fan_in, keys.seed(), layer, 0);
   add_parameter("weight", weight_);
+  if (bias == Bias::off) return;
+  bias_ = uniform_init({out_channels}, fan_in, keys.seed(), layer, 1);
   add_parameter("bias", bias_);
 }
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
 
-Linear::Linear(int64_t in, int64_t out, uint64_t seed, uint32_t layer) {
-  weight_ = uniform_init({in, out}, in, seed, layer, 0);
-  bias_ = uniform_init({out}, in, seed, layer, 1);
+Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {
+  const uint32_t layer = keys.next();
+  weight_ = uniform_init({in, out}, in, keys.seed(), layer, 0);
   add_parameter("weight", weight_);
+  if (bias == Bias::off) return;
+  bias_ = uniform_init({out}, in, keys.seed(), layer, 1);
   add_parameter("bias", bias_);
 }
 

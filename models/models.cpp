@@ -10,9 +10,6 @@
 namespace hs {
 namespace {
 
-// (N, H, W, C) -> (N, H*W*C)
-Tensor flatten(const Tensor& x) { return x.reshape({x.shape()[0], x.shape()[1] * x.shape()[2] * x.shape()[3]}); }
-
 // Positions that an image still has after a model's convolutions and poolings, which make `shrink` of a side.
 int64_t after_convolutions(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side)) {
   const int64_t rows = shrink(sizes.rows), columns = shrink(sizes.columns);
@@ -25,12 +22,12 @@ int64_t after_convolutions(const char* model, const ModelSizes& sizes, int64_t (
 
 class MnistCnn : public StagedModel {
  public:
-  MnistCnn(uint64_t seed, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {}, seed, 1),
-        conv2_(32, 64, {}, seed, 2),
-        dropout_(0.5, 3),
+  MnistCnn(LayerKeys& keys, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, keys),
+        conv2_(32, 64, {}, keys),
+        dropout_(0.5, keys),
         linear_(64 * after_convolutions("mnist_cnn", sizes, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
-                sizes.classes, seed, 4) {
+                sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
@@ -48,14 +45,14 @@ class MnistCnn : public StagedModel {
 
 class MnistCnnLarge : public StagedModel {
  public:
-  MnistCnnLarge(uint64_t seed, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {}, seed, 1),
-        conv2_(32, 64, {}, seed, 2),
-        dropout1_(0.25, 3),
+  MnistCnnLarge(LayerKeys& keys, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, keys),
+        conv2_(32, 64, {}, keys),
+        dropout1_(0.25, keys),
         linear1_(64 * after_convolutions("mnist_cnn_large", sizes, [](int64_t side) { return (side - 4) / 2; }), 128,
-                 seed, 4),
-        dropout2_(0.5, 5),
-        linear2_(128, sizes.classes, seed, 6) {
+                 keys),
+        dropout2_(0.5, keys),
+        linear2_(128, sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
@@ -77,8 +74,8 @@ class MnistCnnLarge : public StagedModel {
 
 class Mlp : public StagedModel {
  public:
-  Mlp(uint64_t seed, const ModelSizes& sizes)
-      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, seed, 1), linear2_(500, sizes.classes, seed, 2) {
+  Mlp(LayerKeys& keys, const ModelSizes& sizes)
+      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, keys), linear2_(500, sizes.classes, keys) {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
     add_stage("feed_forward", [this](const Tensor& x) {
@@ -92,17 +89,16 @@ class Mlp : public StagedModel {
 
 class DeepCnn : public StagedModel {
  public:
-  DeepCnn(uint64_t seed, const ModelSizes& sizes)
+  DeepCnn(LayerKeys& keys, const ModelSizes& sizes)
       : share_(1 / static_cast<double>(sizes.blocks)),
-        conv_(sizes.channels, 32, same_size, seed, 1),
-        linear_(32 * after_convolutions("deep_cnn", sizes, [](int64_t side) { return side / 4; }), sizes.classes, seed,
-                2) {
+        conv_(sizes.channels, 32, same_size, keys),
+        linear_(32 * after_convolutions("deep_cnn", sizes, [](int64_t side) { return side / 4; }), sizes.classes,
+                keys) {
     add_child("conv", conv_);
     add_stage("conv", [this](const Tensor& x) { return relu(conv_.forward(x)); });  // (N, 28, 28, 32)
     for (int64_t b = 1; b <= sizes.blocks; ++b) {
       const std::string name = fmt::format("block{}", b);
-      Conv2d& conv =
-          *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, seed, static_cast<uint32_t>(2 + b)));
+      Conv2d& conv = *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, keys));
       add_child(name, conv);
       add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
     }
@@ -126,7 +122,8 @@ struct ModelRow {
 
 template <class Model>
 std::unique_ptr<StagedModel> make(uint64_t seed, const ModelSizes& sizes) {
-  return std::make_unique<Model>(seed, sizes);
+  LayerKeys keys(seed);
+  return std::make_unique<Model>(keys, sizes);
 }
 
 constexpr ModelRow model_table[] = {{"mnist_cnn", make<MnistCnn>},

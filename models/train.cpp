@@ -23,9 +23,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 }  // namespace
 
 Evaluation evaluate(Module& model, BatchSource& source, Device device) {
-  const AmbientScope scope;
-  ambient().recording = false;
-  ambient().training = false;
+  const Inference scope;
   double loss_sum = 0;
   int64_t correct = 0;
   for (int64_t i = 0; i < source.batches_per_epoch(); ++i) {

@@ -60,9 +60,10 @@ struct TrainResult {
   double seconds = 0;  // training only: loading and steps, without evaluation
   StepSeconds parts;   // of `seconds`; what is left over is the reading of losses, and hooks
   int64_t samples = 0;
-  int64_t steps = 0, skipped_steps = 0;  // of the optimizer: taken, and left out because a gradient was not finite
-  double loss_scale = 1;                 // at the end
-  std::vector<float> loss_scales;        // after each step; f16 only
+  // Of the optimizer: taken, and left out because a gradient, or their norm when it is clipped, was not finite.
+  int64_t steps = 0, skipped_steps = 0;
+  double loss_scale = 1;           // at the end
+  std::vector<float> loss_scales;  // after each step; f16 only
 };
 
 struct TrainHooks {
@@ -77,7 +78,7 @@ struct TrainHooks {
   std::function<bool()> should_stop;  // asked after each step; true ends training there, without an evaluation
 };
 
-// Mean loss and accuracy over one pass of the source, with dropout off and no history.
+// Mean loss and accuracy over one pass of the source, in an Inference scope.
 Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu);
 
 // Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device

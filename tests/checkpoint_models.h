@@ -28,13 +28,13 @@ namespace hs::test {
 class SmallStaged : public StagedModel {
  public:
   SmallStaged()
-      : conv1_(1, 4, {}, 1, 1),
-        conv2_(4, 8, {}, 1, 2),
-        dropout1_(0.25, 3),
-        dropout2_(0.25, 4),
-        linear1_(128, 16, 1, 5),
-        dropout3_(0.5, 6),
-        linear2_(16, 10, 1, 7) {
+      : conv1_(1, 4, {}, keys_),
+        conv2_(4, 8, {}, keys_),
+        dropout1_(0.25, keys_),
+        dropout2_(0.25, keys_),
+        linear1_(128, 16, keys_),
+        dropout3_(0.5, keys_),
+        linear2_(16, 10, keys_) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
@@ -49,6 +49,7 @@ class SmallStaged : public StagedModel {
   }
 
  private:
+  LayerKeys keys_{1};
   Conv2d conv1_, conv2_;
   Dropout dropout1_, dropout2_;
   Linear linear1_;

@@ -260,7 +260,7 @@ TEST_CASE("wrong arguments are named") {
   const Tensor images = Tensor::zeros({2, 3, 4, 1}, DType::u8), samples = Tensor::zeros({2}, DType::i32),
                epoch = scalar(0);
   const auto refused = [](const Tensor& x, const Tensor& s, const Tensor& e, const AugmentOptions& options) {
-    return message_of([&] { augment_image(x, s, e, options, 1); }, ExitCode::internal);
+    return message_of([&] { augment_image(x, s, e, options, 1); }, ExitCode::usage);
   };
   const AugmentOptions one{.shift = 1};
   CHECK(refused(images, samples, epoch, one) == "no error");

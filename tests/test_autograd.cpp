@@ -56,6 +56,7 @@ std::string refusal(const Tensor& y, const Tensor& dy = {}) {
   try {
     backward(y, dy);
   } catch (const Error& error) {
+    CHECK(error.code() != ExitCode::internal);
     return error.what();
   }
   return "";
@@ -161,7 +162,7 @@ TEST_CASE("a second backward over a used tape names the op and changes no gradie
 TEST_CASE("backward needs history, and dL/dy unless y is a scalar") {
   CHECK_THROWS_WITH_AS(backward(constant({})), Contains("has no history"), Error);
   const Tensor a = leaf({2});
-  CHECK_THROWS_WITH_AS(backward(scale(a, 1)), Contains("(2) is not a scalar"), Error);
+  CHECK(has(refusal(scale(a, 1)), "(2) is not a scalar; pass dL/dy of that shape, or call it on a scalar loss"));
   CHECK_THROWS_WITH_AS(backward(scale(a, 1), constant({3})), Contains("f32 (3) but y is f32 (2)"), Error);
   CHECK_THROWS_AS(backward(scale(a, 1), Tensor::zeros({2}, DType::f64)), Error);
   CHECK_FALSE(a.grad().defined());
@@ -173,6 +174,17 @@ TEST_CASE("a backward rule that returns the wrong number or shape of gradients i
   CHECK(has(refusal(few, constant({2})), "backward of few: 0 gradients for 1 inputs"));
   const Tensor wrong = record("wrong", a.clone(), {a}, [](const Tensor&) -> Gradients { return {constant({3})}; });
   CHECK(has(refusal(wrong, constant({2})), "backward of wrong: gradient 0 is f32 (3)"));
+}
+
+TEST_CASE("Inference records nothing and trains nothing, and what was before it is restored") {
+  const Tensor a = leaf({2});
+  {
+    const Inference scope;
+    CHECK_FALSE(ambient().training);
+    CHECK_FALSE(relu(a).requires_grad());
+  }
+  CHECK(ambient().training);
+  CHECK(relu(a).requires_grad());
 }
 
 // --- recording ---
@@ -305,7 +317,8 @@ TEST_CASE("a saved tensor that was modified is refused, with the name of the op"
   z = mul(x, y), x.copy_from(y), expect_refused("mul", z);
   z = mul(x, y), add_forward(y, y, x), expect_refused("mul", z);
 
-  Linear layer(16, 3, 1, 1);
+  LayerKeys keys(1);
+  Linear layer(16, 3, keys);
   ParameterArena arena(layer);
   const auto optimizer = make_optimizer(arena, {.name = "sgd"});
   z = layer.forward(x), arena.values.mutable_data<float>()[0] = 1, expect_refused("linear", z);

@@ -363,8 +363,8 @@ TEST_CASE("loader: wrong options") {
   CHECK(failure_of([&] { Loader(set, {.batch = -1}); }).message == "batch size -1: expected 1 or more");
   CHECK(failure_of([&] { Loader(empty, {.batch = 1}); }).code == ExitCode::bad_input);
   Loader loader(set, {.batch = 1});
-  CHECK(failure_of([&] { loader.start_epoch(-1); }).code == ExitCode::internal);
-  CHECK(failure_of([&] { loader.start_epoch(int64_t{1} << 32); }).code == ExitCode::internal);
+  CHECK(failure_of([&] { loader.start_epoch(-1); }).code == ExitCode::usage);
+  CHECK(failure_of([&] { loader.start_epoch(int64_t{1} << 32); }).code == ExitCode::usage);
 }
 
 }  // namespace

@@ -178,7 +178,31 @@ TEST_CASE("a step is skipped for a bad gradient too if only clipping looks at th
   training.optimizer->step(training.scaler);
   CHECK(training.weights() == before);
   CHECK(training.optimizer->steps() == 0);
-  CHECK(training.scaler.state().to_vector<float>() == State{1, 0, 0});
+  CHECK(training.scaler.state().to_vector<float>() == State{1, 0, 1});  // and counted
+  training.optimizer->step();  // the optimizer counts where it is given no scaler
+  CHECK(training.optimizer->skipped() == 1);
+  CHECK(training.optimizer->steps() == 0);
+}
+
+TEST_CASE("a step whose norm is beyond f32 is skipped and counted, not taken with gradients of zero") {
+  for (const char* name : optimizers) {
+    for (const GradScalerConfig& scaling : {GradScalerConfig{}, scaled_by_1024}) {
+      Training training({.name = name, .weight_decay = 0.1f, .clip = 1}, scaling);
+      training.take_step(0);
+      const auto before = training.weights();
+      training.arena.gradients.mutable_data<float>()[64] = 1e25f;  // finite, but its square is not
+      training.optimizer->step(training.scaler);
+      CHECK(training.weights() == before);
+      CHECK(training.optimizer->steps() == 1);
+      CHECK(training.scaler.skipped() == 1);
+      CHECK(training.scaler.scale() == (scaling.enabled ? 512 : 1));
+    }
+    Training not_clipped({.name = name}, scaled_by_1024);
+    not_clipped.arena.gradients.mutable_data<float>()[64] = 1e25f;
+    not_clipped.optimizer->step(not_clipped.scaler);
+    CHECK(not_clipped.optimizer->steps() == 1);
+    CHECK(not_clipped.scaler.skipped() == 0);
+  }
 }
 
 TEST_CASE("the scale drops out: gradients times 2^10, times 2^11 and unscaled give the same bits, clipped or not") {

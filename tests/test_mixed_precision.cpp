@@ -57,7 +57,7 @@ Tensor spoil_gradient(const Tensor& x, float bad) {
 // A convolution, dropout and a linear layer; the gradient of one training micro-batch is spoiled.
 class Net : public Module {
  public:
-  Net() : conv_(1, 8, {}, 1, 1), dropout_(0.5, 2), linear_(288, 10, 1, 3) {
+  Net() : conv_(1, 8, {}, keys_), dropout_(0.5, keys_), linear_(288, 10, keys_) {
     add_child("conv", conv_);
     add_child("linear", linear_);
   }
@@ -72,6 +72,7 @@ class Net : public Module {
   float bad = 0;
 
  private:
+  LayerKeys keys_{1};
   Conv2d conv_;
   Dropout dropout_;
   Linear linear_;

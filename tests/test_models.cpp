@@ -181,8 +181,7 @@ TEST_CASE("an unknown model is a usage error that names the known ones") {
 }
 
 TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the batch") {
-  const NoGrad no_history;
-  ambient().training = false;
+  const Inference scope;
   for (const std::string& name : model_names()) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});

@@ -4,15 +4,18 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "models/layers.h"
 #include "models/models.h"
 
 namespace hs {
@@ -284,6 +287,122 @@ class DoubleModule : public Module {
 TEST_CASE("the arena refuses a parameter that is not f32, by name") {
   DoubleModule model;
   CHECK_THROWS_WITH_AS(ParameterArena{model}, "parameter weight is f64, expected f32", Error);
+}
+
+TEST_CASE("a second arena on a module is refused while the first one lives, and changes nothing") {
+  Three model;
+  auto arena = std::make_unique<ParameterArena>(model);
+  const auto optimizer = make_optimizer(*arena, {.name = "sgd", .learning_rate = 1, .momentum = 0});
+  try {
+    ParameterArena second(model);
+    FAIL("a second arena was made");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::usage);
+    CHECK(error.what() == std::string("parameter one is in another ParameterArena already, whose optimizer would lose "
+                                      "it; use that one, or end it first"));
+  }
+  const float before = model.parameters()[0].value->data<float>()[0];
+  arena->gradients.mutable_data<float>()[0] = 0.25f;
+  optimizer->step();
+  CHECK(model.parameters()[0].value->data<float>()[0] == before - 0.25f);
+  arena.reset();
+  const ParameterArena next(model);  // with the values that the first one left
+  CHECK(next.values.data<float>()[0] == before - 0.25f);
+}
+
+class Tied : public Module {
+ public:
+  Tied() {
+    add_parameter("here", weight_);
+    add_parameter("there", weight_);
+  }
+  Tensor forward(const Tensor& x) override { return x; }
+  Tensor weight_ = Tensor::zeros({3}, DType::f32);
+};
+
+TEST_CASE("the arena refuses a parameter that is registered twice, or has no value") {
+  Tied model;
+  CHECK_THROWS_WITH_AS(ParameterArena{model}, "parameter here is registered twice; register it, or its layer, once",
+                       Error);
+  CHECK_FALSE(model.weight_.requires_grad());
+  model.weight_ = {};
+  CHECK_THROWS_WITH_AS(ParameterArena{model},
+                       "parameter here is undefined; give it a value before the ParameterArena is made", Error);
+}
+
+TEST_CASE("layers made from one LayerKeys start with numbers of their own and drop different elements") {
+  LayerKeys keys(7);
+  Linear first(20, 20, keys), second(20, 20, keys);
+  CHECK(first.weight().to_vector<float>() != second.weight().to_vector<float>());
+  CHECK(first.bias().to_vector<float>() != second.bias().to_vector<float>());
+  const Tensor ones = Tensor::from(std::vector<float>(400, 1), {400});
+  Dropout third(0.5, keys), fourth(0.5, keys);
+  CHECK(third.forward(ones).to_vector<float>() != fourth.forward(ones).to_vector<float>());
+  // The first layer of any model with this seed.
+  LayerKeys again(7);
+  CHECK(Linear(20, 20, again).weight().to_vector<float>() == first.weight().to_vector<float>());
+}
+
+TEST_CASE("the models' layers have the numbers of the recorded results") {
+  const struct {
+    const char* model;
+    std::vector<uint32_t> layers;  // of each weight, in order; dropout layers have those in between
+  } table[] = {
+      {"mnist_cnn", {1, 2, 4}}, {"mnist_cnn_large", {1, 2, 4, 6}}, {"mlp", {1, 2}}, {"deep_cnn", {1, 3, 4, 2}}};
+  for (const auto& row : table) {
+    CAPTURE(row.model);
+    const auto model = make_model(row.model, 9, {.blocks = 2});
+    const auto parameters = model->parameters();  // weight, bias, weight, bias, ...
+    REQUIRE(parameters.size() == 2 * row.layers.size());
+    for (size_t i = 0; i < row.layers.size(); ++i) {
+      const Tensor& weight = *parameters[2 * i].value;
+      const int64_t fan_in = weight.shape()[0];
+      CHECK(weight.to_vector<float>() == uniform_init(weight.shape(), fan_in, 9, row.layers[i], 0).to_vector<float>());
+    }
+  }
+}
+
+TEST_CASE("a layer without a bias is its product alone, and trains") {
+  LayerKeys keys(1), again(1);
+  Linear linear(3, 2, keys, Bias::off), with(3, 2, again);
+  Conv2d conv(1, 4, {}, keys, Bias::off);
+  CHECK(linear.parameters().size() == 1);
+  CHECK(conv.parameters().size() == 1);
+  CHECK_FALSE(linear.bias().defined());
+  CHECK(linear.weight().to_vector<float>() == with.weight().to_vector<float>());
+  const Tensor zeros = Tensor::zeros({2, 3}, DType::f32), image = Tensor::zeros({1, 5, 5, 1}, DType::f32);
+  CHECK(linear.forward(zeros).to_vector<float>() == std::vector<float>(4, 0));
+  CHECK(conv.forward(image).to_vector<float>() == std::vector<float>(36, 0));
+
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    LayerKeys more(1);
+    Linear one(3, 2, more, Bias::off);
+    Conv2d two(1, 4, {}, more, Bias::off);
+    ParameterArena one_arena(one), two_arena(two);
+    const Autocast amp(precision);
+    const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+    const auto ones_like = [](const Tensor& y) {
+      Tensor dy = y.empty_like();
+      if (y.dtype() == DType::bf16) {
+        for (int64_t i = 0; i < y.size(); ++i) dy.mutable_data<BFloat16>()[i] = to_bfloat16(1);
+      } else {
+        for (int64_t i = 0; i < y.size(); ++i) dy.mutable_data<float>()[i] = 1;
+      }
+      return dy;
+    };
+    const Tensor y = one.forward(x), z = two.forward(Tensor::from(std::vector<float>(25, 1), {1, 5, 5, 1}));
+    backward(y, ones_like(y));
+    backward(z, ones_like(z));
+    CHECK(one.weight().grad().to_vector<float>() == std::vector<float>{5, 5, 7, 7, 9, 9});
+    CHECK(two_arena.parameters()[0].value->grad().to_vector<float>() == std::vector<float>(36, 9));
+  }
+}
+
+TEST_CASE("flatten keeps the first dimension") {
+  CHECK(flatten(Tensor::zeros({2, 3, 4, 5}, DType::f32)).shape() == Shape{2, 60});
+  CHECK(flatten(Tensor::zeros({2}, DType::f32)).shape() == Shape{2, 1});
+  CHECK(flatten(Tensor::zeros({0, 3}, DType::f32)).shape() == Shape{0, 3});
+  CHECK_THROWS_WITH_AS(flatten(Tensor::zeros({}, DType::f32)), "flatten: x is (), expected (N, ...)", Error);
 }
 
 }  // namespace

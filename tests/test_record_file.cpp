@@ -212,13 +212,13 @@ TEST_CASE("contracts: indices, labels and counts") {
   const auto source = open_records(folder / "a");
   uint8_t image[6];
   for (const int64_t index : {int64_t{-1}, int64_t{5}, INT64_MAX, INT64_MIN}) {
-    CHECK(outcome_of([&] { source->read(index, image); }).code == ExitCode::internal);
-    CHECK(outcome_of([&] { source->label(index); }).code == ExitCode::internal);
+    CHECK(outcome_of([&] { source->read(index, image); }).code == ExitCode::usage);
+    CHECK(outcome_of([&] { source->label(index); }).code == ExitCode::usage);
   }
   const auto writer = write_records(folder / "b", info);
-  CHECK(outcome_of([&] { writer->add(image, 10); }).code == ExitCode::internal);
-  CHECK(outcome_of([&] { writer->add(image, -1); }).code == ExitCode::internal);
-  CHECK(outcome_of([&] { writer->finish(); }).code == ExitCode::internal);
+  CHECK(outcome_of([&] { writer->add(image, 10); }).code == ExitCode::usage);
+  CHECK(outcome_of([&] { writer->add(image, -1); }).code == ExitCode::usage);
+  CHECK(outcome_of([&] { writer->finish(); }).code == ExitCode::usage);
   CHECK(folder.names().size() == 2);
 }
 

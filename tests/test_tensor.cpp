@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -279,6 +280,68 @@ TEST_CASE("an undefined tensor given to an op or to a copy is refused with a sen
   CHECK_THROWS_WITH_AS(relu(none), Contains("undefined"), Error);
   CHECK_THROWS_WITH_AS(add(none, none), Contains("undefined"), Error);
   CHECK_THROWS_WITH_AS(add(scalar, none), Contains("undefined"), Error);
+}
+
+TEST_CASE("a mistake of the caller's is a usage error whose sentence holds the fix") {
+  Tensor none, pair = floats({1, 2}, {2}), half = Tensor::zeros({2}, DType::f16), bytes = Tensor::zeros({2}, DType::u8);
+  Tensor leaf = floats({3}, {1});
+  leaf.set_requires_grad(true);
+  const struct {
+    const char* fix;
+    std::function<void()> mistake;
+  } table[] = {
+      {"reshape the tensor to {1} first", [] { Shape{}.back(); }},
+      {"at most 4 are supported; combine some",
+       [] {
+         (void)Shape{1, 1, 1, 1, 1};
+       }},
+      {"expected 0 or more", [] { (void)Shape{-1}; }},
+      {"use smaller dimensions", [] { (void)Shape{int64_t{1} << 62}; }},
+      {"use f32 on cuda", [] { Tensor::empty({1}, DType::f64, Device::cuda); }},
+      {"2 values for shape (3), expected 3",
+       [] {
+         floats({1, 2}, {3});
+       }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.device(); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.raw_data(); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.mutable_raw_data(); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.to_vector<float>(); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.saved(); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { none.set_requires_grad(true); }},
+      {"Tensor::zeros() or Tensor::from()", [&] { relu(none); }},
+      {"read it as float", [&] { pair.data<double>(); }},
+      {"read it as hs::Half", [&] { half.to_vector<float>(); }},
+      {"write it as uint8_t", [&] { bytes.mutable_data<int32_t>(); }},
+      {"use to_vector()", [&] { pair.item(); }},
+      {"expected as many", [&] { pair.reshape({3}); }},
+      {"expected the same", [&] { pair.copy_from(half); }},
+      {"of a tensor of 2", [&] { pair.slice(1, {2}); }},
+      {"keep parameters in f32 and open an Autocast scope", [&] { half.set_requires_grad(true); }},
+      {"expected f32 or f64", [&] { bytes.set_requires_grad(true); }},
+      {"call set_requires_grad(true) before the forward pass", [&] { pair.grad(); }},
+      {"before the forward pass, call set_requires_grad(true)", [&] { backward(sum(pair)); }},
+      {"dL/dy is f16 (2) but y is f32 (1), expected the same", [&] { backward(add(leaf, leaf), half); }},
+      {"this build has simple (cpu)", [&] { relu(bytes); }},
+      {"b is f16 (2)", [&] { add(pair, half); }},
+      {"modify a clone() instead",
+       [&] {
+         const Tensor y = sum(mul(leaf, leaf));
+         leaf.fill_zero();
+         backward(y);
+       }},
+  };
+  for (const auto& row : table) {
+    CAPTURE(row.fix);
+    try {
+      row.mistake();
+      FAIL_CHECK("nothing was thrown");
+    } catch (const Error& error) {
+      CAPTURE(error.what());
+      CHECK(error.code() == ExitCode::usage);
+      CHECK(std::string(error.what()).find(row.fix) != std::string::npos);
+    }
+  }
+  CHECK(none.version() == 0);
 }
 
 }  // namespace

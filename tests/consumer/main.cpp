@@ -1,9 +1,121 @@
-// The gradient of relu through an installed halfstep.
-#include "kernels/relu.h"
+// What a program shares with an installed halfstep, whatever it is compiled with: kernel slots, the state of a thread,
+// memory, exceptions. The program has folders called engine and data of its own.
+#include <halfstep/halfstep.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <typeinfo>
+
+#include "data/dataset.h"
+#include "engine/tensor.h"
+
+using namespace hs;
+
+namespace {
+
+int failures = 0;
+
+void expect(bool holds, const char* what) {
+  if (holds) return;
+  std::printf("does not hold: %s\n", what);
+  ++failures;
+}
+
+// The user's own op, slot and kernel.
+constinit Kernel<void(const Tensor& x, Tensor& y)> twice_forward{"twice_forward"};
+
+void run_twice(const Tensor& x, Tensor& y) {
+  for (int64_t i = 0; i < x.size(); ++i) y.mutable_data<float>()[i] = 2 * x.data<float>()[i];
+}
+
+REGISTER_KERNEL(twice_forward, cpu, "simple", {.run = run_twice});
+
+Tensor twice(const Tensor& x) {
+  const Op op("twice");
+  Tensor y = x.empty_like();
+  twice_forward(x, y);
+  return record("twice", y, {x}, [](const Tensor& dy) -> Gradients { return {twice(dy)}; });
+}
+
+void check_slots() {
+  // Those that engine/, kernels/ and the user declare.
+  const std::vector<KernelSlot*> slots = kernel_slots();
+  const auto is_known = [&](const KernelSlot& slot) { return std::ranges::count(slots, &slot) == 1; };
+  expect(is_known(cast_forward) && is_known(accumulate) && is_known(gather_samples) && is_known(adam_step),
+         "slots of engine/ are the library's");
+  expect(is_known(gemm) && is_known(conv2d_forward) && is_known(relu_forward), "slots of kernels/ are the library's");
+  expect(is_known(twice_forward), "a slot of the user's is known to the library");
+  try {
+    gemm.force("eigen");
+    const KernelTrace trace;
+    matmul(Tensor::zeros({2, 3}, DType::f32), Tensor::zeros({3, 4}, DType::f32));
+    expect(trace.calls().size() == 1 && trace.calls()[0].variant == "eigen", "gemm.force() is heeded, and traced");
+    gemm.force(nullptr);
+  } catch (const Error& error) {
+    expect(false, error.what());
+  }
+}
+
+void check_scopes() {
+  Tensor x = Tensor::from<float>({-1, 0, 2}, {1, 3});
+  x.set_requires_grad(true);
+  backward(relu(twice(x)), Tensor::from<float>({5, 6, 7}, {1, 3}));
+  expect(x.grad().to_vector<float>() == std::vector<float>{0, 0, 14}, "the gradient of relu(2 x)");
+  {
+    const NoGrad scope;
+    expect(!relu(x).requires_grad() && !twice(x).requires_grad(), "NoGrad ends history");
+  }
+  {
+    const Inference scope;
+    LayerKeys keys(1);
+    expect(!relu(x).requires_grad(), "Inference ends history");
+    expect(Dropout(0.9, keys).forward(x).to_vector<float>() == x.to_vector<float>(), "Inference drops nothing");
+  }
+  expect(relu(x).requires_grad(), "NoGrad and Inference end");
+
+  LayerKeys keys(1);
+  Linear layer(3, 2, keys);
+  {
+    const Autocast scope(Precision::bf16);
+    expect(layer.forward(x).dtype() == DType::bf16, "Autocast begins");
+  }
+  expect(layer.forward(x).dtype() == DType::f32, "Autocast ends");
+
+  int shown = 0;
+  const GradientObserver observer([&](const char*, const Tensor&) { ++shown; });
+  backward(relu(twice(x)), Tensor::zeros({1, 3}, DType::f32));
+  expect(shown == 2, "a GradientObserver sees the ops");
+}
+
+void check_memory() {
+  const auto activations = [] {
+    return memory_stats(Device::cpu).live_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
+  };
+  const size_t before = activations();
+  const Op op("the user's");
+  const Tensor tensor = Tensor::zeros({1000}, DType::f32);
+  expect(activations() - before == tensor.bytes(), "what is made inside a user's op is an activation");
+}
+
+void check_errors() {
+  try {
+    relu(Tensor());
+    expect(false, "an undefined tensor is refused");
+  } catch (const Error& error) {
+    expect(error.code() == ExitCode::usage && typeid(error) == typeid(Error), "an error has its type and code");
+  } catch (...) {
+    expect(false, "an error is an hs::Error");
+  }
+}
+
+}  // namespace
 
 int main() {
-  hs::Tensor x = hs::Tensor::from<float>({-1, 0, 2}, {3});
-  x.set_requires_grad(true);
-  hs::backward(hs::relu(x), hs::Tensor::from<float>({5, 6, 7}, {3}));
-  return x.grad().to_vector<float>() == std::vector<float>{0, 0, 7} ? 0 : 1;
+  [[maybe_unused]] const EngineOfAnotherKind engine;
+  [[maybe_unused]] const DataOfAnotherKind data;
+  check_slots();
+  check_scopes();
+  check_memory();
+  check_errors();
+  return failures == 0 ? 0 : 1;
 }

@@ -1,21 +1,74 @@
 # Installs a build and uses it from outside: cmake -D build=... -D work=... -D generator=... -D compiler=...
 # -D flags=... -P test.cmake. `flags` are those that the library forces on its users: a sanitizer must be in both.
+cmake_minimum_required(VERSION 3.25)
+
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
     message(FATAL_ERROR "${output}\n${ARGV}: ${result}")
   endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(build_project source name compiler) # and arguments for CMake
+  run(${CMAKE_COMMAND} -S ${source} -B ${work}/${name} -G ${generator} -D CMAKE_BUILD_TYPE=Release
+    -D CMAKE_CXX_COMPILER=${compiler} -D CMAKE_CXX_FLAGS=${flags} -D CMAKE_PREFIX_PATH=${work}/prefix ${ARGN})
+  string(REGEX MATCHALL "skipped:[^\n]*" skipped "${output}")
+  if(skipped)
+    message("${skipped}")
+  endif()
+  run(${CMAKE_COMMAND} --build ${work}/${name} --parallel 2)
+endfunction()
+
+# The block of the README that has `key` in it.
+function(extract_block key file)
+  file(READ ${CMAKE_CURRENT_LIST_DIR}/../../README.md readme)
+  string(FIND "${readme}" "${key}" place)
+  if(place EQUAL -1)
+    message(FATAL_ERROR "README.md: no block with ${key}")
+  endif()
+  string(SUBSTRING "${readme}" 0 ${place} before)
+  string(FIND "${before}" "```" begin REVERSE)
+  string(SUBSTRING "${readme}" ${begin} -1 block)
+  string(REGEX REPLACE "^```[a-z]+\n" "" block "${block}")
+  string(FIND "${block}" "```" end)
+  string(SUBSTRING "${block}" 0 ${end} block)
+  file(WRITE ${file} "${block}")
 endfunction()
 
 file(REMOVE_RECURSE ${work})
 run(${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
-set(projects consumer)
-if(NOT flags) # the headers are the same with and without a sanitizer: one check of them is enough
-  list(APPEND projects consumer/headers)
+
+# The README's program learns, and its CMakeLists.txt finds the library.
+extract_block("int main" ${work}/readme/main.cpp)
+extract_block("find_package" ${work}/readme/CMakeLists.txt)
+build_project(${work}/readme readme_build ${compiler})
+run(${work}/readme_build/my_program)
+if(NOT output MATCHES "test accuracy (9[0-9]|100)")
+  message(FATAL_ERROR "the README's program: expected a test accuracy of 90 % or more, but it says\n${output}")
 endif()
-foreach(project ${projects})
-  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/../${project} -B ${work}/${project} -G ${generator}
-    -D CMAKE_CXX_COMPILER=${compiler} -D CMAKE_CXX_FLAGS=${flags} -D CMAKE_PREFIX_PATH=${work}/prefix)
-  run(${CMAKE_COMMAND} --build ${work}/${project} --parallel 2)
+
+# Every way of compiling, by both compilers. With a sanitizer only as the library was: the others are the same code.
+set(compilers ${compiler})
+if(NOT flags)
+  execute_process(COMMAND ${compiler} --version OUTPUT_VARIABLE version)
+  set(other clang++)
+  if(version MATCHES clang)
+    set(other g++)
+  endif()
+  find_program(other_compiler ${other})
+  if(other_compiler)
+    list(APPEND compilers ${other_compiler})
+  else()
+    message("skipped: there is no ${other} to compile a user's program with")
+  endif()
+endif()
+set(number 0)
+foreach(one ${compilers})
+  math(EXPR number "${number} + 1")
+  build_project(${CMAKE_CURRENT_LIST_DIR} consumer${number} ${one})
+  run(${CMAKE_CTEST_COMMAND} --test-dir ${work}/consumer${number} --output-on-failure)
+  if(NOT flags)
+    build_project(${CMAKE_CURRENT_LIST_DIR}/headers headers${number} ${one} -D number=${number})
+  endif()
 endforeach()
-run(${work}/consumer/consumer)

@@ -1,0 +1,4 @@
+// A header of the user's that is called like one of ours.
+#pragma once
+
+struct EngineOfAnotherKind {};
