@@ -16,7 +16,7 @@
 #include "engine/kernel.h"
 #include "engine/random.h"
 #include "kernels/cast.h"
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 #include "tests/support/op_table.h"
 
 namespace hs::test::half {

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/parallel.h"
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -84,7 +84,7 @@ TEST_CASE("the table reaches every slot and every variant") {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != Device::cpu) continue;
       if (std::string(v->name) == "amx" && !cpu_features().amx_bf16) {
-        MESSAGE(std::string(slot->name()), "=amx was not reached: this CPU has no AMX, or HALFSTEP_NO_AMX is set");
+        MESSAGE(std::string(slot->name()), "=amx was not reached: this CPU has no AMX, or HALFSTEP_ISA is set");
         continue;
       }
       if (std::string(v->name) == "avx512_bf16" && !cpu_features().avx512_bf16) {
