@@ -27,6 +27,9 @@ struct RowRun {
   bool unaligned = false;                    // tensors start one element into their memory; in 16 bits forward only
   DType autocast = DType::f32;               // the ambient type of matrix products
   std::optional<float> held = std::nullopt;  // what every element of the leaves' gradients holds before
+  std::set<size_t> frozen = {};              // inputs that want no gradient
+  std::set<size_t> missing = {};             // inputs that are undefined
+  bool sparse = false;                       // most of dy is zero, as it is after ReLU and pooling
 };
 
 // On a device in a type, with numbers of that type.
@@ -36,13 +39,18 @@ RowRun reference_run(const RowRun& how);
 
 // Its numbers, in f32 (or f64) on the CPU.
 Inputs inputs_of(const OpCase& row, const RowRun& how);
-// The output and then the gradient of each input (for dy from a fixed stream), all of them on the CPU.
+// The output and then the gradient of each input (for dy from a fixed stream), all of them on the CPU; undefined for
+// an input that is frozen or missing.
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how);
 std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 
 // Calls body(description) with the default variants, and then with each variant of each slot of the row forced in turn;
 // a variant that does not support the row is passed over (another row must reach it: reached_variants()).
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
+
+// Calls body(how) for every combination of inputs that are wanted, frozen and, if the row says that they may be,
+// missing; but for the one that has them all, which every other test runs.
+void for_each_combination(const OpCase& row, const RowRun& how, const std::function<void(const RowRun&)>& body);
 
 // What bodies of for_each_variant that came to their end have called so far in this program, by the run's dtype.
 const std::map<const VariantBase*, std::set<DType>>& reached_variants();
