@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -40,34 +39,45 @@ struct EmulatedTiles {
   }
 
  private:
+  using Floats = float __attribute__((vector_size(64)));  // a row, whatever vectors the CPU has
+  using Bits = uint32_t __attribute__((vector_size(64)));
+
   static void check_configured() {
     if (!configured) std::abort();  // on a machine with AMX, an illegal instruction
   }
-  // On bits, so that loops over n become vector instructions.
-  static float flushed_bits(uint32_t bits) {
-    return std::bit_cast<float>((bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits);
+  // Vectors go by reference: how they are returned depends on what the compiler may use.
+  static void flush(Floats& x) {
+    const Bits bits = __builtin_bit_cast(Bits, x);
+    const Bits flushed = (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits;
+    x = __builtin_bit_cast(Floats, flushed);
   }
-  static float flushed(float x) { return flushed_bits(std::bit_cast<uint32_t>(x)); }
-  static float low(uint32_t pair) { return flushed_bits(pair << 16); }
-  static float high(uint32_t pair) { return flushed_bits(pair & 0xffff0000u); }
+  static void unpack(const Row& pairs, Floats& low, Floats& high) {
+    const Bits bits = __builtin_bit_cast(Bits, pairs);
+    low = __builtin_bit_cast(Floats, bits << 16);
+    high = __builtin_bit_cast(Floats, bits & 0xffff0000u);
+    flush(low);
+    flush(high);
+  }
 
-  // A product of two bf16 numbers is exact in f32, so that a multiplication and an addition are the fused instruction.
+  // A product of two bf16 numbers is exact in f32, so a multiplication and an addition are the fused instruction. Sums
+  // on the way are not flushed, which would take most of the time: where all of them are below 2^-126, this differs.
   static void add_products(const std::array<Row, 16>& a, const std::array<Row, 16>& b, std::array<Row, 16>& sum) {
-    alignas(64) float even[16][16], odd[16][16];
-    for (size_t k = 0; k < 16; ++k) {
-      for (size_t n = 0; n < 16; ++n) even[k][n] = low(b[k][n]), odd[k][n] = high(b[k][n]);
-    }
+    Floats even[16], odd[16];
+    for (size_t k = 0; k < 16; ++k) unpack(b[k], even[k], odd[k]);
     for (size_t m = 0; m < 16; ++m) {
-      alignas(64) float evens[16] = {}, odds[16] = {};
+      Floats first, second, evens = {}, odds = {}, total = {};
+      unpack(a[m], first, second);
       for (size_t k = 0; k < 16; ++k) {
-        const float first = low(a[m][k]), second = high(a[m][k]);
-        for (size_t n = 0; n < 16; ++n) evens[n] = flushed(evens[n] + first * even[k][n]);
-        for (size_t n = 0; n < 16; ++n) odds[n] = flushed(odds[n] + second * odd[k][n]);
+        evens += first[k] * even[k];
+        odds += second[k] * odd[k];
       }
-      for (size_t n = 0; n < 16; ++n) {
-        const float before = broken ? 0 : flushed_bits(sum[m][n]);
-        sum[m][n] = std::bit_cast<uint32_t>(flushed(before + flushed(evens[n] + odds[n])));
-      }
+      if (!broken) total = __builtin_bit_cast(Floats, sum[m]);
+      for (Floats* part : {&evens, &odds, &total}) flush(*part);
+      evens += odds;
+      flush(evens);
+      total += evens;
+      flush(total);
+      sum[m] = __builtin_bit_cast(Row, total);
     }
   }
 };

@@ -48,10 +48,6 @@ std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 // a variant that does not support the row is passed over (another row must reach it: reached_variants()).
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
 
-// Calls body(how) for every combination of inputs that are wanted, frozen and, if the row says that they may be,
-// missing; but for the one that has them all, which every other test runs.
-void for_each_combination(const OpCase& row, const RowRun& how, const std::function<void(const RowRun&)>& body);
-
 // What bodies of for_each_variant that came to their end have called so far in this program, by the run's dtype.
 const std::map<const VariantBase*, std::set<DType>>& reached_variants();
 
@@ -64,6 +60,11 @@ Reference reference_of(const OpCase& row, const RowRun& how);
 // doctest checks of each result of run_row().
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description);
+
+// check_close of every variant for every combination of inputs that want a gradient, that want none and, where the row
+// says so, that are undefined; but for the one that has them all, which every other check runs. Most of dy is zero.
+// Returns the number of runs.
+int check_combinations(const OpCase& row, RowRun how);
 
 // On small integers every variant gives the exact result, rounded once to the type it is stored in. Twice: with
 // gradients that hold nothing yet, and added to what they hold; and, in 16 bits, under Autocast, where parameters and
