@@ -2,7 +2,8 @@
 // name of the real variant and "_emulated". Test programs link this file; halfstep-bench can load it as a library.
 // They are tried after all others, so that only what forces them gets them. With HALFSTEP_EMULATED_UNITS=amx they come
 // before all others instead: every bf16 product then runs as on a machine with AMX.
-//   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/halfstep-bench ...
+//   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/bench/halfstep-bench
+//   train
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -82,9 +82,8 @@ Calls calls_now() {
 
 std::map<const VariantBase*, std::set<DType>> reached;
 
-// The slots that a row calls on the run's device when all its inputs are there and want gradients.
-const std::vector<KernelSlot*>& slots_of(const OpCase& row, RowRun how) {
-  how.frozen = how.missing = {};
+// The slots that a row calls on the run's device.
+const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
   static std::map<std::tuple<const OpCase*, Device, DType, DType>, std::vector<KernelSlot*>> known;
   const auto [found, fresh] = known.try_emplace({&row, how.device, how.dtype, how.autocast});
   if (!fresh) return found->second;
@@ -183,7 +182,9 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   for (const size_t k : how.frozen) what += ", no gradient of input " + std::to_string(k);
   for (const size_t k : how.missing) what += ", input " + std::to_string(k) + " undefined";
   run(what + " with the default variants");
-  for (KernelSlot* slot : slots_of(row, how)) {
+  RowRun whole = how;
+  whole.frozen = whole.missing = {};
+  for (KernelSlot* slot : slots_of(row, whole)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != how.device) continue;
       const Forced forced(*slot, v->name);
