@@ -283,6 +283,7 @@ int check_combinations(const OpCase& row, RowRun how) {
       ++runs;
       check_close(row, way, reference->second, run_row(row, way), description);
     });
+    if (row.integers && row.f64) check_integers(row, way);
   }
   return runs;
 }

@@ -61,15 +61,15 @@ Reference reference_of(const OpCase& row, const RowRun& how);
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description);
 
-// check_close of every variant for every combination of inputs that want a gradient, that want none and, where the row
-// says so, that are undefined; but for the one that has them all, which every other check runs. Most of dy is zero.
-// Returns the number of runs.
-int check_combinations(const OpCase& row, RowRun how);
-
 // On small integers every variant gives the exact result, rounded once to the type it is stored in. Twice: with
 // gradients that hold nothing yet, and added to what they hold; and, in 16 bits, under Autocast, where parameters and
 // their gradients stay f32. REQUIRES: row.integers and row.f64
 void check_integers(const OpCase& row, RowRun how);
+// check_close of every variant, and check_integers where the row has them, for every combination of inputs that want a
+// gradient, that want none and, where the row says so, that are undefined; but for the one that has them all, which
+// every other check runs. Most of dy is zero. Returns the number of runs, without those on integers.
+int check_combinations(const OpCase& row, RowRun how);
+
 // A NaN in any place of any input reaches the output; a dy of NaN, because ReLU rightly stops some, reaches every
 // gradient. REQUIRES: row.nan
 void check_nan(const OpCase& row, const RowRun& how, const std::string& description);
