@@ -60,7 +60,7 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
     if (!find_row(before, key(row))) comparison.only_one.push_back(fmt::format("{}: only in {}", key(row), after_name));
   }
   std::vector<std::string>& differences = comparison.differences;
-  add_differences(before, after, "environment", {"cpu", "cores", "threads", "device", "compiler", "flags"},
+  add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},
                   differences);
   add_differences(before, after, "data", {"name", "train", "test"}, differences);
   add_differences(before, after, "config",

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench/build_info.h"
+#include "engine/cpu_features.h"
 #include "engine/parallel.h"
 
 namespace hs::bench {
@@ -66,23 +67,6 @@ std::string cpu_name() {
   return kernel.machine;
 }
 
-std::vector<CpuFeature> cpu_features() {
-#if defined(__x86_64__) || defined(__i386__)
-  constexpr const char* interesting[] = {"sse4_2",   "avx",         "avx2",     "fma",         "f16c",
-                                         "avx512f",  "avx512bw",    "avx512vl", "avx512_vnni", "avx512_bf16",
-                                         "amx_tile", "avx512_fp16", "amx_int8", "amx_bf16"};
-  const std::string flags = fmt::format(" {} ", field("/proc/cpuinfo", "flags", ':'));
-#else
-  constexpr const char* interesting[] = {"asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm", "sme"};
-  const std::string flags = fmt::format(" {} ", field("/proc/cpuinfo", "Features", ':'));
-#endif
-  std::vector<CpuFeature> features;
-  for (const char* name : interesting) {
-    features.push_back({name, flags.find(fmt::format(" {} ", name)) != std::string::npos});
-  }
-  return features;
-}
-
 std::vector<Device> available_devices() {
   std::vector<Device> devices;
   for (const Device device : {Device::cpu, Device::cuda}) {
@@ -105,12 +89,14 @@ Json environment(Device device) {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   double load = NAN;  // of the last minute: on a busy machine, threads that wait for each other are many times slower
   getloadavg(&load, 1);
+  const std::string& isa_cap = cpu_features().cap;
   Json device_facts = Json::object();
   for (const auto& [what, value] : runtime(device).describe()) device_facts[what] = value;
   return {
       {"cpu", cpu_name()},
       {"cores", std::max(1u, std::thread::hardware_concurrency())},
       {"threads", threads()},
+      {"isa_cap", isa_cap.empty() ? Json() : Json(isa_cap)},
       {"load_average", finite_or_null(load)},
       {"memory_bytes", memory},
       {"os", operating_system()},

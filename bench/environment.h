@@ -11,13 +11,7 @@
 
 namespace hs::bench {
 
-struct CpuFeature {
-  std::string name;  // as Linux spells it: avx512f, amx_bf16
-  bool present;
-};
-
 std::string cpu_name();
-std::vector<CpuFeature> cpu_features();  // those that kernels may care about
 std::vector<Device> available_devices();
 std::string device_names();  // "cpu" or "cpu, cuda"
 

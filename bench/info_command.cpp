@@ -7,6 +7,7 @@
 #include "bench/environment.h"
 #include "bench/output_file.h"
 #include "bench/record.h"
+#include "engine/cpu_features.h"
 #include "engine/kernel.h"
 
 namespace hs::bench {
@@ -37,7 +38,7 @@ Examples:
 
 Json InfoCommand::as_json() const {
   Json features = Json::object(), devices = Json::array(), kernels = Json::object();
-  for (const CpuFeature& feature : cpu_features()) features[feature.name] = feature.present;
+  for (const CpuFeature& feature : cpu_features().all) features[feature.name] = feature.present;
   for (const Device device : available_devices()) devices.push_back(hs::name(device));
   for (const KernelSlot* slot : kernel_slots()) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
@@ -51,7 +52,7 @@ Json InfoCommand::as_json() const {
 std::string InfoCommand::as_text() const {
   const Json machine = environment(Device::cpu);
   std::string present, absent;
-  for (const CpuFeature& feature : cpu_features()) (feature.present ? present : absent) += " " + feature.name;
+  for (const CpuFeature& feature : cpu_features().all) (feature.present ? present : absent) += " " + feature.name;
   std::string text;
   const auto line = [&text](const char* what, const std::string& value) {
     text += fmt::format("{:<12}{}\n", what, value);
@@ -68,6 +69,9 @@ std::string InfoCommand::as_text() const {
                           machine["threads"].get<int>()));
   line("has", present.empty() ? "-" : present.substr(1));
   line("has not", absent.empty() ? "-" : absent.substr(1));
+  if (const std::string& cap = cpu_features().cap; !cap.empty()) {
+    line("capped", fmt::format("HALFSTEP_ISA={}: what is chosen at run time uses no more than that", cap));
+  }
   line("memory", fmt::format("{:.1f} GiB", machine["memory_bytes"].get<double>() / (1 << 30)));
   line("CUDA", build_info.cuda);
   line("devices", device_names() + (is_available(Device::cuda) ? "" : " (" + why_unavailable(Device::cuda) + ")"));

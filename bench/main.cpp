@@ -6,6 +6,7 @@
 
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "engine/cpu_features.h"
 #include "engine/error.h"
 
 namespace {
@@ -20,6 +21,7 @@ int failed(hs::ExitCode code, const std::string& message) {
 int main(int argc, char** argv) {
   try {
     hs::bench::prepare_console();
+    hs::cpu_features();  // a wrong HALFSTEP_ISA ends every command
     hs::bench::Commands commands;
     commands.push_back(hs::bench::make_train_command());
     commands.push_back(hs::bench::make_techniques_command());

@@ -243,6 +243,7 @@ std::string machine_line(const Json& record) {
   const Json& environment = member(record, "environment");
   std::vector<std::string> parts = {text(environment, "cpu"), fmt::format("{:.0f} cores", number(environment, "cores")),
                                     fmt::format("{:.0f} threads", number(environment, "threads"))};
+  if (const std::string cap = text(environment, "isa_cap"); !cap.empty()) parts.push_back("capped to " + cap);
   if (text(environment, "device") != "cpu") {
     const std::string name = text(member(environment, "device_facts"), "name");
     parts.push_back(name.empty() ? text(environment, "device") : name);

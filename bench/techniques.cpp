@@ -1,9 +1,7 @@
 #include "bench/techniques.h"
 
-#include <algorithm>
-
-#include "bench/environment.h"
 #include "engine/check.h"
+#include "engine/cpu_features.h"
 
 namespace hs::bench {
 namespace {
@@ -118,10 +116,7 @@ Plan make_plan(const Experiment& base) {
 
 Precision half_precision(Device device) {
   if (device == Device::cuda) return Precision::f16;
-  const auto has = [](const char* name) {
-    return std::ranges::any_of(cpu_features(), [&](const CpuFeature& f) { return f.name == name && f.present; });
-  };
-  return has("avx512_bf16") || has("amx_bf16") ? Precision::bf16 : Precision::f16;
+  return cpu_features().avx512_bf16 || cpu_features().amx_bf16 ? Precision::bf16 : Precision::f16;
 }
 
 }  // namespace hs::bench

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/check.h"
+#include "engine/cpu_features.h"
 #include "engine/op.h"
 #include "engine/storage.h"
 
@@ -39,6 +40,7 @@ void KernelSlot::add(VariantBase& variant) {
 }
 
 bool KernelSlot::is_candidate(const VariantBase& variant, Device device) const {
+  if (device == Device::cpu) cpu_features();  // throws on a wrong HALFSTEP_ISA here, and not in a thread of the kernel
   return variant.device == device && (!forced_ || std::strcmp(forced_, variant.name) == 0);
 }
 

@@ -1,6 +1,6 @@
 // The tile registers of AMX: eight matrices of 16 rows of 64 bytes, and one instruction that multiplies 16 x 32 numbers
 // of bf16 by 32 x 16 into 16 x 16 sums of f32. Kernels are written against this small interface as a template
-// parameter, so that a test can run them on tiles emulated in plain C++ (tests/test_cpu_half.cpp) where there is no
+// parameter, so that a test can run them on tiles emulated in plain C++ (tests/emulated_units.cpp) where there is no
 // AMX. All tiles are always whole: what lies beyond a matrix is packed as zeros. Internal to kernels/*_amx*.
 #pragma once
 

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 
 namespace hs {
 

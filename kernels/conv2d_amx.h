@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/amx.h"
 #include "kernels/conv2d.h"
@@ -253,27 +254,57 @@ void forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   });
 }
 
+// The input gradient of a batch: dy with a border of zeros, correlated with the weights turned round.
+// REQUIRES: takes_backward with a dx
+template <class Tiles>
+class InputGradient {
+ public:
+  InputGradient(const Conv2dSizes& s, const Tensor& weight, const Tensor& dy, uint8_t* memory, Tensor& dx)
+      : s_(s),
+        plane_(gradient_plane(s)),
+        layout_(plane_),
+        memory_(memory),
+        dy_(dy.data<BFloat16>()),
+        dx_(dx.mutable_data<BFloat16>()) {
+    pack_turned_weights(s, weight.data<BFloat16>(), plane_, weights());
+    std::fill_n(zeros(), plane_.padded_oc, 0.0f);
+  }
+
+  // REQUIRES: a Session of this thread
+  void run(int64_t n, int thread) const {
+    BFloat16* border = reinterpret_cast<BFloat16*>(memory_ + layout_.planes) + thread * plane_.stored() * plane_.C;
+    float* results = reinterpret_cast<float*>(memory_ + layout_.results) + thread * 32 * plane_.padded_oc;
+    fill_plane(dy_ + n * s_.OH * s_.OW * s_.OC, s_.OH, s_.OW, s_.OC, s_.KH - 1 - s_.padding, s_.KW - 1 - s_.padding,
+               plane_, border);
+    correlate<Tiles>(plane_, border, weights(), zeros(), results, dx_ + n * s_.H * s_.W * s_.C);
+  }
+
+ private:
+  Cell* weights() const { return reinterpret_cast<Cell*>(memory_ + layout_.weights); }
+  float* zeros() const { return reinterpret_cast<float*>(memory_ + layout_.bias); }
+
+  const Conv2dSizes& s_;
+  const Plane plane_;
+  const ForwardLayout layout_;
+  uint8_t* memory_;
+  const BFloat16* dy_;
+  BFloat16* dx_;
+};
+
 template <class Tiles>
 void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
               Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
-  const Plane p = input_plane(s), dp = dx.defined() ? gradient_plane(s) : Plane{};
+  const Plane p = input_plane(s);
   const BackwardLayout layout(s, p);
-  const ForwardLayout dx_layout(dp);
   const int64_t groups = conv2d_groups(s), channels = is_small(s) ? s.K() : s.C;
   const int64_t image_size = s.H * s.W * s.C, fields = p.taps() * p.C * p.padded_oc;
   uint8_t* memory = workspace.mutable_data<uint8_t>();
-  uint8_t* dx_memory = memory + layout.size;
   float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
   float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
   const BFloat16* images = x.data<BFloat16>();
   const BFloat16* dout = dy.data<BFloat16>();
-  BFloat16* din = dx.defined() ? dx.mutable_data<BFloat16>() : nullptr;
-  Cell* turned = reinterpret_cast<Cell*>(dx_memory + dx_layout.weights);
-  float* zeros = reinterpret_cast<float*>(dx_memory + dx_layout.bias);
-  if (din) {
-    pack_turned_weights(s, weight.data<BFloat16>(), dp, turned);
-    std::fill_n(zeros, dp.padded_oc, 0.0f);
-  }
+  std::optional<InputGradient<Tiles>> input_gradient;
+  if (dx.defined()) input_gradient.emplace(s, weight, dy, memory + layout.size, dx);
 
   parallel(groups, [&](int64_t group, int thread) {
     BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
@@ -286,19 +317,13 @@ void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Con
     std::fill_n(db, p.padded_oc, 0.0f);
     const Session<Tiles> session;
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      const BFloat16* dyn = dout + n * s.OH * s.OW * s.OC;
       if (dweight.defined() || dbias.defined()) {
         fill_input(s, images + n * image_size, p, plane);
         transpose_plane(p, plane, other, transposed);
-        pack_gradient(p, dyn, gradients);
+        pack_gradient(p, dout + n * s.OH * s.OW * s.OC, gradients);
         add_weight_gradient<Tiles>(p, channels, transposed, gradients, dw, db);
       }
-      if (din) {
-        BFloat16* border = reinterpret_cast<BFloat16*>(dx_memory + dx_layout.planes) + thread * dp.stored() * dp.C;
-        float* results = reinterpret_cast<float*>(dx_memory + dx_layout.results) + thread * 32 * dp.padded_oc;
-        fill_plane(dyn, s.OH, s.OW, s.OC, s.KH - 1 - s.padding, s.KW - 1 - s.padding, dp, border);
-        correlate<Tiles>(dp, border, turned, zeros, results, din + n * image_size);
-      }
+      if (input_gradient) input_gradient->run(n, thread);
     }
   });
 

@@ -2,9 +2,9 @@
 // vectors of output channels stays in registers while the sum runs along the kernel rows of the image, here two inputs
 // at a time: vdpbf16ps adds the products of a pair of inputs and a pair of weights to each f32 sum.
 // Read next: kernels/conv2d_avx512_bf16_backward.cpp.
+#include "engine/cpu_features.h"
 #include "kernels/conv2d.h"
 #include "kernels/cpu.h"
-#include "kernels/cpu_features.h"
 #include "kernels/pack.h"
 
 #if defined(__x86_64__)

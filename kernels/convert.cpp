@@ -1,6 +1,6 @@
 #include "kernels/convert.h"
 
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 
 #if defined(__x86_64__)
 #include "kernels/avx512.h"

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 
 namespace hs {
 
@@ -14,8 +14,8 @@ bool amx::is_usable() {
     if (!cpu_features().amx_bf16) return false;
     if (tiles_multiply<HardwareTiles>()) return true;
     std::fputs(
-        "halfstep: WARNING: the AMX tiles of this machine give wrong products and are not used; HALFSTEP_NO_AMX=1 "
-        "switches them off without this test\n",
+        "halfstep: WARNING: the AMX tiles of this machine give wrong products and are not used; HALFSTEP_ISA="
+        "avx512_bf16 switches them off without this test\n",
         stderr);
     return false;
   }();

@@ -1,6 +1,6 @@
 // gemm for bf16 with AVX-512 BF16: vdpbf16ps multiplies 32 numbers in pairs and adds each pair of products to one of 16
 // f32 sums. So the panels hold pairs along K.
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 #include "kernels/gemm_blocked.h"
 
 #if defined(__x86_64__)

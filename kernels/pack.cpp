@@ -1,6 +1,6 @@
 #include "kernels/pack.h"
 
-#include "kernels/cpu_features.h"
+#include "engine/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -93,6 +93,22 @@ TEST_CASE("a forced kernel that the run never calls is a mistake too") {
   CHECK(contains(outcome.err, "--kernel conv2d_forward=im2col: training mlp with adam never calls conv2d_forward"));
 }
 
+TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends every command") {
+  for (const std::string line : {"info", "gemm", "report /nonexistent.json"}) {
+    check_one_line(run_bench_line(line, {.variables = {"HALFSTEP_ISA=avx3"}}), 2,
+                   "HALFSTEP_ISA=avx3: expected x86-64, ");
+  }
+  const Surroundings capped = {.variables = {"HALFSTEP_ISA=avx512"}};
+  CHECK(contains(run_bench_line("info", capped).out, "HALFSTEP_ISA=avx512: "));
+  const json record = record_of("gemm --type bf16 --device cpu --batch 1 --rounds 3 --seconds 0", capped);
+  CHECK(record["environment"]["isa_cap"] == "avx512");
+  for (const json& kernel : record["kernels"]) {
+    CHECK(kernel["chosen"] == "widened");
+    CHECK(kernel["variants"].size() == 1);
+  }
+  CHECK(record_of("info")["environment"]["isa_cap"].is_null());
+}
+
 TEST_CASE("help, version and info") {
   const Ended help = run({"--help"});
   CHECK(help.code == 0);

@@ -79,6 +79,13 @@ TEST_CASE("every variant is within tolerance of the f64 reference in every type,
   CHECK(runs >= 800);
 }
 
+TEST_CASE("gradients that nobody wants and biases that are missing: every combination") {
+  const Poisoned poisoned;
+  int runs = 0;
+  for_each_run(1e4, [&](const OpCase& row, const RowRun& how) { runs += check_combinations(row, how); });
+  CHECK(runs >= 2000);
+}
+
 TEST_CASE("on small integers every variant is exact in every type") {
   const Poisoned poisoned;
   for_each_run(1e6, [&](const OpCase& row, const RowRun& how) {

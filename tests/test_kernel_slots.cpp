@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpu_features.h"
 #include "engine/error.h"
 #include "engine/kernel.h"
 #include "kernels/conv2d.h"
 #include "kernels/relu.h"
+#include "tests/support/child_process.h"
 
 namespace hs {
 namespace {
@@ -233,6 +235,33 @@ TEST_CASE("the simple rung of a ladder is the last one") {
     for (const VariantBase* v = slot->variants(); v; v = v->next) last = v;
     CHECK(last->rank == 0);
   }
+}
+
+TEST_CASE("HALFSTEP_ISA caps the features of the processor that kernels use") {
+  const CpuFeatures all = find_cpu_features("");
+  const char* const caps[] = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
+  for (int level = 0; level < 5; ++level) {
+    const CpuFeatures capped = find_cpu_features(caps[level]);
+    CAPTURE(capped.cap);
+    CHECK(capped.f16c == (all.f16c && level >= 1));
+    CHECK(capped.avx512 == (all.avx512 && level >= 2));
+    CHECK(capped.avx512_bf16 == (all.avx512_bf16 && level >= 3));
+    CHECK(capped.amx_bf16 == (all.amx_bf16 && level >= 4));
+    for (const CpuFeature& feature : all.all) CHECK(capped.has(feature.name) == feature.present);
+  }
+}
+
+TEST_CASE("child: a kernel with a wrong HALFSTEP_ISA" * doctest::skip()) {
+  const Error error = thrown_by([] { relu(Tensor::zeros({1 << 18}, DType::bf16)); });
+  CHECK(error.code() == ExitCode::usage);
+  CHECK(std::string(error.what()).starts_with("HALFSTEP_ISA=avx3: expected x86-64, avx2, avx512, "));
+}
+
+TEST_CASE("a wrong HALFSTEP_ISA is an error of the first call, before a kernel starts threads") {
+  const test::ChildResult child = test::run_child("HALFSTEP_ISA=avx3", "child: a kernel with a wrong HALFSTEP_ISA");
+  INFO(child.output);
+  CHECK(child.status == 0);
+  CHECK(child.output.find("1 passed") != std::string::npos);
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
 // Every variant of every slot that a row reaches: against the f64 reference, on integers bit by bit, for any number of
 // threads, and with NaN in the input. At the end: no slot and no variant that the table never reached.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <set>
+#include <string>
+
+#include "engine/cpu_features.h"
+#include "engine/kernel.h"
 #include "engine/parallel.h"
-#include "kernels/cpu_features.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -24,11 +29,18 @@ void for_each_run(const Body& body) {
 TEST_CASE("the f64 run of every row equals its definition, written as plain loops") {
   for (const OpCase& row : op_table()) {
     if (!row.f64 || !row.reference) continue;
-    const Inputs inputs = make_inputs(row, DType::f64);
-    const Comparison result =
-        compare(to_numbers(row.run(inputs)), row.reference(as_numbers(inputs)), {1e-12, 1e-12, 0});
-    INFO(row.name, ": ", result.summary);
-    CHECK(result.passed);
+    std::vector<Inputs> all = {make_inputs(row, DType::f64)};
+    for (const size_t k : row.optional) {
+      Inputs without = all[0];
+      without[k] = Tensor();
+      all.push_back(without);
+    }
+    for (const Inputs& inputs : all) {
+      const Comparison result =
+          compare(to_numbers(row.run(inputs)), row.reference(as_numbers(inputs)), {1e-12, 1e-12, 0});
+      INFO(row.name, ": ", result.summary);
+      CHECK(result.passed);
+    }
   }
 }
 
@@ -43,6 +55,17 @@ TEST_CASE("every variant is within tolerance of the f64 reference, in every type
     });
   });
   CHECK(runs >= 600);
+}
+
+TEST_CASE("gradients that nobody wants and biases that are missing: every combination") {
+  const Poisoned poisoned;
+  set_threads(1);
+  int runs = 0;
+  for_each_run([&](const OpCase& row, const RowRun& how) {
+    if (row.flops <= 1e5) runs += check_combinations(row, how);  // larger rows add nothing to this
+  });
+  set_threads(0);
+  CHECK(runs >= 8000);
 }
 
 TEST_CASE("on small integers every variant is exact, bit for bit") {
@@ -76,25 +99,50 @@ TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradien
   });
 }
 
-TEST_CASE("the table reaches every slot and every variant") {
+namespace {
+
+// Variants that the processor, or HALFSTEP_ISA, rules out.
+bool is_ruled_out(const std::string& variant) {
+  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
+}
+
+std::string list(const std::set<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+TEST_CASE("the table reaches every slot and every variant, on hardware or on emulated units") {
   for_each_run([&](const OpCase& row, const RowRun& how) {
     for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
   });
+  constexpr std::string_view suffix = "_emulated";
+  std::set<std::string> on_hardware, on_emulated_units, not_at_all;
   for (const KernelSlot* slot : kernel_slots()) {
+    std::set<std::string> names;
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != Device::cpu) continue;
-      if (std::string(v->name) == "amx" && !cpu_features().amx_bf16) {
-        MESSAGE(std::string(slot->name()), "=amx was not reached: this CPU has no AMX, or HALFSTEP_NO_AMX is set");
+      std::string name = v->name;
+      names.insert(name);
+      if (reached_variants().contains(v)) {
+        const bool is_emulated = name.ends_with(suffix);
+        if (is_emulated) name.resize(name.size() - suffix.size());
+        (is_emulated ? on_emulated_units : on_hardware).insert(name);
         continue;
       }
-      if (std::string(v->name) == "avx512_bf16" && !cpu_features().avx512_bf16) {
-        MESSAGE(std::string(slot->name()), "=avx512_bf16 was not reached: this CPU has no AVX512-BF16");
-        continue;
-      }
-      INFO("no row of tests/support/op_table.cpp reaches ", std::string(slot->name()), "=", std::string(v->name));
-      CHECK(reached_variants().contains(v));
+      INFO("no row of tests/support/op_table.cpp reaches ", std::string(slot->name()), "=", name);
+      CHECK(is_ruled_out(name));
+      not_at_all.insert(name);
     }
+    INFO(std::string(slot->name()), "=amx runs on emulated tiles too: tests/emulated_units.cpp");
+    CHECK(names.contains("amx") <= names.contains("amx_emulated"));
   }
+  for (const std::string& name : on_emulated_units) not_at_all.erase(name);
+  // CI shows this line.
+  const std::string& cap = cpu_features().cap;
+  fmt::print("CPU variants{}: on hardware {}; on emulated units {}; not at all {}\n",
+             cap.empty() ? "" : " with HALFSTEP_ISA=" + cap, list(on_hardware), list(on_emulated_units),
+             list(not_at_all));
 }
 
 }  // namespace hs::test

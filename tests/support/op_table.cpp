@@ -199,7 +199,8 @@ void add_matrix_products(Table& table) {
          .gradient = tolerance::gemm,
          .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], N, out, in, {}); },
          .terms = {in + 1, out, N, N},
-         .flops = 2.0 * static_cast<double>(N * in * out)});
+         .flops = 2.0 * static_cast<double>(N * in * out),
+         .optional = {2}});
   }
   for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
     table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
@@ -229,7 +230,8 @@ void add_matrix_products(Table& table) {
            .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], M, N, K, options); },
            .differentiable = false,
            .terms = {K + 1},
-           .flops = 2.0 * M * N * K});
+           .flops = 2.0 * M * N * K,
+           .optional = {2}});
     }
   }
 }
@@ -255,7 +257,15 @@ void add_convolutions(Table& table) {
       {{18, 7, 7, 32}, 64, {}},             // conv2 of mnist_cnn
       {{2, 8, 8, 24}, 70, {.padding = 1}},  // channels that fill no vector
       {{2, 6, 6, 40}, 17, {.stride = 2, .padding = 2}},
+      {{2, 7, 7, 6}, 20, {.stride = 2, .padding = 1}},
+      {{2, 8, 9, 32}, 64, {}},
+      {{2, 7, 6, 96}, 17, {.stride = 2, .padding = 2}},
+      {{2, 6, 6, 64}, 40, {.kernel_h = 5, .kernel_w = 3, .padding = 2}},
+      {{3, 5, 4, 32}, 16, {.kernel_h = 1, .kernel_w = 1}},
+      {{2, 8, 8, 40}, 33, {.kernel_h = 3, .kernel_w = 2, .padding = 1}},
+      {{1, 13, 40, 32}, 32, {.padding = 1}},  // a long row
       {{0, 5, 5, 2}, 3, {}},
+      {{0, 5, 5, 32}, 3, {}},
   };
   for (const auto& [shape, OC, options] : rows) {
     const int64_t K = options.kernel_h * options.kernel_w * shape[3];
@@ -275,7 +285,8 @@ void add_convolutions(Table& table) {
          .nan = options.stride == 1 && shape[0] > 0,  // a stride may skip pixels
          .terms = {K + 1, options.kernel_h * options.kernel_w * OC, pixels, pixels},
          .flops = 2.0 * static_cast<double>(pixels * K * OC),
-         .roundings = {1, 2, 1, 1}});  // im2col stores the gradients of the columns in 16 bits, and adds them up
+         .roundings = {1, 2, 1, 1},  // im2col stores the gradients of the columns in 16 bits, and adds them up
+         .optional = {2}});
   }
   // The first layer of a network: the image needs no gradient, so only the weights get one.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",

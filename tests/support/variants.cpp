@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/autograd.h"
+#include "engine/random.h"
 #include "kernels/cast.h"
 
 namespace hs::test {
@@ -32,6 +33,7 @@ Inputs inputs_of(const OpCase& row, const RowRun& how) {
     if (how.absolute) input = absolute_values(input);
     if (how.dtype == DType::f64) input = cast(input, DType::f64);
   }
+  for (const size_t k : how.missing) inputs[k] = Tensor();
   return inputs;
 }
 
@@ -103,8 +105,30 @@ const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
 
 RowRun reference_run(const RowRun& how) {
-  return {.dtype = DType::f64, .numbers = how.numbers, .integers = how.integers, .absolute = how.absolute};
+  return {.dtype = DType::f64,
+          .numbers = how.numbers,
+          .integers = how.integers,
+          .absolute = how.absolute,
+          .frozen = how.frozen,
+          .missing = how.missing,
+          .sparse = how.sparse};
 }
+
+namespace {
+
+Tensor gradient_of(const Tensor& y, RowRun how) {
+  how.missing = {};
+  const OpCase row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
+  const Tensor dy = inputs_of(row, how)[0];
+  if (!how.sparse) return dy;
+  Numbers values = to_numbers(dy);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (random_bits({.seed = 11}, i) % 4 != 0) values[i] = 0;
+  }
+  return cast(Tensor::from(values, dy.shape()), dy.dtype());
+}
+
+}  // namespace
 
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how) {
   const TestDeviceScope device(how.device);
@@ -114,9 +138,15 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
   const bool differentiate = row.differentiable && !how.forward_only && !cast_unaligned;
   Inputs leaves, operands;
   for (const Tensor& input : inputs) {
-    Tensor& leaf = leaves.emplace_back(placed(input, how));
-    if (differentiate) leaf.set_requires_grad(true);
-    if (differentiate && how.held) {
+    Tensor& leaf = leaves.emplace_back();
+    if (!input.defined()) {
+      operands.emplace_back();
+      continue;
+    }
+    leaf = placed(input, how);
+    const bool wanted = differentiate && !how.frozen.contains(leaves.size() - 1);
+    if (wanted) leaf.set_requires_grad(true);
+    if (wanted && how.held) {
       const std::vector<float> values(static_cast<size_t>(leaf.size()), *how.held);
       leaf.grad() = Tensor::from(values, leaf.shape()).to(how.device);
     }
@@ -126,11 +156,15 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
   const Tensor y = row.run(operands);
   std::vector<Tensor> results = {y.detach().to(Device::cpu)};
   if (!differentiate) return results;
-  const OpCase gradient_row{.name = "dy", .shapes = {y.shape()}, .run = nullptr};
-  Tensor dy = inputs_of(gradient_row, how)[0];
-  if (how.nan_gradient && dy.bytes() > 0) std::memset(dy.mutable_raw_data(), 0xff, dy.bytes());
-  backward(y, cast(placed(dy, how), y.dtype()));
-  for (const Tensor& leaf : leaves) results.push_back(leaf.grad().to(Device::cpu));
+  if (y.requires_grad()) {
+    Tensor dy = gradient_of(y, how);
+    if (how.nan_gradient && dy.bytes() > 0) std::memset(dy.mutable_raw_data(), 0xff, dy.bytes());
+    backward(y, cast(placed(dy, how), y.dtype()));
+  }
+  for (const Tensor& leaf : leaves) {
+    const bool wanted = leaf.defined() && leaf.requires_grad();
+    results.push_back(wanted ? leaf.grad().to(Device::cpu) : Tensor());
+  }
   return results;
 }
 
@@ -144,9 +178,13 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
       if (calls != before.at(variant)) reached[variant].insert(how.dtype);
     }
   };
-  const std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
+  std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
+  for (const size_t k : how.frozen) what += ", no gradient of input " + std::to_string(k);
+  for (const size_t k : how.missing) what += ", input " + std::to_string(k) + " undefined";
   run(what + " with the default variants");
-  for (KernelSlot* slot : slots_of(row, how)) {
+  RowRun whole = how;
+  whole.frozen = whole.missing = {};
+  for (KernelSlot* slot : slots_of(row, whole)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != how.device) continue;
       const Forced forced(*slot, v->name);
@@ -175,9 +213,9 @@ Reference reference_of(const OpCase& row, const RowRun& how) {
   const double u = tolerance::rounding_to(how.dtype).u;
   if (row.terms.empty() && (row.roundings.empty() || u == 0)) return reference;
   exact.absolute = true;  // |A| |B| and its like
-  for (const Tensor& magnitude : run_row(row, exact)) {
+  for (const Numbers& magnitude : as_numbers(run_row(row, exact))) {
     const size_t i = reference.allowance.size();
-    Numbers& allowance = reference.allowance.emplace_back(to_numbers(magnitude));
+    Numbers& allowance = reference.allowance.emplace_back(magnitude);
     for (double& value : allowance) {
       const double size = std::fabs(value);
       value = row.terms.empty() ? 0 : tolerance::sum_allowance(row.terms.at(i), size);
@@ -193,6 +231,11 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
   REQUIRE((results.size() == reference.values.size() || how.unaligned || how.forward_only));
   for (size_t i = 0; i < results.size(); ++i) {
     const Numbers& expected = reference.values[i];
+    if (!results[i].defined()) {
+      INFO(description, ", gradient ", i - 1);
+      CHECK((how.frozen.contains(i - 1) || how.missing.contains(i - 1)));
+      continue;
+    }
     const bool averaging = std::set<double>(expected.begin(), expected.end()).size() >= 64;
     // A loss is f32 whatever its input is; gradients are f32 here and have come through the type.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
@@ -204,6 +247,45 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     INFO(description, i == 0 ? ", output: " : ", gradient " + std::to_string(i - 1) + ": ", result.summary);
     CHECK(result.passed);
   }
+}
+
+namespace {
+
+// `how` with every combination of inputs that are frozen or missing, `how` itself first.
+std::vector<RowRun> combinations(const OpCase& row, const RowRun& how) {
+  std::vector<RowRun> ways = {how};
+  for (size_t k = 0; k < row.shapes.size(); ++k) {
+    const bool is_optional = std::ranges::find(row.optional, k) != row.optional.end();
+    for (size_t i = 0, count = ways.size(); i < count; ++i) {
+      RowRun frozen = ways[i], missing = ways[i];
+      frozen.frozen.insert(k);
+      missing.missing.insert(k);
+      if (row.differentiable) ways.push_back(frozen);
+      if (is_optional) ways.push_back(missing);
+    }
+  }
+  return ways;
+}
+
+}  // namespace
+
+int check_combinations(const OpCase& row, RowRun how) {
+  how.sparse = true;
+  int runs = 0;
+  std::map<std::set<size_t>, Reference> references;  // by what is missing
+  for (const RowRun& way : combinations(row, how)) {
+    if (way.frozen.empty() && way.missing.empty()) continue;
+    RowRun wanted = way;
+    wanted.frozen = {};
+    const auto [reference, fresh] = references.try_emplace(way.missing);
+    if (fresh) reference->second = reference_of(row, wanted);
+    for_each_variant(row, way, [&](const std::string& description) {
+      ++runs;
+      check_close(row, way, reference->second, run_row(row, way), description);
+    });
+    if (row.integers && row.f64) check_integers(row, way);
+  }
+  return runs;
 }
 
 void check_integers(const OpCase& row, RowRun how) {
@@ -222,6 +304,7 @@ void check_integers(const OpCase& row, RowRun how) {
     for_each_variant(row, way, [&](const std::string& description) {
       const auto results = run_row(row, way);
       for (size_t i = 0; i < results.size(); ++i) {
+        if (!results[i].defined()) continue;
         const char* added = way.held ? ", added to a gradient" : "";
         const char* under = way.autocast == DType::f32 ? "" : ", under Autocast";
         INFO(description, ", result ", i, std::string(added), std::string(under));
@@ -271,7 +354,7 @@ Numbers rounded_to(DType dtype, const Numbers& numbers) {
 
 std::vector<Numbers> as_numbers(const std::vector<Tensor>& tensors) {
   std::vector<Numbers> numbers;
-  for (const Tensor& tensor : tensors) numbers.push_back(to_numbers(tensor));
+  for (const Tensor& tensor : tensors) numbers.push_back(tensor.defined() ? to_numbers(tensor) : Numbers());
   return numbers;
 }
 

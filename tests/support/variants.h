@@ -27,6 +27,9 @@ struct RowRun {
   bool unaligned = false;                    // tensors start one element into their memory; in 16 bits forward only
   DType autocast = DType::f32;               // the ambient type of matrix products
   std::optional<float> held = std::nullopt;  // what every element of the leaves' gradients holds before
+  std::set<size_t> frozen = {};              // inputs that want no gradient
+  std::set<size_t> missing = {};             // inputs that are undefined
+  bool sparse = false;                       // most of dy is zero, as it is after ReLU and pooling
 };
 
 // On a device in a type, with numbers of that type.
@@ -36,7 +39,8 @@ RowRun reference_run(const RowRun& how);
 
 // Its numbers, in f32 (or f64) on the CPU.
 Inputs inputs_of(const OpCase& row, const RowRun& how);
-// The output and then the gradient of each input (for dy from a fixed stream), all of them on the CPU.
+// The output and then the gradient of each input (for dy from a fixed stream), all of them on the CPU; undefined for
+// an input that is frozen or missing.
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how);
 std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 
@@ -61,6 +65,11 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
 // gradients that hold nothing yet, and added to what they hold; and, in 16 bits, under Autocast, where parameters and
 // their gradients stay f32. REQUIRES: row.integers and row.f64
 void check_integers(const OpCase& row, RowRun how);
+// check_close of every variant, and check_integers where the row has them, for every combination of inputs that want a
+// gradient, that want none and, where the row says so, that are undefined; but for the one that has them all, which
+// every other check runs. Most of dy is zero. Returns the number of runs, without those on integers.
+int check_combinations(const OpCase& row, RowRun how);
+
 // A NaN in any place of any input reaches the output; a dy of NaN, because ReLU rightly stops some, reaches every
 // gradient. REQUIRES: row.nan
 void check_nan(const OpCase& row, const RowRun& how, const std::string& description);

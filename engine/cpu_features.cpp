@@ -1,0 +1,120 @@
+#include "engine/cpu_features.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+
+#include "engine/check.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace hs {
+namespace {
+
+// The values of HALFSTEP_ISA: each set of instructions includes those before it.
+enum class Level : uint8_t { x86_64, avx2, avx512, avx512_bf16, amx };
+constexpr std::array<std::string_view, 5> level_names = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
+
+Level level_of(const std::string& cap) {
+  if (cap.empty()) return Level::amx;
+  const auto* const found = std::ranges::find(level_names, cap);
+  if (found == level_names.end()) {
+    fail(ExitCode::usage, "HALFSTEP_ISA={}: expected x86-64, avx2, avx512, avx512_bf16 or amx; unset it for no cap",
+         cap);
+  }
+  return static_cast<Level>(found - level_names.begin());
+}
+
+#if defined(__x86_64__)
+
+// The 8 KiB of tile registers belong to a process only after it has asked for them; without that, the first tile
+// instruction is an illegal one. Threads that start later inherit the permission.
+bool request_tiles() {
+#if defined(__linux__)
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+std::vector<CpuFeature> detect() {
+  unsigned a = 0, b = 0, c = 0, c1 = 0, d7 = 0, a71 = 0, d = 0;
+  __get_cpuid(1, &a, &b, &c1, &d);
+  __get_cpuid_count(7, 0, &a, &b, &c, &d7);
+  __get_cpuid_count(7, 1, &a71, &b, &c, &d);
+  const auto bit = [](unsigned word, int place) { return (word >> place & 1) != 0; };
+  // The builtin also asks whether the system saves the wide registers; it does not know all names.
+  const bool avx = __builtin_cpu_supports("avx"), avx512f = __builtin_cpu_supports("avx512f");
+  return {{"sse4_2", __builtin_cpu_supports("sse4.2") != 0},
+          {"avx", avx},
+          {"avx2", __builtin_cpu_supports("avx2") != 0},
+          {"fma", __builtin_cpu_supports("fma") != 0},
+          {"f16c", avx && bit(c1, 29)},
+          {"avx512f", avx512f},
+          {"avx512bw", __builtin_cpu_supports("avx512bw") != 0},
+          {"avx512dq", __builtin_cpu_supports("avx512dq") != 0},
+          {"avx512vl", __builtin_cpu_supports("avx512vl") != 0},
+          {"avx512_vnni", __builtin_cpu_supports("avx512vnni") != 0},
+          {"avx512_bf16", avx512f && bit(a71, 5)},
+          {"avx512_fp16", avx512f && bit(d7, 23)},
+          {"amx_tile", bit(d7, 24)},
+          {"amx_int8", bit(d7, 25)},
+          {"amx_bf16", bit(d7, 22)}};
+}
+
+#else
+
+// No kernel asks for any of them yet.
+std::vector<CpuFeature> detect() {
+  std::string flags;
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; flags.empty() && std::getline(lines, line);) {
+    if (line.starts_with("Features")) flags = line + " ";
+  }
+  std::vector<CpuFeature> features;
+  for (const std::string name : {"asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm", "sme"}) {
+    features.push_back({name, flags.find(" " + name + " ") != std::string::npos});
+  }
+  return features;
+}
+
+bool request_tiles() { return false; }
+
+#endif
+
+}  // namespace
+
+bool CpuFeatures::has(std::string_view name) const {
+  return std::ranges::any_of(all, [=](const CpuFeature& feature) { return feature.name == name && feature.present; });
+}
+
+CpuFeatures find_cpu_features(const std::string& cap) {
+  const Level level = level_of(cap);
+  CpuFeatures f;
+  f.all = detect();
+  f.cap = cap;
+  f.f16c = level >= Level::avx2 && f.has("f16c");
+  f.avx512 = level >= Level::avx512 && f.has("avx2") && f.has("fma") && f.has("avx512f") && f.has("avx512bw") &&
+             f.has("avx512dq") && f.has("avx512vl");
+  f.avx512_bf16 = level >= Level::avx512_bf16 && f.avx512 && f.has("avx512_bf16");
+  f.amx_bf16 = level >= Level::amx && f.avx512 && f.has("amx_tile") && f.has("amx_bf16") && request_tiles();
+  return f;
+}
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = [] {
+    const char* cap = std::getenv("HALFSTEP_ISA");
+    return find_cpu_features(cap ? cap : "");
+  }();
+  return features;
+}
+
+}  // namespace hs

@@ -1,0 +1,52 @@
+// The kernels for units that few CPUs have, on units emulated in plain C++: registered like the real ones, under the
+// name of the real variant and "_emulated". Test programs link this file; halfstep-bench can load it as a library.
+// They are tried after all others, so that only what forces them gets them. With HALFSTEP_EMULATED_UNITS=amx they come
+// before all others instead: every bf16 product then runs as on a machine with AMX.
+//   HALFSTEP_EMULATED_UNITS=amx LD_PRELOAD=build/release/tests/libemulated_units.so build/release/bench/halfstep-bench
+//   train
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "kernels/conv2d_amx.h"
+#include "kernels/gemm_amx.h"
+#include "tests/support/emulated_tiles.h"
+
+namespace hs {
+namespace {
+
+using test::EmulatedTiles;
+
+int emulated_rank() {
+  const char* value = std::getenv("HALFSTEP_EMULATED_UNITS");
+  const std::string units = value ? value : "";
+  if (units.empty()) return -1;
+  if (units != "amx") {
+    std::fprintf(stderr, "HALFSTEP_EMULATED_UNITS=%s: expected amx\n", value);
+    std::_Exit(2);
+  }
+  return 1000;
+}
+
+REGISTER_KERNEL(gemm, cpu, "amx_emulated",
+                {.run = blocked::gemm_blocked<blocked::TileProduct<EmulatedTiles>>,
+                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
+                                 Tensor& c) { return a.dtype() == DType::bf16 && is_same_or_f32(a, c); },
+                 .rank = emulated_rank()});
+REGISTER_KERNEL(conv2d_forward, cpu, "amx_emulated",
+                {.run = amx::forward<EmulatedTiles>,
+                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
+                                 Tensor&) { return amx::takes_forward(x, s); },
+                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
+                                 Tensor&) { return amx::forward_workspace(s); },
+                 .rank = emulated_rank()});
+REGISTER_KERNEL(conv2d_backward, cpu, "amx_emulated",
+                {.run = amx::backward<EmulatedTiles>,
+                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
+                                 Tensor& dx, Tensor&, Tensor&) { return amx::takes_backward(x, s, dx); },
+                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
+                                 Tensor& dx, Tensor&, Tensor&) { return amx::backward_workspace(s, dx.defined()); },
+                 .rank = emulated_rank()});
+
+}  // namespace
+}  // namespace hs
