@@ -42,7 +42,6 @@ struct OpCase {
   // In 16 bits: how many roundings to the type lie behind an element of the output and of each gradient, where it is
   // not one; those before the last are held to u times the magnitude of the sum that they enter.
   std::vector<int> roundings = {};
-  double half_absolute = 0;      // and this much times u where parts of a gradient cancel after a rounding
   bool same_on_devices = false;  // CPU and CUDA give the same bits in f32
 };
 
