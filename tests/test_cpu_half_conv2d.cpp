@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
+#include "engine/optim.h"
 #include "engine/parallel.h"
 #include "kernels/conv2d_amx.h"
 #include "tests/half_support.h"
@@ -219,6 +222,70 @@ TEST_CASE("conv2d: a NaN in the image or the weights reaches exactly the outputs
         }
       });
     }
+  }
+}
+
+bool any_not_finite(const Tensor& x) {
+  const Numbers values = numbers(x);
+  return !std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+}
+
+// What the optimizer asks before a step: the count of gradients that are not finite, with the scaler's kernel.
+bool found_by_scaler(const Tensor& gradient) {
+  const Tensor flat = gradient.reshape({gradient.size()}), scaler = Tensor::from(std::vector<float>{1024, 0, 0}, {3});
+  Tensor measured = Tensor::empty({2}, DType::f32), workspace;
+  workspace = Tensor::empty({measure_gradients.workspace(flat, scaler, workspace, measured)}, DType::u8);
+  measure_gradients(flat, scaler, workspace, measured);
+  return measured.to_vector<float>()[1] > 0;
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+TEST_CASE("conv2d: one inf or NaN in dy, or in an x that dy needs, reaches the gradients that the scaler looks at") {
+  for (const Convolution& c : convolutions()) {
+    const Conv2dSizes& s = c.s;
+    if (s.N == 0) continue;
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      for (const double bad : {infinity, -infinity, std::nan("")}) {
+        for (const bool in_dy : {true, false}) {
+          Operands in(c, type, false);
+          if (in_dy) {
+            in.x = random_tensor(in.x.shape(), type, 15, false, 0.5);  // zeros, as after a ReLU: 0 * inf
+          } else {
+            in.dy = random_tensor(in.dy.shape(), type, 16);
+          }
+          const int64_t at = in_dy ? in.dy.size() / 3 : in.x.size() / 2;
+          Tensor& target = in_dy ? in.dy : in.x;
+          target.slice(at, {1}).copy_from(cast(Tensor::from(std::vector<double>{bad}, {1}), type));
+          for_each_variant(conv2d_backward, [&](const std::string& variant) {
+            const auto [y, dx, dweight, dbias] = run_convolution(c, in, DType::f32, true, false, true);
+            INFO(fmt::format("{} {} {}: {} in {}", c.name(), name(type), variant, bad, in_dy ? "dy" : "x"));
+            CHECK(found_by_scaler(dweight));
+            CHECK(found_by_scaler(dbias) == in_dy);
+            CHECK(any_not_finite(dx) == in_dy);
+            const Numbers of_weight = numbers(dweight);
+            for (int64_t i = 0; in_dy && i < dweight.size(); ++i) {
+              const bool same_channel = i % s.OC == at % s.OC;
+              if (std::isfinite(of_weight[static_cast<size_t>(i)]) == same_channel) FAIL_CHECK("dweight[", i, "]");
+            }
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("conv2d: where dy is zero, variants that skip zeros do not see an inf in x, and the others make NaN of it") {
+  const Convolution c = convolution({2, 8, 9, 32}, 64, {}, 1);
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    Operands in(c, type, false);
+    in.x.slice(in.x.size() / 2, {1}).copy_from(cast(Tensor::from(std::vector<double>{infinity}, {1}), type));
+    in.dy.fill_zero();
+    for_each_variant(conv2d_backward, [&](const std::string& variant) {
+      const Tensor dweight = run_convolution(c, in, DType::f32, true, false, true)[2];
+      INFO(std::string(name(type)), " ", variant);
+      CHECK(any_not_finite(dweight) == !(variant == "direct" || variant == "avx512_bf16"));
+    });
   }
 }
 

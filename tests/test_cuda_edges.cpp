@@ -3,6 +3,7 @@
 // arithmetic, they must agree bit for bit. The optimizer's kernels: tests/test_cuda_optimizer.cpp.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,7 @@
 #include "engine/random.h"
 #include "kernels/bias_add.h"
 #include "kernels/cast.h"
+#include "kernels/conv2d.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/max_pool2d.h"
@@ -224,6 +226,40 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
       check_softmax(whole(shape, 11), labels, dtype);
       labels.back() = static_cast<int32_t>(shape[1]);
       check_softmax(whole(shape, 11), labels, dtype, true);
+    }
+  }
+}
+
+TEST_CASE("conv2d: one inf or NaN in dy, or in x, reaches the gradients, whichever gemm multiplies") {
+  const Shape x_shape{2, 6, 7, 8};
+  const int64_t OC = 16, K = 3 * 3 * 8;
+  for (const float bad : {inf, -inf, nan}) {
+    for (const bool in_dy : {true, false}) {
+      const auto spoil = [bad](const Tensor& x) {
+        x.slice(x.size() / 2, {1}).copy_from(cast(number(bad).reshape({1}), x.dtype()));
+      };
+      const OpCase row{.name = "conv2d", .shapes = {x_shape, {K, OC}, {OC}}, .run = [&](const Inputs& in) {
+                         const Tensor y = conv2d(in[0], in[1], in[2], {.padding = 1});
+                         return record("spoil_gradient", y.clone(), {y}, [&](const Tensor& dy) -> Gradients {
+                           const Tensor dx = dy.clone();
+                           if (in_dy) spoil(dx);
+                           return {dx};
+                         });
+                       }};
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        const RowRun how = run_on(Device::cuda, dtype);
+        const Inputs inputs = inputs_of(row, how);
+        if (!in_dy) spoil(inputs[0]);
+        for_each_variant(row, how, [&](const std::string& description) {
+          const auto results = run_row(row, inputs, how);  // y, dx, dweight, dbias
+          INFO(description, ", ", bad, in_dy ? " in dy" : " in x");
+          for (const size_t i : {size_t{1}, size_t{2}, size_t{3}}) {
+            const Numbers values = to_numbers(results[i]);
+            const bool finite = std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+            CHECK(finite == (!in_dy && i != 2));
+          }
+        });
+      }
     }
   }
 }
