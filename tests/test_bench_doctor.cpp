@@ -195,6 +195,27 @@ TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again
   CHECK(bench("explain --checkpoint half").code == 2);
 }
 
+TEST_CASE("explain --kernel: the forced variants ran, and the record says that they were forced") {
+  const json record =
+      record_of("explain --batch 4 --device cpu --kernel conv2d_forward=im2col --kernel conv2d_backward=im2col");
+  CHECK(record["config"]["kernels"] == json({"conv2d_forward=im2col", "conv2d_backward=im2col"}));
+  int convolutions = 0;
+  for (const json& call : record["calls"]) {
+    if (!call["kernel"].get<std::string>().starts_with("conv2d_")) continue;
+    CHECK(call["variant"] == "im2col");
+    ++convolutions;
+  }
+  CHECK(convolutions == 4);
+  CHECK(record_of("explain --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
+  const std::string mlp = "explain --batch 4 --device cpu --model mlp --kernel ";
+  check_mistakes({{mlp + "gemm", 2, "--kernel gemm: expected SLOT=VARIANT"},
+                  {mlp + "gem=x", 2, "--kernel gem=x: no slot gem"},
+                  {mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
+  const Ended unused = bench("explain --batch 4 --model mlp --kernel conv2d_forward=im2col");
+  CHECK(unused.code == 2);  // and a notice that the digits are synthetic comes before the message
+  CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
+}
+
 TEST_CASE("doctor and explain: four outputs that show the same") {
   const json doctor = check_outputs("doctor --device cpu --steps 3 --batch 4 --train 40");
   CHECK(doctor["rows"].size() == 5);
