@@ -5,8 +5,12 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "bench/commands.h"
+#include "bench/experiment.h"
+#include "bench/forced_kernels.h"
 #include "bench/inputs.h"
 #include "bench/kernel_timing.h"
 #include "bench/kernel_work.h"
@@ -67,6 +71,7 @@ Examples:
   halfstep-bench explain
   halfstep-bench explain --model mnist_cnn_large --precision bf16
   halfstep-bench explain --checkpoint all
+  halfstep-bench explain --kernel conv2d_forward=im2col
   halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
 )";
   }
@@ -75,6 +80,7 @@ Examples:
 
  private:
   std::string model_ = "mnist_cnn", data_, precision_ = "f32", checkpoint_ = "off", device_ = "auto", dot_;
+  std::vector<std::string> kernels_;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
   Outputs outputs_;
 };
@@ -88,6 +94,7 @@ void ExplainCommand::declare(Flags& flags) {
   flags.text("--checkpoint", checkpoint_, "WHAT", "Activations computed again, as for train");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
   outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
 }
@@ -106,17 +113,21 @@ void ExplainCommand::run(const Flags&) {
   const Device device = resolve_device(device_);
   const Precision precision = parse_precision(precision_);
   const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
+  static_cast<void>(ForcedKernels(kernels_));  // a mistake in it is seen before data are read
   set_threads(static_cast<int>(threads_));
   outputs_.open();
   OutputFile dot("--dot", dot_);
   const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
-  const Peaks peaks = measure_peaks(device);
+  const Peaks peaks = measure_peaks(device);  // of the machine, not of a forced variant
+  const ForcedKernels forced(kernels_);
   OneStep step(model_, blocks_, info, precision, device);
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();
   step.set_checkpoint(checkpoint, batch);
+  const KernelUse warming;
   for (int i = 0; i < 3; ++i) step.run(batch);
+  forced.check_used(warming.since(), fmt::format("a step of {}", model_));
 
   reset_peak(device);
   const auto live_before = static_cast<double>(memory_stats(device).live);
@@ -191,7 +202,11 @@ void ExplainCommand::run(const Flags&) {
   }
   Json record = new_record(name(), device);
   record["data"] = describe_data(data);
-  record["config"] = {{"model", model_}, {"batch", batch_}, {"precision", precision_}, {"checkpoint", checkpoint_}};
+  record["config"] = {{"model", model_},
+                      {"batch", batch_},
+                      {"precision", precision_},
+                      {"checkpoint", checkpoint_},
+                      {"kernels", kernels_}};
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
   record["phases"] = phase_rows;
   record["loss"] = step.loss();

@@ -12,16 +12,24 @@
 
 namespace hs::bench {
 
-Device resolve_device(const std::string& wanted) {
-  if (wanted == "cpu") return Device::cpu;
-  if (is_available(Device::cuda)) return Device::cuda;
+DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda) {
+  if (wanted == "cpu") return {Device::cpu, ""};
   if (wanted == "cuda") {
-    fail(ExitCode::device, "--device cuda: {}; use --device cpu or auto", why_unavailable(Device::cuda));
+    if (why_not_cuda.empty()) return {Device::cuda, ""};
+    fail(ExitCode::device, "--device cuda: {}; use --device cpu or auto", why_not_cuda);
   }
-  if (build_info.cuda != std::string_view("OFF")) {
-    notice(fmt::format("{}: using the CPU", why_unavailable(Device::cuda)));
+  if (built_cuda == "OFF") return {Device::cpu, ""};
+  if (!why_not_cuda.empty()) return {Device::cpu, why_not_cuda + ": using the CPU"};
+  if (built_cuda.starts_with("EMULATED")) {
+    return {Device::cpu, "cuda is emulated in this build, slowly: using the CPU; --device cuda runs the emulator"};
   }
-  return Device::cpu;
+  return {Device::cuda, ""};
+}
+
+Device resolve_device(const std::string& wanted) {
+  const DeviceChoice choice = choose_device(wanted, build_info.cuda, why_unavailable(Device::cuda));
+  if (!choice.notice.empty()) notice(choice.notice);
+  return choice.device;
 }
 
 DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test) {

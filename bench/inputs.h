@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "data/dataset.h"
 #include "data/sample_source.h"
@@ -10,9 +11,16 @@
 
 namespace hs::bench {
 
-// --device: "auto" is the GPU if there is one; a build with CUDA on a machine where it cannot be used says so. Throws
-// Error (device) if "cuda" is not there.
+// --device: "auto" is the GPU if there is one; a build with CUDA that takes the CPU nevertheless says why: no usable
+// device, or only an emulated one. Throws Error (device) if "cuda" is not there.
 Device resolve_device(const std::string& wanted);
+
+// The decision of resolve_device(). built_cuda: BuildInfo::cuda; why_not_cuda: why_unavailable(Device::cuda).
+struct DeviceChoice {
+  Device device;
+  std::string notice;  // for the user; empty: nothing to say
+};
+DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda);
 
 // --data (empty: the usual places), --train and --test. Says so if the digits are generated. Throws what load_mnist
 // throws, and Error (bad_input) if images are not those that the models were made for, 28x28x1.

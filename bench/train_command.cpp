@@ -3,13 +3,13 @@
 
 #include <cmath>
 #include <optional>
-#include <set>
 
 #include "bench/build_info.h"
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/energy.h"
 #include "bench/environment.h"
+#include "bench/forced_kernels.h"
 #include "bench/forecast.h"
 #include "bench/inputs.h"
 #include "bench/interrupt.h"
@@ -39,8 +39,6 @@ class TrainCommand : public Command {
 
  private:
   bool resolve_graph(Device device) const;
-  void force_kernels() const;
-  void check_forced_kernels_used(const KernelUse& use) const;
   void print_ops(const std::vector<KernelRow>& ops) const;
   void measure(const TrainingData& data, Row& row) const;
   Json config() const;
@@ -138,28 +136,6 @@ bool TrainCommand::resolve_graph(Device device) const {
          hs::name(device));
   }
   return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
-}
-
-void TrainCommand::force_kernels() const {
-  std::set<std::string> slots;
-  for (const std::string& assignment : kernels_) {
-    force_variant(assignment);
-    const std::string slot = assignment.substr(0, assignment.find('='));
-    if (!slots.insert(slot).second)
-      fail(ExitCode::usage, "--kernel {}: {} was given a variant before", assignment, slot);
-  }
-}
-
-void TrainCommand::check_forced_kernels_used(const KernelUse& use) const {
-  const auto used = use.since();
-  std::string names;
-  for (const auto& [slot, variant] : used) names += (names.empty() ? "" : ", ") + slot;
-  for (const std::string& assignment : kernels_) {
-    const std::string slot = assignment.substr(0, assignment.find('='));
-    if (used.contains(slot)) continue;
-    fail(ExitCode::usage, "--kernel {}: training {} with {} never calls {}; it calls {}", assignment, experiment_.model,
-         experiment_.optimizer, slot, names);
-  }
 }
 
 // Which op ran in which type: what "mixed" means, made visible.
@@ -287,7 +263,7 @@ void TrainCommand::run(const Flags& flags) {
   }
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
-  force_kernels();
+  const ForcedKernels forced(kernels_);
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   watch_signals();
@@ -314,7 +290,7 @@ void TrainCommand::run(const Flags& flags) {
   }
   if (experiment_.precision != Precision::f32) print_ops(ops);
   check_early_signals();
-  check_forced_kernels_used(warming);
+  forced.check_used(warming.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
 
   const KernelUse use;
   Row row{.name = experiment_.model, .runs = {}, .error = ""};

@@ -30,6 +30,15 @@ constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor
                              Tensor& workspace, Tensor& y)>
     conv2d_forward{"conv2d_forward"};
 // An undefined dx, dweight or dbias is not computed. `accumulate`: the latter two are added to what they hold.
+//
+// Inf and NaN: one in dy makes every element of dbias and dweight of its output channel inf or NaN, and some of dx, in
+// every variant, so that an overflow is seen by whoever looks at the gradients. For the rest, 0 * inf is NaN, and
+// variants differ in the zeros that they multiply; the head of each says which.
+//   im2col               all of the formula: those in dy, and those of the padding
+//   direct, avx512_bf16  not those in dy: an inf or NaN in x or weight contributes nothing where dy is 0
+//   amx                  also those that it puts around the data: NaN reaches elements that do not use the inf
+// Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
+// weight on which the loss depends makes dy inf or NaN.
 constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes&,
                              bool accumulate, Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias)>
     conv2d_backward{"conv2d_backward"};

@@ -6,6 +6,8 @@
 //   input gradient:   the same on dy with a border of zeros, with the weights turned round
 //   weight gradient:  dweight[tap, c, oc] = sum over positions of x[position + tap, c] dy[position, oc]; here x is
 //                     needed with positions along a row, and dy in pairs of positions
+// The zeros around the data are multiplied: an inf or NaN in x makes NaN of its channel's weight gradients in the taps
+// that meet it across the end of a row, and one in the weight makes NaN of its channel of dx along the border.
 // Channels are filled up to multiples of 32 with zeros. An image whose receptive fields have 32 numbers or fewer (the
 // first layer: 3x3x1) is laid out field by field instead, and is then a 1x1 convolution.
 // Internal to kernels/conv2d_amx.cpp and its test.

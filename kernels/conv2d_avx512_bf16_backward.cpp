@@ -2,7 +2,7 @@
 // only, but in pairs, because vdpbf16ps adds two products to each sum: dweight[oc] takes two pixels of one output
 // channel at a time, dx[field] two output channels of one pixel. The two rows of 32 channels that belong to a pair are
 // interleaved in registers. That leaves the 32 sums in the order 0-3, 8-11, 16-19, 24-27, 4-7, ...: they are kept so,
-// and put in order at the end.
+// and put in order at the end. Of inf and NaN in x or weight only what meets a nonzero gradient is seen.
 #include "kernels/conv2d.h"
 #include "kernels/cpu.h"
 #include "kernels/pack.h"

@@ -3,9 +3,10 @@
 // Gradients that come back through max-pooling and ReLU are mostly zero (one of four, or fewer, survives).
 // Each nonzero dy[pixel, oc] is one scaled copy of a receptive field: dweight[oc] += dy * x[field] and
 // dx[field] += dy * weight[oc]. Working output channel by output channel, the 288 weights or weight gradients of a
-// 3x3x32 field sit in registers, and zeros cost nothing. A zero gradient therefore contributes nothing even where the
-// other factor is inf or NaN. With few input channels (conv 3x3 1->32: rows of 3 floats) a field does not fill a
-// vector; then the weight gradient runs over vectors of output channels instead, zeros included.
+// 3x3x32 field sit in registers, and zeros cost nothing. With few input channels (conv 3x3 1->32: rows of 3 floats) a
+// field does not fill a vector; then the weight gradient runs over vectors of output channels instead, zeros included.
+// A zero that is skipped contributes nothing even if the other factor is inf or NaN. A dy of inf or NaN makes NaN of
+// the rest of the last vector in each kernel row of its field, up to 15 floats of dx that do not use it.
 #include "kernels/conv2d_direct.h"
 
 namespace hs {

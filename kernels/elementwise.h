@@ -8,7 +8,9 @@ namespace hs {
 
 Tensor add(const Tensor& a, const Tensor& b);  // a + b
 Tensor mul(const Tensor& a, const Tensor& b);  // a * b
-Tensor scale(const Tensor& x, double factor);  // x * factor, the factor rounded to x's dtype
+// x * factor. The factor is rounded to f32 (to nothing where x is f64), and the product to x's dtype: in 16 bits
+// 0.1 is 0.1f and not the nearest f16.
+Tensor scale(const Tensor& x, double factor);
 
 constinit inline Kernel<void(const Tensor& a, const Tensor& b, Tensor& y)> add_forward{"add_forward"};
 constinit inline Kernel<void(const Tensor& a, const Tensor& b, Tensor& y)> mul_forward{"mul_forward"};

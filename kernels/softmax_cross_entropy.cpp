@@ -21,12 +21,11 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape().to_string());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
-  Tensor probabilities = logits.empty_like();
-  softmax_cross_entropy_forward(logits, labels, loss, probabilities);
+  softmax_cross_entropy_forward(logits, labels, loss);
   return record("softmax_cross_entropy", loss, {logits},
-                [probabilities = probabilities.saved(), labels = labels.saved()](const Tensor& dloss) -> Gradients {
-                  Tensor dlogits = probabilities.empty_like();
-                  softmax_cross_entropy_backward(probabilities, labels, dloss, dlogits);
+                [logits = logits.saved(), labels = labels.saved()](const Tensor& dloss) -> Gradients {
+                  Tensor dlogits = logits.empty_like();
+                  softmax_cross_entropy_backward(logits, labels, dloss, dlogits);
                   return {dlogits};
                 });
 }
@@ -41,52 +40,50 @@ int64_t count_correct(const Tensor& logits, const Tensor& labels) {
 
 namespace {
 
+// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum.
+template <class T>
+struct RowSum {
+  Computing<T> largest, sum = 0;
+  RowSum(const T* z, int64_t classes) : largest(to_computing(z[0])) {
+    for (int64_t j = 1; j < classes; ++j) largest = std::max(largest, to_computing(z[j]));
+    for (int64_t j = 0; j < classes; ++j) sum += exponential(z[j]);
+  }
+  Computing<T> exponential(T z) const { return std::exp(to_computing(z) - largest); }
+};
+
 // Rows are few and short (a batch of 64 has 640 logits), so one thread does them all, adding the losses in order.
-void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss, Tensor& probabilities) {
+void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss) {
   const int64_t N = logits.shape()[0], classes = logits.shape()[1];
   const int32_t* label = labels.data<int32_t>();
   for_float_type(logits.dtype(), [&]<class T>() {
     using Real = Computing<T>;
     const T* z = logits.data<T>();
-    T* p = probabilities.mutable_data<T>();
     double total = 0;
-    for (int64_t n = 0; n < N; ++n, z += classes, p += classes) {
+    for (int64_t n = 0; n < N; ++n, z += classes) {
       if (label[n] < 0 || label[n] >= classes) {
         fail(ExitCode::bad_input, "label {} of sample {} in the batch is not in 0 to {}", label[n], n, classes - 1);
       }
-      Real largest = to_computing(z[0]);
-      for (int64_t j = 1; j < classes; ++j) largest = std::max(largest, to_computing(z[j]));
-      const auto exponential = [=](int64_t j) { return std::exp(to_computing(z[j]) - largest); };
-      Real sum = 0;
-      for (int64_t j = 0; j < classes; ++j) {
-        const Real term = exponential(j);
-        if constexpr (!stores_16_bits<T>) p[j] = term;
-        sum += term;
-      }
-      for (int64_t j = 0; j < classes; ++j) {  // 16 bits cannot hold a term until then: it would be rounded twice
-        if constexpr (stores_16_bits<T>) {
-          p[j] = from_computing<T>(exponential(j) / sum);
-        } else {
-          p[j] /= sum;
-        }
-      }
-      total += static_cast<double>(std::log(sum)) - static_cast<double>(to_computing(z[label[n]]) - largest);
+      const RowSum<T> row(z, classes);
+      total += static_cast<double>(std::log(row.sum)) - static_cast<double>(to_computing(z[label[n]]) - row.largest);
     }
     *loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
   });
 }
 
-void backward_cpu(const Tensor& probabilities, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
-  const int64_t N = probabilities.shape()[0], classes = probabilities.shape()[1];
+void backward_cpu(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
+  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
   const int32_t* label = labels.data<int32_t>();
-  for_float_type(probabilities.dtype(), [&]<class T>() {
-    const T* p = probabilities.data<T>();
+  for_float_type(logits.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* z = logits.data<T>();
     T* dz = dlogits.mutable_data<T>();
-    const Computing<T> factor = *dloss.data<Computing<T>>() / static_cast<Computing<T>>(N);
-    for (int64_t n = 0; n < N; ++n) {
+    const Real factor = *dloss.data<Real>() / static_cast<Real>(N);
+    for (int64_t n = 0; n < N; ++n, z += classes, dz += classes) {
+      const RowSum<T> row(z, classes);
       for (int64_t j = 0; j < classes; ++j) {
-        const Computing<T> target = j == label[n] ? 1 : 0;
-        dz[n * classes + j] = from_computing<T>((to_computing(p[n * classes + j]) - target) * factor);
+        const Real probability = row.exponential(z[j]) / row.sum;
+        const Real target = j == label[n] ? 1 : 0;
+        dz[j] = from_computing<T>((probability - target) * factor);
       }
     }
   });
@@ -113,11 +110,10 @@ void argmax_matches_cpu(const Tensor& logits, const Tensor& labels, Tensor& coun
 }
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
-                {.run = forward_cpu,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&, Tensor&) { return is_float(z); }});
+                {.run = forward_cpu, .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_float(z); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
                 {.run = backward_cpu,
-                 .supported = [](const Tensor& p, const Tensor&, const Tensor&, Tensor&) { return is_float(p); }});
+                 .supported = [](const Tensor& z, const Tensor&, const Tensor&, Tensor&) { return is_float(z); }});
 REGISTER_KERNEL(argmax_matches, cpu, "simple",
                 {.run = argmax_matches_cpu,
                  .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_float(z); }});

@@ -30,73 +30,76 @@ __device__ __forceinline__ float row_sum(float value, int lanes) {
   return value;
 }
 
-// Writes the probabilities, or the loss, or both; nullptr leaves one out. One block alone can give the loss.
+// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp make it
+// together.
 template <class T>
-__global__ void __launch_bounds__(most_threads) forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
-                                                               const int32_t* labels, float* loss, T* probabilities) {
+struct RowSum {
+  float largest = -INFINITY, sum = 0;
+  __device__ RowSum(const T* z, int64_t classes, int lane, int lanes) {
+    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
+    for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
+    largest = row_max(largest, lanes);
+    for (int64_t j = lane; j < classes; j += lanes) sum += exponential(z[j]);
+    sum = row_sum(sum, lanes);
+  }
+  __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
+};
+
+// One block, so that the sum of the losses has a fixed order: there is no memory in which those of other blocks could
+// wait for it.
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   float total = 0;
   // Every thread does every round, because collectives want whole warps; where no row is left, the last one again.
   for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {
     const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
     const T* z = logits + row * classes;
-    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
-    float largest = -INFINITY, sum = 0;
-    for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
-    largest = row_max(largest, lanes);
-    for (int64_t j = lane; j < classes; j += lanes) sum += expf(cuda::to_f32(z[j]) - largest);
-    sum = row_sum(sum, lanes);
-    if (n >= N) continue;
-    if (probabilities) {
-      T* p = probabilities + row * classes;
-      for (int64_t j = lane; j < classes; j += lanes) {
-        p[j] = cuda::from_f32<T>(expf(cuda::to_f32(z[j]) - largest) / sum);
-      }
-    }
-    if (loss && lane == 0) {
-      const int32_t label = labels[row];
-      const bool valid = label >= 0 && label < classes;
-      total += valid ? logf(sum) - (cuda::to_f32(z[label]) - largest) : NAN;
-    }
+    const RowSum<T> softmax(z, classes, lane, lanes);
+    if (n >= N || lane != 0) continue;
+    const int32_t label = labels[row];
+    const bool valid = label >= 0 && label < classes;
+    total += valid ? logf(softmax.sum) - (cuda::to_f32(z[label]) - softmax.largest) : NAN;
   }
-  if (!loss) return;
   total = cuda::block_sum(total);
   if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
 }
 
-// A small batch is one launch. Else many blocks write the probabilities, and one block goes over all rows again for the
-// loss: its sum has a fixed order, and there is no memory in which the losses of the rows could wait for it.
-void forward_cuda(const Tensor& logits, const Tensor& labels, Tensor& loss, Tensor& probabilities) {
+void forward_cuda(const Tensor& logits, const Tensor& labels, Tensor& loss) {
   const int64_t N = logits.shape()[0], classes = logits.shape()[1];
-  const int lanes = lanes_for(classes);
-  const bool small = logits.size() <= 16 * most_threads;
   cuda::for_float_type(logits.dtype(), [&]<class T>() {
-    const T* z = logits.data<T>();
-    const int32_t* label = labels.data<int32_t>();
-    T* p = probabilities.mutable_data<T>();
-    cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes, z, label,
-                 loss.mutable_data<float>(), small ? p : nullptr);
-    if (small) return;
-    cuda::launch(forward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
-                 classes, lanes, z, label, nullptr, p);
+    cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
+                 logits.data<T>(), labels.data<int32_t>(), loss.mutable_data<float>());
   });
 }
 
-struct LogitGradient {
-  int64_t N, classes;
-  const int32_t* labels;
-  const float* dloss;
-  __device__ float operator()(int64_t i, float probability) const {
-    const int64_t n = i / classes, j = i - n * classes;
-    return (probability - (j == labels[n] ? 1.0f : 0.0f)) * (*dloss / static_cast<float>(N));
+template <class T>
+__global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                                const float* dloss, T* dlogits) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const float factor = *dloss / static_cast<float>(N);
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    const RowSum<T> softmax(z, classes, lane, lanes);
+    if (n >= N) continue;
+    const int32_t label = labels[row];
+    for (int64_t j = lane; j < classes; j += lanes) {
+      const float probability = softmax.exponential(z[j]) / softmax.sum;
+      const float target = j == label ? 1.0f : 0.0f;
+      dlogits[row * classes + j] = cuda::from_f32<T>((probability - target) * factor);
+    }
   }
-};
+}
 
-void backward_cuda(const Tensor& probabilities, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
-  const LogitGradient gradient{probabilities.shape()[0], probabilities.shape()[1], labels.data<int32_t>(),
-                               dloss.data<float>()};
-  cuda::for_float_type(probabilities.dtype(), [&]<class T>() {
-    cuda::elementwise(probabilities.size(), gradient, dlogits.mutable_data<T>(), probabilities.data<T>());
+void backward_cuda(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
+  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
+  const int lanes = lanes_for(classes);
+  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+    cuda::launch(backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
+                 classes, lanes, logits.data<T>(), labels.data<int32_t>(), dloss.data<float>(),
+                 dlogits.mutable_data<T>());
   });
 }
 
@@ -136,10 +139,10 @@ void argmax_matches_cuda(const Tensor& logits, const Tensor& labels, Tensor& cou
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&, Tensor&) { return cuda::is_float(z); }});
+                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return cuda::is_float(z); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
-                {.run = backward_cuda, .supported = [](const Tensor& p, const Tensor&, const Tensor&, Tensor&) {
-                   return cuda::is_float(p);
+                {.run = backward_cuda, .supported = [](const Tensor& z, const Tensor&, const Tensor&, Tensor&) {
+                   return cuda::is_float(z);
                  }});
 REGISTER_KERNEL(argmax_matches, cuda, "simple",
                 {.run = argmax_matches_cuda,

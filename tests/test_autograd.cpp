@@ -308,6 +308,7 @@ TEST_CASE("a saved tensor that was modified is refused, with the name of the op"
   z = conv2d(image, filter, {}), touch(image), expect_refused("conv2d", z);
   z = conv2d(image, filter, {}), touch(filter), expect_refused("conv2d", z);
   z = softmax_cross_entropy(x, labels), touch(labels), expect_refused("softmax_cross_entropy", z);
+  z = softmax_cross_entropy(x, labels), touch(x), expect_refused("softmax_cross_entropy", z);
 
   // Every way to write.
   z = mul(x, y), x.reshape({96}).mutable_data<float>()[0] = 1, expect_refused("mul", z);

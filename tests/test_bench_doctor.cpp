@@ -1,4 +1,5 @@
 // The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
+// Before that, the device that they and all others run on.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "bench/doctor.h"
+#include "bench/inputs.h"
 #include "bench/kernel_work.h"
 #include "engine/autograd.h"
 #include "kernels/conv2d.h"
@@ -24,6 +26,35 @@ using namespace hs;
 using namespace hs::bench;
 using namespace hs::test;
 using nlohmann::json;
+
+TEST_CASE("--device: auto is the GPU if there is one; an emulated one it leaves to those who ask for it, and says so") {
+  const std::string missing = "no usable CUDA device", absent = "this build has no cuda";
+  struct Choice {
+    const char *wanted, *built;
+    std::string why_not;
+    Device device;
+    const char* notice;
+  };
+  const Choice choices[] = {
+      {"auto", "ON (toolkit 13)", "", Device::cuda, ""},
+      {"auto", "ON (toolkit 13)", missing, Device::cpu, "no usable CUDA device: using the CPU"},
+      {"auto", "OFF", absent, Device::cpu, ""},
+      {"auto", "EMULATED (slowly)", "", Device::cpu,
+       "cuda is emulated in this build, slowly: using the CPU; --device cuda runs the emulator"},
+      {"cuda", "EMULATED (slowly)", "", Device::cuda, ""},
+      {"cuda", "ON (toolkit 13)", "", Device::cuda, ""},
+      {"cpu", "EMULATED (slowly)", "", Device::cpu, ""},
+      {"cpu", "OFF", absent, Device::cpu, ""},
+  };
+  for (const auto& [wanted, built, why_not, device, notice] : choices) {
+    INFO("--device ", std::string(wanted), ", ", std::string(built));
+    const DeviceChoice choice = choose_device(wanted, built, why_not);
+    CHECK(choice.device == device);
+    CHECK(choice.notice == notice);
+  }
+  CHECK_THROWS_WITH_AS(choose_device("cuda", "OFF", absent),
+                       "--device cuda: this build has no cuda; use --device cpu or auto", Error);
+}
 
 // Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
 const Peaks peaks{1e11, 1e10, "a test"};
@@ -162,6 +193,27 @@ TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again
   for (const std::string& kernel : repeated) CHECK(repeated.count(kernel) <= forward.count(kernel));
   CHECK(all.size() == plain.size() + repeated.size());
   CHECK(bench("explain --checkpoint half").code == 2);
+}
+
+TEST_CASE("explain --kernel: the forced variants ran, and the record says that they were forced") {
+  const json record =
+      record_of("explain --batch 4 --device cpu --kernel conv2d_forward=im2col --kernel conv2d_backward=im2col");
+  CHECK(record["config"]["kernels"] == json({"conv2d_forward=im2col", "conv2d_backward=im2col"}));
+  int convolutions = 0;
+  for (const json& call : record["calls"]) {
+    if (!call["kernel"].get<std::string>().starts_with("conv2d_")) continue;
+    CHECK(call["variant"] == "im2col");
+    ++convolutions;
+  }
+  CHECK(convolutions == 4);
+  CHECK(record_of("explain --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
+  const std::string mlp = "explain --batch 4 --device cpu --model mlp --kernel ";
+  check_mistakes({{mlp + "gemm", 2, "--kernel gemm: expected SLOT=VARIANT"},
+                  {mlp + "gem=x", 2, "--kernel gem=x: no slot gem"},
+                  {mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
+  const Ended unused = bench("explain --batch 4 --model mlp --kernel conv2d_forward=im2col");
+  CHECK(unused.code == 2);  // and a notice that the digits are synthetic comes before the message
+  CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
 }
 
 TEST_CASE("doctor and explain: four outputs that show the same") {

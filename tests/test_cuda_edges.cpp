@@ -3,6 +3,7 @@
 // arithmetic, they must agree bit for bit. The optimizer's kernels: tests/test_cuda_optimizer.cpp.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,7 @@
 #include "engine/random.h"
 #include "kernels/bias_add.h"
 #include "kernels/cast.h"
+#include "kernels/conv2d.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/max_pool2d.h"
@@ -166,19 +168,22 @@ TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the 
   }
 }
 
-// Loss, probabilities and count of correct rows against the f64 CPU kernel; a label outside the classes gives NaN.
+// Loss, gradient and count of correct rows against the f64 CPU kernel; a label outside the classes gives NaN.
 void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DType dtype, bool bad_label = false) {
   const Tensor z = cast(logits, dtype), label = Tensor::from(labels, {z.shape()[0]});
   const Tensor in = z.to(Device::cuda), label_in = label.to(Device::cuda);
-  Tensor loss = empty_on_device({}, DType::f32), p = in.empty_like();
-  softmax_cross_entropy_forward(in, label_in, loss, p);
+  Tensor loss = empty_on_device({}, DType::f32), dz = in.empty_like();
+  softmax_cross_entropy_forward(in, label_in, loss);
   CHECK(count_correct(in, label_in) == count_correct(cast(z, DType::f32), label));
   if (bad_label) {
     CHECK(std::isnan(loss.item()));
     return;
   }
-  Tensor exact_loss = Tensor::empty({}, DType::f64), exact = Tensor::empty(z.shape(), DType::f64);
-  softmax_cross_entropy_forward(cast(z, DType::f64), label, exact_loss, exact);
+  const Tensor dloss = Tensor::from(std::vector<float>{1}, {}), exact_z = cast(z, DType::f64);
+  softmax_cross_entropy_backward(in, label_in, dloss.to(Device::cuda), dz);
+  Tensor exact_loss = Tensor::empty({}, DType::f64), exact_dz = exact_z.empty_like();
+  softmax_cross_entropy_forward(exact_z, label, exact_loss);
+  softmax_cross_entropy_backward(exact_z, label, cast(dloss, DType::f64), exact_dz);
   const CompareOptions options{.nan_expected = true};
   const auto check = [&](const Tensor& got, const Tensor& expected, const Tolerance& allowed) {
     const Comparison result = compare(to_numbers(got.to(Device::cpu)), to_numbers(expected), allowed, options);
@@ -186,7 +191,7 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
     CHECK(result.passed);
   };
   check(loss, exact_loss, tolerance::cross_entropy);
-  check(p, exact, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
+  check(dz, exact_dz, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
 }
 
 TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes, one class and many, ties") {
@@ -195,11 +200,11 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
     std::vector<float> first_row;
     int32_t label;
   };
-  const std::vector<Special> specials = {{{1, 2, 3}, 2},          {{inf, 2, 3}, 2},         {{-inf, 2, 3}, 2},
-                                         {{-inf, 2, 3}, 0},       {{-inf, -inf, -inf}, 0},  {{nan, 1, 3}, 2},
-                                         {{1, nan, 3}, 2},        {{-200, -201, -202}, 1},  {{1, 3, nan}, 2},
-                                         {{nan, nan, nan}, 2},    {{3e4f, -3e4f, 3e4f}, 0}, {{3e4f, -3e4f, 3e4f}, 2},
-                                         {{3e4f, -3e4f, 3e4f}, 1}};
+  const std::vector<Special> specials = {{{1, 2, 3}, 2},           {{inf, 2, 3}, 2},         {{-inf, 2, 3}, 2},
+                                         {{-inf, 2, 3}, 0},        {{-inf, -inf, -inf}, 0},  {{nan, 1, 3}, 2},
+                                         {{1, nan, 3}, 2},         {{-200, -201, -202}, 1},  {{1, 3, nan}, 2},
+                                         {{nan, nan, nan}, 2},     {{3e4f, -3e4f, 3e4f}, 0}, {{3e4f, -3e4f, 3e4f}, 2},
+                                         {{3e4f, -3e4f, 3e4f}, 1}, {{7, 0, -20}, 0},         {{7, 0, -20}, 1}};
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     INFO(std::string(name(dtype)));
     for (const auto& [row, label] : specials) {
@@ -209,7 +214,7 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
     for (const int32_t bad : {-1, 3, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
       check_softmax(noise({2, 3}, 1), {1, bad}, dtype, true);
     }
-    // One block, two launches (above 16384 elements), and every number of lanes for a row.
+    // Fewer rows than the block of the loss has groups of lanes, and more; every number of lanes for a row.
     for (const Shape& shape :
          {Shape{1, 1}, {2000, 1}, {64, 10}, {1639, 10}, {2049, 8}, {2049, 9}, {100, 17}, {17, 1000}}) {
       INFO(shape.to_string());
@@ -221,6 +226,40 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
       check_softmax(whole(shape, 11), labels, dtype);
       labels.back() = static_cast<int32_t>(shape[1]);
       check_softmax(whole(shape, 11), labels, dtype, true);
+    }
+  }
+}
+
+TEST_CASE("conv2d: one inf or NaN in dy, or in x, reaches the gradients, whichever gemm multiplies") {
+  const Shape x_shape{2, 6, 7, 8};
+  const int64_t OC = 16, K = 3 * 3 * 8;
+  for (const float bad : {inf, -inf, nan}) {
+    for (const bool in_dy : {true, false}) {
+      const auto spoil = [bad](const Tensor& x) {
+        x.slice(x.size() / 2, {1}).copy_from(cast(number(bad).reshape({1}), x.dtype()));
+      };
+      const OpCase row{.name = "conv2d", .shapes = {x_shape, {K, OC}, {OC}}, .run = [&](const Inputs& in) {
+                         const Tensor y = conv2d(in[0], in[1], in[2], {.padding = 1});
+                         return record("spoil_gradient", y.clone(), {y}, [&](const Tensor& dy) -> Gradients {
+                           const Tensor dx = dy.clone();
+                           if (in_dy) spoil(dx);
+                           return {dx};
+                         });
+                       }};
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        const RowRun how = run_on(Device::cuda, dtype);
+        const Inputs inputs = inputs_of(row, how);
+        if (!in_dy) spoil(inputs[0]);
+        for_each_variant(row, how, [&](const std::string& description) {
+          const auto results = run_row(row, inputs, how);  // y, dx, dweight, dbias
+          INFO(description, ", ", bad, in_dy ? " in dy" : " in x");
+          for (const size_t i : {size_t{1}, size_t{2}, size_t{3}}) {
+            const Numbers values = to_numbers(results[i]);
+            const bool finite = std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+            CHECK(finite == (!in_dy && i != 2));
+          }
+        });
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include "engine/random.h"
 #include "kernels/cast.h"
 #include "kernels/relu.h"
+#include "kernels/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/train.h"
 
@@ -179,6 +181,31 @@ TEST_CASE("updates far below the resolution of the 16-bit copy add up in the par
     for (const float value : weight.to_vector<float>()) farthest = std::max(farthest, std::abs(value - 1));
     CHECK(farthest > 1e-4f);
     CHECK(farthest < 200.5e-5f);
+  }
+}
+
+// The gradient of the label's logit is p - 1 = -9.1e-4. In bf16 p would be 1 and the gradient 0; in f16 it would be 7 %
+// too large.
+TEST_CASE("the loss of 16-bit logits is computed in f32, and its gradient rounded once") {
+  const double other = 1 / (1 + std::exp(7.0)), expected[] = {-other, other};  // of the label, of the other class
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const int32_t label : {0, 1}) {
+      INFO(std::string(name(type)), ", label ", label);
+      std::vector<float> logits(2, 0.0f);
+      logits[static_cast<size_t>(label)] = 7;
+      Tensor leaf = Tensor::from(logits, {1, 2});
+      leaf.set_requires_grad(true);
+      const Tensor loss = softmax_cross_entropy(cast(leaf, type), Tensor::from(std::vector<int32_t>{label}, {1}));
+      CHECK(loss.dtype() == DType::f32);
+      CHECK(loss.item() == doctest::Approx(std::log1p(std::exp(-7.0))).epsilon(1e-3));
+      backward(loss);
+      const auto gradient = leaf.grad().to_vector<float>();
+      const double roundoff = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0;
+      for (size_t j = 0; j < 2; ++j) {
+        const double wanted = expected[j == static_cast<size_t>(label) ? 0 : 1];
+        CHECK(std::abs(gradient[j] - wanted) <= 1e-7 + roundoff * std::abs(wanted));
+      }
+    }
   }
 }
 

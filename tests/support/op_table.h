@@ -1,5 +1,7 @@
 // The op table: one row drives the gradient check, every variant against a reference, integer exactness, NaN
-// propagation, thread independence and the bench line. A kernel slot or a variant that no row reaches fails a test.
+// propagation and thread independence. A kernel slot or a variant that no row reaches fails a test. What `gemm`, `conv`
+// and `ops` of halfstep-bench time is a table of its own, bench/kernel_commands.cpp: slots by themselves, at the sizes
+// of a training step, where rows here are whole ops at sizes that find mistakes.
 // To add an op, add a row (or a few: odd sizes, size 1, empty) to the function of its group in op_table.cpp.
 #pragma once
 
@@ -42,7 +44,6 @@ struct OpCase {
   // In 16 bits: how many roundings to the type lie behind an element of the output and of each gradient, where it is
   // not one; those before the last are held to u times the magnitude of the sum that they enter.
   std::vector<int> roundings = {};
-  double half_absolute = 0;           // and this much times u where parts of a gradient cancel after a rounding
   bool same_on_devices = false;       // CPU and CUDA give the same bits in f32
   std::vector<size_t> optional = {};  // inputs that may be undefined: a bias
 };

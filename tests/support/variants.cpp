@@ -239,8 +239,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     const bool averaging = std::set<double>(expected.begin(), expected.end()).size() >= 64;
     // A loss is f32 whatever its input is; gradients are f32 here and have come through the type.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
-    Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);
-    if (i > 0) allowed.absolute += row.half_absolute * tolerance::rounding_to(stored).u;
+    const Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);
     CompareOptions options;
     if (!reference.allowance.empty()) options.allowance = reference.allowance.at(i);
     const Comparison result = compare(to_numbers(results[i]), expected, allowed, options);
