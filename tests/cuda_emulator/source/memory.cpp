@@ -78,7 +78,9 @@ bool open_at(const void* address) {
   if (!arena || p < arena || p >= arena + reserved) return false;
   const size_t offset = static_cast<size_t>(p - arena);
   auto found = blocks.upper_bound(offset);
-  if (found == blocks.begin() || offset >= (--found)->first + found->second.bytes || found->second.open) return false;
+  if (found == blocks.begin()) return false;
+  --found;
+  if (offset >= found->first + found->second.bytes || found->second.open) return false;
   open(found->first, found->second);
   return true;
 }
@@ -149,7 +151,9 @@ void* allocate(size_t bytes) {
   const size_t at = pages + rounded_up(bytes, page) - rounded_up(bytes, alignment);
   while (!freed.empty()) {  // those whose pages these were
     auto overlapping = freed.lower_bound(pages + need);
-    if (overlapping == freed.begin() || last_page_end((--overlapping)->first, overlapping->second) <= pages) break;
+    if (overlapping == freed.begin()) break;
+    --overlapping;
+    if (last_page_end(overlapping->first, overlapping->second) <= pages) break;
     freed.erase(overlapping);
   }
   Allocation& block = blocks[at] = {bytes};
