@@ -8,6 +8,7 @@
 #include "engine/device.h"
 #include "engine/op.h"
 #include "engine/profiler.h"
+#include "engine/storage.h"
 
 #ifndef HALFSTEP_CUDA_ARCHITECTURES
 #define HALFSTEP_CUDA_ARCHITECTURES "emulated"
@@ -225,6 +226,9 @@ const DeviceRuntime table = {
 };
 
 [[maybe_unused]] const bool registered = [] {
+#ifdef HALFSTEP_CUDA_EMULATED
+  set_caching(false);  // the emulator then sees where each tensor ends
+#endif
   set_range_functions([](const char* name) { (void)nvtxRangePushA(name); }, [] { (void)nvtxRangePop(); });
   return register_device(Device::cuda, table);
 }();

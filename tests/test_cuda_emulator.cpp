@@ -191,18 +191,65 @@ TEST_CASE("tensor cores: wmma, and mma.sync with ldmatrix, on exact integers") {
   check_gemm<__nv_bfloat16>(gemm_mma<__nv_bfloat16>);
 }
 
-TEST_CASE("global memory: a write behind an allocation is reported") {
+TEST_CASE("global memory: an access past the end, before the start or after the free names its thread") {
   Fresh fresh;
   Stream stream;
-  Array<float> y(63);
-  CHECK(launch(wrong::one_too_far, 1, 64, 0, stream, 62, y.data) == cudaSuccess);
-  CHECK(no_reports());
 #ifdef HS_ASAN  // which stops the program at the access itself
+  Array<float> x(64), y(63);
+  CHECK(launch(wrong::one_too_far, 1, 64, 0, stream, 62, y.data) == cudaSuccess);
   CHECK(__asan_address_is_poisoned(y.data + 62) == 0);
   CHECK(__asan_address_is_poisoned(y.data + 63) != 0);
+  CHECK(__asan_address_is_poisoned(y.data + 64) != 0);
+  CHECK(__asan_address_is_poisoned(x.data + 64) != 0);
+  CHECK(__asan_address_is_poisoned(x.data - 1) != 0);
+  float* freed = nullptr;
+  CHECK(cudaMalloc(&freed, 4) == cudaSuccess);
+  CHECK(cudaFree(freed) == cudaSuccess);
+  CHECK(__asan_address_is_poisoned(freed) != 0);
 #else
-  CHECK(launch(wrong::one_too_far, 1, 64, 0, stream, 63, y.data) == cudaErrorIllegalAddress);
-  check_report({"kernel wrong::one_too_far", "bytes behind the end of an allocation of 252 bytes"});
+  for (Order order : orders) {
+    options().threads = order;
+    Array<float> x(iota(64)), y(64), odd(63), page(1024);
+    CHECK(launch(wrong::read_one_too_far, 2, 32, 0, stream, 63, x.data, y.data) == cudaSuccess);
+    CHECK(no_reports());
+    // The last thread of all, by the hardware, at the access.
+    CHECK(launch(wrong::read_one_too_far, 2, 32, 0, stream, 64, x.data, y.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::read_one_too_far(", ", block (1,0,0), thread (31,0,0): reads memory ",
+                  "0 bytes past the end of an allocation of 256 bytes"});
+    CHECK(launch(wrong::one_too_far, 1, 128, 0, stream, 64, y.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::one_too_far(", ", block (0,0,0), thread (64,0,0): writes memory ",
+                  "0 bytes past the end of an allocation of 256 bytes"});
+    CHECK(launch(wrong::write_before_start, 1, 64, 0, stream, 64, page.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::write_before_start(", ", block (0,0,0), thread (0,0,0): writes memory ",
+                  "4 bytes before the start of an allocation of 4096 bytes"});
+    // Where the hardware cannot tell: in what is left of the page, and of the last 16 bytes.
+    CHECK(launch(wrong::write_before_start, 2, 32, 0, stream, 64, y.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::write_before_start(", ", block (0,0,0), thread (0,0,0): writes memory ",
+                  " before the start of an allocation of 256 bytes"});
+    CHECK(launch(wrong::one_too_far, 1, 64, 0, stream, 62, odd.data) == cudaSuccess);
+    CHECK(launch(wrong::one_too_far, 1, 64, 0, stream, 63, odd.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::one_too_far(", ", block (0,0,0), thread (63,0,0): writes memory ",
+                  "past the end of an allocation of 252 bytes"});
+    CHECK(launch(wrong::straddle, 1, 32, 0, stream, 63, odd.data, y.data) == cudaErrorIllegalAddress);
+    check_report({"kernel wrong::straddle(", ", thread (15,0,0): reads a vector of 16 bytes whose last byte is ",
+                  "3 bytes past the end of an allocation of 252 bytes"});
+    CHECK(launch(wrong::read_one_too_far, 1, 64, 0, stream, 63, odd.data, y.data) == cudaSuccess);
+    CHECK(std::isnan(y.host()[62]));
+    float* freed = nullptr;
+    CHECK(cudaMalloc(&freed, 256) == cudaSuccess);
+    CHECK(cudaFree(freed) == cudaSuccess);
+    CHECK(launch(axpy<float>, 1, 64, 0, stream, 2, 1.0f, freed, y.data) == cudaErrorIllegalAddress);
+    check_report({"kernel axpy<float>(", ": reads memory at byte ", " of a freed allocation of 256 bytes"});
+    float* nothing = nullptr;
+    CHECK(launch(fill, 1, 64, 0, stream, 64, nothing, 1.0f) == cudaErrorIllegalAddress);
+    check_report({"kernel fill(", ": writes memory at address ", ", which is not on the device"});
+    // And afterwards everything works: arrays that are found only through memory, too.
+    Array<float*> arrays(std::vector<float*>{x.data, y.data});
+    CHECK(launch(fill_each, 2, 64, 0, stream, arrays.data, 64, 7.0f) == cudaSuccess);
+    CHECK(x.host() == std::vector<float>(64, 7.0f));
+    CHECK(y.host() == std::vector<float>(64, 7.0f));
+    CHECK(no_reports());
+  }
 #endif
 }
 
@@ -212,7 +259,7 @@ TEST_CASE("memory: fresh and freed memory is NaN, sizes, failures, limits") {
   {
     Array<float> y(100);
     CHECK(std::isnan(y.host()[99]));
-    CHECK(reinterpret_cast<uintptr_t>(y.data) % 256 == 0);
+    CHECK(reinterpret_cast<uintptr_t>(y.data) % 16 == 0);
     CHECK(hs::emulator::live_bytes() == before + 400);
     float host[101];
     CHECK(cudaMemcpy(host, y.data, 404, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);

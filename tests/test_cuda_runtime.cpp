@@ -128,7 +128,11 @@ TEST_CASE("memory is counted exactly, and given back at once without caching") {
   CHECK(before.peak == before.live);
   {
     const Tensor a = Tensor::empty({1001}, DType::f32, Device::cuda);
+#ifdef HALFSTEP_TEST_EMULATED  // which lets allocations end at a page
+    CHECK(reinterpret_cast<uintptr_t>(a.raw_data()) % 16 == 0);
+#else
     CHECK(reinterpret_cast<uintptr_t>(a.raw_data()) % 256 == 0);
+#endif
     CHECK(memory_stats(Device::cuda).live == before.live + 4004);
     CHECK(memory_stats(Device::cuda).reserved == before.reserved + 4004);
     { const Tensor b = a.clone(); }

@@ -30,4 +30,8 @@ const void* compiled_kernels[] = {(const void*)write_positions,
                                   (const void*)wrong::two_barriers,
                                   (const void*)wrong::missing_lane,
                                   (const void*)wrong::one_too_far,
+                                  (const void*)wrong::read_one_too_far,
+                                  (const void*)wrong::write_before_start,
+                                  (const void*)wrong::straddle,
+                                  (const void*)fill_each,
                                   (const void*)wrong::misaligned_vector};

@@ -191,6 +191,11 @@ __global__ void add_from(int n, float* y, const float* x) {
   if (i < n) y[i] += x[i];
 }
 
+// Arrays whose addresses are in memory, not among the arguments.
+__global__ void fill_each(float* const* arrays, int n, float value) {
+  if (static_cast<int>(threadIdx.x) < n) arrays[blockIdx.x][threadIdx.x] = value;
+}
+
 namespace wrong {
 
 __global__ void read_unwritten(float* y) {
@@ -249,6 +254,22 @@ __global__ void missing_lane(int* y) {
 __global__ void one_too_far(int n, float* y) {
   const int i = static_cast<int>(threadIdx.x);
   if (i <= n) y[i] = 1;
+}
+
+__global__ void read_one_too_far(int n, const float* x, float* y) {
+  const int i = static_cast<int>(global_index());
+  if (i < n) y[i] = x[i + 1];
+}
+
+__global__ void write_before_start(int n, float* y) {
+  const int i = static_cast<int>(global_index());
+  if (i < n) y[i - 1] = 1;
+}
+
+// Vectors of 4 where the last one is not full.
+__global__ void straddle(int n, const float* x, float* y) {
+  const int i = 4 * static_cast<int>(global_index());
+  if (i < n) hs::store_vector(y + i, hs::load_vector<float4>(x + i));
 }
 
 __global__ void misaligned_vector(const float* x, float* y) {

@@ -6,14 +6,22 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "cuda_runtime_api.h"
 #include "emulator/device.h"
 
 namespace hs::emulator {
-// Checks the limits and queues one launch; `thread` is the kernel with its arguments, called once per thread.
+// Checks the limits and queues one launch; `thread` is the kernel with its arguments, called once per thread, and
+// `pointers` are values among them that may be pointers.
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   std::function<void()> thread);
+                   std::function<void()> thread, std::vector<const void*> pointers);
+
+inline void add_pointers(std::vector<const void*>& pointers, const void* argument, size_t bytes) {
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    memcpy(&pointers.emplace_back(), static_cast<const char*>(argument) + at, sizeof(void*));
+  }
+}
 }  // namespace hs::emulator
 
 // Keeps the types of the arguments, and copies their values: the call may return long before the kernel runs.
@@ -23,8 +31,11 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
   static_assert((std::is_trivially_copyable_v<P> && ...), "CUDA copies kernel arguments byte by byte");
   return [&]<size_t... I>(std::index_sequence<I...>) {
     std::tuple<P...> values(*static_cast<const P*>(args[I])...);
-    return hs::emulator::launch(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, stream,
-                                [kernel, values] { std::apply(kernel, values); });
+    std::vector<const void*> pointers;
+    (hs::emulator::add_pointers(pointers, args[I], sizeof(P)), ...);
+    return hs::emulator::launch(
+        reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, stream,
+        [kernel, values] { std::apply(kernel, values); }, std::move(pointers));
   }
   (std::index_sequence_for<P...>());
 }

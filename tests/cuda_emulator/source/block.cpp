@@ -3,7 +3,10 @@
 // as a plain loop, on one stack, without a single switch.
 #include "block.h"
 
+#include <ucontext.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdarg>
 #include <cstring>
 #include <numeric>
@@ -30,6 +33,13 @@ struct Group {  // lanes of one warp that have arrived at a collective
 const void* kernel_address = nullptr;
 const std::function<void()>* kernel_body = nullptr;
 bool launch_has_fault = false;
+
+// A byte that no thread may write, and what it holds; looked at whenever a thread stops.
+const volatile unsigned char* watched = nullptr;
+unsigned char watched_value = 0;
+
+std::string bad_access;
+bool left_after_bad_access = false;
 
 Fiber host_fiber;
 std::vector<Fiber*>& idle_fibers = *new std::vector<Fiber*>;
@@ -68,6 +78,16 @@ void enter(Thread& thread) {
   thread.state = Thread::running;
 }
 
+void report_overwritten(const std::string& who, const volatile unsigned char* byte) {
+  report(cudaErrorIllegalAddress, who + ": writes memory " + describe(byte));
+}
+
+void check_watched() {
+  if (!watched || *watched == watched_value) return;
+  report_overwritten(running_kernel(), watched);
+  watched = nullptr;
+}
+
 void fiber_main();
 
 // Leaves the running fiber for the given thread, or for the host if there is none.
@@ -100,6 +120,7 @@ void fiber_main() {
   for (;;) {
     enter(*thread);
     (*kernel_body)();
+    check_watched();
     check_pending_copies(thread->number);
     thread->state = Thread::finished;
     thread->fiber = nullptr;
@@ -112,6 +133,7 @@ void fiber_main() {
 }
 
 void wait_until_ready(Thread& self) {
+  check_watched();
   Thread* next = next_thread();
   if (next != &self) go(next, false);
   enter(self);
@@ -159,7 +181,14 @@ void report_stall() {
   report(cudaErrorLaunchFailure, kernel_and_block() + ": the block is stuck: " + text);
 }
 
-// Returns false if the block got stuck.
+// Where a thread goes on after an access that the hardware has refused.
+void report_bad_access() {
+  device_fault(cudaErrorIllegalAddress, "%s", bad_access.c_str());
+  left_after_bad_access = true;
+  go(nullptr, false);
+}
+
+// Returns false if the block got stuck, or a thread has left it after a bad access.
 bool run_block() {
   const size_t count = block.threads.size();
   block.first_epoch = ++block.epoch;
@@ -183,7 +212,8 @@ bool run_block() {
   go(next_thread(), false);
   running = nullptr;
   if (finished_threads == static_cast<int>(count)) return true;
-  report_stall();
+  if (!left_after_bad_access) report_stall();
+  left_after_bad_access = false;
   for (Thread& thread : block.threads) {  // abandoned in the middle: their stacks can be used again
     if (!thread.fiber) continue;
     thread.fiber->abandoned = true;
@@ -192,10 +222,27 @@ bool run_block() {
   return false;
 }
 
+void run_blocks() {
+  const uint64_t blocks = static_cast<uint64_t>(gridDim.x) * gridDim.y * gridDim.z;
+  std::vector<uint64_t> order;
+  if (options().threads == Order::random) {
+    order.resize(blocks);
+    std::iota(order.begin(), order.end(), uint64_t{0});
+    std::shuffle(order.begin(), order.end(), randomness());
+  }
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
+    blockIdx = {static_cast<unsigned>(b % gridDim.x), static_cast<unsigned>(b / gridDim.x % gridDim.y),
+                static_cast<unsigned>(b / gridDim.x / gridDim.y)};
+    if (!run_block()) break;
+  }
+}
+
 }  // namespace
 
-void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread) {
-  DeviceAccess access;
+void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread,
+              const std::vector<const void*>& pointers) {
+  DeviceAccess access(pointers.data(), pointers.size());
   kernel_address = kernel;
   kernel_body = &thread;
   launch_has_fault = false;
@@ -213,20 +260,37 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, con
   }
   block.warps.assign((count + 31) / 32, Warp{});
 
-  const uint64_t blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
-  std::vector<uint64_t> order;
-  if (options().threads == Order::random) {
-    order.resize(blocks);
-    std::iota(order.begin(), order.end(), uint64_t{0});
-    std::shuffle(order.begin(), order.end(), randomness());
-  }
-  for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
-    blockIdx = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
-                static_cast<unsigned>(b / grid.x / grid.y)};
-    if (!run_block()) break;
-  }
-  check_guards("kernel " + symbol_name(kernel));
+  run_blocks();
+  const volatile unsigned char* overwritten = find_overwritten();
+  if (!overwritten || launch_has_fault) return;
+  // Which thread was it? The launch has failed, so its results do not matter: it runs again, and is watched.
+  launch_has_fault = true;
+  watched = overwritten;
+  watched_value = *overwritten;
+  run_blocks();
+  if (watched) report_overwritten("kernel " + symbol_name(kernel), watched);
+  watched = nullptr;
+  find_overwritten();
+}
+
+bool leave_kernel(const siginfo_t& info, [[maybe_unused]] void* context) {
+  if (!running) return false;
+  const char* verb = "accesses";
+#ifdef __x86_64__
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  verb = registers[REG_ERR] & 2 ? "writes" : "reads";
+#endif
+  bad_access = info.si_code == SI_KERNEL ? "accesses memory through a misaligned or impossible pointer"
+                                         : format("%s memory %s", verb, describe(info.si_addr).c_str());
+#ifdef __x86_64__
+  // The thread goes on as if it had called report_bad_access(), below the bytes that belong to a leaf function.
+  constexpr greg_t red_zone = 128;
+  registers[REG_RSP] = (registers[REG_RSP] - red_zone) / 16 * 16 - 8;
+  registers[REG_RIP] = reinterpret_cast<greg_t>(report_bad_access);
+#else
+  report_bad_access();  // never returns: swapcontext() restores the signal mask
+#endif
+  return true;
 }
 
 std::string running_kernel() {
@@ -243,6 +307,12 @@ void device_fault(int cuda_error, const char* text, ...) {
   std::vsnprintf(buffer, sizeof(buffer), text, arguments);
   va_end(arguments);
   report(static_cast<cudaError_t>(cuda_error), running_kernel() + ": " + buffer);
+}
+
+void check_vector_at_page_end(const void* at, size_t bytes, bool write) {
+  if (where(at, bytes) != Where::overrun) return;
+  device_fault(cudaErrorIllegalAddress, "%s a vector of %zu bytes whose last byte is %s", write ? "writes" : "reads",
+               bytes, describe(static_cast<const char*>(at) + bytes - 1).c_str());
 }
 
 int lane() { return running->lane; }

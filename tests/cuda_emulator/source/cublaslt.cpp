@@ -101,7 +101,6 @@ bool on_device(const void* data, const Layout& l) {
   const uint64_t elements = (l.columns - 1) * static_cast<uint64_t>(l.ld) + l.rows;
   return data && where(data, elements * size_of(l.type)) == Where::device;
 }
-bool aligned(const void* p, uint64_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
 
 }  // namespace
 }  // namespace hs::emulator
@@ -320,11 +319,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (p.uses_bias()) {
     const size_t length = static_cast<size_t>(p.has(512) ? p.n : p.m);
     if (!p.op.bias || where(p.op.bias, length * size_of(p.d.type)) != Where::device) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!aligned(p.op.bias, 16)) return CUBLAS_STATUS_NOT_SUPPORTED;  // may fault on the device: no preference tells it
+    if (!is_aligned(p.op.bias, 16))
+      return CUBLAS_STATUS_NOT_SUPPORTED;  // may fault on the device: no preference tells it
   }
   if (p.uses_aux()) {
     const size_t bytes = static_cast<size_t>(((p.n - 1) * p.op.aux_ld + p.m + 7) / 8);
-    if (!p.op.aux || where(p.op.aux, bytes) != Where::device || !aligned(p.op.aux, 16))
+    if (!p.op.aux || where(p.op.aux, bytes) != Where::device || !is_aligned(p.op.aux, 16))
       return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (algo) {  // without one the library asks its heuristic
@@ -335,16 +335,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (workspace_bytes < algorithm.workspace) return CUBLAS_STATUS_INVALID_VALUE;
     const void* operands[] = {a, b, c ? c : d, d};
     for (int i = 0; i < 4; ++i) {
-      if (!aligned(operands[i], algorithm.alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
+      if (!is_aligned(operands[i], algorithm.alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
   }
-  if (workspace_bytes > 0 && (where(workspace, workspace_bytes) != Where::device || !aligned(workspace, 256))) {
+  if (workspace_bytes > 0 && (where(workspace, workspace_bytes) != Where::device || !is_aligned(workspace, 256))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const float host_alpha = by_host ? *static_cast<const float*>(alpha) : 0;
   const float host_beta = by_host ? *static_cast<const float*>(beta) : 0;
   const cudaError_t error = enqueue(stream, [=] {
-    DeviceAccess access;  // in device pointer mode the factors are read now, not at the call
+    DeviceAccess access{alpha, beta};  // in device pointer mode the factors are read now, not at the call
     multiply(p, by_host ? &host_alpha : static_cast<const float*>(alpha), a, b,
              by_host ? &host_beta : static_cast<const float*>(beta), c, d);
   });

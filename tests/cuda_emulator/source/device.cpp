@@ -20,7 +20,7 @@ int limit_of(const void* kernel) {
 }  // namespace
 
 cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   std::function<void()> thread) {
+                   std::function<void()> thread, std::vector<const void*> pointers) {
   return api([&] {
     const uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
     if (threads == 0 || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64 || grid.x == 0 ||
@@ -29,7 +29,9 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
     }
     if (shared_bytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
     if (!stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
-    return enqueue(stream, [=, thread = std::move(thread)] { run_grid(kernel, grid, block, shared_bytes, thread); });
+    return enqueue(stream, [=, thread = std::move(thread), pointers = std::move(pointers)] {
+      run_grid(kernel, grid, block, shared_bytes, thread, pointers);
+    });
   });
 }
 

@@ -46,7 +46,7 @@ std::vector<float> widen(const void* data, const Layout& layout, bool transpose,
 
 void multiply(const Problem& p, const float* alpha, const void* a, const void* b, const float* beta, const void* c,
               void* d) {
-  DeviceAccess access;
+  DeviceAccess access{a, b, c, d, p.op.bias, p.op.aux};
   const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const std::vector<float> left = widen(a, p.a, p.op.trans_a, tf32);   // (m, k), m fastest
   const std::vector<float> right = widen(b, p.b, p.op.trans_b, tf32);  // (k, n), k fastest

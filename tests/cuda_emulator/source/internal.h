@@ -2,7 +2,9 @@
 // that made the call, one piece at a time.
 #pragma once
 
+#include <csignal>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -41,17 +43,24 @@ cudaError_t api(Body&& body) {
 }
 
 // --- memory.cpp ---
-// Device memory is one mapping without access rights; it has them only while one of these is alive, that is, while
-// device work runs. So a host that follows a device pointer gets a SIGSEGV, as it would on a real machine.
+// Device memory has no access rights, but for the allocations that device work uses while one of these is alive. So a
+// host that follows a device pointer gets a SIGSEGV, as it would on a real machine.
 class DeviceAccess {
  public:
-  DeviceAccess();
+  // Opens the allocations that these point into; others are opened when the work gets there. Pointers to other memory
+  // are ignored.
+  DeviceAccess(std::initializer_list<const void*> pointers);
+  DeviceAccess(const void* const* pointers, size_t count);
   ~DeviceAccess();
 };
 enum class Where { host, device, overrun };  // overrun: in device memory, but not inside one allocation
 Where where(const void* pointer, size_t bytes);
+// Up to 256 also if it would be on a device, where an allocation starts at a multiple of 256.
+bool is_aligned(const void* pointer, size_t to);
 bool is_pinned(const void* pointer, size_t bytes);
-void check_guards(const std::string& culprit);  // reports overwritten bytes before and after allocations
+// The first byte beside an open allocation that has been written, or null; all such bytes are as before again.
+const volatile unsigned char* find_overwritten();
+std::string describe(const volatile void* address);  // "4 bytes past the end of an allocation of 252 bytes"
 void forget_failures();
 
 // --- streams.cpp ---
@@ -80,6 +89,10 @@ void forget_captures();
 
 // --- block.cpp ---
 std::string running_kernel();  // with block and thread; empty outside
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
+// `pointers`: values among the kernel's arguments that may be pointers.
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread,
+              const std::vector<const void*>& pointers);
+// For the handler of SIGSEGV: if a kernel runs, makes its thread report the access and leave the block for good.
+bool leave_kernel(const siginfo_t& info, void* context);
 
 }  // namespace hs::emulator

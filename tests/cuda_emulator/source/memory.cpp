@@ -1,8 +1,15 @@
-// Device memory: one big mapping, out of which allocations are cut first-fit from a place that moves on, so that freed
-// memory is not reused soon. Between allocations lie guards of known bytes. New and freed memory is filled with 0xff,
-// which is NaN in every floating-point format.
+// Device memory: one big mapping without access rights, out of which allocations are cut first-fit from a place that
+// moves on, so that freed memory is not reused soon. Each has pages of its own and ends where a page ends, with pages
+// behind it that never get access rights: an access beyond them is a SIGSEGV, which becomes a report. Only the
+// allocations that a piece of device work uses are opened for it; the host and everything else would fault there, too.
+//
+// The bytes of an allocation's pages that are not its own (before it; behind it up to 15, because it starts at a
+// multiple of 16) cannot be protected. They hold a pattern that is NaN in every type of up to 32 bits, and is looked at
+// after the work. New memory is filled with 0xff, which is NaN too.
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,88 +22,162 @@ namespace hs::emulator {
 namespace {
 
 constexpr size_t reserved = 64ull << 30;  // address space, not memory
-constexpr size_t huge = 2 << 20;          // a large page: changing its rights costs as much as for a small one
-constexpr size_t alignment = 256;
-constexpr size_t guard_bytes = 256;  // at least, behind every allocation; and before the first
-constexpr unsigned char guard_value = 0xa5, garbage = 0xff;
+constexpr size_t alignment = 16;          // of an allocation: what the widest vector needs
+constexpr size_t guard_bytes = 64 << 10;  // behind every allocation, and before the first
+constexpr unsigned char garbage = 0xff;
+const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 char* arena = nullptr;
 size_t cursor = guard_bytes;
 size_t live = 0;
 int access_depth = 0;
+pthread_t access_thread;
+struct sigaction previous_action;
 int failure_in = 0;
+struct Allocation {
+  size_t bytes;
+  bool open = false;
+};
 // Never destroyed, like all of the emulator's state: the engine's own static objects may free memory after main().
-auto& blocks = *new std::map<size_t, size_t>;  // offset -> bytes asked for
+auto& blocks = *new std::map<size_t, Allocation>;  // by offset
+auto& opened = *new std::vector<size_t>;           // those of them that are open
+auto& freed = *new std::map<size_t, size_t>;       // offset -> bytes, until the pages are used again
 auto& pinned = *new std::map<uintptr_t, size_t>;
 
-size_t padded(size_t bytes) { return (bytes + guard_bytes + alignment - 1) / alignment * alignment; }
+size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+size_t first_page(size_t at) { return at / page * page; }
+size_t last_page_end(size_t at, size_t bytes) { return rounded_up(at + bytes, page); }
 
-// Opens all that lies between the first and the last allocation, or closes what was opened.
-void protect(bool open) {
-  static size_t begin = 0, end = 0;
-  if (open) {
-    begin = end = 0;
-    if (blocks.empty()) return;
-    begin = (blocks.begin()->first - guard_bytes) / huge * huge;
-    end = (blocks.rbegin()->first + padded(blocks.rbegin()->second) + huge - 1) / huge * huge;
-  } else if (!options().protect) {
-    return;
-  }
-  if (mprotect(arena + begin, end - begin, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+void set_rights(size_t at, size_t bytes, int rights) {
+  const size_t begin = first_page(at);
+  if (mprotect(arena + begin, last_page_end(at, bytes) - begin, rights) != 0) {
     std::perror("CUDA emulator: device memory");
     std::abort();
   }
 }
 
+void open(size_t at, Allocation& block) {
+  if (block.open) return;
+  set_rights(at, block.bytes, PROT_READ | PROT_WRITE);
+  block.open = true;
+  opened.push_back(at);
+}
+
+void close_all() {
+  if (!options().protect) return;
+  for (const size_t at : opened) {
+    Allocation& block = blocks.at(at);
+    set_rights(at, block.bytes, PROT_NONE);
+    block.open = false;
+  }
+  opened.clear();
+}
+
+bool open_at(const void* address) {
+  const char* p = static_cast<const char*>(address);
+  if (!arena || p < arena || p >= arena + reserved) return false;
+  const size_t offset = static_cast<size_t>(p - arena);
+  auto found = blocks.upper_bound(offset);
+  if (found == blocks.begin()) return false;
+  --found;
+  if (offset >= found->first + found->second.bytes || found->second.open) return false;
+  open(found->first, found->second);
+  return true;
+}
+
+// The interrupted code is a kernel, a copy or a GEMM at an access to its data, never the allocator or this file:
+// calling what is not async-signal-safe does no harm.
+void on_segmentation_fault(int, siginfo_t* info, void* context) {
+  if (info->si_code > 0 && pthread_equal(access_thread, pthread_self())) {
+    // An allocation that no argument pointed to: its address was in memory.
+    if (open_at(info->si_addr)) return;
+    if (leave_kernel(*info, context)) return;
+  }
+  sigaction(SIGSEGV, &previous_action, nullptr);  // not ours: the same access faults again, and goes there
+  if (info->si_code <= 0) raise(SIGSEGV);
+}
+
 void reserve_arena() {
   if (arena) return;
-  void* memory = mmap(nullptr, reserved + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     std::perror("CUDA emulator: address space for device memory");
     std::abort();
   }
-  const uintptr_t address = (reinterpret_cast<uintptr_t>(memory) + huge - 1) / huge * huge;
-  arena = reinterpret_cast<char*>(address);
-  madvise(arena, reserved, MADV_HUGEPAGE);  // a wish; without it only time is lost
+  arena = static_cast<char*>(memory);
 }
 
-// A gap for `need` bytes at or after `from`.
+// A gap for `need` bytes of whole pages at or after `from`.
 size_t find_gap(size_t from, size_t need) {
   size_t at = from;
+  const auto end = [](auto block) { return last_page_end(block->first, block->second.bytes) + guard_bytes; };
   auto next = blocks.lower_bound(at);
-  if (next != blocks.begin()) at = std::max(at, std::prev(next)->first + padded(std::prev(next)->second));
-  while (next != blocks.end() && next->first < at + need) {
-    at = next->first + padded(next->second);
-    ++next;
-  }
+  if (next != blocks.begin()) at = std::max(at, end(std::prev(next)));
+  while (next != blocks.end() && first_page(next->first) < at + need) at = end(next++);
   return at;
 }
 
+// The byte of the pattern at this offset, around the allocation at `at`. Neighbours have different ones, so that
+// copying too much from one to the other shows.
+unsigned char pattern(size_t offset, size_t at) {
+  return offset % 2 ? 0xff : static_cast<unsigned char>(0xc0 | at / page % 63);
+}
+
+// Calls visit(begin, end) for the bytes before the allocation and for those behind it.
+template <class Visit>
+void around(size_t at, size_t bytes, const Visit& visit) {
+  visit(first_page(at), at);
+  visit(at + bytes, last_page_end(at, bytes));
+}
+
+void fill_around(size_t at, size_t bytes) {
+  around(at, bytes, [at](size_t begin, size_t end) {
+    ASAN_UNPOISON_MEMORY_REGION(arena + begin, end - begin);
+    for (size_t i = begin; i < end; ++i) arena[i] = static_cast<char>(pattern(i, at));
+    ASAN_POISON_MEMORY_REGION(arena + begin, end - begin);
+  });
+}
+
 void* allocate(size_t bytes) {
-  if (live + bytes > options().total_memory) return nullptr;
+  if (bytes > options().total_memory || live > options().total_memory - bytes) return nullptr;
   reserve_arena();
-  const size_t limit = std::min(reserved, 2 * options().total_memory + (64u << 20));
-  size_t at = find_gap(cursor, padded(bytes));
-  if (at + padded(bytes) > limit) at = find_gap(guard_bytes, padded(bytes));
-  if (at + padded(bytes) > limit) return nullptr;
-  cursor = at + padded(bytes);
-  blocks[at] = bytes;
+  // Memory is used again early, because untouched memory costs a page fault for each page.
+  const size_t need = rounded_up(bytes, page) + guard_bytes;
+  if (cursor > 2 * live + (256u << 20)) cursor = guard_bytes;
+  size_t pages = find_gap(cursor, need);
+  if (pages + need > reserved) pages = find_gap(guard_bytes, need);
+  if (pages + need > reserved) return nullptr;
+  cursor = pages + need;
+  const size_t at = pages + rounded_up(bytes, page) - rounded_up(bytes, alignment);
+  while (!freed.empty()) {  // those whose pages these were
+    auto overlapping = freed.lower_bound(pages + need);
+    if (overlapping == freed.begin()) break;
+    --overlapping;
+    if (last_page_end(overlapping->first, overlapping->second) <= pages) break;
+    freed.erase(overlapping);
+  }
+  Allocation& block = blocks[at] = {bytes};
   live += bytes;
-  DeviceAccess access;
-  ASAN_UNPOISON_MEMORY_REGION(arena + at - guard_bytes, guard_bytes + padded(bytes));
-  memset(arena + at - guard_bytes, guard_value, guard_bytes);
+  open(at, block);
+  ASAN_UNPOISON_MEMORY_REGION(arena + at, bytes);
   memset(arena + at, garbage, bytes);
-  memset(arena + at + bytes, guard_value, padded(bytes) - bytes);
-  ASAN_POISON_MEMORY_REGION(arena + at - guard_bytes, guard_bytes);
-  ASAN_POISON_MEMORY_REGION(arena + at + bytes, padded(bytes) - bytes);
+  fill_around(at, bytes);
+  if (access_depth == 0) close_all();
   return arena + at;
 }
 
-__attribute__((no_sanitize("address"))) ptrdiff_t first_wrong(const char* begin, size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) {
-    if (static_cast<unsigned char>(begin[i]) != guard_value) return static_cast<ptrdiff_t>(i);
+__attribute__((no_sanitize("address"))) size_t first_overwritten(size_t begin, size_t end, size_t at) {
+#ifndef HS_ASAN  // where comparing may not look at these bytes
+  // Equal from two bytes to the next: then all are what the first two are.
+  if (end - begin > 2 && static_cast<unsigned char>(arena[begin]) == pattern(begin, at) &&
+      static_cast<unsigned char>(arena[begin + 1]) == pattern(begin + 1, at) &&
+      memcmp(arena + begin, arena + begin + 2, end - begin - 2) == 0) {
+    return end;
   }
-  return -1;
+#endif
+  size_t i = begin;
+  while (i < end && static_cast<unsigned char>(arena[i]) == pattern(i, at)) ++i;
+  return i;
 }
 
 cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool synchronous) {
@@ -110,7 +191,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     return kind < 0 || kind > cudaMemcpyDefault ? cudaErrorInvalidMemcpyDirection : cudaErrorInvalidValue;
   }
   const auto now = [to, from, bytes] {
-    DeviceAccess access;
+    DeviceAccess access{to, from};
     memmove(to, from, bytes);
   };
   if (synchronous) {
@@ -128,18 +209,29 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
   auto staged =
       std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
   return enqueue(stream, [to, staged] {
-    DeviceAccess access;
+    DeviceAccess access{to};
     memcpy(to, staged->data(), staged->size());
   });
 }
 
 }  // namespace
 
-DeviceAccess::DeviceAccess() {
-  if (access_depth++ == 0) protect(true);
+DeviceAccess::DeviceAccess(std::initializer_list<const void*> pointers)
+    : DeviceAccess(pointers.begin(), pointers.size()) {}
+DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
+  if (access_depth++ == 0) {
+    access_thread = pthread_self();
+    struct sigaction action = {};
+    action.sa_sigaction = on_segmentation_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &previous_action);  // only while device work runs: others may want this signal, too
+  }
+  for (size_t i = 0; i < count; ++i) open_at(pointers[i]);
 }
 DeviceAccess::~DeviceAccess() {
-  if (--access_depth == 0) protect(false);
+  if (--access_depth > 0) return;
+  sigaction(SIGSEGV, &previous_action, nullptr);
+  close_all();
 }
 
 Where where(const void* pointer, size_t bytes) {
@@ -149,7 +241,15 @@ Where where(const void* pointer, size_t bytes) {
   auto found = blocks.upper_bound(offset);
   if (found == blocks.begin()) return Where::overrun;
   --found;
-  return offset + bytes <= found->first + found->second ? Where::device : Where::overrun;
+  return offset + bytes <= found->first + found->second.bytes ? Where::device : Where::overrun;
+}
+
+bool is_aligned(const void* pointer, size_t to) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
+  if (address % to == 0) return true;
+  if (where(pointer, 0) != Where::device) return false;
+  const size_t offset = address - reinterpret_cast<uintptr_t>(arena);
+  return (offset - std::prev(blocks.upper_bound(offset))->first) % to == 0;
 }
 
 bool is_pinned(const void* pointer, size_t bytes) {
@@ -160,25 +260,40 @@ bool is_pinned(const void* pointer, size_t bytes) {
   return p + bytes <= found->first + found->second;
 }
 
-void check_guards(const std::string& culprit) {
-  DeviceAccess access;
-  for (auto& [at, bytes] : blocks) {
-    char* begin = arena + at;
-    const ptrdiff_t behind = first_wrong(begin + bytes, padded(bytes) - bytes);
-    const ptrdiff_t before = first_wrong(begin - guard_bytes, guard_bytes);
-    if (behind < 0 && before < 0) continue;
-    report(cudaErrorIllegalAddress,
-           behind >= 0 ? format("%s has written %td bytes behind the end of an allocation of %zu bytes",
-                                culprit.c_str(), behind, bytes)
-                       : format("%s has written %td bytes before an allocation of %zu bytes", culprit.c_str(),
-                                static_cast<ptrdiff_t>(guard_bytes) - before, bytes));
-    ASAN_UNPOISON_MEMORY_REGION(begin - guard_bytes, guard_bytes + padded(bytes));
-    memset(begin - guard_bytes, guard_value, guard_bytes);  // say it once
-    memset(begin + bytes, guard_value, padded(bytes) - bytes);
-    ASAN_POISON_MEMORY_REGION(begin - guard_bytes, guard_bytes);
-    ASAN_POISON_MEMORY_REGION(begin + bytes, padded(bytes) - bytes);
-    return;
+const volatile unsigned char* find_overwritten() {
+  const volatile unsigned char* found = nullptr;
+  for (const size_t at : opened) {
+    const size_t bytes = blocks.at(at).bytes;
+    bool intact = true;
+    around(at, bytes, [&](size_t begin, size_t end) {
+      const size_t i = first_overwritten(begin, end, at);
+      if (i == end) return;
+      intact = false;
+      if (!found) found = reinterpret_cast<unsigned char*>(arena + i);
+    });
+    if (!intact) fill_around(at, bytes);
   }
+  return found;
+}
+
+std::string describe(const volatile void* address) {
+  const char* p = const_cast<const char*>(static_cast<const volatile char*>(address));
+  if (!arena || p < arena || p >= arena + reserved) return format("at address %p, which is not on the device", p);
+  const size_t offset = static_cast<size_t>(p - arena);
+  size_t nearest = reserved;
+  std::string text;
+  const auto consider = [&](size_t at, size_t bytes, const char* kind) {
+    const size_t distance = offset < at ? at - offset : offset < at + bytes ? 0 : offset - at - bytes + 1;
+    if (distance >= nearest) return;
+    nearest = distance;
+    text = offset < at ? format("%zu bytes before the start of %s of %zu bytes", at - offset, kind, bytes)
+           : offset < at + bytes
+               ? format("at byte %zu of %s of %zu bytes", offset - at, kind, bytes)
+               : format("%zu bytes past the end of %s of %zu bytes", offset - at - bytes, kind, bytes);
+  };
+  for (const auto& [at, block] : blocks) consider(at, block.bytes, "an allocation");
+  for (const auto& [at, bytes] : freed) consider(at, bytes, "a freed allocation");
+  return text.empty() ? format("at address %p, where nothing is allocated", p) : text;
 }
 
 void forget_failures() { failure_in = 0; }
@@ -214,14 +329,13 @@ cudaError_t cudaFree(void* pointer) {
   const size_t offset = static_cast<size_t>(static_cast<char*>(pointer) - arena);
   auto found = blocks.find(offset);
   if (!arena || found == blocks.end()) return remember(cudaErrorInvalidValue);
-  check_guards("something");
-  live -= found->second;
-  {
-    DeviceAccess access;
-    memset(pointer, garbage, found->second);
-    ASAN_POISON_MEMORY_REGION(pointer, found->second);
-  }
+  const size_t bytes = found->second.bytes;
+  live -= bytes;
+  set_rights(offset, bytes, PROT_NONE);
+  ASAN_POISON_MEMORY_REGION(pointer, bytes);
+  std::erase(opened, offset);
   blocks.erase(found);
+  freed[offset] = bytes;
   return remember(sticky_error());
 }
 
@@ -270,7 +384,7 @@ static cudaError_t set(void* to, int value, size_t bytes, cudaStream_t stream, b
   if (bytes == 0) return cudaSuccess;
   if (where(to, bytes) != Where::device) return cudaErrorInvalidValue;
   const auto now = [to, value, bytes] {
-    DeviceAccess access;
+    DeviceAccess access{to};
     memset(to, value, bytes);
   };
   if (!synchronous) return enqueue(stream, now);

@@ -185,6 +185,7 @@ void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int by
     device_fault(cudaErrorMisalignedAddress, "cp.async of %d bytes from %p", bytes, from);
     return;
   }
+  if (valid_bytes > 0) check_vector(from, static_cast<size_t>(valid_bytes), false);
   if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
   copies.push_back({running->number, &buffer, offset, from, bytes, valid_bytes, -1});
 }

@@ -48,6 +48,13 @@ int lane();  // of the running thread in its warp
 // Something is wrong in the running kernel; the report gets the kernel and the thread added. Execution goes on.
 void device_fault(int cuda_error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// A vector in global memory. Allocations end at most 15 bytes before a page without access rights: only a vector there
+// can reach behind the end without being caught by the hardware.
+void check_vector_at_page_end(const void* at, size_t bytes, bool write);
+inline void check_vector(const void* at, size_t bytes, bool write) {
+  if (reinterpret_cast<uintptr_t>(at) % 4096 >= 4096 - 16) check_vector_at_page_end(at, bytes, write);
+}
+
 struct Exchange {  // one lane's part in a shuffle
   uint64_t value, result;
   int source;

@@ -102,10 +102,12 @@ void store_vector(SharedPointer<T> to, Vector value) {
 }
 template <class Vector, class T>
 Vector load_vector(const T* from) {
+  emulator::check_vector(from, sizeof(Vector), false);
   return *reinterpret_cast<const Vector*>(from);
 }
 template <class Vector, class T>
 void store_vector(T* to, Vector value) {
+  emulator::check_vector(to, sizeof(Vector), true);
   *reinterpret_cast<Vector*>(to) = value;
 }
 
