@@ -1,10 +1,19 @@
 #include "models/layers.h"
 
 #include "engine/ambient.h"
+#include "engine/check.h"
 #include "kernels/dropout.h"
 #include "kernels/linear.h"
 
 namespace hs {
+
+Tensor flatten(const Tensor& x) {
+  const Shape& shape = x.shape();
+  check(shape.rank() > 0, "flatten: x is {}, expected (N, ...)", shape.to_string());
+  int64_t rest = 1;
+  for (int axis = 1; axis < shape.rank(); ++axis) rest *= shape[axis];
+  return x.reshape({shape[0], rest});
+}
 
 Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, uint64_t seed, uint32_t layer)
     : options_(options) {

@@ -7,6 +7,9 @@
 
 namespace hs {
 
+// (N, ...) -> (N, all the rest), differentiable. Throws if x is a scalar.
+Tensor flatten(const Tensor& x);
+
 class Conv2d : public Module {
  public:
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, uint64_t seed, uint32_t layer);
