@@ -46,12 +46,11 @@ Examples:
 };
 
 void DoctorCommand::declare(Flags& flags) {
-  flags.choice("--model", model_, model_names(), "Model");
+  declare_model(flags, model_, blocks_);
   flags.text("--data", data_, "NAME|DIR", "Data set, as for train");
   flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
   flags.integer("--batch", batch_, 1, 1000000, "Samples per step");
   flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
-  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   loading_.declare(flags);
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
@@ -60,6 +59,7 @@ void DoctorCommand::declare(Flags& flags) {
 }
 
 void DoctorCommand::run(const Flags& flags) {
+  check_blocks(flags, model_, blocks_);
   LoaderOptions loading = loading_.options();
   if (loading.normalize_on_host) {
     fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");

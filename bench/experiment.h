@@ -37,7 +37,7 @@ struct Experiment {
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
-  int64_t blocks = default_blocks;  // of deep_cnn
+  int64_t blocks = default_blocks;  // see ModelSizes
   CheckpointChoice checkpoint;
 };
 

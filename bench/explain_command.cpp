@@ -86,11 +86,10 @@ Examples:
 };
 
 void ExplainCommand::declare(Flags& flags) {
-  flags.choice("--model", model_, model_names(), "Model");
+  declare_model(flags, model_, blocks_);
   flags.text("--data", data_, "NAME|DIR", "Data set, as for train");
   flags.integer("--batch", batch_, 1, 60000, "Samples of the step");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
-  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
   flags.text("--checkpoint", checkpoint_, "WHAT", "Activations computed again, as for train");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
   flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
@@ -109,7 +108,8 @@ std::string shapes_of(const TimedCall& call) {
   return fmt::format("{} -> {}", first.to_string(), last->to_string());
 }
 
-void ExplainCommand::run(const Flags&) {
+void ExplainCommand::run(const Flags& flags) {
+  check_blocks(flags, model_, blocks_);
   const Device device = resolve_device(device_);
   const Precision precision = parse_precision(precision_);
   const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);

@@ -9,6 +9,7 @@
 #include "bench/console.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
+#include "models/models.h"
 
 namespace hs::bench {
 
@@ -30,6 +31,30 @@ Device resolve_device(const std::string& wanted) {
   const DeviceChoice choice = choose_device(wanted, build_info.cuda, why_unavailable(Device::cuda));
   if (!choice.notice.empty()) notice(choice.notice);
   return choice.device;
+}
+
+namespace {
+
+std::string models_with_blocks() {
+  std::vector<std::string> names = model_names();
+  std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+void declare_model(Flags& flags, std::string& model, int64_t& blocks) {
+  flags.choice("--model", model, model_names(), "Model");
+  flags.integer("--blocks", blocks, 1, 4096, "Blocks of the model (" + models_with_blocks() + ")");
+}
+
+void check_blocks(const Flags& flags, const std::string& model, int64_t blocks) {
+  if (!flags.given("--blocks") || model_has_blocks(model)) return;
+  fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", blocks, model, models_with_blocks());
+}
+
+Json blocks_or_null(const std::string& model, int64_t blocks) {
+  return model_has_blocks(model) ? Json(blocks) : Json(nullptr);
 }
 
 DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test) {

@@ -1,10 +1,12 @@
-// What the sub-commands that train look up before they start: the device and the digits.
+// What the sub-commands that train look up before they start: the device, the model and the digits.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "bench/command_line.h"
+#include "bench/json_file.h"
 #include "data/dataset.h"
 #include "data/sample_source.h"
 #include "engine/device.h"
@@ -21,6 +23,13 @@ struct DeviceChoice {
   std::string notice;  // for the user; empty: nothing to say
 };
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda);
+
+// --model and --blocks.
+void declare_model(Flags& flags, std::string& model, int64_t& blocks);
+// Throws Error (usage) if --blocks was given and the model has none.
+void check_blocks(const Flags& flags, const std::string& model, int64_t blocks);
+// For a record: null for a model without blocks.
+Json blocks_or_null(const std::string& model, int64_t blocks);
 
 // --data (empty: the usual places), --train and --test. Says so if the digits are generated. Throws what load_mnist
 // throws, and Error (bad_input) if images are not those that the models were made for, 28x28x1.

@@ -91,8 +91,7 @@ Examples:
 }
 
 void MemoryCommand::declare(Flags& flags) {
-  flags.choice("--model", model_, model_names(), "Model");
-  flags.integer("--blocks", blocks_, 1, 4096, "Blocks of deep_cnn");
+  declare_model(flags, model_, blocks_);
   flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
   flags.integer("--batch", batch_, 1, 4096, "Samples per batch");
   flags.text("--budget", budget_, "BYTES", "For the largest batch that fits; k, M and G are powers of 1024");
@@ -270,9 +269,7 @@ void MemoryCommand::print_plan(const DatasetPair& data) const {
 }
 
 void MemoryCommand::run(const Flags& flags) {
-  if (flags.given("--blocks") && model_ != "deep_cnn") {
-    fail(ExitCode::usage, "--blocks {}: {} has none, only --model deep_cnn does", blocks_, model_);
-  }
+  check_blocks(flags, model_, blocks_);
   budget_bytes_ = parse_bytes("--budget ", budget_);
   device_ = resolve_device(device_name_);
   set_threads(static_cast<int>(threads_));
@@ -307,7 +304,7 @@ void MemoryCommand::run(const Flags& flags) {
   Json record = new_record(name(), device_);
   record["data"] = {{"name", data.train.name}, {"synthetic", data.train.synthetic}, {"source", data.source}};
   record["config"] = {{"model", model_},
-                      {"blocks", model_ == "deep_cnn" ? Json(blocks_) : Json(nullptr)},
+                      {"blocks", blocks_or_null(model_, blocks_)},
                       {"batch", batch_},
                       {"optimizer", "adam"},
                       {"budget_bytes", budget_bytes_},

@@ -19,7 +19,7 @@ namespace hs::bench {
 
 class OneStep {
  public:
-  // A model for the set's images, with Adam. `blocks`: of deep_cnn.
+  // A model for the set's images, with Adam. `blocks`: see ModelSizes.
   OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device);
 
   struct Hooks {

@@ -25,6 +25,9 @@ struct Contestant {
 // halfstep first.
 const std::vector<Contestant>& contestants(Device device);
 
+// Models that the scripts have too: the keys of MODELS in each.
+inline const std::vector<std::string> peer_models = {"mnist_cnn", "mnist_cnn_large", "mlp"};
+
 inline const std::map<std::string, std::string> peer_scripts = {{"jax", "jax_mnist.py"}, {"torch", "torch_mnist.py"}};
 
 // The folder of the scripts: `given`, or else bench/peers in the current folder, in the program's or in one above

@@ -90,7 +90,7 @@ Examples:
 }
 
 void PeersCommand::declare(Flags& flags) {
-  flags.choice("--model", model_, {"mnist_cnn", "mnist_cnn_large", "mlp"}, "Model");
+  flags.choice("--model", model_, peer_models, "Model");
   flags.text("--data", data_, "NAME", "mnist, fashion_mnist, synthetic, or a folder in any format; images of 28x28");
   flags.integer("--train", size_.train, 1, int64_t{1} << 24, "Training samples, the first N of the set");
   flags.integer("--test", size_.test, 1, int64_t{1} << 24, "Test samples, the first N of the set");

@@ -94,7 +94,7 @@ Examples:
 }
 
 void TrainCommand::declare(Flags& flags) {
-  flags.choice("--model", experiment_.model, model_names(), "Model");
+  declare_model(flags, experiment_.model, experiment_.blocks);
   flags.text("--data", data_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
   // Limits of data/synthetic.h, and 2^53 because readers of JSON may hold numbers as doubles.
   flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
@@ -114,7 +114,6 @@ void TrainCommand::declare(Flags& flags) {
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
   flags.text("--checkpoint", checkpoint_, "WHAT",
              "Activations computed again: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
-  flags.integer("--blocks", experiment_.blocks, 1, 4096, "Blocks of deep_cnn");
   flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
@@ -207,7 +206,7 @@ Json TrainCommand::config() const {
       {"accumulate", experiment_.accumulate},
       {"augment", experiment_.augment},
       {"checkpoint", checkpoint_},
-      {"blocks", experiment_.model == "deep_cnn" ? Json(experiment_.blocks) : Json(nullptr)},
+      {"blocks", blocks_or_null(experiment_.model, experiment_.blocks)},
       {"schedule", experiment_.schedule},
       {"warmup", experiment_.warmup},
       {"clip", experiment_.clip},
@@ -257,10 +256,7 @@ void TrainCommand::run(const Flags& flags) {
          experiment_.augment);
   }
   experiment_.checkpoint = parse_checkpoint(checkpoint_);
-  if (flags.given("--blocks") && experiment_.model != "deep_cnn") {
-    fail(ExitCode::usage, "--blocks {}: {} has none, only --model deep_cnn does", experiment_.blocks,
-         experiment_.model);
-  }
+  check_blocks(flags, experiment_.model, experiment_.blocks);
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
   const ForcedKernels forced(kernels_);

@@ -1,19 +1,6 @@
-// The models, by name. All take images (N, H, W, C) as normalised f32 and return logits (N, classes).
-//
-//   mnist_cnn        28x28x1: conv 3x3 1->32, pool 2, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.5, linear
-//   1600->10;
-//                    34,826 parameters. The model of the headline figures.
-//   mnist_cnn_large  conv 3x3 1->32, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.25, linear 9216->128, ReLU,
-//                    dropout 0.5, linear 128->10; 1,199,882 parameters.
-//   mlp              linear 784->500, ReLU, linear 500->10; 397,510 parameters.
-//   deep_cnn         conv 3x3 1->32, ReLU; `blocks` equal blocks x + relu(conv 3x3 32->32 (x)) / blocks; pool 4, linear
-//                    1568->10. 64 blocks: 607,882 parameters. Deep enough to show what checkpointing saves. Each block
-//                    adds its share to what goes past it, so that a stack of any height starts with activations and
-//                    gradients of the size of one block's, and learns with the same learning rate as the others.
-//
-// Convolutions have no padding, but for deep_cnn's, which keep images at 28x28. Pooling comes before ReLU where both
-// follow each other: the maximum commutes with it, so values and gradients are the same to the last bit, and ReLU has a
-// quarter of the work.
+// The models, by name. Each is a file of its own, which holds the class, its layers and its registration; nothing else
+// knows a model's name, unless it is a default. All take images (N, H, W, C) as normalised f32 and return logits
+// (N, classes). docs/add_a_model.md adds one.
 #pragma once
 
 #include <memory>
@@ -25,21 +12,48 @@
 
 namespace hs {
 
-inline constexpr int64_t default_blocks = 64;  // of deep_cnn; the other models have none
+inline constexpr int64_t default_blocks = 64;
 
-// What a model is made for: MNIST's, or another set's images and classes; the first and the last layer follow.
+// What a model is made for: MNIST's images and classes, or another set's; the first and the last layer follow.
 struct ModelSizes {
   int64_t rows = 28;
   int64_t columns = 28;
   int64_t channels = 1;
   int64_t classes = 10;
-  int64_t blocks = default_blocks;
+  int64_t blocks = default_blocks;  // the depth of a model registered with has_blocks; others ignore it
 };
 
-// Throws Error: usage (there is no such model: the message has their names), bad_input (the images are too small).
+// Throws Error: usage (no model has this name: the message lists those that exist), bad_input (the images are too
+// small).
 // REQUIRES: blocks > 0
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes = {});
 
-std::vector<std::string> model_names();
+std::vector<std::string> model_names();        // in alphabetical order
+bool model_has_blocks(std::string_view name);  // whether ModelSizes::blocks is its depth
+
+// --- for the models' files ---
+
+// Positions that are left of an image after a model's convolutions and poolings, which turn a side into shrink(side).
+// Throws Error (bad_input): the images are too small.
+int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side));
+
+struct ModelOptions {
+  bool has_blocks = false;
+};
+
+class RegisteredModel {
+ public:
+  using Make = std::unique_ptr<StagedModel> (*)(uint64_t seed, const ModelSizes& sizes);
+  RegisteredModel(const char* name, Make make, const ModelOptions& options = {});
+};
+
+// REGISTER_MODEL("mlp", Mlp); or, for a model of any depth, REGISTER_MODEL("deep_cnn", DeepCnn, {.has_blocks = true});
+// The constructor is Model(uint64_t seed, const ModelSizes& sizes). Two models of one name end the program's start.
+#define REGISTER_MODEL(name, Model, ...)                                                           \
+  [[maybe_unused]] static const ::hs::RegisteredModel registered_##Model {                         \
+    name, [](uint64_t seed, const ::hs::ModelSizes& sizes) -> std::unique_ptr<::hs::StagedModel> { \
+      return std::make_unique<Model>(seed, sizes);                                                 \
+    } __VA_OPT__(, ) __VA_ARGS__                                                                   \
+  }
 
 }  // namespace hs

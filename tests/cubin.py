@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Reads what nvcc made of the CUDA kernels, and compares it with tests/kernels.lock. Needs no GPU.
 
-    tests/cubin.py list FILE         every kernel of a library or object file: registers, shared memory, ...
-    tests/cubin.py check FILE        fails if a kernel breaks a rule below or differs from the lock
-    tests/cubin.py update FILE       writes the lock anew
-    tests/cubin.py calibrate FILE    compares this reader with cuobjdump and nvdisasm, where the toolkit has them
+    tests/cubin.py list [FILE]         every kernel of a library or object file: registers, shared memory, ...
+    tests/cubin.py check [FILE]        fails if a kernel breaks a rule below or differs from the lock
+    tests/cubin.py update [FILE]       writes the lock anew; lines of architectures that FILE was not built for stay
+    tests/cubin.py calibrate [FILE]    compares this reader with cuobjdump and nvdisasm, where the toolkit has them
+
+FILE is build/release/libhalfstep.so if none is given.
 
 Rules: no local memory (a spill, or an array that did not fit in registers), no float atomic and no compare-and-swap (a
 float atomic is often a loop around one), and tensor-core instructions in every kernel that has "mma" in its name.
@@ -28,6 +30,7 @@ import sys
 import tempfile
 
 LOCK = pathlib.Path(__file__).resolve().parent / "kernels.lock"
+LIBRARY = LOCK.parent.parent / "build" / "release" / "libhalfstep.so"
 
 LOCAL_LOAD, LOCAL_STORE = 0x183, 0x187             # LDL, STL
 TENSOR = {0x03c, 0x1f0}                            # HMMA, HGMMA (sm_90a)
@@ -189,19 +192,19 @@ def broken_rules(kernel):
         yield "no tensor-core instruction, and its name promises them"
 
 
-def lock_text(version, kernels):
+def lock_text(version, rows):
     lines = [f"nvcc {version}: registers and static shared memory of each kernel; written by tests/cubin.py update"]
-    lines += [f"sm_{k.arch} {k.registers:4} {k.shared:6}  {k.name}" for k in kernels]
+    lines += [f"sm_{arch} {registers:4} {shared:6}  {name}" for (name, arch), (registers, shared) in sorted(rows.items())]
     return "\n".join(lines) + "\n"
 
 
 def read_lock():
     """(version, {(name, arch): (registers, shared)})"""
-    if not LOCK.exists(): fail(4, f"{LOCK} is missing; write it with: tests/cubin.py update FILE")
+    if not LOCK.exists(): fail(4, f"{LOCK} is missing; write it with: tests/cubin.py update")
     first, *lines = LOCK.read_text().splitlines() or [""]
     version = re.match(r"nvcc ([0-9.]+):", first)
     rows = [re.fullmatch(r"sm_(\d+) +(\d+) +(\d+)  (.+)", line) for line in lines]
-    if not version or None in rows: fail(3, f"{LOCK}: damaged; write it anew with: tests/cubin.py update FILE")
+    if not version or None in rows: fail(3, f"{LOCK}: damaged; delete it and write it anew with: tests/cubin.py update")
     return version[1], {(row[4], int(row[1])): (int(row[2]), int(row[3])) for row in rows}
 
 
@@ -221,7 +224,9 @@ def check(path):
             show = lambda row: "%d registers, %d bytes of shared memory" % row if row else "no such kernel"
             differences.append(f"{key[0]}, sm_{key[1]}: {show(built.get(key))}; the lock has {show(locked.get(key))}")
     for line in faults + differences: print(line)
-    if differences: print(f"if that is meant: tests/cubin.py update {path}")
+    if differences:
+        is_default = pathlib.Path(path).resolve() == LIBRARY.resolve()
+        print(f"if that is meant: tests/cubin.py update{'' if is_default else f' {path}'}")
     print(f"{len(built)} kernels on {', '.join(f'sm_{a}' for a in sorted(archs))}: {len(faults)} broken rules, "
           f"{len(differences)} differences from the lock")
     return 1 if faults or differences else 0
@@ -230,8 +235,14 @@ def check(path):
 def update(path):
     version, kernels = read(path)
     if not version: fail(3, f"{path}: it does not say which nvcc compiled it, or several did; nvcc 13 and later do")
-    LOCK.write_text(lock_text(version, kernels))
-    print(f"{LOCK.name}: {len(kernels)} lines, nvcc {version}")
+    rows = {(k.name, k.arch): (k.registers, k.shared) for k in kernels}
+    locked_version, locked = read_lock() if LOCK.exists() else (version, {})
+    others = {key: row for key, row in locked.items() if key[1] not in {k.arch for k in kernels}}
+    if others and version != locked_version:
+        fail(2, f"{path}: nvcc {version}, and the lock's sm_{min(arch for _, arch in others)} is of nvcc {locked_version}; "
+                "build for all of the lock's architectures (HALFSTEP_CUDA_ARCHITECTURES)")
+    LOCK.write_text(lock_text(version, rows | others))
+    print(f"{LOCK.name}: {len(rows)} lines of nvcc {version}" + (f", {len(others)} kept as they were" if others else ""))
     return 0
 
 
@@ -292,7 +303,7 @@ def main():
     commands = {"list": show, "check": check, "update": update, "calibrate": calibrate}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=commands)
-    parser.add_argument("file", metavar="FILE", help="libhalfstep.so, an object file or a cubin")
+    parser.add_argument("file", metavar="FILE", nargs="?", default=LIBRARY, help="libhalfstep.so, an object file or a cubin")
     arguments = parser.parse_args()
     sys.exit(commands[arguments.command](arguments.file))
 

@@ -16,6 +16,7 @@
 #include "kernels/conv2d.h"
 #include "kernels/gemm.h"
 #include "kernels/relu.h"
+#include "models/models.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
@@ -140,7 +141,7 @@ TEST_CASE("doctor: parts that add up to the step, and a verdict") {
 }
 
 TEST_CASE("explain: the step of each model from the first kernel to the update") {
-  for (const std::string model : {"mnist_cnn", "mnist_cnn_large", "mlp", "deep_cnn"}) {
+  for (const std::string& model : model_names()) {
     CAPTURE(model);
     const TemporaryFolder folder;
     const std::string dot = (folder / "step.dot").string();
@@ -166,6 +167,11 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CHECK(graph.ends_with("}\n"));
   }
   CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
+  for (const char* command : {"explain", "doctor"}) {
+    const Ended ended = bench(std::string(command) + " --model mlp --blocks 3");
+    CHECK(ended.code == 2);
+    CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: deep_cnn") != std::string::npos);
+  }
 }
 
 TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again") {

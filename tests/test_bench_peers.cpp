@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "bench/peers.h"
+#include "models/models.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -386,6 +388,17 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
       {"peers --json a --csv a", 2, "--json and --csv: both go to a"},
       {peers.flags() + "--data /nonexistent", 4, "/nonexistent"},
   });
+}
+
+TEST_CASE("the models that peers take are those of halfstep that both scripts have") {
+  const fs::path scripts = fs::path(HALFSTEP_SOURCE_DIR) / "bench/peers";
+  const std::string torch = read(scripts / "torch_mnist.py"), jax = read(scripts / "jax_mnist.py");
+  std::set<std::string> shared;
+  for (const std::string& model : hs::model_names()) {
+    const std::string key = "    \"" + model + "\": ";
+    if (contains(torch, key) && contains(jax, key)) shared.insert(model);
+  }
+  CHECK(shared == std::set<std::string>(hs::bench::peer_models.begin(), hs::bench::peer_models.end()));
 }
 
 TEST_CASE("the real scripts compile, and say how to install what is missing") {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
 #include "engine/parallel.h"
@@ -14,33 +15,52 @@
 namespace hs::test {
 namespace {
 
-// Calls body(row, how) for each row that runs in a type of its own, in f32, f16 and bf16.
+// Calls body(row, how) for each row and type that it has on the CPU, but f64.
 template <class Body>
 void for_each_run(const Body& body) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const OpCase& row : op_table()) {
-      if (dtype == DType::f32 || (row.half)) body(row, run_on(Device::cpu, dtype));
+      const RowRun how = run_on(Device::cpu, dtype);
+      if (dtype == DType::f32 || row.half) guard_row(row, how, [&] { body(row, how); });
     }
   }
 }
 
+struct ThreadScope {
+  ~ThreadScope() { set_threads(0); }
+};
+
 }  // namespace
+
+TEST_CASE("a row that throws is one failure, with its name, and ends no other row") {
+  const OpCase broken{.name = "broken", .shapes = {{1}}, .run = [](const Inputs&) -> Tensor {
+                        fail(ExitCode::internal, "some_slot: no cpu kernel takes (f16(1))");
+                      }};
+  const RowRun how = run_on(Device::cpu, DType::f16);
+  CHECK(failure_of(broken, how, [&] {
+          for_each_variant(broken, how, [&](const std::string&) { run_row(broken, how); });
+        }) == "cpu f16 broken: some_slot: no cpu kernel takes (f16(1))");
+  CHECK(failure_of(broken, how, [] {}) == "");
+  CHECK(failure_of(broken, how, [] { throw 1; }) == "cpu f16 broken: stopped at the failed check above");
+}
 
 TEST_CASE("the f64 run of every row equals its definition, written as plain loops") {
   for (const OpCase& row : op_table()) {
     if (!row.f64 || !row.reference) continue;
-    std::vector<Inputs> all = {make_inputs(row, DType::f64)};
-    for (const size_t k : row.optional) {
-      Inputs without = all[0];
-      without[k] = Tensor();
-      all.push_back(without);
-    }
-    for (const Inputs& inputs : all) {
-      const Comparison result =
-          compare(to_numbers(row.run(inputs)), row.reference(as_numbers(inputs)), {1e-12, 1e-12, 0});
-      INFO(row.name, ": ", result.summary);
-      CHECK(result.passed);
-    }
+    guard_row(row, run_on(Device::cpu, DType::f64), [&] {
+      std::vector<Inputs> all = {make_inputs(row, DType::f64)};
+      for (const size_t k : row.optional) {
+        Inputs without = all[0];
+        without[k] = Tensor();
+        all.push_back(without);
+      }
+      for (const Inputs& inputs : all) {
+        const Comparison result =
+            compare(to_numbers(row.run(inputs)), row.reference(as_numbers(inputs)), {1e-12, 1e-12, 0});
+        INFO(row.name, ": ", result.summary);
+        CHECK(result.passed);
+      }
+    });
   }
 }
 
@@ -54,7 +74,7 @@ TEST_CASE("every variant is within tolerance of the f64 reference, in every type
       check_close(row, how, reference, run_row(row, how), description);
     });
   });
-  CHECK(runs >= 600);
+  CHECK((runs >= 600 || !is_whole_table()));
 }
 
 TEST_CASE("gradients that nobody wants and biases that are missing: every combination") {
@@ -65,7 +85,7 @@ TEST_CASE("gradients that nobody wants and biases that are missing: every combin
     if (row.flops <= 1e5) runs += check_combinations(row, how);  // larger rows add nothing to this
   });
   set_threads(0);
-  CHECK(runs >= 8000);
+  CHECK((runs >= 8000 || !is_whole_table()));
 }
 
 TEST_CASE("on small integers every variant is exact, bit for bit") {
@@ -77,6 +97,7 @@ TEST_CASE("on small integers every variant is exact, bit for bit") {
 
 TEST_CASE("one, two and five threads give the same bits") {
   for_each_run([&](const OpCase& row, const RowRun& how) {
+    const ThreadScope default_afterwards;
     for_each_variant(row, how, [&](const std::string& description) {
       set_threads(1);
       const auto one = run_row(row, how);
@@ -88,7 +109,6 @@ TEST_CASE("one, two and five threads give the same bits") {
           CHECK(same_bytes(one[i], several[i]));
         }
       }
-      set_threads(0);
     });
   });
 }
@@ -113,6 +133,7 @@ std::string list(const std::set<std::string>& names) {
 }  // namespace
 
 TEST_CASE("the table reaches every slot and every variant, on hardware or on emulated units") {
+  if (!is_whole_table()) return;
   for_each_run([&](const OpCase& row, const RowRun& how) {
     for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
   });

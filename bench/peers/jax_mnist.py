@@ -24,7 +24,7 @@ try:
 except (ImportError, OSError) as error:
     peer.fail_import("JAX", error, INSTALL)
 
-# As models/models.h has them: pooling before ReLU, which gives the same numbers for less work.
+# As models/*.cpp have them: pooling before ReLU, which gives the same numbers for less work.
 MODELS = {
     "mnist_cnn": [("conv", 1, 32), "pool", "relu", ("conv", 32, 64), "pool", "relu", "flatten", ("dropout", 0.5),
                   ("linear", 1600, 10)],

@@ -31,7 +31,7 @@ try:
 except (ImportError, OSError) as error:
     peer.fail_import("PyTorch", error, "python3 -m pip install torch numpy, or on Debian: apt install python3-torch")
 
-# As models/models.h has them: pooling before ReLU, which gives the same numbers for less work. PyTorch's own initial
+# As models/*.cpp have them: pooling before ReLU, which gives the same numbers for less work. PyTorch's own initial
 # weights are uniform in +-1/sqrt(fan_in) too.
 MODELS = {
     "mnist_cnn": lambda: nn.Sequential(

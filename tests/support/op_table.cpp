@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "engine/autograd.h"
+#include "engine/check.h"
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "kernels/augment.h"
@@ -641,6 +643,8 @@ void add_images(Table& table) {
 
 }  // namespace
 
+bool is_whole_table() { return std::getenv("HALFSTEP_ROWS") == nullptr; }
+
 const std::vector<OpCase>& op_table() {
   static const Table table = [] {
     Table rows;
@@ -653,6 +657,11 @@ const std::vector<OpCase>& op_table() {
     add_decided_losses(rows);
     add_optimizer_steps(rows);
     add_images(rows);
+    if (!is_whole_table()) {
+      const std::string wanted = std::getenv("HALFSTEP_ROWS");
+      std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });
+      if (rows.empty()) fail(ExitCode::usage, "HALFSTEP_ROWS={}: no row of the op table has this in its name", wanted);
+    }
     return rows;
   }();
   return table;

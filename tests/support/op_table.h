@@ -26,14 +26,17 @@ enum class Fill {
 struct OpCase {
   std::string name;
   std::vector<Shape> shapes;                 // of the inputs
-  std::function<Tensor(const Inputs&)> run;  // all inputs have one dtype, f32 or f64
+  std::function<Tensor(const Inputs&)> run;  // all inputs have one dtype
   Tolerance forward = tolerance::exact;      // of f32 results
   Tolerance gradient = tolerance::exact;     // of f32 gradients
   // The definition of the op, written as plainly as possible in f64, from flat inputs; none: the f64 run stands in.
   std::function<Numbers(const std::vector<Numbers>&)> reference = nullptr;
   Fill fill = Fill::uniform;
-  bool f64 = true;             // run works in f64 (all but the optimizer steps and ops on bytes)
-  bool half = true;            // run works in f16 and bf16 where the device does
+  // The types and devices that the op has kernels for, beside f32 on the CPU. A slot without a CUDA kernel is legal if
+  // every row that calls it says so here; a test names the rows that say less than there is.
+  bool f64 = true;             // f64, on the CPU alone
+  bool half = true;            // f16 and bf16, on every device
+  bool cuda = true;            // the CUDA device
   bool differentiable = true;  // gradients flow to every input; needs f64
   bool integers = true;        // exact on small integers: only sums, products and selections
   bool nan = true;             // a NaN in any input element reaches the output
@@ -48,7 +51,9 @@ struct OpCase {
   std::vector<size_t> optional = {};  // inputs that may be undefined: a bias
 };
 
+// All rows, or those whose name holds the text in the environment variable HALFSTEP_ROWS.
 const std::vector<OpCase>& op_table();
+bool is_whole_table();  // without HALFSTEP_ROWS; else counts and "the table reaches" mean nothing
 
 // Where rows put the tensors that they make themselves (labels, optimizer state); inputs come on it from the caller.
 void set_test_device(Device device);

@@ -82,7 +82,8 @@ Calls calls_now() {
 
 std::map<const VariantBase*, std::set<DType>> reached;
 
-// The slots that a row calls on the run's device.
+}  // namespace
+
 const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
   static std::map<std::tuple<const OpCase*, Device, DType, DType>, std::vector<KernelSlot*>> known;
   const auto [found, fresh] = known.try_emplace({&row, how.device, how.dtype, how.autocast});
@@ -99,8 +100,6 @@ const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
   }
   return found->second;
 }
-
-}  // namespace
 
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
 
@@ -169,6 +168,23 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
 }
 
 std::vector<Tensor> run_row(const OpCase& row, const RowRun& how) { return run_row(row, inputs_of(row, how), how); }
+
+std::string failure_of(const OpCase& row, const RowRun& how, const std::function<void()>& body) {
+  const std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name + ": ";
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return what + error.what();
+  } catch (...) {
+    return what + "stopped at the failed check above";  // a REQUIRE, which has printed its line
+  }
+  return "";
+}
+
+void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>& body) {
+  const std::string failure = failure_of(row, how, body);
+  if (!failure.empty()) FAIL_CHECK(failure);
+}
 
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
   const auto run = [&](const std::string& description) {

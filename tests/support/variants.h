@@ -39,6 +39,12 @@ RowRun reference_run(const RowRun& how);
 
 // Its numbers, in f32 (or f64) on the CPU.
 Inputs inputs_of(const OpCase& row, const RowRun& how);
+
+// Calls body() and returns "", or the exception that it threw as one line that begins with the row.
+std::string failure_of(const OpCase& row, const RowRun& how, const std::function<void()>& body);
+// The same as a failed check: the rows after it still run.
+void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>& body);
+
 // The output and then the gradient of each input (for dy from a fixed stream), all of them on the CPU; undefined for
 // an input that is frozen or missing.
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how);
@@ -47,6 +53,9 @@ std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 // Calls body(description) with the default variants, and then with each variant of each slot of the row forced in turn;
 // a variant that does not support the row is passed over (another row must reach it: reached_variants()).
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
+
+// The slots that a row calls on the run's device.
+const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how);
 
 // What bodies of for_each_variant that came to their end have called so far in this program, by the run's dtype.
 const std::map<const VariantBase*, std::set<DType>>& reached_variants();

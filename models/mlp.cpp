@@ -1,0 +1,27 @@
+// mlp: linear 784->500, ReLU, linear 500->10; 397,510 parameters.
+#include "kernels/feed_forward.h"
+#include "models/layers.h"
+#include "models/models.h"
+
+namespace hs {
+namespace {
+
+class Mlp : public StagedModel {
+ public:
+  Mlp(uint64_t seed, const ModelSizes& sizes)
+      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, seed, 1), linear2_(500, sizes.classes, seed, 2) {
+    add_child("linear1", linear1_);
+    add_child("linear2", linear2_);
+    add_stage("feed_forward", [this](const Tensor& x) {
+      return feed_forward(flatten(x), linear1_.weight(), linear1_.bias(), linear2_.weight(), linear2_.bias());
+    });
+  }
+
+ private:
+  Linear linear1_, linear2_;
+};
+
+REGISTER_MODEL("mlp", Mlp);
+
+}  // namespace
+}  // namespace hs
