@@ -22,16 +22,16 @@ struct Facts {
   std::string schedule, optimizer;
   bool uses_16_bits = false, uses_f16 = false, unstable = false, evaluates = true;
   bool for_memory = false, has_bytes = true, unscaled_f16 = false;
-  int64_t skipped = 0, steps = 0;
+  double skipped = 0, steps = 0;
 
   explicit Facts(const Json& record)
-      : config(member(record, "config")),
-        rows(member(record, "rows")),
-        has_target(member(config, "target_accuracy").is_number()),
-        has_price(member(config, "price_per_hour").is_number()),
+      : config(part(record, "config")),
+        rows(objects(record, "rows")),
+        has_target(!std::isnan(number(config, "target_accuracy"))),
+        has_price(!std::isnan(number(config, "price_per_hour"))),
         is_techniques(text(record, "command") == "techniques"),
         batch(number(config, "batch") *
-              (is_techniques || !member(config, "accumulate").is_number() ? 1 : number(config, "accumulate"))),
+              (is_techniques || std::isnan(number(config, "accumulate")) ? 1 : number(config, "accumulate"))),
         learning_rate(number(config, "learning_rate")),
         warmup(number(config, "warmup")),
         epochs(number(config, "epochs")),
@@ -42,21 +42,23 @@ struct Facts {
       // The baseline of `techniques` waits on purpose: what counts is the last row, with everything on.
       if (const double stall = number(row, "stall_share"); !(stall <= worst_stall) || is_techniques)
         worst_stall = stall;
-      if (member(row, "for_memory") == true) {
+      if (flag(row, "for_memory")) {
         for_memory = true;
-        has_bytes = has_bytes && member(row, "peak_bytes").is_number();
+        has_bytes = has_bytes && !std::isnan(number(row, "peak_bytes"));
       }
-      const std::string own = text(member(row, "experiment"), "precision");
+      const std::string own = text(part(row, "experiment"), "precision");
       const std::string precision = own.empty() ? text(config, "precision") : own;
       uses_16_bits = uses_16_bits || precision == "f16" || precision == "bf16";
       uses_f16 = uses_f16 || precision == "f16";
       unstable = unstable || row.contains("error");
-      for (const Json& run : member(row, "runs")) {
-        skipped += static_cast<int64_t>(std::max(0.0, number(run, "skipped_steps")));
-        steps += static_cast<int64_t>(std::max(0.0, number(run, "steps")));
+      for (const Json& run : objects(row, "runs")) {
+        skipped += std::max(0.0, number(run, "skipped_steps"));  // 0 of NaN
+        steps += std::max(0.0, number(run, "steps"));
         unscaled_f16 = unscaled_f16 || (precision == "f16" && number(run, "loss_scale") == 1);
       }
-      for (const Json& epoch : member(row, "epochs")) evaluates = evaluates && epoch["test_accuracy"].is_number();
+      for (const Json& epoch : objects(row, "epochs")) {
+        evaluates = evaluates && !std::isnan(number(epoch, "test_accuracy"));
+      }
     }
   }
 
@@ -71,7 +73,7 @@ std::string percent(double share) {
 }
 
 bool is_dirty(const Json& record) {
-  const std::string commit = text(member(record, "environment"), "commit");
+  const std::string commit = text(part(record, "environment"), "commit");
   return commit.empty() || commit == "unknown" || commit.ends_with("-dirty");
 }
 
@@ -79,7 +81,7 @@ bool is_dirty(const Json& record) {
 
 std::vector<Check> checklist(const Json& record) {
   const Facts run(record);
-  const std::string commit = text(member(record, "environment"), "commit");
+  const std::string commit = text(part(record, "environment"), "commit");
   std::vector<Check> checks = {
       {"Is success defined before the run?", answer(run.has_target),
        run.has_target ? fmt::format("--target-accuracy {}", number(run.config, "target_accuracy"))
@@ -97,13 +99,14 @@ std::vector<Check> checklist(const Json& record) {
        run.scaled_batch() ? fmt::format("{:.0f} samples a step, warm-up {:.0f} steps", run.batch,
                                         std::isnan(run.warmup) ? 0 : run.warmup)
                           : fmt::format("{:.0f} samples a step: nothing to warm up", run.batch)},
-      {"Is it seeded?", answer(member(run.config, "seed").is_number()),
+      {"Is it seeded?", answer(!std::isnan(number(run.config, "seed"))),
        fmt::format("seed {:.0f}; the same seed gives the same weights", number(run.config, "seed"))},
       {"Is validation regular?", answer(run.evaluates), "after every epoch"},
       {"Is it numerically stable?", answer(!run.unstable),
-       run.uses_f16 || run.skipped > 0 ? fmt::format("{} of {} steps skipped", run.skipped, run.steps + run.skipped)
-       : run.unstable                  ? "a run failed"
-                                       : "every loss is finite"},
+       run.uses_f16 || run.skipped > 0
+           ? fmt::format("{:.0f} of {:.0f} steps skipped", run.skipped, run.steps + run.skipped)
+       : run.unstable ? "a run failed"
+                      : "every loss is finite"},
       // From here on they are not the article's but follow from how one measures.
       {"Is evaluation outside of the timer?", Answer::yes, "seconds are those of training; evaluation has its own"},
       {"Are several seeds run?", answer(run.runs >= 3), fmt::format("{:.0f} runs", run.runs)},
@@ -112,7 +115,7 @@ std::vector<Check> checklist(const Json& record) {
   if (run.is_techniques) {
     checks.push_back({"Is there a baseline?", Answer::yes, "the first row"});
     checks.push_back({"Do all rows have the same samples in a step?", Answer::yes, fmt::format("{:.0f}", run.batch)});
-    checks.push_back({"Are the rows run in turns?", answer(member(run.config, "interleaved") == true), "A B C A B C"});
+    checks.push_back({"Are the rows run in turns?", answer(flag(run.config, "interleaved")), "A B C A B C"});
     const Json& base = run.rows.empty() ? Json() : run.rows[0];
     double worst = 0;
     for (const Json& row : run.rows) {
@@ -137,12 +140,13 @@ std::vector<Mistake> mistakes(const Json& record) {
       {"Training without validation", true, !run.evaluates,
        run.evaluates ? "evaluated after every epoch" : "an epoch has no accuracy"},
       {"Unstable mixed precision", true, run.unstable || run.skipped * 20 > run.steps,
-       run.unstable ? "a run failed" : fmt::format("{} of {} steps skipped", run.skipped, run.steps + run.skipped)},
+       run.unstable ? "a run failed"
+                    : fmt::format("{:.0f} of {:.0f} steps skipped", run.skipped, run.steps + run.skipped)},
       {"Saving checkpoints too often", true, false, "this program saves none while it trains"},
       {"Keeping nothing to come back to", true, is_dirty(record),
        is_dirty(record) ? "the commit is unknown or had changes" : "commit, settings and figures are in the record"},
       {"One run, no interval", false, run.runs < 2, fmt::format("{:.0f} runs", run.runs)},
-      {"Timing a cold start", false, member(run.config, "warmed_up") == false || !run.config.contains("warmed_up"),
+      {"Timing a cold start", false, !flag(run.config, "warmed_up"),
        run.config.contains("warmed_up") ? "two steps before the timer" : "the record does not say"},
       {"f16 without loss scaling", false, run.unscaled_f16,
        run.uses_f16 ? "judged by the scale at the end of the runs" : "no f16"},

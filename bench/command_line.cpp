@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "bench/build_info.h"
 #include "bench/console.h"
@@ -45,13 +48,14 @@ std::vector<std::string> long_flags(const CLI::App& app) {
   return names;
 }
 
-// For words that `app` did not understand: the first flag among them, else the first.
-[[noreturn]] void fail_unknown(const CLI::App& app, const std::string& command, const std::vector<std::string>& words) {
-  const auto flag = std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
-  if (flag == words.end()) fail(ExitCode::usage, "{}: unexpected word; see {} --help", words.front(), command);
-  const std::string meant = nearest(without_dashes(*flag), long_flags(app));
+bool is_flag(const std::string& word) { return word.starts_with('-'); }
+
+// `known`: the flags that may have been meant.
+[[noreturn]] void fail_unknown_flag(const std::string& flag, const std::vector<std::string>& known,
+                                    const std::string& command) {
+  const std::string meant = nearest(without_dashes(flag), known);
   const std::string advice = meant.empty() ? "" : fmt::format("did you mean --{}? ", meant);
-  fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag->substr(0, flag->find('=')), advice, command);
+  fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag.substr(0, flag.find('=')), advice, command);
 }
 
 // CLI11 takes the next word as the value of "--flag=".
@@ -176,17 +180,17 @@ void Flags::read() const {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  // Levenshtein's distance, row by row; swapped neighbours count as two.
+  // The distance of Damerau and Levenshtein, row by row: replaced, added, left out, or swapped with its neighbour.
   const auto distance = [word](const std::string& other) {
-    std::vector<size_t> row(other.size() + 1);
-    for (size_t j = 0; j <= other.size(); ++j) row[j] = j;
+    std::vector<size_t> before_last, last, row(other.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
     for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = row[0];
+      before_last = std::exchange(last, row);
       row[0] = i;
       for (size_t j = 1; j <= other.size(); ++j) {
-        const size_t replaced = diagonal + (word[i - 1] != other[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+        row[j] = std::min({last[j - 1] + (word[i - 1] != other[j - 1]), last[j] + 1, row[j - 1] + 1});
+        if (i < 2 || j < 2 || word[i - 1] != other[j - 2] || word[i - 2] != other[j - 1]) continue;
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
       }
     }
     return row[other.size()];
@@ -245,20 +249,26 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
   if (version) return write_stdout(version_line());
   const std::vector<std::string> unknown = app.remaining();
   if (!unknown.empty()) {
-    if (!unknown.front().starts_with('-')) fail_no_command(commands, unknown.front());
+    if (!is_flag(unknown.front())) fail_no_command(commands, unknown.front());
+    std::vector<std::string> known = long_flags(app);
     for (const CLI::App* parser : parsers) {
       const std::string flag = "--" + without_dashes(unknown.front());
+      std::ranges::copy(long_flags(*parser), std::back_inserter(known));
       if (parser->get_option_no_throw(flag) == nullptr) continue;
       fail(ExitCode::usage, "{}: goes after the sub-command, {} {} {}", flag, program_name, parser->get_name(), flag);
     }
-    fail_unknown(app, program_name, unknown);
+    fail_unknown_flag(unknown.front(), known, program_name);
   }
   for (size_t i = 0; i < commands.size(); ++i) {
     if (!parsers[i]->parsed()) continue;
-    flags[i].read();
+    // Before the other words: the value of a misspelt flag may have become one of those.
+    const std::string command = fmt::format("{} {}", program_name, commands[i]->name());
     const std::vector<std::string> left_over = parsers[i]->remaining();
+    const auto flag = std::ranges::find_if(left_over, is_flag);
+    if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(*parsers[i]), command);
+    flags[i].read();
     if (!left_over.empty()) {
-      fail_unknown(*parsers[i], fmt::format("{} {}", program_name, commands[i]->name()), left_over);
+      fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
     }
     return commands[i]->run(flags[i]);
   }

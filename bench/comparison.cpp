@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "bench/record.h"
 #include "bench/statistics.h"
@@ -16,18 +17,35 @@ std::string key(const Json& row) {
   return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
 }
 
-const Json* find_row(const Json& record, const std::string& wanted) {
-  for (const Json& row : member(record, "rows")) {
-    if (key(row) == wanted) return &row;
-  }
-  return nullptr;
+// What is compared of a row.
+struct Timed {
+  std::string key;
+  std::vector<double> seconds;
+  double accuracy;
+};
+
+std::vector<Timed> timed_rows(const Json& record, const std::string& source) {
+  return about(source, [&] {
+    std::vector<Timed> rows;
+    for (const Json& row : objects(record, "rows")) {
+      rows.push_back({key(row), numbers(row, "seconds_all"), number(row, "test_accuracy")});
+    }
+    return rows;
+  });
 }
 
-RowComparison compare_rows(const Json& before, const Json& after) {
-  const std::vector<double> a = numbers(before, "seconds_all"), b = numbers(after, "seconds_all");
-  RowComparison row = {key(before), a.size(), b.size(), median(a), median(b), 0, 0, 1, false};
+// The first row of each name.
+std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
+  std::map<std::string, const Timed*> found;
+  for (const Timed& row : rows) found.emplace(row.key, &row);
+  return found;
+}
+
+RowComparison compare_rows(const Timed& before, const Timed& after) {
+  const std::vector<double>&a = before.seconds, &b = after.seconds;
+  RowComparison row = {before.key, a.size(), b.size(), median(a), median(b), 0, 0, 1, false};
   row.change = row.seconds_after / row.seconds_before - 1;
-  row.accuracy_change = number(after, "test_accuracy") - number(before, "test_accuracy");
+  row.accuracy_change = after.accuracy - before.accuracy;
   row.probability = row.change > 0 ? probability_not_larger(a, b) : probability_not_larger(b, a);
   row.can_tell = smallest_probability(a.size(), b.size()) <= significance;
   return row;
@@ -49,15 +67,18 @@ void add_differences(const Json& before, const Json& after, const char* part, st
 Comparison compare(const Json& before, const Json& after, const std::string& before_name,
                    const std::string& after_name) {
   Comparison comparison;
-  for (const Json& row : member(before, "rows")) {
-    if (const Json* other = find_row(after, key(row))) {
-      comparison.rows.push_back(compare_rows(row, *other));
+  const std::vector<Timed> rows_before = timed_rows(before, before_name), rows_after = timed_rows(after, after_name);
+  const auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
+  for (const Timed& row : rows_before) {
+    if (const auto other = keys_after.find(row.key); other != keys_after.end()) {
+      comparison.rows.push_back(compare_rows(row, *other->second));
     } else {
-      comparison.only_one.push_back(fmt::format("{}: only in {}", key(row), before_name));
+      comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, before_name));
     }
   }
-  for (const Json& row : member(after, "rows")) {
-    if (!find_row(before, key(row))) comparison.only_one.push_back(fmt::format("{}: only in {}", key(row), after_name));
+  for (const Timed& row : rows_after) {
+    if (!keys_before.contains(row.key))
+      comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, after_name));
   }
   std::vector<std::string>& differences = comparison.differences;
   add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "data/printable.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -29,18 +30,7 @@ void prepare_console() {
   }
 }
 
-void notice(std::string_view message) {
-  std::string line = fmt::format("{}: ", program_name);
-  for (const char c : message) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      line += fmt::format("\\x{:02x}", byte);
-    } else {
-      line += c;
-    }
-  }
-  write_stderr(line + "\n");
-}
+void notice(std::string_view message) { write_stderr(fmt::format("{}: {}\n", program_name, printable_text(message))); }
 
 void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
 

@@ -11,7 +11,7 @@ inline constexpr const char* program_name = "halfstep-bench";
 // streams that the caller closed are occupied, or a file of ours would get their number and our text.
 void prepare_console();
 
-// One line on stderr, "halfstep-bench: MESSAGE"; control characters in it are escaped. A stderr that cannot be written
+// One line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(). A stderr that cannot be written
 // is no reason to stop.
 void notice(std::string_view message);
 

@@ -8,6 +8,7 @@
 
 #include "bench/record.h"
 #include "bench/svg.h"
+#include "engine/check.h"
 
 namespace hs::bench {
 namespace {
@@ -40,9 +41,9 @@ void sort_down(std::vector<const Json*>& items, const char* name) {
 // The simple variant first, as the ladder goes; the one that training takes has another colour.
 std::string kernels(const Json& record) {
   std::string html;
-  for (const Json& kernel : member(record, "kernels")) {
+  for (const Json& kernel : objects(record, "kernels")) {
     std::vector<const Json*> ladder;
-    for (const Json& variant : member(kernel, "variants")) ladder.push_back(&variant);
+    for (const Json& variant : objects(kernel, "variants")) ladder.push_back(&variant);
     sort_down(ladder, "warm_seconds");
     std::vector<Bar> all;
     for (const Json* variant : ladder) {
@@ -74,19 +75,19 @@ std::string name_of(const Json& row) {
 
 // Live bytes by purpose, on top of each other, from the points of a row's timeline.
 std::string live_bytes(const Json& row) {
+  std::map<std::string, size_t> places;
   std::vector<std::string> names;
   std::vector<std::vector<double>> values;
-  const Json& points = member(member(row, "timeline"), "points");
+  const Json& points = objects(part(row, "timeline"), "points");
   for (const Json& point : points) {
-    const Json& live = member(point, "live");
+    const Json& live = part(point, "live");
     for (const auto& [purpose, bytes] : live.items()) {
-      const auto found = std::ranges::find(names, purpose);
-      const auto at = static_cast<size_t>(found - names.begin());
-      if (found == names.end()) {
+      const auto [place, is_new] = places.try_emplace(purpose, names.size());
+      if (is_new) {
         names.push_back(purpose);
         values.emplace_back();
       }
-      values[at].push_back(bytes.is_number() ? bytes.get<double>() / (1 << 20) : 0);
+      values[place->second].push_back(number(live, purpose.c_str()) / (1 << 20));
     }
   }
   const auto whole = [&](const std::vector<double>& series) { return series.size() == points.size(); };
@@ -98,7 +99,7 @@ std::string live_bytes(const Json& row) {
 std::string memory(const Json& record) {
   std::vector<Bar> peaks;
   std::string timelines;
-  for (const Json& row : member(record, "rows")) {
+  for (const Json& row : objects(record, "rows")) {
     const double bytes = number(row, "peak_bytes");
     if (std::isfinite(bytes)) {
       peaks.push_back({name_of(row), bytes, NAN, NAN,
@@ -108,7 +109,7 @@ std::string memory(const Json& record) {
     timelines += titled(name_of(row), live_bytes(row));
   }
   Series curve;
-  for (const Json& point : member(record, "curve")) {
+  for (const Json& point : objects(record, "curve")) {
     const double bytes = number(point, "peak_bytes"), time = number(point, "step_ms");
     if (std::isfinite(bytes) && std::isfinite(time)) curve.points.push_back({bytes / (1 << 20), time});
   }
@@ -121,28 +122,33 @@ std::string memory(const Json& record) {
                                                    "milliseconds of a step", mebibytes, milliseconds));
 }
 
-// Lanes of spans that are [lane, batch, begin_ms, end_ms].
+// [lane, batch, begin_ms, end_ms]
+bool is_span(const Json& span) {
+  return span.is_array() && span.size() == 4 && span[0].is_string() && span[1].is_number() && span[2].is_number() &&
+         span[3].is_number();
+}
+
 std::string loading_timeline(const Json& timeline) {
   std::vector<Lane> lanes;
-  for (const Json& span : member(timeline, "spans")) {
-    if (!span.is_array() || span.size() != 4 || !span[0].is_string()) continue;
-    if (!std::ranges::all_of(span.begin() + 1, span.end(), [](const Json& value) { return value.is_number(); }))
-      continue;
+  for (const Json& span : list(timeline, "spans")) {
+    if (!is_span(span)) fail(ExitCode::bad_input, "spans: expected lists of a lane, a batch, its begin and its end");
     const std::string lane = span[0];
     if (lanes.empty() || lanes.back().name != lane) lanes.push_back({lane, {}});
-    lanes.back().spans.push_back({span[2], span[3], fmt::format("batch {:.0f}", span[1].get<double>())});
+    if (span[3] >= span[2]) {
+      lanes.back().spans.push_back({span[2], span[3], fmt::format("batch {:.0f}", span[1].get<double>())});
+    }
   }
   return titled(text(timeline, "name"), gantt("who worked when", lanes, milliseconds));
 }
 
 std::string loader(const Json& record) {
   std::vector<Bar> formats;
-  for (const Json& format : member(record, "formats")) {
+  for (const Json& format : objects(record, "formats")) {
     const double warm = number(format, "warm_samples_per_second");
     formats.push_back({text(format, "name"), warm, NAN, NAN, per_second(warm), "c0"});
   }
   std::vector<std::pair<std::string, std::vector<Bar>>> settings;  // of each format
-  for (const Json& row : member(record, "rows")) {
+  for (const Json& row : objects(record, "rows")) {
     if (settings.empty() || settings.back().first != text(row, "format")) settings.push_back({text(row, "format"), {}});
     const double rate = number(row, "samples_per_second");
     settings.back().second.push_back(
@@ -153,7 +159,7 @@ std::string loader(const Json& record) {
   }
   std::string rates, timelines;
   for (const auto& [format, all] : settings) rates += titled(format, bars("samples per second", all));
-  for (const Json& timeline : member(record, "timelines")) timelines += loading_timeline(timeline);
+  for (const Json& timeline : objects(record, "timelines")) timelines += loading_timeline(timeline);
   return section("Formats",
                  titled("samples per second, one thread without a loader", bars("samples per second", formats))) +
          section("Settings", rates.empty() ? ""
@@ -169,15 +175,17 @@ std::string loader(const Json& record) {
 // What f16 lost: zeros with and without loss scaling, of each gradient of the ops' outputs.
 std::string gradients(const Json& record) {
   std::vector<Bar> all;
-  const Json& rows = member(record, "rows");
-  const size_t count = rows.empty() ? 0 : member(rows[0], "gradients").size();
-  for (size_t i = 0; i < count; ++i) {
-    for (const Json& row : rows) {
-      const Json& gradients = member(row, "gradients");
-      if (gradients.size() != count || text(gradients[i], "kind") != "activation") continue;
-      const double zero = number(gradients[i], "zero");
-      all.push_back({fmt::format("{}, {}", text(gradients[i], "name"), text(row, "name")), zero, NAN, NAN,
-                     percent(zero), &row == &rows[0] ? "c0" : "c1"});
+  const Json& rows = objects(record, "rows");
+  std::vector<const Json*> gradients;  // of each row
+  for (const Json& row : rows) gradients.push_back(&objects(row, "gradients"));
+  for (size_t i = 0; !rows.empty() && i < gradients[0]->size(); ++i) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      if (gradients[row]->size() != gradients[0]->size()) continue;
+      const Json& gradient = (*gradients[row])[i];
+      if (text(gradient, "kind") != "activation") continue;
+      const double zero = number(gradient, "zero");
+      all.push_back({fmt::format("{}, {}", text(gradient, "name"), text(rows[row], "name")), zero, NAN, NAN,
+                     percent(zero), row == 0 ? "c0" : "c1"});
     }
   }
   const std::string chart = bars("share of zeros", all);
@@ -191,7 +199,7 @@ std::string gradients(const Json& record) {
 
 std::string explain(const Json& record) {
   constexpr size_t most = 20;
-  const Json& calls = member(record, "calls");
+  const Json& calls = objects(record, "calls");
   std::vector<const Json*> longest;
   std::vector<Lane> lanes;
   Series live;
@@ -211,10 +219,9 @@ std::string explain(const Json& record) {
   for (const Json* call : longest) {
     const auto colour = colours.find(text(*call, "phase"));
     const double length = number(*call, "milliseconds");
-    const Json& shapes = member(*call, "shapes");
-    const bool shaped = shapes.is_array() && !shapes.empty() && shapes[0].is_string();
-    all.push_back({fmt::format("{} {}", text(*call, "kernel"), shaped ? shapes[0].get<std::string>() : ""), length, NAN,
-                   NAN, fmt::format("{}, {}", milliseconds(length), text(*call, "phase")),
+    const std::vector<std::string> shapes = texts(*call, "shapes");
+    all.push_back({fmt::format("{} {}", text(*call, "kernel"), shapes.empty() ? "" : shapes[0]), length, NAN, NAN,
+                   fmt::format("{}, {}", milliseconds(length), text(*call, "phase")),
                    colour == colours.end() ? "c7" : colour->second});
   }
   return section(fmt::format("The longest of {} kernels", calls.size()), bars("milliseconds", all)) +
@@ -227,9 +234,9 @@ std::string explain(const Json& record) {
 }
 
 std::string doctor(const Json& record) {
-  const Json& verdict = member(record, "verdict");
+  const Json& verdict = part(record, "verdict");
   std::vector<Bar> parts;
-  for (const Json& row : member(record, "rows")) {
+  for (const Json& row : objects(record, "rows")) {
     const double length = number(row, "milliseconds");
     parts.push_back({text(row, "name"), length, NAN, NAN,
                      fmt::format("{}, {}", milliseconds(length), percent(number(row, "share"))), "c0"});

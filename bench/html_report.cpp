@@ -39,12 +39,10 @@ std::string time_text(const Json& row) {
 // Of the rows of these groups.
 std::string time_bars(const Json& record, const std::vector<std::string>& groups, const std::string& title) {
   std::vector<Bar> all;
-  for (const Json& row : member(record, "rows")) {
+  for (const Json& row : objects(record, "rows")) {
     const std::string group = text(row, "group");
     if (std::ranges::find(groups, group) == groups.end()) continue;
-    const char* colour = group == "baseline" || group == "peer" ? "c7"
-                         : member(row, "for_memory") == true    ? "c6"
-                                                                : "c0";
+    const char* colour = group == "baseline" || group == "peer" ? "c7" : flag(row, "for_memory") ? "c6" : "c0";
     all.push_back({label_of(row), number(row, "seconds"), number(row, "seconds_low"), number(row, "seconds_high"),
                    time_text(row), colour});
   }
@@ -69,7 +67,7 @@ std::string times(const Json& record) {
 
 std::string memory_bars(const Json& record) {
   std::vector<Bar> all;
-  for (const Json& row : member(record, "rows")) {
+  for (const Json& row : objects(record, "rows")) {
     const double bytes = number(row, "peak_bytes");
     if (!std::isfinite(bytes)) continue;
     const char* colour = text(row, "group") == "baseline" ? "c7" : "c6";
@@ -113,7 +111,7 @@ std::vector<Point> accuracy_points(const Json& epochs) {
   double seconds = 0;
   for (const Json& epoch : epochs) {
     seconds += number(epoch, "seconds");
-    if (member(epoch, "test_accuracy").is_number()) points.push_back({seconds, number(epoch, "test_accuracy")});
+    if (const double share = number(epoch, "test_accuracy"); !std::isnan(share)) points.push_back({seconds, share});
   }
   return points;
 }
@@ -121,19 +119,19 @@ std::vector<Point> accuracy_points(const Json& epochs) {
 // `train`: every run. `techniques`: the first run of the baseline, of each technique alone, and of all together.
 std::string accuracy(const Json& record) {
   std::vector<Series> all;
-  const Json& rows = member(record, "rows");
+  const Json& rows = objects(record, "rows");
   for (const Json& row : rows) {
     if (text(row, "group").empty()) {
-      for (const Json& run : member(row, "runs")) {
-        all.push_back({fmt::format("seed {:.0f}", number(run, "seed")), accuracy_points(run["epochs"])});
+      for (const Json& run : objects(row, "runs")) {
+        all.push_back({fmt::format("seed {:.0f}", number(run, "seed")), accuracy_points(objects(run, "epochs"))});
       }
     } else if (text(row, "group") != "cumulative" || &row == &rows.back()) {
       const bool together = text(row, "group") == "cumulative";
-      all.push_back({together ? "all together" : text(row, "name"), accuracy_points(member(row, "epochs"))});
+      all.push_back({together ? "all together" : text(row, "name"), accuracy_points(objects(row, "epochs"))});
     }
   }
   std::erase_if(all, [](const Series& series) { return series.points.empty(); });
-  const double target = number(member(record, "config"), "target_accuracy");
+  const double target = number(part(record, "config"), "target_accuracy");
   const char* x_name = text(record, "command") == "techniques" ? "seconds of training, the first run of each row"
                                                                : "seconds of training";
   return lines("test accuracy against seconds of training", all, x_name, "test accuracy", seconds_text, percent_text,
@@ -143,7 +141,7 @@ std::string accuracy(const Json& record) {
 std::string memory_timeline(const Json& row) {
   std::vector<std::string> names;
   std::vector<std::vector<double>> values;
-  for (const Json& purpose : member(member(row, "step"), "purposes")) {
+  for (const Json& purpose : objects(part(row, "step"), "purposes")) {
     names.push_back(text(purpose, "name"));
     std::vector<double>& mebibytes = values.emplace_back(numbers(purpose, "live_bytes"));
     for (double& value : mebibytes) value /= 1 << 20;
@@ -156,9 +154,9 @@ std::string memory_timeline(const Json& row) {
 
 std::string step_timeline(const Json& row) {
   std::vector<Lane> lanes;
-  for (const Json& lane : member(member(row, "step"), "lanes")) {
+  for (const Json& lane : objects(part(row, "step"), "lanes")) {
     Lane& one = lanes.emplace_back(Lane{text(lane, "name"), {}});
-    for (const Json& span : member(lane, "spans")) {
+    for (const Json& span : objects(lane, "spans")) {
       const double start = number(span, "start"), end = number(span, "end");
       if (end >= start) one.spans.push_back({start, end, text(span, "name")});
     }
@@ -168,8 +166,9 @@ std::string step_timeline(const Json& row) {
 
 std::string parts(const Json& row) {
   std::vector<Bar> all;
-  for (const auto& [name, value] : member(row, "parts").items()) {
-    const double seconds = value.is_number() ? value.get<double>() : 0;
+  const Json& means = part(row, "parts");
+  for (const auto& [name, value] : means.items()) {
+    const double seconds = number(means, name.c_str());
     if (seconds > 0) all.push_back({name, seconds, NAN, NAN, seconds_text(seconds), name == "wait" ? "c1" : "c0"});
   }
   return bars("seconds by part", all);
@@ -177,7 +176,7 @@ std::string parts(const Json& row) {
 
 // A chart of the only row, or of the baseline and of all techniques together.
 std::string of_ends(const Json& record, std::string (*chart)(const Json& row)) {
-  const Json& rows = member(record, "rows");
+  const Json& rows = objects(record, "rows");
   std::string html;
   for (const Json& row : rows) {
     if (&row != &rows.front() && &row != &rows.back()) continue;
@@ -191,11 +190,11 @@ std::string of_ends(const Json& record, std::string (*chart)(const Json& row)) {
 
 std::string loss_scale(const Json& record) {
   std::vector<Series> all;
-  for (const Json& row : member(record, "rows")) {
-    const Json& scale = member(row, "scale");
-    if (!scale.is_object()) continue;
+  for (const Json& row : objects(record, "rows")) {
+    const Json& scale = part(row, "scale");
+    if (scale.is_null()) continue;
     Series& series = all.emplace_back(Series{text(row, "name"), {{0, std::log2(number(scale, "first"))}}});
-    for (const Json& change : member(scale, "changes")) {
+    for (const Json& change : objects(scale, "changes")) {
       const double step = number(change, "after_step");
       series.points.push_back({step, series.points.back().y});
       series.points.push_back({step, std::log2(number(change, "scale"))});
@@ -259,15 +258,16 @@ std::string title_of(const Json& record) {
 
 }  // namespace
 
-std::string html_report(const Json& record) {
-  const Json& data = member(record, "data");
+std::string html_report(const Json& given) {
+  const Json record = printable(given);
+  const Json& data = part(record, "data");
   const bool timed = text(record, "command") == "train" || text(record, "command") == "techniques";
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>halfstep: {0}</title>\n"
       "<style>{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p>{2}</p>\n<p class=\"soft\">{3}</p>\n",
       escape(title_of(record)), html_style, escape(opening(record)), escape(machine_line(record)));
-  if (member(data, "synthetic") == true) {
+  if (flag(data, "synthetic")) {
     html += "<p class=\"synthetic\">These are synthetic digits: the accuracies say nothing about MNIST.</p>\n";
   }
   if (text(record, "command") == "peers") html += section("Time", times(record));
@@ -287,8 +287,8 @@ std::string html_report(const Json& record) {
   } else {
     html += section("Figures", results(record));
   }
-  html += section("Settings", facts(member(record, "config")));
-  html += section("Machine and build", facts(member(record, "environment")));
+  html += section("Settings", facts(part(record, "config")));
+  html += section("Machine and build", facts(part(record, "environment")));
   return html + "</main>\n</body>\n</html>\n";
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "bench/build_info.h"
 #include "bench/console.h"
@@ -12,6 +13,21 @@
 #include "models/models.h"
 
 namespace hs::bench {
+namespace {
+
+// Where the labels alone say how many classes there are, a stray one makes some that have no image.
+void warn_of_empty_classes(const std::string& name_or_path, const SampleSource& training) {
+  const SampleInfo& info = training.info();
+  std::vector<bool> seen(static_cast<size_t>(info.classes));
+  for (int64_t i = 0; i < info.count; ++i) seen[static_cast<size_t>(training.label(i))] = true;
+  const auto empty = std::ranges::count(seen, false);
+  if (empty == 0) return;
+  notice(fmt::format(
+      "{}: {} classes, but {} of them without a training image, the first with the label {}; check the labels",
+      name_or_path, info.classes, empty, std::ranges::find(seen, false) - seen.begin()));
+}
+
+}  // namespace
 
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda) {
   if (wanted == "cpu") return {Device::cpu, ""};
@@ -85,6 +101,7 @@ TrainingData open_training_data(const std::string& name_or_path, Limit train, Li
   const auto open = [&](Part part, const Limit& limit) {
     auto source = open_dataset(found, part);
     const int64_t count = source->info().count;
+    if (part == Part::train) warn_of_empty_classes(name_or_path, *source);
     const int64_t wanted = limit.may_be_too_large ? std::min(limit.samples, count) : limit.samples;
     return first_samples(std::move(source), wanted, part == Part::train ? "--train" : "--test");
   };

@@ -1,8 +1,11 @@
 // JSON as records hold it.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace hs::bench {
 
@@ -12,7 +15,21 @@ using Json = nlohmann::ordered_json;
 Json finite_or_null(double value);
 Json finite_or_null(const std::vector<double>& values);
 
-// As --json writes it: two blanks per level, bytes that are not UTF-8 replaced, a newline at the end.
+// As --json writes it: two blanks per level, ASCII alone (other characters as \u00e9, bytes that are not UTF-8
+// replaced), a newline at the end.
 std::string to_text(const Json& object);
+
+// What a file may hold, so that no file makes a reader run out of stack, memory or time.
+struct JsonLimits {
+  static constexpr uint64_t bytes = uint64_t{32} << 20;
+  static constexpr size_t depth = 32;
+  static constexpr size_t values = 4'000'000;
+  static constexpr size_t members = 1000;  // of one object: each is looked for among all of them
+};
+// Throws Error (bad_input) that names `source`: not JSON, beyond the limits, a number that is too large for a double.
+Json parse(std::string_view text, const std::string& source);
+
+// A copy whose strings and names of members can be shown anywhere: see printable_text().
+Json printable(const Json& value);
 
 }  // namespace hs::bench

@@ -3,11 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "bench/record.h"
+#include "engine/check.h"
 
 namespace hs::bench {
 namespace {
+
+// A record that was written by a command has a few dozen columns. What has more than this is none, and would take
+// memory for rows times columns.
+constexpr size_t most_columns = 1000, most_cells = 2'000'000;
+
+[[noreturn]] void fail_too_large(size_t rows, size_t columns) {
+  fail(ExitCode::bad_input, "a table of {} rows and {} columns, expected at most {} columns and {} cells", rows,
+       columns, most_columns, most_cells);
+}
 
 // Scalar members, those of objects as "object.member". Lists are left out.
 void flatten(const Json& object, const std::string& prefix, Json& flat) {
@@ -16,6 +28,7 @@ void flatten(const Json& object, const std::string& prefix, Json& flat) {
       flatten(value, prefix + name + ".", flat);
     } else if (!value.is_array()) {
       flat[prefix + name] = value;
+      if (flat.size() > most_columns) fail_too_large(1, flat.size());
     }
   }
 }
@@ -25,12 +38,11 @@ std::vector<Json> flat_rows(const Json& record) {
   std::vector<Json> rows;
   for (const char* list : {"rows", "calls", "kernels"}) {
     if (!member(record, list).is_array()) continue;  // "kernels" of training are an object
-    for (const Json& item : record[list]) {
-      if (!item.is_object()) continue;
+    for (const Json& item : objects(record, list)) {
       Json row = Json::object();
       flatten(item, "", row);
       if (!item.contains("variants")) rows.push_back(row);
-      for (const Json& variant : member(item, "variants")) {
+      for (const Json& variant : objects(item, "variants")) {
         Json one = row;
         flatten(variant, "", one);
         rows.push_back(one);
@@ -43,9 +55,13 @@ std::vector<Json> flat_rows(const Json& record) {
 
 std::vector<std::string> heads_of(const std::vector<Json>& rows) {
   std::vector<std::string> heads;
+  std::set<std::string> seen;
   for (const Json& row : rows) {
     for (const auto& [name, value] : row.items()) {
-      if (std::ranges::find(heads, name) == heads.end()) heads.push_back(name);
+      if (seen.insert(name).second) heads.push_back(name);
+    }
+    if (heads.size() > most_columns || heads.size() * rows.size() > most_cells) {
+      fail_too_large(rows.size(), heads.size());
     }
   }
   return heads;
@@ -70,7 +86,8 @@ Table list_table(const Json& record) {
 
 // Needs no quotes in CSV.
 bool is_word(const std::string& name) {
-  return std::ranges::all_of(name, [](char c) { return c > ' ' && c != ',' && c != '"'; });
+  return csv_cell(name) == '"' + name + '"' &&
+         std::ranges::all_of(name, [](char c) { return c > ' ' && c != ',' && c != '"'; });
 }
 
 }  // namespace
@@ -93,12 +110,12 @@ void present(Json& record, const std::string& headline, const std::vector<Table>
 }
 
 bool has_results(const Json& record) {
-  const Json& rows = member(record, "rows");
-  return rows.is_array() && !rows.empty() && rows[0].contains("seconds_all");
+  const Json& rows = objects(record, "rows");
+  return !rows.empty() && rows[0].contains("seconds_all");
 }
 
 std::string opening(const Json& record) {
-  const std::string headline = text(record, "headline"), model = text(member(record, "config"), "model");
+  const std::string headline = text(record, "headline"), model = text(part(record, "config"), "model");
   if (!headline.empty()) return headline;
   return model.empty() ? data_line(record) : fmt::format("{}, {}", model, data_line(record));
 }
@@ -110,7 +127,7 @@ std::vector<Table> tables_of(const Json& record) {
     if (tables[0].heads.empty()) tables.clear();
     return tables;
   }
-  for (const Json& table : record["tables"]) {
+  for (const Json& table : objects(record, "tables")) {
     const Json& left = member(table, "left");
     tables.push_back(
         {table["heads"], table["lines"], text(table, "title"), left.is_number_unsigned() ? left.get<size_t>() : 1});
@@ -128,23 +145,24 @@ std::string to_terminal(const std::vector<Table>& tables, const std::string& dat
     if (!table.title.empty()) table.title = fmt::format("{}  {}", data_name, table.title);
     ++table.left;
   }
+  std::map<std::vector<std::string>, std::vector<size_t>> columns;  // tables with the same heads stand in line
+  for (const Table& table : shown) {
+    const std::vector<size_t> own = widths(table);
+    std::vector<size_t>& common = columns[table.heads];
+    common.resize(own.size());
+    for (size_t i = 0; i < own.size(); ++i) common[i] = std::max(common[i], own[i]);
+  }
   for (const Table& table : shown) {
     if (&table != &shown.front() || !table.title.empty()) all += "\n";
     if (!table.title.empty()) all += table.title + "\n";
-    std::vector<size_t> columns;  // tables with the same heads stand in line
-    for (const Table& other : shown) {
-      if (other.heads != table.heads) continue;
-      const std::vector<size_t> others = widths(other);
-      columns.resize(others.size());
-      for (size_t i = 0; i < others.size(); ++i) columns[i] = std::max(columns[i], others[i]);
-    }
-    all += to_text(table, columns);
+    all += to_text(table, columns[table.heads]);
   }
   return all;
 }
 
-std::string to_terminal(const Json& record) {
-  const std::string data = text(member(record, "data"), "name");
+std::string to_terminal(const Json& given) {
+  const Json record = printable(given);
+  const std::string data = text(part(record, "data"), "name");
   std::string all = opening(record) + "\n" + to_terminal(tables_of(record), data);
   const std::vector<std::string> sentences = remarks(record);
   if (!sentences.empty()) all += "\n";
@@ -154,7 +172,8 @@ std::string to_terminal(const Json& record) {
   return all;
 }
 
-std::string markdown(const Json& record) {
+std::string markdown(const Json& given) {
+  const Json record = printable(given);
   std::string all = fmt::format("{}. {}.\n", markdown_cell(opening(record)), markdown_cell(machine_line(record)));
   for (const Table& table : tables_of(record)) {
     if (!table.title.empty()) all += fmt::format("\n**{}**\n", markdown_cell(table.title));
@@ -164,10 +183,11 @@ std::string markdown(const Json& record) {
   return all;
 }
 
-std::string csv(const Json& record) {
+std::string csv(const Json& given) {
+  const Json record = printable(given);
   std::vector<Json> rows;
   if (has_results(record)) {
-    for (const Json& row : record["rows"]) rows.push_back(csv_row(row));
+    for (const Json& row : objects(record, "rows")) rows.push_back(csv_row(row));
   } else {
     rows = flat_rows(record);
   }
@@ -175,10 +195,10 @@ std::string csv(const Json& record) {
   std::string lines = "schema,command,data,device,date,commit";
   for (const std::string& head : heads) lines += fmt::format(",{}", is_word(head) ? head : csv_cell(head));
   lines += "\r\n";
-  const Json& environment = member(record, "environment");
+  const Json& environment = part(record, "environment");
   for (const Json& row : rows) {
     lines += fmt::format("{},{},{}", csv_cell(member(record, "schema")), csv_cell(member(record, "command")),
-                         csv_cell(member(member(record, "data"), "name")));
+                         csv_cell(member(part(record, "data"), "name")));
     for (const char* name : {"device", "date", "commit"}) {
       lines += fmt::format(",{}", csv_cell(member(environment, name)));
     }

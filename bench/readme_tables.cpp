@@ -16,15 +16,15 @@ constexpr const char* end_marker = "<!-- results:end -->";
 
 bool is_peer(const Json& record) { return text(record, "schema") == peer_schema_name; }
 // A peer's rows have its settings, ours stand in "config".
-const Json& settings(const Json& record) { return is_peer(record) ? record["rows"][0] : member(record, "config"); }
+const Json& settings(const Json& record) { return is_peer(record) ? record["rows"][0] : part(record, "config"); }
 
 // Model, data and epochs: rows of one table are comparable.
 std::string task(const Json& record) {
   const Json& config = settings(record);
-  const Json& data = is_peer(record) ? config : member(record, "data");
+  const Json& data = is_peer(record) ? config : part(record, "data");
   return fmt::format("{}: {:.0f} training and {:.0f} test digits, {:.0f} epoch{}, batch {:.0f}, learning rate {}",
-                     text(config, "model"), number(data, "train"), number(data, "test"), number(config, "epochs"),
-                     number(config, "epochs") == 1 ? "" : "s", number(config, "batch"),
+                     markdown_cell(text(config, "model")), number(data, "train"), number(data, "test"),
+                     number(config, "epochs"), number(config, "epochs") == 1 ? "" : "s", number(config, "batch"),
                      number(config, "learning_rate"));
 }
 
@@ -32,17 +32,14 @@ std::string who(const Json& record) {
   if (is_peer(record)) {
     const Json& row = record["rows"][0];
     const std::string version = text(record["environment"], "torch");
-    const char* layout = member(row, "channels_last") == true ? ", channels last" : "";
+    const char* layout = flag(row, "channels_last") ? ", channels last" : "";
     return fmt::format("PyTorch {}, {}{}", version.substr(0, version.find('+')), text(row, "mode"), layout);
   }
   std::string name = "halfstep";
-  const std::string precision = text(member(record, "config"), "precision");
+  const std::string precision = text(part(record, "config"), "precision");
   if (!precision.empty() && precision != "f32") name += ", " + precision;
-  std::string kernels;
-  for (const Json& kernel : member(member(record, "config"), "kernels")) {
-    kernels += (kernels.empty() ? "" : ", ") + kernel.get<std::string>();
-  }
-  return kernels.empty() ? name : fmt::format("{} with {}", name, kernels);
+  const std::vector<std::string> kernels = texts(part(record, "config"), "kernels");
+  return kernels.empty() ? name : fmt::format("{} with {}", name, fmt::join(kernels, ", "));
 }
 
 double threads(const Json& record) { return number(record["environment"], "threads"); }
@@ -62,7 +59,7 @@ std::string training_table(const std::vector<Json>& records) {
   std::string text =
       fmt::format("{}. Seconds are training alone, the median of the runs; accuracy is their mean.\n\n{}\n",
                   task(records[0]), to_markdown(table));
-  for (const std::string& machine : machines) text += fmt::format("Measured on {}.\n", machine);
+  for (const std::string& machine : machines) text += fmt::format("Measured on {}.\n", markdown_cell(machine));
   return text;
 }
 
@@ -72,15 +69,21 @@ std::string readme_tables(const std::vector<Json>& records) {
   std::vector<std::string> tasks;
   std::vector<std::vector<Json>> groups;
   std::string techniques;
-  for (const Json& record : records) {
-    if (text(record, "command") == "techniques") {
-      techniques += fmt::format(
-          "\n`halfstep-bench techniques`, {}. {} runs of each row, in turns.\n\n{}\nMeasured on {}.\n", task(record),
-          numbers(record["rows"][0], "seconds_all").size(), to_markdown(results_table(record)), machine_line(record));
-      for (const std::string& sentence : remarks(record)) techniques += sentence + "\n";
+  for (const Json& given : records) {
+    const Json record = printable(given);
+    const bool is_techniques = text(record, "command") == "techniques";
+    if (!is_techniques && !is_peer(record) && text(record, "command") != "train") continue;
+    if (record["rows"].empty()) fail(ExitCode::bad_input, "rows is empty, expected a row to show");
+    const Json& first = record["rows"][0];
+    if (is_techniques) {
+      techniques +=
+          fmt::format("\n`halfstep-bench techniques`, {}. {} runs of each row, in turns.\n\n{}\nMeasured on {}.\n",
+                      task(record), numbers(first, "seconds_all").size(), to_markdown(results_table(record)),
+                      markdown_cell(machine_line(record)));
+      for (const std::string& sentence : remarks(record)) techniques += markdown_cell(sentence) + "\n";
+      continue;
     }
-    if (!is_peer(record) && text(record, "command") != "train") continue;
-    if (record["rows"].empty() || member(record["rows"][0], "seconds").is_null()) continue;
+    if (std::isnan(number(first, "seconds"))) continue;
     const auto found = std::ranges::find(tasks, task(record));
     const auto group = static_cast<size_t>(found - tasks.begin());
     if (found == tasks.end()) {

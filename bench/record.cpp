@@ -1,22 +1,20 @@
 #include "bench/record.h"
 
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <span>
 
 #include "bench/environment.h"
 #include "bench/statistics.h"
 #include "bench/table.h"
+#include "data/input_file.h"
 #include "engine/check.h"
 
 namespace hs::bench {
 namespace {
 
-enum class Kind { text, flag, count, amount, share, object, list, amounts, shares };
+enum class Kind { text, flag, number, count, amount, share, object, list, texts, numbers, amounts, shares, objects };
 
 struct Member {
   const char* name;
@@ -25,15 +23,14 @@ struct Member {
 };
 
 constexpr Member record_members[] = {
-    {"schema", Kind::text, true},   {"command", Kind::text, true},   {"environment", Kind::object, true},
-    {"data", Kind::object, false},  {"config", Kind::object, false}, {"rows", Kind::list, false},
-    {"absent", Kind::list, false},  {"headline", Kind::text, false}, {"tables", Kind::list, false},
-    {"remarks", Kind::list, false},
+    {"command", Kind::text, false},  {"environment", Kind::object, true}, {"data", Kind::object, false},
+    {"config", Kind::object, false}, {"rows", Kind::list, false},         {"absent", Kind::objects, false},
+    {"headline", Kind::text, false}, {"tables", Kind::objects, false},    {"remarks", Kind::texts, false},
 };
 constexpr Member table_members[] = {
     {"title", Kind::text, false},
     {"left", Kind::count, false},
-    {"heads", Kind::list, true},
+    {"heads", Kind::texts, true},
     {"lines", Kind::list, true},
 };
 constexpr Member environment_members[] = {
@@ -66,14 +63,14 @@ constexpr Member row_members[] = {
 };
 // And that a peer does not have.
 constexpr Member own_row_members[] = {
-    {"runs", Kind::list, false},
-    {"epochs", Kind::list, false},
+    {"runs", Kind::objects, false},
+    {"epochs", Kind::objects, false},
     {"target", Kind::object, false},
 };
 constexpr Member run_members[] = {
     {"seed", Kind::count, true},
     {"evaluation_seconds", Kind::amount, true},
-    {"epochs", Kind::list, true},
+    {"epochs", Kind::objects, true},
 };
 constexpr Member epoch_members[] = {
     {"training_loss", Kind::amount, true},
@@ -83,12 +80,12 @@ constexpr Member epoch_members[] = {
 };
 
 template <class Test>
-bool is_list_of(const Json& value, Test test) {
-  if (!value.is_array()) return false;
-  for (const Json& item : value) {
-    if (!item.is_null() && !test(item)) return false;
-  }
-  return true;
+bool is_list_of(const Json& value, const Test& test) {
+  return value.is_array() && std::ranges::all_of(value, test);
+}
+template <class Test>
+bool is_list_with_nulls_of(const Json& value, const Test& test) {
+  return is_list_of(value, [&](const Json& item) { return item.is_null() || test(item); });
 }
 
 bool is_amount(const Json& value) { return value.is_number() && std::isfinite(value.get<double>()) && value >= 0; }
@@ -101,6 +98,8 @@ const char* expected(Kind kind) {
       return "a text";
     case Kind::flag:
       return "true or false";
+    case Kind::number:
+      return "a number";
     case Kind::count:
       return "a whole number from 0";
     case Kind::amount:
@@ -111,10 +110,16 @@ const char* expected(Kind kind) {
       return "an object";
     case Kind::list:
       return "a list";
+    case Kind::texts:
+      return "a list of texts";
+    case Kind::numbers:
+      return "a list of numbers";
     case Kind::amounts:
       return "a list of numbers from 0";
     case Kind::shares:
       return "a list of numbers from 0 to 1";
+    case Kind::objects:
+      return "a list of objects";
   }
   return "";
 }
@@ -125,6 +130,8 @@ bool fits(const Json& value, Kind kind) {
       return value.is_string();
     case Kind::flag:
       return value.is_boolean();
+    case Kind::number:
+      return value.is_number();
     case Kind::count:
       return is_count(value);
     case Kind::amount:
@@ -135,12 +142,37 @@ bool fits(const Json& value, Kind kind) {
       return value.is_object();
     case Kind::list:
       return value.is_array();
+    case Kind::texts:
+      return is_list_of(value, [](const Json& item) { return item.is_string(); });
+    case Kind::numbers:
+      return is_list_with_nulls_of(value, [](const Json& item) { return item.is_number(); });
     case Kind::amounts:
-      return is_list_of(value, is_amount);
+      return is_list_with_nulls_of(value, is_amount);
     case Kind::shares:
-      return is_list_of(value, is_share);
+      return is_list_with_nulls_of(value, is_share);
+    case Kind::objects:
+      return is_list_of(value, [](const Json& item) { return item.is_object(); });
   }
   return false;
+}
+
+// A text for messages, not too long; empty if it has another type, which is reported elsewhere.
+std::string label(const Json& object, const char* name) {
+  const Json& value = member(object, name);
+  return value.is_string() ? fmt::format("{:.40}", value.get_ref<const std::string&>()) : "";
+}
+
+// "NAME is VALUE, expected KIND"
+std::string complaint(const char* name, const Json& value, Kind kind) {
+  const std::string found = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return fmt::format("{} is {}, expected {}", name, found.substr(0, 40), expected(kind));
+}
+
+// Null if it is missing.
+const Json& member_of_kind(const Json& object, const char* name, Kind kind) {
+  const Json& value = member(object, name);
+  if (!value.is_null() && !fits(value, kind)) fail(ExitCode::bad_input, "{}", complaint(name, value, kind));
+  return value;
 }
 
 // Figures may be null, names and lists may not.
@@ -155,16 +187,7 @@ void check_members(const Json& object, std::span<const Member> members, const st
       continue;
     }
     if (fits(*found, member.kind) || (found->is_null() && may_be_null(member.kind))) continue;
-    fail(ExitCode::bad_input, "{}: {} is {}, expected {}", where, member.name,
-         found->dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40), expected(member.kind));
-  }
-}
-
-void check_texts(const Json& texts, const std::string& where) {
-  for (const Json& one : texts) {
-    if (one.is_string()) continue;
-    fail(ExitCode::bad_input, "{}: {} is no text", where,
-         one.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40));
+    fail(ExitCode::bad_input, "{}: {}", where, complaint(member.name, *found, member.kind));
   }
 }
 
@@ -172,13 +195,12 @@ void check_table(const Json& table, const std::string& where) {
   check_members(table, table_members, where);
   const Json& heads = table["heads"];
   if (heads.empty()) fail(ExitCode::bad_input, "{}: has no heads", where);
-  check_texts(heads, where + ": heads");
   for (const Json& line : table["lines"]) {
     if (!line.is_array() || line.size() != heads.size()) {
       fail(ExitCode::bad_input, "{}: a line of {} cells under {} heads", where, line.size(), heads.size());
     }
-    check_texts(line, where + ": a line");
     for (const Json& cell : line) {
+      if (!cell.is_string()) fail(ExitCode::bad_input, "{}: {}", where, complaint("a cell", cell, Kind::text));
       if (is_not_finite(cell.get<std::string>())) {
         fail(ExitCode::bad_input, "{}: a cell is {}, expected - for a figure that there is not", where,
              cell.get<std::string>());
@@ -207,8 +229,8 @@ void check_row(const Json& row, bool is_peer, const std::string& where) {
   }
   if (is_peer) return;
   check_members(row, own_row_members, where);
-  check_epochs(member(row, "epochs"), where);
-  for (const Json& run : member(row, "runs")) {
+  check_epochs(objects(row, "epochs"), where);
+  for (const Json& run : objects(row, "runs")) {
     check_members(run, run_members, where + ", a run");
     check_epochs(run["epochs"], where);
   }
@@ -238,48 +260,39 @@ Json describe_data(const DatasetPair& data) {
 
 void check_record(const Json& record, const std::string& source) {
   if (!record.is_object()) fail(ExitCode::bad_input, "{}: is not a JSON object", source);
-  const std::string schema = text(record, "schema");
+  const Json& schema = member(record, "schema");
   const bool is_peer = schema == peer_schema_name;
   if (!is_peer && schema != schema_name) {
-    fail(ExitCode::bad_input, "{}: its schema is '{}', expected {} or {}", source, schema, schema_name,
+    fail(ExitCode::bad_input, "{}: its schema is '{}', expected {} or {}", source, label(record, "schema"), schema_name,
          peer_schema_name);
   }
-  if (!is_peer) check_members(record, record_members, source);
-  const Json& surroundings = member(record, "environment");
+  check_members(record, record_members, source);
+  const Json& surroundings = record["environment"];
   if (is_peer) {
     check_members(surroundings, peer_environment_members, source + ": environment");
   } else {
     check_members(surroundings, environment_members, source + ": environment");
+    if (!record.contains("command")) fail(ExitCode::bad_input, "{}: command is missing", source);
   }
   if (record.contains("data")) check_members(record["data"], data_members, source + ": data");
   for (const Json& table : member(record, "tables")) {
-    check_table(table, fmt::format("{}: table '{}'", source, table.is_object() ? text(table, "title") : ""));
+    check_table(table, fmt::format("{}: table '{}'", source, label(table, "title")));
   }
-  check_texts(member(record, "remarks"), source + ": remarks");
-  const std::string command = text(record, "command");
+  const Json& command = member(record, "command");
   if (!is_peer && command != "train" && command != "techniques" && command != "peers") return;
-  if (!record.contains("rows") || !record["rows"].is_array()) fail(ExitCode::bad_input, "{}: has no rows", source);
+  if (!record.contains("rows")) fail(ExitCode::bad_input, "{}: has no rows", source);
   for (const Json& row : record["rows"]) {
-    check_row(row, is_peer, fmt::format("{}: row '{}'", source, row.is_object() ? text(row, "name") : ""));
+    check_row(row, is_peer, fmt::format("{}: row '{}'", source, label(row, "name")));
   }
 }
 
 std::string read_text(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) fail(ExitCode::io, "{}: is a directory, expected a file", path.string());
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file) fail(ExitCode::io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  return bytes;
+  const std::vector<uint8_t> bytes = read_file(path, JsonLimits::bytes);
+  return {bytes.begin(), bytes.end()};
 }
 
 Json read_record(const std::filesystem::path& path) {
-  const std::string bytes = read_text(path);
-  Json record;
-  try {
-    record = Json::parse(bytes);
-  } catch (const Json::parse_error& error) {
-    fail(ExitCode::bad_input, "{}: is not JSON, at byte {} of {}", path.string(), error.byte, bytes.size());
-  }
+  Json record = parse(read_text(path), path.string());
   check_record(record, path.string());
   return record;
 }
@@ -291,21 +304,38 @@ const Json& member(const Json& object, const char* name) {
 }
 
 double number(const Json& object, const char* name) {
-  const Json& value = member(object, name);
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+  const Json& value = member_of_kind(object, name, Kind::number);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
 std::string text(const Json& object, const char* name) {
-  const Json& value = member(object, name);
-  return value.is_string() ? value.get<std::string>() : "";
+  const Json& value = member_of_kind(object, name, Kind::text);
+  return value.is_null() ? "" : value.get<std::string>();
 }
+
+bool flag(const Json& object, const char* name) { return member_of_kind(object, name, Kind::flag) == true; }
 
 std::vector<double> numbers(const Json& object, const char* name) {
   std::vector<double> values;
-  for (const Json& value : member(object, name)) {
-    if (value.is_number()) values.push_back(value.get<double>());
+  for (const Json& value : member_of_kind(object, name, Kind::numbers)) {
+    if (!value.is_null()) values.push_back(value.get<double>());
   }
   return values;
+}
+
+std::vector<std::string> texts(const Json& object, const char* name) {
+  const Json& values = member_of_kind(object, name, Kind::texts);
+  return values.is_null() ? std::vector<std::string>() : values.get<std::vector<std::string>>();
+}
+
+const Json& part(const Json& object, const char* name) { return member_of_kind(object, name, Kind::object); }
+
+const Json& list(const Json& object, const char* name) { return member_of_kind(object, name, Kind::list); }
+
+const Json& objects(const Json& object, const char* name) {
+  static const Json none = Json::array();
+  const Json& values = member_of_kind(object, name, Kind::objects);
+  return values.is_null() ? none : values;
 }
 
 }  // namespace hs::bench

@@ -10,6 +10,7 @@
 #include "bench/json_file.h"
 #include "data/dataset.h"
 #include "engine/device.h"
+#include "engine/error.h"
 
 namespace hs::bench {
 
@@ -25,15 +26,34 @@ Json describe_data(const DatasetPair& data);
 // knows: a member is missing, has the wrong type or an impossible value, or contradicts another.
 void check_record(const Json& record, const std::string& source);
 
-std::string read_text(const std::filesystem::path& path);  // throws Error (io)
+// A regular file of at most JsonLimits::bytes. Throws Error: io, bad_input.
+std::string read_text(const std::filesystem::path& path);
 
-// Throws Error: io (the file cannot be read), bad_input (it is no JSON, or check_record).
+// Throws Error: io (the file cannot be read), bad_input (not a regular file, too large, no JSON, or check_record).
 Json read_record(const std::filesystem::path& path);
 
-// A member of an object, or null: of a record of an older program, or of a figure that there is not.
+// A member of an object, or null if it is missing: in an older record, or for a value that was not measured.
 const Json& member(const Json& object, const char* name);
-double number(const Json& object, const char* name);                // NaN if it is not there or null
-std::string text(const Json& object, const char* name);             // empty if it is not there or null
+
+// The same where a type is expected. Throw Error (bad_input) that names a member of another type.
+double number(const Json& object, const char* name);                // NaN if it is missing or null
+std::string text(const Json& object, const char* name);             // empty if it is missing or null
+bool flag(const Json& object, const char* name);                    // false if it is missing or null
 std::vector<double> numbers(const Json& object, const char* name);  // without those that are null
+std::vector<std::string> texts(const Json& object, const char* name);
+const Json& part(const Json& object, const char* name);     // an object, or null
+const Json& list(const Json& object, const char* name);     // or null
+const Json& objects(const Json& object, const char* name);  // a list of objects; empty if it is missing or null
+
+// What `work` returns. A wrong member that it meets is reported with the name of its record.
+template <class Work>
+auto about(const std::string& source, const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::bad_input) throw;
+    throw Error(error.code(), source + ": " + error.what());
+  }
+}
 
 }  // namespace hs::bench

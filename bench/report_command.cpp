@@ -9,6 +9,7 @@
 #include "bench/presentation.h"
 #include "bench/readme_tables.h"
 #include "bench/record.h"
+#include "data/printable.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -38,17 +39,22 @@ Examples:
   void run(const Flags& flags) override;
 
  private:
-  void write_readme(const std::vector<Json>& records) const;
+  void write_readme() const;
 
   std::vector<std::string> paths_;
   std::string readme_;
   Outputs outputs_;
 };
 
-void ReportCommand::write_readme(const std::vector<Json>& records) const {
+void ReportCommand::write_readme() const {
+  std::vector<Json> records;
+  for (const std::string& path : paths_) {
+    records.push_back(read_record(path));
+    about(path, [&] { return readme_tables({records.back()}); });
+  }
+  const std::string page = with_tables(read_text(readme_), readme_tables(records), readme_);
   OutputFile file("--readme", readme_);
-  const std::string before = read_text(readme_);
-  file.stage(with_tables(before, readme_tables(records), readme_));
+  file.stage(page);
   file.publish();
 }
 
@@ -56,16 +62,16 @@ void ReportCommand::run(const Flags& flags) {
   outputs_.open();
   if (flags.given("--readme")) {
     if (outputs_.any()) fail(ExitCode::usage, "--readme: goes alone; leave --json, --csv, --md and --html out");
-    std::vector<Json> records;
-    std::ranges::transform(paths_, std::back_inserter(records), read_record);
-    return write_readme(records);
+    return write_readme();
   }
   if (paths_.size() > 1) {
     fail(ExitCode::usage, "report: {} records, expected one; several are for --readme", paths_.size());
   }
   const Json record = read_record(paths_[0]);
-  if (outputs_.any()) return outputs_.write(record);
-  write_stdout(machine_line(record) + "\n" + to_terminal(record));
+  about(paths_[0], [&] {
+    if (outputs_.any()) return outputs_.write(record);
+    write_stdout(printable_text(machine_line(record)) + "\n" + to_terminal(record));
+  });
 }
 
 }  // namespace

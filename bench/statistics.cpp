@@ -1,7 +1,6 @@
 #include "bench/statistics.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -40,13 +39,29 @@ std::vector<double> chosen(const std::vector<double>& values, const std::vector<
 
 // Twice the rank of each value, from 2; equal values share the middle of their ranks. Twice, so that it is whole.
 std::vector<int64_t> double_ranks(const std::vector<double>& values) {
+  std::vector<double> sorted = values;
+  std::ranges::sort(sorted);
   std::vector<int64_t> ranks;
   for (const double value : values) {
-    const auto smaller = std::ranges::count_if(values, [&](double other) { return other < value; });
-    const auto equal = std::ranges::count(values, value);
-    ranks.push_back(2 * smaller + equal + 1);
+    const auto equal = std::ranges::equal_range(sorted, value);
+    ranks.push_back((equal.begin() - sorted.begin()) + (equal.end() - sorted.begin()) + 1);
   }
   return ranks;
+}
+
+// How many of all choices of `count` ranks have a sum of `least` or more.
+int64_t choices_with_sum(const std::vector<int64_t>& ranks, size_t count, int64_t least) {
+  const auto total = static_cast<size_t>(std::accumulate(ranks.begin(), ranks.end(), int64_t{0}));
+  // choices[k][s]: of k of the ranks so far, with the sum s.
+  std::vector<std::vector<int64_t>> choices(count + 1, std::vector<int64_t>(total + 1));
+  choices[0][0] = 1;
+  for (const int64_t rank : ranks) {
+    const auto step = static_cast<size_t>(rank);
+    for (size_t k = count; k > 0; --k) {
+      for (size_t sum = total; sum >= step; --sum) choices[k][sum] += choices[k - 1][sum - step];
+    }
+  }
+  return std::accumulate(choices[count].begin() + least, choices[count].end(), int64_t{0});
 }
 
 }  // namespace
@@ -78,15 +93,8 @@ double probability_not_larger(const std::vector<double>& a, const std::vector<do
   const std::vector<int64_t> ranks = double_ranks(all);
   const int64_t observed = std::accumulate(ranks.begin() + static_cast<int64_t>(a.size()), ranks.end(), int64_t{0});
   if (all.size() <= 20) {
-    int64_t groups = 0, as_large = 0;
-    for (uint32_t group = 0; group < (uint32_t{1} << all.size()); ++group) {
-      if (std::popcount(group) != static_cast<int>(b.size())) continue;
-      int64_t sum = 0;
-      for (size_t i = 0; i < all.size(); ++i) sum += (group >> i & 1) * ranks[i];
-      ++groups;
-      as_large += sum >= observed;
-    }
-    return static_cast<double>(as_large) / static_cast<double>(groups);
+    return static_cast<double>(choices_with_sum(ranks, b.size(), observed)) /
+           static_cast<double>(choices_with_sum(ranks, b.size(), 0));
   }
   const auto n = static_cast<double>(all.size()), na = static_cast<double>(a.size()),
              nb = static_cast<double>(b.size());

@@ -20,14 +20,24 @@ std::string drawing(const std::string& title, const std::string& inside) {
       escape(title), inside);
 }
 
+// Values of any record: the differences and sums of what is drawn must be finite too.
+bool is_drawable(double value) { return std::abs(value) <= 1e300; }
+
 struct Axis {
   double low, high, step;
   double percent(double value) const { return (value - low) / (high - low) * 100; }
+  std::vector<double> ticks() const {
+    std::vector<double> ticks;
+    for (int i = 0; i <= std::lround((high - low) / step); ++i) ticks.push_back(low + i * step);
+    return ticks;
+  }
 };
 
-// Round ends and steps of 1, 2 or 5 times a power of ten, about four of them.
+// Round ends and steps of 1, 2 or 5 times a power of ten, about four of them. REQUIRES: both are drawable
 Axis axis(double low, double high) {
-  if (!(high > low)) high = low + 1;
+  // Ends that are too close to each other leave no numbers for the ticks between them.
+  const double size = std::max(std::abs(low), std::abs(high));
+  if (!(high - low > std::max(size * 1e-9, 1e-290))) high = low + (size > 1e9 ? size : 1);
   const double rough = (high - low) / 4, power = std::pow(10, std::floor(std::log10(rough)));
   double step = 10 * power;
   for (const double factor : {5.0, 2.0, 1.0}) {
@@ -50,13 +60,12 @@ std::string plot(const std::string& title, const Axis& x, const Axis& y, const s
                  const std::string& y_name, const Format& x_format, const Format& y_format, const std::string& inside,
                  const std::string& below) {
   std::string grid, y_labels, x_labels;
-  // Half a step more, because sums of steps round.
-  for (double tick = y.low; tick < y.high + y.step / 2; tick += y.step) {
+  for (const double tick : y.ticks()) {
     const double at = 100 - y.percent(tick);
     grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}H100\"/>", at);
     y_labels += fmt::format("<span style=\"top:{:.2f}%\">{}</span>", at, escape(y_format(tick)));
   }
-  for (double tick = x.low; x_format && tick < x.high + x.step / 2; tick += x.step) {
+  for (const double tick : x_format ? x.ticks() : std::vector<double>()) {
     x_labels += fmt::format("<span style=\"left:{:.2f}%\">{}</span>", x.percent(tick), escape(x_format(tick)));
   }
   return fmt::format(
@@ -81,17 +90,17 @@ std::string escape(const std::string& text) {
 std::string bars(const std::string& title, const std::vector<Bar>& all) {
   double largest = 0;
   for (const Bar& bar : all) {
-    if (std::isfinite(bar.value)) largest = std::max({largest, bar.value, std::isfinite(bar.high) ? bar.high : 0});
+    if (is_drawable(bar.value)) largest = std::max({largest, bar.value, is_drawable(bar.high) ? bar.high : 0});
   }
   if (largest <= 0) return "";
   std::string text = "<figure class=\"bars\">\n";
   for (const Bar& bar : all) {
     std::string inside;
-    if (std::isfinite(bar.value)) {
+    if (is_drawable(bar.value)) {
       inside = fmt::format("<rect class=\"{}\" x=\"0\" y=\"15\" width=\"{:.2f}\" height=\"70\"/>", bar.colour,
                            bar.value / largest * 100);
     }
-    if (std::isfinite(bar.low)) {
+    if (is_drawable(bar.low) && is_drawable(bar.high)) {
       const double low = bar.low / largest * 100, high = bar.high / largest * 100;
       inside +=
           fmt::format("<path class=\"whisker\" d=\"M{0:.2f} 50H{1:.2f}M{0:.2f} 30V70M{1:.2f} 30V70\"/>", low, high);
@@ -102,9 +111,14 @@ std::string bars(const std::string& title, const std::vector<Bar>& all) {
   return text + "</figure>\n";
 }
 
-std::string lines(const std::string& title, const std::vector<Series>& all, const std::string& x_name,
+std::string lines(const std::string& title, const std::vector<Series>& given, const std::string& x_name,
                   const std::string& y_name, const Format& x_format, const Format& y_format, std::optional<double> mark,
                   const std::string& mark_name) {
+  std::vector<Series> all = given;
+  for (Series& series : all) {
+    std::erase_if(series.points, [](const Point& point) { return !is_drawable(point.x) || !is_drawable(point.y); });
+  }
+  if (mark && !is_drawable(*mark)) mark.reset();
   constexpr double infinity = std::numeric_limits<double>::infinity();
   double left = infinity, right = -infinity, low = infinity, high = -infinity;
   for (const Series& series : all) {
@@ -145,19 +159,23 @@ std::string stacked(const std::string& title, const std::vector<std::string>& na
   for (size_t i = 0; i < places; ++i) {
     double sum = 0;
     for (const std::vector<double>& series : values) sum += series[i];
+    if (!is_drawable(sum)) return "";
     highest = std::max(highest, sum);
   }
   const Axis y = axis(0, highest), x = {0, static_cast<double>(places - 1), 1};
   std::string inside;
   for (size_t s = 0; s < values.size(); ++s) {
-    std::string upper, lower;
-    for (size_t i = 0; i < places; ++i) {
-      const double at = x.percent(static_cast<double>(i));
-      lower = fmt::format("L{:.2f} {:.2f}", at, 100 - y.percent(floor[i])) + lower;
+    std::string outline;  // along its lower edge, and back along its upper one
+    const auto add = [&](size_t i) {
+      outline += fmt::format("{}{:.2f} {:.2f}", outline.empty() ? "M" : "L", x.percent(static_cast<double>(i)),
+                             100 - y.percent(floor[i]));
+    };
+    for (size_t i = 0; i < places; ++i) add(i);
+    for (size_t i = places; i-- > 0;) {
       floor[i] += values[s][i];
-      upper += fmt::format("{}{:.2f} {:.2f}", i == 0 ? "M" : "L", at, 100 - y.percent(floor[i]));
+      add(i);
     }
-    inside += fmt::format("<path class=\"{}\" d=\"{}{}Z\"/>", colour(s), upper, lower);
+    inside += fmt::format("<path class=\"{}\" d=\"{}Z\"/>", colour(s), outline);
   }
   return plot(title, x, y, x_name, "", {}, y_format, inside, legend(names));
 }
@@ -192,8 +210,8 @@ std::string gantt(const std::string& title, const std::vector<Lane>& lanes, cons
   for (const Lane& lane : lanes) {
     for (const Span& span : lane.spans) start = std::min(start, span.start), end = std::max(end, span.end);
   }
-  if (!(end > start)) return "";
   const double length = end - start;
+  if (!(length > 0) || !is_drawable(length)) return "";
   const std::vector<std::string> names = names_of(lanes);
   std::string text = "<figure class=\"bars gantt\">\n";
   for (const Lane& lane : lanes) {

@@ -34,7 +34,7 @@ std::string between(double low, double high) {
 std::string remark(const Json& row) {
   if (row.contains("error")) return "failed: " + text(row, "error");
   const double bytes = number(row, "bytes_ratio");
-  if (member(row, "for_memory") != true || !std::isfinite(bytes)) return text(row, "verdict");
+  if (!flag(row, "for_memory") || !std::isfinite(bytes)) return text(row, "verdict");
   return fmt::format("{}; {:+.0f} % bytes", text(row, "verdict"), (bytes - 1) * 100);
 }
 
@@ -59,14 +59,14 @@ const std::vector<Column> columns = {
     {"peak MiB",
      [](const Json& row) {
        const double bytes = number(row, "peak_bytes");
-       return std::isfinite(bytes) ? mebibytes(static_cast<size_t>(bytes)) : "";
+       return std::isfinite(bytes) ? fmt::format("{:.1f}", bytes / (1 << 20)) : "";
      }},
     {"stall", [](const Json& row) { return percent(number(row, "stall_share"), 1); }},
-    {"to target s", [](const Json& row) { return seconds(number(member(row, "target"), "seconds")); }},
-    {"evaluation s", [](const Json& row) { return seconds(number(member(row, "target"), "evaluation_seconds")); }},
-    {"reached", [](const Json& row) { return percent(number(member(row, "target"), "reached_share"), 0); }},
-    {"cost per run", [](const Json& row) { return fmt::format("{:.3g}", number(member(row, "cost"), "per_run")); }},
-    {"cost to target", [](const Json& row) { return fmt::format("{:.3g}", number(member(row, "cost"), "to_target")); }},
+    {"to target s", [](const Json& row) { return seconds(number(part(row, "target"), "seconds")); }},
+    {"evaluation s", [](const Json& row) { return seconds(number(part(row, "target"), "evaluation_seconds")); }},
+    {"reached", [](const Json& row) { return percent(number(part(row, "target"), "reached_share"), 0); }},
+    {"cost per run", [](const Json& row) { return fmt::format("{:.3g}", number(part(row, "cost"), "per_run")); }},
+    {"cost to target", [](const Json& row) { return fmt::format("{:.3g}", number(part(row, "cost"), "to_target")); }},
     {"joules", [](const Json& row) { return rounded(number(row, "energy_joules")); }},
     {"remark", remark},
 };
@@ -105,6 +105,14 @@ constexpr RawColumn raw_columns[] = {
     {"ratio_low", nullptr, "ratio_low"},
     {"ratio_high", nullptr, "ratio_high"},
 };
+
+// Text that a spreadsheet would compute. A number is one whatever its sign.
+bool is_formula(const std::string& cell) {
+  if (cell.empty() || std::string_view("=+-@").find(cell[0]) == std::string_view::npos) return false;
+  double value = 0;
+  const char* end = cell.data() + cell.size();
+  return std::from_chars(cell.data(), end, value).ptr != end;
+}
 
 }  // namespace
 
@@ -147,8 +155,12 @@ std::string to_text(const Table& table, const std::vector<size_t>& at_least) {
 std::string markdown_cell(const std::string& cell) {
   std::string escaped;
   for (const char c : cell) {
-    if (c == '|' || c == '<') escaped += '\\';
-    escaped += c == '\n' ? ' ' : c;
+    if (c == '<') {
+      escaped += "&lt;";  // "\\<!-- results:end -->" would still hold the marker
+    } else {
+      if (c == '|' || c == '[' || c == '\\') escaped += '\\';
+      escaped += c == '\n' ? ' ' : c;
+    }
   }
   return escaped;
 }
@@ -170,11 +182,11 @@ std::string to_markdown(const Table& table) {
 
 std::string csv_cell(const Json& value) {
   if (value.is_null()) return "";
-  if (!value.is_string()) return value.dump();
-  std::string quoted = "\"";
-  for (const char c : value.get<std::string>()) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  quoted += "\"";
-  return quoted;
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  const std::string cell = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string quoted = is_formula(cell) ? "\"'" : "\"";
+  for (const char c : cell) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
 }
 
 Table without_empty_columns(const Table& table) {
@@ -192,11 +204,12 @@ Table without_empty_columns(const Table& table) {
 
 Table results_table(const Json& record) {
   Table table;
-  table.lines.resize(member(record, "rows").size());
+  const Json& rows = objects(record, "rows");
+  table.lines.resize(rows.size());
   for (const Column& column : columns) {
     table.heads.emplace_back(column.head);
     for (size_t i = 0; i < table.lines.size(); ++i) {
-      const std::string cell = column.cell(record["rows"][i]);
+      const std::string cell = column.cell(rows[i]);
       table.lines[i].push_back(cell == "nan" ? "" : cell);
     }
   }
@@ -206,8 +219,8 @@ Table results_table(const Json& record) {
 std::vector<std::string> remarks(const Json& record) {
   std::vector<std::string> sentences;
   std::string for_memory;
-  for (const Json& row : member(record, "rows")) {
-    if (text(row, "group") == "alone" && member(row, "for_memory") == true) {
+  for (const Json& row : objects(record, "rows")) {
+    if (text(row, "group") == "alone" && flag(row, "for_memory")) {
       for_memory += (for_memory.empty() ? "" : ", ") + text(row, "name");
     }
   }
@@ -219,33 +232,34 @@ std::vector<std::string> remarks(const Json& record) {
         "Each program warms up before it takes its time, compiling included. The ratio is of seconds, to halfstep's "
         "fastest row of the same precision: above 1 that engine is slower, below 1 halfstep is.");
     std::vector<std::string> versions;
-    for (const Json& engine : member(record, "engines")) versions.push_back(text(engine, "version"));
+    const Json& engines = part(record, "engines");
+    for (const auto& [name, engine] : engines.items()) versions.push_back(text(part(engines, name.c_str()), "version"));
     if (!versions.empty()) sentences.push_back(fmt::format("Engines: {}.", fmt::join(versions, ", ")));
   }
-  for (const Json& absent : member(record, "absent")) {
+  for (const Json& absent : objects(record, "absent")) {
     sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));
   }
-  const std::string no_energy = text(member(record, "energy"), "why_not");
+  const std::string no_energy = text(part(record, "energy"), "why_not");
   if (!no_energy.empty()) sentences.push_back(fmt::format("No energy: {}.", no_energy));
-  for (const Json& own : member(record, "remarks")) sentences.push_back(own.get<std::string>());
+  for (const std::string& own : texts(record, "remarks")) sentences.push_back(own);
   return sentences;
 }
 
 std::string data_line(const Json& record) {
-  const Json& data = member(record, "data");
-  if (!data.is_object()) return "";
+  const Json& data = part(record, "data");
+  if (data.is_null()) return "";
   if (!data.contains("train")) return text(data, "name");
   return fmt::format("{}: {:.0f} for training, {:.0f} for the test", text(data, "name"), number(data, "train"),
                      number(data, "test"));
 }
 
 std::string machine_line(const Json& record) {
-  const Json& environment = member(record, "environment");
+  const Json& environment = part(record, "environment");
   std::vector<std::string> parts = {text(environment, "cpu"), fmt::format("{:.0f} cores", number(environment, "cores")),
                                     fmt::format("{:.0f} threads", number(environment, "threads"))};
   if (const std::string cap = text(environment, "isa_cap"); !cap.empty()) parts.push_back("capped to " + cap);
   if (text(environment, "device") != "cpu") {
-    const std::string name = text(member(environment, "device_facts"), "name");
+    const std::string name = text(part(environment, "device_facts"), "name");
     parts.push_back(name.empty() ? text(environment, "device") : name);
   }
   for (const char* name : {"os", "compiler", "torch"}) {
@@ -261,7 +275,7 @@ std::string machine_line(const Json& record) {
 Json csv_row(const Json& row) {
   Json values = Json::object();
   for (const RawColumn& column : raw_columns) {
-    values[column.head] = member(column.object ? member(row, column.object) : row, column.member);
+    values[column.head] = member(column.object ? part(row, column.object) : row, column.member);
   }
   return values;
 }

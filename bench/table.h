@@ -24,8 +24,9 @@ Table without_empty_columns(const Table& table);
 std::vector<size_t> widths(const Table& table);
 std::string to_text(const Table& table, const std::vector<size_t>& at_least = {});
 std::string to_markdown(const Table& table);
-std::string markdown_cell(const std::string& cell);  // | and < escaped, on one line
-std::string csv_cell(const Json& value);             // RFC 4180
+std::string markdown_cell(const std::string& cell);  // without tags, links and ends of cells, on one line
+// RFC 4180. Text that a spreadsheet would take for a formula begins with a '.
+std::string csv_cell(const Json& value);
 
 // For people: rounded, with the columns that this record has figures for.
 Table results_table(const Json& record);

@@ -103,7 +103,10 @@ PngState& state_of(png_structp png) { return *static_cast<PngState*>(png_get_err
   std::strncpy(state.message, message, sizeof(state.message) - 1);
   longjmp(state.back, 1);
 }
-void on_png_warning(png_structp, png_const_charp) {}
+// Of the pixels ("IDAT: ...") a warning is an error too: libpng reads on when there are more than the image has.
+void on_png_warning(png_structp png, png_const_charp message) {
+  if (std::strncmp(message, "IDAT: ", 6) == 0) on_png_error(png, message);
+}
 
 void read_png_bytes(png_structp png, png_bytep to, size_t count) {
   PngState& state = state_of(png);

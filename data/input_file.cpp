@@ -11,15 +11,6 @@
 
 namespace hs {
 
-std::string printable(const std::filesystem::path& path) {
-  std::string text;
-  for (const char c : path.native()) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return text;
-}
-
 // O_NONBLOCK: opening a FIFO that nobody writes to must not hang.
 InputFile::InputFile(const std::filesystem::path& path)
     : name_(printable(path)), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {

@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace hs {
+#include "data/printable.h"  // for the messages of readers
 
-// A path as it stands in a message: control characters escaped, so that the message stays one line.
-std::string printable(const std::filesystem::path& path);
+namespace hs {
 
 class InputFile {
  public:

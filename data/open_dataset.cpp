@@ -233,8 +233,8 @@ void check_one_set(const std::string& name_or_path, const SampleInfo& a, const S
 }
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {
-  return fmt::format("{} from {}: {} training and {} test images", train.name, train.description, train.count,
-                     test.count);
+  return fmt::format("{} from {}: {} training and {} test images of {} classes", train.name, train.description,
+                     train.count, test.count, train.classes);
 }
 
 DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit) {

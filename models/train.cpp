@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -100,6 +101,12 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   const AmbientScope scope;
   const int64_t batches = training.batches_per_epoch();
   const int64_t steps = (batches + config.accumulate - 1) / config.accumulate;  // of an epoch
+  constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();           // that the device's counter holds
+  if (config.epochs > most_steps / std::max<int64_t>(steps, 1)) {
+    fail(ExitCode::usage,
+         "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", config.epochs,
+         steps, most_steps);
+  }
   OptimizerConfig optimizer_config = config.optimizer;
   optimizer_config.schedule.total_steps = static_cast<int32_t>(steps * config.epochs);
   const auto optimizer = make_optimizer(arena, optimizer_config);

@@ -6,15 +6,20 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "bench/comparison.h"
 #include "bench/html_report.h"
 #include "bench/outputs.h"
 #include "bench/presentation.h"
+#include "bench/readme_tables.h"
 #include "bench/record.h"
 #include "bench/table.h"
+#include "data/printable.h"
 #include "engine/error.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
@@ -84,9 +89,9 @@ TEST_CASE("what is no record is refused by name") {
       {[](Json& r) {
          r["remarks"] = {"one", 2};
        },
-       "remarks: 2 is no text"},
+       "remarks is [\"one\",2], expected a list of texts"},
       {[](Json& r) { r["tables"] = Json::object(); }, "tables is {}, expected a list"},
-      {[](Json& r) { r["tables"] = {5}; }, "table '': is not an object"},
+      {[](Json& r) { r["tables"] = {5}; }, "tables is [5], expected a list of objects"},
       {[](Json& r) {
          r["tables"] = of_table({{"a", "b"}, {{"1", "2"}, {"1"}}, "T"});
        },
@@ -110,7 +115,7 @@ TEST_CASE("what is no record is refused by name") {
          r["tables"] = of_table({{"a"}, {{"1"}}});
          r["tables"][0]["lines"][0][0] = 1;
        },
-       "a line: 1 is no text"},
+       "a cell is 1, expected a text"},
       {[](Json& r) {
          r["tables"] = of_table({{"a"}, {{"1"}}});
          r["tables"][0].erase("heads");
@@ -126,8 +131,8 @@ TEST_CASE("what is no record is refused by name") {
   const TemporaryFolder folder;
   std::ofstream(folder / "half.json") << to_text(good_record()).substr(0, 300);
   CHECK_THROWS_WITH_AS(read_record(folder / "half.json"), doctest::Contains("is not JSON, at byte"), Error);
-  CHECK_THROWS_WITH_AS(read_record(folder / "none.json"), doctest::Contains("cannot be read"), Error);
-  CHECK_THROWS_WITH_AS(read_record(folder.path), doctest::Contains("is a directory"), Error);
+  CHECK_THROWS_WITH_AS(read_record(folder / "none.json"), doctest::Contains("cannot be opened"), Error);
+  CHECK_THROWS_WITH_AS(read_record(folder.path), doctest::Contains("a folder, expected a regular file"), Error);
   Json newer = good_record();
   newer["a member of tomorrow"] = 1;
   newer["rows"][0]["another"] = "x";
@@ -138,7 +143,7 @@ TEST_CASE("NaN and infinity become null, bytes that are not UTF-8 are replaced")
   CHECK(finite_or_null(std::nan("")).is_null());
   CHECK(finite_or_null(INFINITY).is_null());
   CHECK(finite_or_null(std::vector<double>{1, NAN}) == Json::array({1.0, nullptr}));
-  CHECK(contains(to_text(Json{{"host", "a\xff"}}), "\xef\xbf\xbd"));
+  CHECK(contains(to_text(Json{{"host", "a\xff"}}), "a\\ufffd"));
   for (const char* cell : {"nan", "-nan", "inf", "-inf", "+inf %", "nan ms"}) CHECK(is_not_finite(cell));
   for (const char* cell : {"", "-", "+", "1", "-2.5 %", "nano", "inf/NaN", "info", "none"})
     CHECK_FALSE(is_not_finite(cell));
@@ -157,7 +162,7 @@ TEST_CASE("tables: text, Markdown and CSV have the same rows, and cells cannot b
   CHECK(table.lines[3][0] == "+ accumulation (4 x 16)");
 
   const std::string md = markdown(record);
-  CHECK(contains(md, "| a\\|b \"c\"\\< | 2.00 |"));
+  CHECK(contains(md, "| a\\|b \"c\"&lt; | 2.00 |"));
   CHECK(contains(md, "No row for graph: cpu captures no graphs."));
   CHECK(contains(md, "accumulation (4 x 16): made to save memory, to be judged by peak bytes and not by seconds."));
   CHECK(contains(md, "mnist: 4000 for training, 1000 for the test."));
@@ -198,9 +203,9 @@ TEST_CASE("tables of a record: escaped in Markdown and HTML, aligned on the term
   CHECK(contains(html, "<td>&lt;td&gt;|</td><td class=\"left\">a&amp;b</td><td>1.5</td>"));
 
   const std::string md = markdown(record);
-  CHECK(contains(md, "a \\<headline> \\| b. a \\<b> & \"c\" \\| d, 'e', "));
-  CHECK(contains(md, "\n**title \\<t>**\n\n| part | what | ms |\n|---|---|---:|\n| \\<td>\\| | a&b | 1.5 |\n"));
-  CHECK(contains(md, "\none \\<s> \\| two\n"));
+  CHECK(contains(md, "a &lt;headline> \\| b. a &lt;b> & \"c\" \\| d, 'e', "));
+  CHECK(contains(md, "\n**title &lt;t>**\n\n| part | what | ms |\n|---|---|---:|\n| &lt;td>\\| | a&b | 1.5 |\n"));
+  CHECK(contains(md, "\none &lt;s> \\| two\n"));
 
   const std::string terminal = to_terminal(record);
   CHECK(terminal ==
@@ -210,12 +215,12 @@ TEST_CASE("tables of a record: escaped in Markdown and HTML, aligned on the term
   const std::string lines = csv(Json::parse(to_text(record)));
   CHECK(lines.starts_with("schema,command,data,device,date,commit,name,milliseconds,peak.bytes,peak.of,late\r\n"));
   CHECK(contains(lines, ",\"<i>|&\"\"\","));
-  CHECK(contains(lines, ",\"a \"\"b\"\", c\nd\",1.5,3,,\r\n"));
+  CHECK(contains(lines, ",\"a \"\"b\"\", c\\x0ad\",1.5,3,,\r\n"));
   CHECK(lines.ends_with(",\"<td>\",,,,true\r\n"));
   const Cells cells = parse_csv(lines);
   REQUIRE(cells.size() == 3);
   for (const auto& line : cells) CHECK(line.size() == cells[0].size());
-  CHECK(cells[1][6] == "a \"b\", c\nd");
+  CHECK(cells[1][6] == "a \"b\", c\\x0ad");
 }
 
 TEST_CASE("what is written has no NaN and is UTF-8, and a record that contradicts itself is not written") {
@@ -271,6 +276,222 @@ TEST_CASE("every committed record is shown in all ways, those too that were writ
   CHECK(seen.size() == parts.size());
   const Json curve = read_record(HALFSTEP_SOURCE_DIR "/bench/results/cpu/memory-deep_cnn.json");
   CHECK(contains(html_report(curve), "Bytes against time"));
+}
+
+// A list or an object is replaced as well as each of its members. Every member of the first and the last item of a
+// list.
+void for_each_member(Json& value, const std::string& place, const std::function<void(Json&, const std::string&)>& use) {
+  use(value, place);
+  if (value.is_object()) {
+    for (auto& [name, item] : value.items()) for_each_member(item, place + "." + name, use);
+  } else if (value.is_array() && !value.empty()) {
+    for_each_member(value.front(), place + "[]", use);
+    if (value.size() > 1) for_each_member(value.back(), place + "[]", use);
+  }
+}
+
+TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
+  const Json values[] = {nullptr,
+                         true,
+                         -1,
+                         1e308,
+                         5e-324,
+                         "",
+                         "x",
+                         Json::array(),
+                         Json::object(),
+                         Json::array({1, "x", nullptr}),
+                         Json::array({Json::object()}),
+                         {{"a", {{"b", {1}}}}}};
+  std::map<std::string, int> times_seen;  // of the places in records of a command
+  int shown = 0, refused = 0;
+  for (const char* part : {"cpu", "target"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(HALFSTEP_SOURCE_DIR "/bench/results") / part)) {
+      if (entry.is_directory()) continue;
+      Json record = read_record(entry.path());
+      // The ends of long lists are enough, and drawing all of them takes long.
+      for_each_member(record, "", [](Json& value, const std::string&) {
+        if (value.is_array() && value.size() > 4 && value[0].is_object())
+          value.erase(value.begin() + 2, value.end() - 2);
+      });
+      const Json whole = record;
+      const std::string command = text(record, "command");
+      for_each_member(record, command, [&](Json& member, const std::string& place) {
+        if (++times_seen[place] > 1) return;
+        const Json before = member;
+        for (const Json& value : values) {
+          member = value;
+          CAPTURE(place);
+          CAPTURE(value.dump());
+          try {
+            const Json read = parse(to_text(record), "F");
+            check_record(read, "F");
+            const std::string page = html_report(read);
+            CHECK(page.ends_with("</html>\n"));
+            csv(read);
+            markdown(read);
+            to_terminal(read);
+            readme_tables({read});
+            compare(read, whole, "F", "G");
+            compare(whole, read, "F", "G");
+            ++shown;
+          } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::bad_input);
+            CHECK_FALSE(std::string(error.what()).empty());
+            ++refused;
+          }
+        }
+        member = before;
+      });
+    }
+  }
+  MESSAGE(times_seen.size(), " members, ", shown, " records shown and ", refused, " refused");
+  CHECK(shown > 1000);
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("members that a reader looks at are refused by name when they have another type") {
+  const auto refusal = [](const char* file, const std::function<void(Json & record)>& change) -> std::string {
+    Json record = read_record(std::string(HALFSTEP_SOURCE_DIR "/bench/results/cpu/") + file);
+    change(record);
+    try {
+      check_record(record, "F");
+      html_report(record);
+      readme_tables({record});
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::bad_input);
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(refusal("mnist_cnn.json", [](Json& r) { r["config"]["kernels"] = {1}; }) ==
+        "kernels is [1], expected a list of texts");
+  CHECK(refusal("scaler-batch-4096.json", [](Json& r) { r["rows"][0]["gradients"] = 0; }) ==
+        "gradients is 0, expected a list of objects");
+  CHECK(refusal("mnist_cnn.json", [](Json& r) { r["rows"] = Json::array(); }) ==
+        "rows is empty, expected a row to show");
+  CHECK(refusal("loader-formats.json", [](Json& r) { r["timelines"][0]["spans"][0] = 1; }) ==
+        "spans: expected lists of a lane, a batch, its begin and its end");
+  CHECK(refusal("memory-mnist_cnn.json", [](Json& r) { r["rows"][0]["timeline"] = 1; }) ==
+        "timeline is 1, expected an object");
+  CHECK(refusal("techniques.json", [](Json& r) { r["rows"][1]["for_memory"] = 1; }) ==
+        "for_memory is 1, expected true or false");
+}
+
+TEST_CASE("what would take too much stack, memory or time is refused") {
+  const auto refusal = [](const std::string& bytes) -> std::string {
+    try {
+      parse(bytes, "F");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::bad_input);
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK(refusal(nested(JsonLimits::depth)) == "no error");
+  CHECK(refusal(nested(JsonLimits::depth + 1)) == "F: lists and objects are nested more than 32 deep");
+  CHECK(refusal(std::string(10'000'000, '[')) == "F: lists and objects are nested more than 32 deep");
+  CHECK(refusal("{\"a\": [1e999]}") == "F: the number 1e999 is too large");
+  CHECK(refusal("{\"a\": 1") == "F: is not JSON, at byte 8 of 7");
+  std::string wide = "{";
+  for (size_t i = 0; i <= JsonLimits::members; ++i) wide += fmt::format("\"{}\":0,", i);
+  CHECK(refusal(wide) == "F: an object has more than 1000 members");
+  std::string many = "[0";
+  for (size_t i = 0; i < JsonLimits::values; ++i) many += ",0";
+  CHECK(refusal(many) == "F: more than 4000000 values, expected fewer");
+  // Two objects side by side have their own members.
+  std::string two = "[{";
+  for (size_t i = 0; i < 600; ++i) two += fmt::format("{}\"{}\":0", i ? "," : "", i);
+  CHECK(refusal(two + "}," + two.substr(1) + "}]") == "no error");
+
+  Json record = new_record("doctor", Device::cpu);
+  for (int i = 0; i < 900; ++i) record["rows"][0]["member " + std::to_string(i)] = i;
+  CHECK_NOTHROW(to_terminal(record));
+  for (int i = 0; i < 900; ++i) record["rows"][1]["other " + std::to_string(i)] = i;
+  CHECK_THROWS_WITH_AS(to_terminal(record), doctest::Contains("a table of 2 rows and 1800 columns"), Error);
+}
+
+TEST_CASE("control characters, wrong bytes and hidden characters of a record are shown as escapes, everywhere") {
+  struct Shown {
+    const char *text, *escaped;
+  };
+  const Shown all[] = {{"a\x1b[31mb", "a\\x1b[31mb"},
+                       {"\a\b\t\r\n\x7f", "\\x07\\x08\\x09\\x0d\\x0a\\x7f"},
+                       {"\xc2\x9b", "\\x9b"},                         // CSI in one character
+                       {"\xe2\x80\xae", "\\u{202e}"},                 // turns the direction of writing
+                       {"\xe2\x80\x8b", "\\u{200b}"},                 // no width
+                       {"\x9b\xff\xc0\xaf", "\\x9b\\xff\\xc0\\xaf"},  // not UTF-8
+                       {"\xe2\x82", "\\xe2\\x82"},
+                       {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+                       {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"}};
+  for (const Shown& one : all) {
+    CHECK(printable_text(one.text) == one.escaped);
+    CHECK(printable_text(one.escaped) == one.escaped);
+  }
+  CHECK(printable_text(std::string_view("\0", 1)) == "\\x00");
+
+  const std::string evil = "x\x1b]0;\a\x7f\xc2\x85\xe2\x80\xae" + std::string(1, '\0');
+  for (const char* file : {"techniques.json", "memory-mnist_cnn.json", "scaler-batch-4096.json", "conv.json"}) {
+    Json record = read_record(std::string(HALFSTEP_SOURCE_DIR "/bench/results/cpu/") + file);
+    // Every text and every name of a member.
+    const std::function<Json(const Json&)> spoilt = [&](const Json& value) -> Json {
+      if (value.is_string()) return value.get<std::string>() + evil;
+      if (!value.is_structured()) return value;
+      Json changed = value;
+      for (auto& item : changed) item = spoilt(item);
+      return changed;
+    };
+    const std::string schema = text(record, "schema"), command = text(record, "command");
+    record = spoilt(record);
+    record["schema"] = schema, record["command"] = command;
+    record["config"][evil] = evil;
+    if (record.contains("rows")) record["rows"][0][evil] = evil;
+    const Json read = parse(to_text(record), "F");
+    CHECK_NOTHROW(check_record(read, "F"));
+    Json compared = new_record("compare", Device::cpu);
+    present(compared, evil, {to_table(compare(read, read, "F", "G"))}, {evil});
+    for (const std::string& shown : {to_text(read), to_terminal(read), markdown(read), html_report(read), csv(read),
+                                     readme_tables({read}), to_terminal(compared)}) {
+      const auto wrong = std::ranges::find_if(
+          shown, [&](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r') || c == 0x7f; });
+      CHECK_MESSAGE(wrong == shown.end(), shown.substr(static_cast<size_t>(wrong - shown.begin()), 20));
+      CHECK_FALSE(contains(shown, "\xc2\x85"));
+      CHECK_FALSE(contains(shown, "\xe2\x80\xae"));
+    }
+    CHECK(parse(to_text(read), "F") == read);  // nothing is lost in JSON
+  }
+}
+
+TEST_CASE("a cell is no formula, no link, and no end of the README's tables") {
+  CHECK(csv_cell("=1+1") == "\"'=1+1\"");
+  CHECK(csv_cell("+ dropout") == "\"'+ dropout\"");
+  CHECK(csv_cell("-x") == "\"'-x\"");
+  CHECK(csv_cell("@SUM(A1)") == "\"'@SUM(A1)\"");
+  CHECK(csv_cell("-2.5") == "\"-2.5\"");
+  CHECK(csv_cell("a=1") == "\"a=1\"");
+  CHECK(csv_cell(-2.5) == "-2.5");
+  CHECK(csv_cell(Json::array({1, 2})) == "\"[1,2]\"");
+  CHECK(csv_cell(Json{{"a", "b"}}) == "\"{\"\"a\"\":\"\"b\"\"}\"");
+  Json record = new_record("doctor", Device::cpu);
+  record["rows"] = {{{"=cmd", -1}, {"name", "@x"}}};
+  CHECK(contains(csv(record), ",\"'=cmd\",name\r\n"));
+  CHECK(contains(csv(record), ",-1,\"'@x\"\r\n"));
+
+  CHECK(markdown_cell("[a](javascript:b)") == "\\[a](javascript:b)");
+  CHECK(markdown_cell("![a](b)") == "!\\[a](b)");
+  CHECK(markdown_cell("a\\|b") == "a\\\\\\|b");
+  CHECK(markdown_cell("<javascript:a>") == "&lt;javascript:a>");
+  Json train = good_record(), techniques = good_record();
+  train["command"] = "train";
+  const std::string marker = "<!-- results:end -->";
+  for (Json* each : {&train, &techniques}) {
+    (*each)["config"]["model"] = (*each)["environment"]["cpu"] = (*each)["rows"][0]["name"] = marker;
+    (*each)["config"]["kernels"] = (*each)["remarks"] = Json::array({marker});
+  }
+  const std::string page = "<!-- results:begin -->\n" + marker;
+  const std::string once = with_tables(page, readme_tables({train, techniques}), "F");
+  CHECK(with_tables(once, readme_tables({train, techniques}), "F") == once);
 }
 
 }  // namespace

@@ -66,6 +66,9 @@ TEST_CASE("Mann-Whitney: exact for few values, the normal approximation for many
   for (int i = 0; i < 12; ++i) a.push_back(i), b.push_back(i + 3.5);
   CHECK(probability_not_larger(a, b) == doctest::Approx(0.0202).epsilon(0.002));
   CHECK(probability_not_larger(std::vector<double>(15, 1), std::vector<double>(15, 1)) == 1);
+  // Ties, with unequal groups: counted by hand over the 10 choices of three of 1, 2, 2, 3, 3.
+  CHECK(probability_not_larger({1, 2}, {2, 3, 3}) == doctest::Approx(2.0 / 10));
+  CHECK(probability_not_larger({2, 3}, {1, 2, 3}) == doctest::Approx(9.0 / 10));
   CHECK(smallest_probability(3, 3) == doctest::Approx(1.0 / 20));
   CHECK(smallest_probability(1, 1) == 0.5);
 }
@@ -108,6 +111,10 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   const Table table = to_table(comparison);
   CHECK(table.lines[0].back() == "within noise");
   CHECK(table.lines[1].back() == "too few runs to tell");
+  // Of rows with the same name the first is meant.
+  Json twice = before;
+  twice["rows"].push_back(row("baseline", "baseline", {9.0}));
+  CHECK(compare(before, twice, "A", "B").rows[0].seconds_after == before["rows"][0]["seconds"]);
 }
 
 TEST_CASE("rows say whether a difference is inside the noise") {

@@ -182,7 +182,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"techniques --html /nonexistent/x.html", 4, "--html /nonexistent/x.html: cannot be written"},
       {"report", 2, "report RECORD: 0 given, expected 1 or more"},
       {"report " + bad, 3, "x.json: its schema is ''"},
-      {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be read"},
+      {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be opened"},
       {"report " + bad + " " + bad, 2, "2 records, expected one"},
       {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},
       {"compare " + bad, 2, "compare RECORD: 1 given, expected 2"},

@@ -124,6 +124,8 @@ TEST_CASE("png: refused") {
   refused(png(0, 1, 8, 0, {0}), "an image of 1 x 0 pixels");
   refused(png(0x7fffffff, 0x7fffffff, 8, 6, {0}), "an image of 2147483647 x 2147483647 pixels");
   refused(png(2, 2, 8, 0, {0, 1, 2}), "PNG cannot be read: Not enough image data");
+  refused(png(1, 1, 8, 0, {0, 1, 0, 2}), "PNG cannot be read: IDAT: ");  // a row more than the image has
+  refused(png(2, 1, 8, 0, Bytes(100'000)), "PNG cannot be read: IDAT: ");
   refused(png(1, 1, 8, 5, {0, 1}), "IHDR");
   refused(png(1, 1, 8, 0, {9, 1}), "filter");
   refused(png(2, 1, 8, 3, {0, 0, 1}), "PLTE");

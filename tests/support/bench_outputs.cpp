@@ -98,7 +98,7 @@ Cells parse_markdown(const std::string& text) {
     auto& found = cells.emplace_back();
     for (size_t at = 2; at < line.size();) {
       const size_t end = line.find(" |", at);
-      found.push_back(replaced(replaced(line.substr(at, end - at), "\\|", "|"), "\\<", "<"));
+      found.push_back(replaced(replaced(replaced(line.substr(at, end - at), "\\|", "|"), "\\[", "["), "&lt;", "<"));
       at = end + 3;
     }
   }
