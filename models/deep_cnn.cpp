@@ -15,17 +15,15 @@ namespace {
 
 class DeepCnn : public StagedModel {
  public:
-  DeepCnn(uint64_t seed, const ModelSizes& sizes)
+  DeepCnn(LayerKeys& keys, const ModelSizes& sizes)
       : share_(1 / static_cast<double>(sizes.blocks)),
-        conv_(sizes.channels, 32, same_size, seed, 1),
-        linear_(32 * positions_after("deep_cnn", sizes, [](int64_t side) { return side / 4; }), sizes.classes, seed,
-                2) {
+        conv_(sizes.channels, 32, same_size, keys),
+        linear_(32 * positions_after("deep_cnn", sizes, [](int64_t side) { return side / 4; }), sizes.classes, keys) {
     add_child("conv", conv_);
     add_stage("conv", [this](const Tensor& x) { return relu(conv_.forward(x)); });  // (N, 28, 28, 32)
     for (int64_t b = 1; b <= sizes.blocks; ++b) {
       const std::string name = fmt::format("block{}", b);
-      Conv2d& conv =
-          *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, seed, static_cast<uint32_t>(2 + b)));
+      Conv2d& conv = *blocks_.emplace_back(std::make_unique<Conv2d>(32, 32, same_size, keys));
       add_child(name, conv);
       add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
     }

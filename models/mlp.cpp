@@ -8,8 +8,8 @@ namespace {
 
 class Mlp : public StagedModel {
  public:
-  Mlp(uint64_t seed, const ModelSizes& sizes)
-      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, seed, 1), linear2_(500, sizes.classes, seed, 2) {
+  Mlp(LayerKeys& keys, const ModelSizes& sizes)
+      : linear1_(sizes.rows * sizes.columns * sizes.channels, 500, keys), linear2_(500, sizes.classes, keys) {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
     add_stage("feed_forward", [this](const Tensor& x) {

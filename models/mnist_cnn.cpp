@@ -13,12 +13,12 @@ namespace {
 
 class MnistCnn : public StagedModel {
  public:
-  MnistCnn(uint64_t seed, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {}, seed, 1),
-        conv2_(32, 64, {}, seed, 2),
-        dropout_(0.5, 3),
+  MnistCnn(LayerKeys& keys, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, keys),
+        conv2_(32, 64, {}, keys),
+        dropout_(0.5, keys),
         linear_(64 * positions_after("mnist_cnn", sizes, [](int64_t side) { return ((side - 2) / 2 - 2) / 2; }),
-                sizes.classes, seed, 4) {
+                sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);

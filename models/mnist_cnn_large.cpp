@@ -10,14 +10,14 @@ namespace {
 
 class MnistCnnLarge : public StagedModel {
  public:
-  MnistCnnLarge(uint64_t seed, const ModelSizes& sizes)
-      : conv1_(sizes.channels, 32, {}, seed, 1),
-        conv2_(32, 64, {}, seed, 2),
-        dropout1_(0.25, 3),
-        linear1_(64 * positions_after("mnist_cnn_large", sizes, [](int64_t side) { return (side - 4) / 2; }), 128, seed,
-                 4),
-        dropout2_(0.5, 5),
-        linear2_(128, sizes.classes, seed, 6) {
+  MnistCnnLarge(LayerKeys& keys, const ModelSizes& sizes)
+      : conv1_(sizes.channels, 32, {}, keys),
+        conv2_(32, 64, {}, keys),
+        dropout1_(0.25, keys),
+        linear1_(64 * positions_after("mnist_cnn_large", sizes, [](int64_t side) { return (side - 4) / 2; }), 128,
+                 keys),
+        dropout2_(0.5, keys),
+        linear2_(128, sizes.classes, keys) {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);

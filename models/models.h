@@ -48,11 +48,12 @@ class RegisteredModel {
 };
 
 // REGISTER_MODEL("mlp", Mlp); or, for a model of any depth, REGISTER_MODEL("deep_cnn", DeepCnn, {.has_blocks = true});
-// The constructor is Model(uint64_t seed, const ModelSizes& sizes). Two models of one name end the program's start.
+// The constructor is Model(LayerKeys& keys, const ModelSizes& sizes). Two models of one name end the program's start.
 #define REGISTER_MODEL(name, Model, ...)                                                           \
   [[maybe_unused]] static const ::hs::RegisteredModel registered_##Model {                         \
     name, [](uint64_t seed, const ::hs::ModelSizes& sizes) -> std::unique_ptr<::hs::StagedModel> { \
-      return std::make_unique<Model>(seed, sizes);                                                 \
+      ::hs::LayerKeys keys(seed);                                                                  \
+      return std::make_unique<Model>(keys, sizes);                                                 \
     } __VA_OPT__(, ) __VA_ARGS__                                                                   \
   }
 
