@@ -20,6 +20,8 @@ struct Ended {
   int signal = 0;   // that killed it
   std::string out;  // stdout
   std::string err;  // stderr
+  double seconds = 0;
+  int64_t megabytes = 0;  // largest resident memory
 };
 
 struct Surroundings {
@@ -29,6 +31,8 @@ struct Surroundings {
   rlim_t file_limit = RLIM_INFINITY;        // the largest file that it may write
   // Given stderr so far, a signal to send, 0: none yet. Asked every few milliseconds.
   std::function<int(const std::string& err)> ask = {};
+  std::function<void()> prepare = {};  // runs in the child just before the program
+  double patience = 0;                 // seconds after which it is killed, 0: never
 };
 
 std::string bench_program();  // its path

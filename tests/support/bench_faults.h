@@ -1,0 +1,33 @@
+// The fault table: halfstep-bench meets something that goes wrong and must end with the documented exit code and one
+// line, leave nothing behind, and take bounded time and memory.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/bench_program.h"
+
+namespace hs::test {
+
+struct Fault {
+  std::string name;
+  Words arguments;  // paths are relative to a fresh folder in which the program runs
+  int exit_code;
+  std::string line;         // part of the one line on stderr
+  double seconds = 20;      // at most; generous, because other tests share the cores
+  int64_t megabytes = 500;  // at most, of resident memory
+  std::function<void(const std::filesystem::path& folder)> setup = {};  // makes the files that the program finds
+  std::vector<std::string> variables = {};                              // NAME=value
+  std::function<void()> prepare = {};  // runs in the child just before the program: limits, signals, user
+  // Given stderr so far, a signal to send, 0: none yet. Asked every few milliseconds.
+  std::function<int(const std::string& err)> ask = {};
+};
+
+// Runs the program and checks all of the above: stdout is empty, stderr is the one line, and afterwards the folder
+// holds the same files with the same contents and a TMPDIR of its own is empty.
+void check_fault(const Fault& fault);
+
+}  // namespace hs::test
