@@ -6,6 +6,7 @@
 #include "bench/build_info.h"
 #include "bench/console.h"
 #include "bench/environment.h"
+#include "bench/interrupt.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -259,6 +260,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     if (!left_over.empty()) {
       fail_unknown(*parsers[i], fmt::format("{} {}", program_name, commands[i]->name()), left_over);
     }
+    name_running_command(commands[i]->name());
     return commands[i]->run(flags[i]);
   }
   fail_no_command(commands, "");
