@@ -107,8 +107,8 @@ void ExplainCommand::run(const Flags&) {
   const Precision precision = parse_precision(precision_);
   const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
   set_threads(static_cast<int>(threads_));
-  outputs_.open();
   OutputFile dot("--dot", dot_);
+  outputs_.open(&dot);
   const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
   const Peaks peaks = measure_peaks(device);
