@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -21,9 +22,12 @@ namespace hs::bench {
 namespace {
 
 constexpr int check_interval_ms = 100;
-constexpr auto time_to_end = std::chrono::seconds(2);
+constexpr auto time_to_end = std::chrono::seconds(1);
 constexpr size_t most_output = size_t{64} << 20;
 constexpr size_t kept_of_stderr = size_t{16} << 10;
+
+std::atomic<pid_t> running_group = -1;
+static_assert(std::atomic<pid_t>::is_always_lock_free);  // for signal handlers
 
 // Both ends are closed on exec: the child has copies of those that are its own.
 class Pipe {
@@ -77,6 +81,7 @@ class Child {
   // The status of wait(). REQUIRES: not called before
   int reap() {
     ::kill(-id_, SIGKILL);
+    running_group = -1;
     int status = 0;
     while (::waitpid(id_, &status, 0) < 0 && errno == EINTR) {
     }
@@ -99,16 +104,19 @@ Child::Child(const std::vector<std::string>& words, const Pipe& out, const Pipe&
   posix_spawn_file_actions_adddup2(&files, err.writer(), STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t to_default;  // this program ignores it, and what is ignored stays so in a child
+  sigset_t to_default;  // this program ignores them, and what is ignored stays so in a child
   sigemptyset(&to_default);
-  sigaddset(&to_default, SIGPIPE);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) sigaddset(&to_default, signal);
   posix_spawnattr_setsigdefault(&attributes, &to_default);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
   const int error = ::posix_spawnp(&id_, arguments[0], &files, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
-  if (error == 0) return;
+  if (error == 0) {
+    running_group = id_;
+    return;
+  }
   id_ = -1;
   fail(ExitCode::io, "{}: cannot be started: {}", words[0], std::strerror(error));
 }
@@ -180,6 +188,10 @@ Finished run_process(const std::vector<std::string>& words, double seconds, cons
   finished.out = std::move(output.out);
   finished.last_words = last_line(output.err);
   return finished;
+}
+
+void kill_running_process() noexcept {
+  if (const pid_t group = running_group; group > 0) ::kill(-group, SIGKILL);
 }
 
 std::string command_line(const std::vector<std::string>& words) {

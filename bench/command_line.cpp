@@ -10,6 +10,7 @@
 #include "bench/build_info.h"
 #include "bench/console.h"
 #include "bench/environment.h"
+#include "bench/interrupt.h"
 #include "engine/check.h"
 
 namespace hs::bench {
@@ -270,6 +271,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     if (!left_over.empty()) {
       fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
     }
+    name_running_command(commands[i]->name());
     return commands[i]->run(flags[i]);
   }
   fail_no_command(commands, "");

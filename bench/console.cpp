@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -23,7 +22,6 @@ bool write_all(int file, std::string_view text) {
 }
 
 void prepare_console() {
-  std::signal(SIGPIPE, SIG_IGN);
   for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
     // Read-only, so that writing to a closed stdout stays an error. open() returns the lowest free number: this one.
     if (::fcntl(file, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDONLY));

@@ -7,8 +7,8 @@ namespace hs::bench {
 
 inline constexpr const char* program_name = "halfstep-bench";
 
-// To be called first in main(): a closed pipe becomes an error of write() instead of a signal, and the standard
-// streams that the caller closed are occupied, or a file of ours would get their number and our text.
+// To be called first in main(): the standard streams that the caller closed are occupied, or a file of ours would get
+// their number and our text.
 void prepare_console();
 
 // One line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(). A stderr that cannot be written

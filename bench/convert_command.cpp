@@ -155,7 +155,6 @@ void ConvertCommand::run(const Flags& flags) {
   if (compress_ && format_ != "record") {
     fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
   }
-  watch_signals();
   const FoundDataset found = find_dataset(source_);
   OutputFolder folder(target_);
   int64_t counts[] = {0, 0};

@@ -67,7 +67,6 @@ void DoctorCommand::run(const Flags& flags) {
   outputs_.open();
   const Device device = resolve_device(device_);
   set_threads(static_cast<int>(threads_));
-  watch_signals();
   const TrainingData data = open_training_data(data_, {train_, !flags.given("--train")}, {1, true});
   const SampleInfo& info = data.train->info();
   loading.batch = batch_;

@@ -97,7 +97,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     // train() looks at the training loss; the last update of an epoch shows in the test loss first.
     if (!std::isfinite(result.test.loss)) {
       fail(ExitCode::numeric, "the test loss became {} after epoch {}; try a smaller learning rate than {}",
-           result.test.loss, epoch, experiment.learning_rate);
+           std::isnan(result.test.loss) ? "nan" : "inf", epoch, experiment.learning_rate);
     }
   };
   record.result = train(*model, arena, training, test, train_config(experiment, seed), recording);

@@ -115,8 +115,8 @@ void ExplainCommand::run(const Flags& flags) {
   const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
   static_cast<void>(ForcedKernels(kernels_));  // a mistake in it is seen before data are read
   set_threads(static_cast<int>(threads_));
-  outputs_.open();
   OutputFile dot("--dot", dot_);
+  outputs_.open(&dot);
   const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
   const Peaks peaks = measure_peaks(device);  // of the machine, not of a forced variant

@@ -164,9 +164,9 @@ void LoaderCommand::print_plan(const SampleSource& data) const {
   double seconds = 0;
   for (const Format* format : measured_formats()) {
     Clock::time_point start = Clock::now();
-    if (format->write) write(*format, some, work.path / format->name);
+    if (format->write) write(*format, some, work.path() / format->name);
     const double writing = seconds_since(start) / tried * count;
-    const auto opened = format->open ? format->open(work.path / format->name) : nullptr;
+    const auto opened = format->open ? format->open(work.path() / format->name) : nullptr;
     const SampleSource& source = opened ? *opened : static_cast<const SampleSource&>(some);
     std::vector<uint8_t> image(static_cast<size_t>(source.info().image_bytes()));
     start = Clock::now();
@@ -358,7 +358,6 @@ void LoaderCommand::run(const Flags& flags) {
   if (list_) return print_list();
   device_ = resolve_device(device_name_);
   outputs_.open();
-  watch_signals();
   const TrainingData all = open_training_data(data_, {samples_, !flags.given("--samples")}, {1, true});
   const MemorySource data(load_all(*all.train), all.train->info().name);
   if (dry_run_) return print_plan(data);
@@ -374,12 +373,12 @@ void LoaderCommand::run(const Flags& flags) {
   const std::vector<const Format*> measured = measured_formats();
   for (const Format* format : measured) {
     progress(format->name);
-    const fs::path folder = work.path / format->name;
+    const fs::path folder = work.path() / format->name;
     if (format->write) write(*format, data, folder);
     record["formats"].push_back(measure_format(*format, data, folder));
   }
   for (const Format* format : measured) {
-    const auto opened = format->open ? format->open(work.path / format->name) : nullptr;
+    const auto opened = format->open ? format->open(work.path() / format->name) : nullptr;
     const Json rows = measure_rows(*format, opened ? *opened : static_cast<const SampleSource&>(data));
     record["rows"].insert(record["rows"].end(), rows.begin(), rows.end());
     record["sweep"].push_back({{"format", format->name}, {"cheapest", cheapest(rows)}});

@@ -1,17 +1,20 @@
 // halfstep-bench: trains, measures, reports. Every failure ends here as one line on stderr and an exit code from the
 // table in engine/error.h. Read next: bench/train_command.cpp.
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 
 #include "bench/commands.h"
 #include "bench/console.h"
+#include "bench/interrupt.h"
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 
 namespace {
 
 int failed(hs::ExitCode code, const std::string& message) {
+  hs::bench::begin_last_line();
   hs::bench::notice(message);
   return static_cast<int>(code);
 }
@@ -20,8 +23,10 @@ int failed(hs::ExitCode code, const std::string& message) {
 
 int main(int argc, char** argv) {
   try {
+    hs::bench::watch_signals();
     hs::bench::prepare_console();
     hs::cpu_features();  // a wrong HALFSTEP_ISA ends every command
+    hs::bench::check_limits();
     hs::bench::Commands commands;
     commands.push_back(hs::bench::make_train_command());
     commands.push_back(hs::bench::make_techniques_command());
@@ -44,6 +49,8 @@ int main(int argc, char** argv) {
     return failed(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return failed(hs::ExitCode::out_of_memory, "out of host memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return failed(hs::ExitCode::io, error.what());
   } catch (const std::exception& error) {
     return failed(hs::ExitCode::internal, std::string("internal error: ") + error.what());
   } catch (...) {

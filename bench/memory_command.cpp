@@ -274,7 +274,6 @@ void MemoryCommand::run(const Flags& flags) {
   device_ = resolve_device(device_name_);
   set_threads(static_cast<int>(threads_));
   outputs_.open();
-  watch_signals();
   constexpr int64_t images = 512;  // memory does not depend on what is in them
   const DatasetPair data = load_digits(data_, images, 1);
 

@@ -20,97 +20,72 @@ namespace fs = std::filesystem;
   fail(ExitCode::io, "{} {}: cannot be written: {}", flag, path.string(), std::strerror(errno));
 }
 
-// An open file that is closed, and removed if it is not kept.
-class OpenFile {
- public:
-  OpenFile(const fs::path& path, int flags) : path_(path), file_(::open(path.c_str(), O_WRONLY | flags, 0666)) {}
-  ~OpenFile() {
-    if (file_ < 0) return;
-    ::close(file_);
-    if (!keep_) ::unlink(path_.c_str());
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  bool is_open() const { return file_ >= 0; }
-  void keep() { keep_ = true; }
-  void take_mode_of(const fs::path& other) const {
-    struct stat status = {};
-    if (::stat(other.c_str(), &status) == 0) static_cast<void>(::fchmod(file_, status.st_mode & 0777));
-  }
-  bool write(std::string_view text) const {
-    if (!write_all(file_, text)) return false;
-    return ::fsync(file_) == 0 || errno == EINVAL || errno == EROFS;  // pipes and devices have nothing to sync
-  }
-
- private:
-  fs::path path_;
-  int file_;
-  bool keep_ = false;
-};
+// The text and its way to the disk; closes the file. False, and errno, if that fails.
+bool write_and_close(int file, std::string_view text) {
+  // Pipes and devices have nothing to sync.
+  const bool written = write_all(file, text) && (::fsync(file) == 0 || errno == EINVAL || errno == EROFS);
+  const int error = errno;
+  const bool closed = ::close(file) == 0;
+  if (!written) errno = error;
+  return written && closed;
+}
 
 }  // namespace
 
 OutputFile::OutputFile(std::string flag, const std::string& path) : flag_(std::move(flag)), path_(path) {
   if (path.empty() || is_stdout()) return;
-  std::error_code error;
-  const fs::file_status status = fs::status(path_, error);
-  if (fs::is_directory(status)) fail(ExitCode::io, "{} {}: is a directory, expected a file", flag_, path);
-  if (fs::exists(status)) {
+  struct stat status = {};
+  if (::stat(path_.c_str(), &status) != 0) {
+    if (errno != ENOENT) fail_io(flag_, path_);  // a name that is too long, for one
+  } else if (S_ISDIR(status.st_mode)) {
+    fail(ExitCode::io, "{} {}: is a directory, expected a file", flag_, path);
+  } else if (!S_ISREG(status.st_mode)) {
+    stream_ = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (stream_ < 0 && errno == ENXIO && S_ISFIFO(status.st_mode)) {
+      fail(ExitCode::io, "{} {}: is a pipe that no program reads; start the reader first", flag_, path);
+    }
+    if (stream_ < 0 || ::fcntl(stream_, F_SETFL, 0) != 0) fail_io(flag_, path_);
+    return;
+  } else {
     if (::access(path_.c_str(), W_OK) != 0) fail_io(flag_, path_);
-    if (fs::is_regular_file(status)) path_ = fs::canonical(path_);  // the rename replaces the file, not the link
+    path_ = fs::canonical(path_);  // the rename replaces the file, not the link
   }
-  if (!replaces_file()) return;
-  const OpenFile probe(temporary(), O_CREAT | O_TRUNC | O_NOFOLLOW);
-  if (!probe.is_open()) fail_io(flag_, path_);
+  TemporaryPath probe;
+  const int file = probe.make_file(path_.parent_path());
+  if (file < 0) fail_io(flag_, path_);
+  ::close(file);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : flag_(std::move(other.flag_)),
       path_(std::move(other.path_)),
       text_(std::move(other.text_)),
-      staged_(std::exchange(other.staged_, false)) {}
+      staged_(std::move(other.staged_)),
+      stream_(std::exchange(other.stream_, -1)) {}
 
 OutputFile::~OutputFile() {
-  if (staged_) ::unlink(temporary().c_str());
-}
-
-bool OutputFile::replaces_file() const {
-  std::error_code error;
-  const fs::file_status status = fs::status(path_, error);
-  return !fs::exists(status) || fs::is_regular_file(status);
-}
-
-// One name per flag: the files of a run may be the same but for that.
-fs::path OutputFile::temporary() const {
-  return path_.parent_path() / fmt::format(".{}-{}{}.tmp", program_name, ::getpid(), flag_);
+  if (stream_ >= 0) ::close(stream_);
 }
 
 void OutputFile::stage(std::string_view text) {
   if (!is_wanted()) return;
-  if (is_stdout() || !replaces_file()) {
+  if (is_stdout() || stream_ >= 0) {
     text_ = text;
     return;
   }
-  OpenFile file(temporary(), O_CREAT | O_TRUNC | O_NOFOLLOW);
-  if (!file.is_open()) fail_io(flag_, path_);
-  file.take_mode_of(path_);
-  if (!file.write(text)) fail_io(flag_, path_);
-  file.keep();
-  staged_ = true;
+  const int file = staged_.make_file(path_.parent_path());
+  if (file < 0) fail_io(flag_, path_);
+  struct stat status = {};
+  if (::stat(path_.c_str(), &status) == 0) static_cast<void>(::fchmod(file, status.st_mode & 0777));
+  if (!write_and_close(file, text)) fail_io(flag_, path_);
 }
 
 void OutputFile::publish() {
   if (!is_wanted()) return;
   if (is_stdout()) return write_stdout(text_);
-  if (staged_) {
-    if (::rename(temporary().c_str(), path_.c_str()) != 0) fail_io(flag_, path_);
-    staged_ = false;
-    return;
+  if (stream_ < 0 ? !staged_.rename_to(path_) : !write_and_close(std::exchange(stream_, -1), text_)) {
+    fail_io(flag_, path_);
   }
-  OpenFile file(path_, 0);
-  file.keep();
-  if (!file.is_open() || !file.write(text_)) fail_io(flag_, path_);
 }
 
 }  // namespace hs::bench

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "data/temporary_path.h"
+
 namespace hs::bench {
 
 class OutputFile {
@@ -23,18 +25,17 @@ class OutputFile {
   bool is_wanted() const { return !path_.empty(); }
   bool is_stdout() const { return path_ == "-"; }
 
-  // What is no regular file (stdout, a pipe, /dev/null) is written by publish(). Both throw Error (io).
+  // What is no regular file (stdout, a pipe, /dev/null) is open from the start and written by publish(). Both throw
+  // Error (io).
   void stage(std::string_view text);
   void publish();
 
  private:
-  bool replaces_file() const;
-  std::filesystem::path temporary() const;
-
   std::string flag_;
   std::filesystem::path path_;
-  std::string text_;     // staged, for what is no regular file
-  bool staged_ = false;  // as a file under another name
+  std::string text_;      // staged, for what is no regular file
+  TemporaryPath staged_;  // as a file under another name
+  int stream_ = -1;       // a pipe or a device
 };
 
 }  // namespace hs::bench

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/build_info.h"
 #include "bench/console.h"
 #include "bench/html_report.h"
 #include "bench/presentation.h"
@@ -10,22 +11,55 @@
 
 namespace hs::bench {
 
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without links and dots, whether it exists or not.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : found;
+}
+
+bool is_same_file(const OutputFile& a, const OutputFile& b) {
+  if (a.is_stdout() || b.is_stdout()) return a.is_stdout() && b.is_stdout();
+  std::error_code error;  // one of them does not exist
+  return resolved(a.path()) == resolved(b.path()) || fs::equivalent(a.path(), b.path(), error);
+}
+
+}  // namespace
+
+void check_record_is_clean(const fs::path& json, std::string_view commit) {
+  if (!commit.ends_with("-dirty")) return;
+  const fs::path folder = resolved(json).parent_path();
+  for (auto part = folder.begin(); part != folder.end() && std::next(part) != folder.end(); ++part) {
+    if (*part != "bench" || *std::next(part) != "results") continue;
+    fail(ExitCode::usage,
+         "--json {}: this program was built from changed sources (commit {}); commit them and build again, or give "
+         "--allow-dirty",
+         json.string(), commit);
+  }
+}
+
 void Outputs::declare(Flags& flags) {
   flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
   flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout");
   flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout");
   flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout");
+  flags.on_off("--allow-dirty", allow_dirty_, "Let --json write to bench/results though the sources were changed");
 }
 
 void Outputs::open(const OutputFile* other) {
   for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
     files_.emplace_back(flag, *path);
   }
+  if (!allow_dirty_ && !json_.empty() && json_ != "-") check_record_is_clean(json_, build_info.commit);
   std::vector<const OutputFile*> all = {other};
   for (const OutputFile& file : files_) all.push_back(&file);
   std::erase_if(all, [](const OutputFile* file) { return !file || !file->is_wanted() || file->path() == "/dev/null"; });
   for (const OutputFile* file : all) {
-    const auto same = std::ranges::find(all, file->path(), &OutputFile::path);
+    const auto same = std::ranges::find_if(all, [&](const OutputFile* each) { return is_same_file(*each, *file); });
     if (*same != file)
       fail(ExitCode::usage, "{} and {}: both go to {}", (*same)->flag(), file->flag(), file->path().string());
   }

@@ -1,7 +1,9 @@
 // --json, --csv, --md and --html: one record, four ways to write it.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/command_line.h"
@@ -14,7 +16,7 @@ class Outputs {
  public:
   void declare(Flags& flags);
   // After the flags are read and before any work. `other`: one more that the command writes. Throws Error: io (a file
-  // that could not be written), usage (two of them are the same file).
+  // that could not be written), usage (two of them are the same file, or check_record_is_clean()).
   void open(const OutputFile* other = nullptr);
 
   bool any() const;
@@ -29,7 +31,12 @@ class Outputs {
 
  private:
   std::string json_, csv_, md_, html_;
+  bool allow_dirty_ = false;
   std::vector<OutputFile> files_;
 };
+
+// Records in bench/results of a checkout name the commit that made them, so a program that was built from changed
+// sources ("-dirty") writes none there. Throws Error (usage).
+void check_record_is_clean(const std::filesystem::path& json, std::string_view commit);
 
 }  // namespace hs::bench

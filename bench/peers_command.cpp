@@ -167,7 +167,7 @@ void PeersCommand::run_once(Entry& entry, const std::string& folder, int64_t pas
     if (engine.is_null()) engine = {{"version", entry.engine->version}, {"environment", result.environment}};
     entry.runs.push_back(std::move(result.row));
   } catch (const Error& error) {
-    if (error.code() == ExitCode::interrupted || error.code() == ExitCode::terminated) throw;
+    if (is_stop(error.code())) throw;
     entry.error = error.what();
     entry.code = error.code();
     // "Not available here" is an answer, if it is the first one and not halfstep's.
@@ -222,7 +222,6 @@ void PeersCommand::run(const Flags& flags) {
   if (list_) return print_list();
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
-  watch_signals();
   const auto engines =
       find_engines(find_peers(peers_), pythons_.empty() ? std::vector<std::string>{"python3"} : pythons_,
                    !pythons_.empty(), timeout_, [] { check_signals("before the first run"); });
@@ -240,7 +239,7 @@ void PeersCommand::run(const Flags& flags) {
   const TrainingData data = open_training_data(data_, {size_.train, false}, {size_.test, false});
   const WorkFolder work;
   // Called so because the name of a set decides its normalisation, and the peers have that of MNIST.
-  const std::filesystem::path folder = work.path / "mnist";
+  const std::filesystem::path folder = work.path() / "mnist";
   write_samples(data, folder);
   record["data"] = describe_data(data);
   record["config"] = config();

@@ -10,9 +10,9 @@ SampleFiles::SampleFiles(const SampleSource& train, const SampleSource& test)
 std::unique_ptr<SampleSource> SampleFiles::write(const SampleSource& source, const char* part) const {
   const SampleInfo& info = source.info();
   const auto writer =
-      write_image_folder(folder_.path / part, info, info.channels == 1 ? ImageFormat::pgm : ImageFormat::png);
+      write_image_folder(folder_.path() / part, info, info.channels == 1 ? ImageFormat::pgm : ImageFormat::png);
   copy_samples(source, info.count, *writer);
-  return open_image_folder(folder_.path / part, {info.name, info.scale});
+  return open_image_folder(folder_.path() / part, {info.name, info.scale});
 }
 
 }  // namespace hs::bench

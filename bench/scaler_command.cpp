@@ -294,7 +294,6 @@ void ScalerCommand::run(const Flags&) {
   }
   device_ = resolve_device(device_name_);
   outputs_.open();
-  watch_signals();
   if (dry_run_) return print_plan();
   const DatasetPair data = load_digits(data_, train_, test_);
 

@@ -255,7 +255,6 @@ void TechniquesCommand::run(const Flags& flags) {
   experiment_.device = resolve_device(device_);
   set_threads(static_cast<int>(threads_));
   if (threads_ > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
-  watch_signals();
   const TrainingData set = open_training_data(data_, {size_.train, false}, {size_.test, false});
   std::optional<SampleFiles> files;
   if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);

@@ -80,7 +80,8 @@ means over the runs that do, with the share of those; if one does not, the exit 
 and the loss scale of f16. Open it in ui.perfetto.dev or chrome://tracing; nsys shows the same ranges in CUDA builds.
 
 Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table, and
-likewise with --csv, --md and --html. SIGINT and SIGTERM stop after the current step, and no file is written.
+likewise with --csv, --md and --html. SIGINT, SIGTERM and SIGHUP stop after the current step, after a second
+at the latest, and no file is written.
 
 Examples:
   halfstep-bench train
@@ -262,7 +263,6 @@ void TrainCommand::run(const Flags& flags) {
   const ForcedKernels forced(kernels_);
   experiment_.device = resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
-  watch_signals();
   const TrainingData data =
       open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   const SampleInfo& info = data.train->info();

@@ -3,23 +3,18 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 
+#include "data/input_file.h"
 #include "engine/check.h"
 
 namespace hs::bench {
 
-namespace fs = std::filesystem;
-
 WorkFolder::WorkFolder() {
-  std::string name = (fs::temp_directory_path() / "halfstep-bench-XXXXXX").string();
-  if (!mkdtemp(name.data())) fail(ExitCode::io, "{}: cannot be created: {}; set TMPDIR", name, std::strerror(errno));
-  path = name;
-}
-
-WorkFolder::~WorkFolder() {
-  std::error_code ignored;
-  fs::remove_all(path, ignored);
+  const char* given = std::getenv("TMPDIR");
+  const std::filesystem::path folder = given != nullptr && *given != '\0' ? given : "/tmp";
+  if (temporary_.make_folder(folder, 0700)) return;
+  fail(ExitCode::io, "{}: no temporary folder can be made in it: {}; set TMPDIR", printable(folder),
+       std::strerror(errno));
 }
 
 }  // namespace hs::bench

@@ -3,17 +3,19 @@
 
 #include <filesystem>
 
+#include "data/temporary_path.h"
+
 namespace hs::bench {
 
 // In the system's folder for such things, removed with all that is in it.
 class WorkFolder {
  public:
   WorkFolder();  // throws Error (io)
-  ~WorkFolder();
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
 
-  std::filesystem::path path;
+  const std::filesystem::path& path() const { return temporary_.path(); }
+
+ private:
+  TemporaryPath temporary_;
 };
 
 }  // namespace hs::bench

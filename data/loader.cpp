@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <system_error>
 
 #include "data/sample_cache.h"
 #include "engine/check.h"
@@ -107,8 +108,7 @@ Batch Loader::next() {
       to_fill_.front()->state = State::uploading;
     }
   } else {
-    while (std::ssize(threads_) < options_.workers)
-      threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
+    start_workers();
   }
   Slot* slot = ahead_.front();
   made_.wait(lock, [&] { return slot->state == State::uploading; });
@@ -147,6 +147,18 @@ void Loader::request() {
   ahead_.push_back(&slot);
   to_fill_.push_back(&slot);
   wanted_.notify_one();
+}
+
+void Loader::start_workers() {
+  while (std::ssize(threads_) < options_.workers) {
+    try {
+      threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
+    } catch (const std::system_error& error) {
+      fail(ExitCode::out_of_memory,
+           "--workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`", options_.workers,
+           threads_.size(), error.code().message());
+    }
+  }
 }
 
 // What a worker does.

@@ -106,6 +106,7 @@ class Loader : public BatchSource {
   int64_t sample_at(Place place) const;
   void add_slot();
   void request();
+  void start_workers();
   void work(size_t number);
   void fill(Slot& slot);
   void read(const Slot& slot, uint8_t* to);

@@ -22,17 +22,16 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-// O_EXCL: another process of the same number, from before, must not share the file, and a link is not followed.
-OutputFile::OutputFile(const std::filesystem::path& path)
-    : path_(path),
-      temporary_(folder_of(path) / fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid())),
-      descriptor_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path) {
+  struct stat status = {};
+  // A name that is too long, for one, is noticed now and not by the rename.
+  if (::lstat(path_.c_str(), &status) != 0 && errno != ENOENT) fail_io("cannot be written");
+  descriptor_ = temporary_.make_file(folder_of(path));
   if (descriptor_ < 0) fail_io("cannot be written");
 }
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::fail_io(const char* what) const {
@@ -77,8 +76,7 @@ void OutputFile::finish() {
 
 void OutputFile::keep() {
   finish();
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("cannot be renamed to this");
-  temporary_.clear();
+  if (!temporary_.rename_to(path_)) fail_io("cannot be renamed to this");
 }
 
 void keep_all(const std::vector<std::unique_ptr<OutputFile>>& files) {
@@ -99,15 +97,9 @@ OutputFolder::OutputFolder(const std::filesystem::path& folder) : folder_(folder
   if (std::filesystem::exists(folder_, ignored) && !std::filesystem::is_empty(folder_, ignored)) {
     fail(ExitCode::io, "{}: is there already; remove it or choose another place", printable(folder_));
   }
-  const std::filesystem::path temporary =
-      folder_of(folder_) / fmt::format(".{}.{}.tmp", folder_.filename().string(), ::getpid());
-  if (::mkdir(temporary.c_str(), 0777) != 0) fail_io("cannot be made");
-  temporary_ = temporary;
-}
-
-OutputFolder::~OutputFolder() {
-  std::error_code ignored;
-  if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
+  struct stat status = {};
+  if (::lstat(folder_.c_str(), &status) != 0 && errno != ENOENT) fail_io("cannot be made");
+  if (!temporary_.make_folder(folder_of(folder_))) fail_io("cannot be made");
 }
 
 void OutputFolder::fail_io(const char* what) const {
@@ -116,15 +108,14 @@ void OutputFolder::fail_io(const char* what) const {
 
 // One wait for everything on the file system instead of one for each of thousands of files.
 void OutputFolder::keep() {
-  const int descriptor = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = ::open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_io("cannot be opened");
   const int status = ::syncfs(descriptor);
   const int error = errno;
   ::close(descriptor);
   errno = error;
   if (status != 0) fail_io("cannot be brought to the disk");
-  if (::rename(temporary_.c_str(), folder_.c_str()) != 0) fail_io("cannot be given to what was written");
-  temporary_.clear();
+  if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
   sync_folder(folder_of(folder_));
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "data/temporary_path.h"
+
 namespace hs {
 
 class OutputFile {
@@ -32,7 +34,8 @@ class OutputFile {
   void flush();
   void put(uint64_t offset, const void* bytes, size_t size);
 
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_;
+  TemporaryPath temporary_;
   int descriptor_ = -1;
   uint64_t position_ = 0;
   std::string buffer_;  // small writes are collected
@@ -46,17 +49,17 @@ void keep_all(const std::vector<std::unique_ptr<OutputFile>>& files);
 class OutputFolder {
  public:
   explicit OutputFolder(const std::filesystem::path& folder);
-  ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  const std::filesystem::path& path() const { return temporary_; }
+  const std::filesystem::path& path() const { return temporary_.path(); }
   void keep();
 
  private:
   [[noreturn]] void fail_io(const char* what) const;
 
-  std::filesystem::path folder_, temporary_;
+  std::filesystem::path folder_;
+  TemporaryPath temporary_;
 };
 
 // Brings the entries of a folder to the disk: without it, a rename may be lost with the power. Throws Error (io).

@@ -19,6 +19,7 @@ enum class ExitCode : int {
   device = 7,
   out_of_memory = 8,
   internal = 70,
+  hung_up = 129,
   interrupted = 130,
   terminated = 143,
 };
@@ -40,6 +41,7 @@ inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::device, "device: missing, failing, or out of device memory"},
     {ExitCode::out_of_memory, "out of host memory"},
     {ExitCode::internal, "internal error: a bug in halfstep"},
+    {ExitCode::hung_up, "stopped by SIGHUP"},
     {ExitCode::interrupted, "stopped by SIGINT"},
     {ExitCode::terminated, "stopped by SIGTERM"},
 };

@@ -13,7 +13,8 @@ class Op {
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
-  static const char* current() { return current_; }  // "" outside of any op
+  // "" outside of any op. The variable itself, because a signal handler wants that of another thread.
+  static const char* const& current() { return current_; }
 
  private:
   static inline thread_local const char* current_ = "";

@@ -12,6 +12,7 @@ namespace hs {
 
 // Threads that parallel() may use. 0: one per core. Values above the cores are allowed.
 void set_threads(int count);
+// The first call starts them. Throws Error (out_of_memory) if not all can be started.
 int threads();
 
 // Calls body(piece, thread) for each piece in 0 .. pieces-1, thread < threads(). The body must not throw.

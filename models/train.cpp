@@ -39,6 +39,22 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
 
 namespace {
 
+// Its name: that of a parameter if there is one, because a single one spoils all gradients. The losses are read later
+// than they are computed, so more may have gone wrong since.
+std::string first_not_finite(const ParameterArena& arena) {
+  const auto is_finite = [](const Tensor& tensor) {
+    return std::ranges::all_of(tensor.to_vector<float>(), [](float value) { return std::isfinite(value); });
+  };
+  for (const NamedParameter& parameter : arena.parameters()) {
+    if (!is_finite(*parameter.value)) return parameter.name;
+  }
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const Tensor gradient = parameter.value->grad();
+    if (gradient.defined() && !is_finite(gradient)) return "the gradient of " + parameter.name;
+  }
+  return "the loss";
+}
+
 // Numbers that are kept on the device, so that no step waits for one.
 class DeviceLog {
  public:
@@ -142,9 +158,11 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
 
       if (losses.is_due() || step == steps) {
         if (const int64_t bad_batch = losses.read()) {
-          fail(ExitCode::numeric, "the loss became {} at step {} of epoch {}; try a smaller learning rate than {}",
-               losses.sum(), (bad_batch + config.accumulate - 1) / config.accumulate, epoch,
-               config.optimizer.learning_rate);
+          fail(ExitCode::numeric,
+               "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
+               "rate than {}",
+               std::isnan(losses.sum()) ? "nan" : "inf", (bad_batch + config.accumulate - 1) / config.accumulate, epoch,
+               first_not_finite(arena), config.optimizer.learning_rate);
         }
       }
       const double seconds = result.seconds + seconds_since(epoch_start);

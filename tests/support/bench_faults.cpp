@@ -42,7 +42,7 @@ void check_fault(const Fault& fault) {
   const TemporaryFolder folder, temporary;
   if (fault.setup) fault.setup(folder.path);
   const auto before = contents(folder.path);
-  Surroundings around{.folder = folder.path, .variables = fault.variables, .ask = fault.ask};
+  Surroundings around{.folder = folder.path, .variables = fault.variables};
   around.variables.insert(around.variables.begin(), "TMPDIR=" + temporary.path.string());
   around.prepare = fault.prepare;
   around.patience = 3 * fault.seconds;

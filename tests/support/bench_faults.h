@@ -22,8 +22,6 @@ struct Fault {
   std::function<void(const std::filesystem::path& folder)> setup = {};  // makes the files that the program finds
   std::vector<std::string> variables = {};                              // NAME=value
   std::function<void()> prepare = {};  // runs in the child just before the program: limits, signals, user
-  // Given stderr so far, a signal to send, 0: none yet. Asked every few milliseconds.
-  std::function<int(const std::string& err)> ask = {};
 };
 
 // Runs the program and checks all of the above: stdout is empty, stderr is the one line, and afterwards the folder
