@@ -1,6 +1,7 @@
 // Records: what is refused, how they survive files, and the tables that every command puts into them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@ using hs::test::Tolerance;
 namespace {
 
 constexpr double inf = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double largest = std::numeric_limits<double>::max();
 constexpr double tiny = std::numeric_limits<double>::denorm_min();
 
@@ -33,13 +33,13 @@ TEST_CASE("single elements, non-finite ones above all") {
       {1, 1.3, false},
       {-1, 1, false},
       {1, -1, false},
-      {nan, 0, false},
-      {0, nan, false},
-      {nan, nan, false},
-      {nan, inf, false},
-      {inf, nan, false},
-      {nan, -inf, false},
-      {-inf, nan, false},
+      {not_a_number, 0, false},
+      {0, not_a_number, false},
+      {not_a_number, not_a_number, false},
+      {not_a_number, inf, false},
+      {inf, not_a_number, false},
+      {not_a_number, -inf, false},
+      {-inf, not_a_number, false},
       {inf, inf, true},
       {-inf, -inf, true},
       {inf, -inf, false},
@@ -55,9 +55,9 @@ TEST_CASE("single elements, non-finite ones above all") {
       {-largest, largest, false},
       {tiny, 0, true},
       {0, tiny, true},
-      {nan, largest, false},
-      {nan, tiny, false},
-      {tiny, nan, false},
+      {not_a_number, largest, false},
+      {not_a_number, tiny, false},
+      {tiny, not_a_number, false},
       {100, 109, true},
       {100, 130, false},
       {1e300, 1e300, true},
@@ -82,10 +82,10 @@ TEST_CASE("an expected NaN is equal to a NaN and to nothing else") {
   const CompareOptions options{.nan_expected = true};
   const Tolerance tolerance{0.1, 0.1, 0};
   const double zero = 0;
-  CHECK(compare({&nan, 1}, {&nan, 1}, tolerance, options).passed);
-  CHECK_FALSE(compare({&zero, 1}, {&nan, 1}, tolerance, options).passed);
-  CHECK_FALSE(compare({&nan, 1}, {&zero, 1}, tolerance, options).passed);
-  CHECK_FALSE(compare({&inf, 1}, {&nan, 1}, tolerance, options).passed);
+  CHECK(compare({&not_a_number, 1}, {&not_a_number, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&zero, 1}, {&not_a_number, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&not_a_number, 1}, {&zero, 1}, tolerance, options).passed);
+  CHECK_FALSE(compare({&inf, 1}, {&not_a_number, 1}, tolerance, options).passed);
 }
 
 TEST_CASE("zero tolerance accepts equality only") {
@@ -110,7 +110,7 @@ TEST_CASE("one bad element among many fails and is named") {
   CHECK(result.failures == 1);
   CHECK(result.worst_index == 777);
   CHECK(result.summary.find("777") != std::string::npos);
-  got[777] = nan;
+  got[777] = not_a_number;
   CHECK_FALSE(compare(got, reference, {0.1, 0, 0}).passed);
 }
 
