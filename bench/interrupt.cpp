@@ -169,11 +169,16 @@ void watch_signals() {
 }
 
 void check_limits() {
-  constexpr rlim_t least_stack = rlim_t{256} << 10;
+  constexpr rlim_t least_stack = rlim_t{256} << 10, least_files = 16;
   rlimit limit = {};
   if (::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < least_stack) {
     fail(ExitCode::out_of_memory, "the stack is limited to {} KiB, expected {} or more; raise it with `ulimit -s`",
          limit.rlim_cur >> 10, least_stack >> 10);
+  }
+  // With fewer, not even a temporary folder could be removed.
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < least_files) {
+    fail(ExitCode::io, "only {} files may be open at a time, expected {} or more; raise it with `ulimit -n`",
+         limit.rlim_cur, least_files);
   }
 }
 

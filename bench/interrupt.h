@@ -16,7 +16,8 @@ namespace hs::bench {
 // ignored. SIGPIPE and SIGXFSZ become errors of write(); SIGCHLD is no longer ignored.
 void watch_signals();
 
-// Throws Error (out_of_memory) if the limits of the process (ulimit) are below what the program needs to run at all.
+// Throws Error: out_of_memory (stack), io (open files), if the limits of the process (ulimit) are below what the
+// program needs to run at all.
 void check_limits();
 
 // What the handler's line says is running.

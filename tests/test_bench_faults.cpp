@@ -200,7 +200,17 @@ TEST_CASE("resources that the program needs and does not get") {
       {.name = "few files, convert",
        .arguments = {"convert", "synthetic", "out", "--format", "idx", "--quiet"},
        .exit_code = 4,
-       .line = "Too many open files",
+       .line = "only 4 files may be open",
+       .prepare = limited(RLIMIT_NOFILE, 4)},
+      {.name = "few files, loader",
+       .arguments = {"loader", "--samples", "100", "--quiet"},
+       .exit_code = 4,
+       .line = "only 4 files may be open",
+       .prepare = limited(RLIMIT_NOFILE, 4)},
+      {.name = "few files, peers",
+       .arguments = {"peers"},
+       .exit_code = 4,
+       .line = "only 4 files may be open",
        .prepare = limited(RLIMIT_NOFILE, 4)},
   };
   for (const Fault& fault : faults) {
