@@ -200,18 +200,18 @@ TEST_CASE("resources that the program needs and does not get") {
       {.name = "few files, convert",
        .arguments = {"convert", "synthetic", "out", "--format", "idx", "--quiet"},
        .exit_code = 4,
-       .line = "only 4 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 4)},
+       .line = "only 8 files may be open",
+       .prepare = limited(RLIMIT_NOFILE, 8)},
       {.name = "few files, loader",
        .arguments = {"loader", "--samples", "100", "--quiet"},
        .exit_code = 4,
-       .line = "only 4 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 4)},
+       .line = "only 8 files may be open",
+       .prepare = limited(RLIMIT_NOFILE, 8)},
       {.name = "few files, peers",
        .arguments = {"peers"},
        .exit_code = 4,
-       .line = "only 4 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 4)},
+       .line = "only 8 files may be open",
+       .prepare = limited(RLIMIT_NOFILE, 8)},
   };
   for (const Fault& fault : faults) {
     // Another user's limit needs a program that other users may run.
@@ -235,7 +235,7 @@ TEST_CASE("every command that takes long ends soon after a signal, and leaves no
       {"train, plan", {"--accumulate", "1000", "--train", "60000", "--dry-run"}},
       {"train, checkpoint plan", {"--model", "deep_cnn", "--blocks", "200", "--checkpoint", "budget=auto"}},
       {"techniques", {"techniques", "--data", "synthetic", "--quiet", "--full", "--html", "r.html"}},
-      {"scaler", {"scaler", "--quiet"}},
+      {"scaler", {"scaler", "--quiet", "--epochs", "1000"}},
       {"conv", {"conv", "--batch", "512"}},
       {"gemm", {"gemm", "--batch", "4096"}},
       {"ops", {"ops", "--batch", "4096"}},
@@ -243,7 +243,7 @@ TEST_CASE("every command that takes long ends soon after a signal, and leaves no
       {"doctor", {"doctor", "--data", "synthetic", "--steps", "100000"}},
       {"loader", {"loader", "--data", "synthetic", "--quiet"}},
       {"memory", {"memory", "--quiet"}},
-      {"peers", {"peers", "--data", "synthetic", "--quiet", "--peers", peer_scripts}},
+      {"peers", {"peers", "--data", "synthetic", "--epochs", "100", "--quiet", "--peers", peer_scripts}},
       {"convert", {"convert", "synthetic", "out", "--format", "png", "--quiet"}},
   };
   size_t row = 0;
