@@ -111,7 +111,7 @@ TEST_CASE("gradients that nobody wants and biases that are missing: every combin
   const Poisoned poisoned;
   int runs = 0;
   for_each_run(1e4, [&](const OpCase& row, const RowRun& how) { runs += check_combinations(row, how); });
-  CHECK(runs >= 2000);
+  CHECK((runs >= 2000 || !is_whole_table()));
 }
 
 TEST_CASE("on small integers every variant is exact in every type") {
