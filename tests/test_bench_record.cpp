@@ -304,6 +304,11 @@ TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
                          Json::array({1, "x", nullptr}),
                          Json::array({Json::object()}),
                          {{"a", {{"b", {1}}}}}};
+#ifdef __SANITIZE_ADDRESS__
+  constexpr size_t stride = 4;  // each member gets other values; all of them take minutes there
+#else
+  constexpr size_t stride = 1;
+#endif
   std::map<std::string, int> times_seen;  // of the places in records of a command
   int shown = 0, refused = 0;
   for (const char* part : {"cpu", "target"}) {
@@ -320,7 +325,8 @@ TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
       for_each_member(record, command, [&](Json& member, const std::string& place) {
         if (++times_seen[place] > 1) return;
         const Json before = member;
-        for (const Json& value : values) {
+        for (size_t i = times_seen.size() % stride; i < std::size(values); i += stride) {
+          const Json& value = values[i];
           member = value;
           CAPTURE(place);
           CAPTURE(value.dump());
