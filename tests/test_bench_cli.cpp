@@ -321,11 +321,11 @@ TEST_CASE("signals end the run after a step, with one line and no record") {
   const Ended interrupted = stopped_by(SIGINT);
   CHECK(interrupted.signal == 0);
   CHECK(interrupted.code == 130);
-  CHECK(lines_of(interrupted.err).back().starts_with("halfstep-bench: stopped by SIGINT "));
+  CHECK(lines_of(interrupted.err).back().starts_with("halfstep-bench: stopped by SIGINT after "));
   const Ended terminated = stopped_by(SIGTERM);
   CHECK(terminated.signal == 0);
   CHECK(terminated.code == 143);
-  CHECK(lines_of(terminated.err).back().starts_with("halfstep-bench: stopped by SIGTERM "));
+  CHECK(lines_of(terminated.err).back().starts_with("halfstep-bench: stopped by SIGTERM after "));
   CHECK(terminated.out == "");
   CHECK(folder.names().empty());
 }
