@@ -90,12 +90,17 @@ Json environment(Device device) {
   double load = NAN;  // of the last minute: on a busy machine, threads that wait for each other are many times slower
   getloadavg(&load, 1);
   const std::string& isa_cap = cpu_features().cap;
+  Json features = Json::array();
+  for (const CpuFeature& feature : cpu_features().all) {
+    if (feature.present) features.push_back(feature.name);
+  }
   Json device_facts = Json::object();
   for (const auto& [what, value] : runtime(device).describe()) device_facts[what] = value;
   return {
       {"cpu", cpu_name()},
       {"cores", std::max(1u, std::thread::hardware_concurrency())},
       {"threads", threads()},
+      {"cpu_features", features},
       {"isa_cap", isa_cap.empty() ? Json() : Json(isa_cap)},
       {"load_average", finite_or_null(load)},
       {"memory_bytes", memory},

@@ -28,16 +28,20 @@ std::string task(const Json& record) {
                      number(config, "learning_rate"));
 }
 
+std::string precision_suffix(const Json& settings) {
+  const std::string precision = text(settings, "precision");
+  return precision.empty() || precision == "f32" ? "" : ", " + precision;
+}
+
 std::string who(const Json& record) {
   if (is_peer(record)) {
     const Json& row = record["rows"][0];
     const std::string version = text(record["environment"], "torch");
     const char* layout = flag(row, "channels_last") ? ", channels last" : "";
-    return fmt::format("PyTorch {}, {}{}", version.substr(0, version.find('+')), text(row, "mode"), layout);
+    return fmt::format("PyTorch {}{}, {}{}", version.substr(0, version.find('+')), precision_suffix(row),
+                       text(row, "mode"), layout);
   }
-  std::string name = "halfstep";
-  const std::string precision = text(part(record, "config"), "precision");
-  if (!precision.empty() && precision != "f32") name += ", " + precision;
+  std::string name = "halfstep" + precision_suffix(part(record, "config"));
   const std::vector<std::string> kernels = texts(part(record, "config"), "kernels");
   return kernels.empty() ? name : fmt::format("{} with {}", name, fmt::join(kernels, ", "));
 }

@@ -114,6 +114,7 @@ TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends 
   CHECK(contains(run_bench_line("info", capped).out, "HALFSTEP_ISA=avx512: "));
   const json record = record_of("gemm --type bf16 --device cpu --batch 1 --rounds 3 --seconds 0", capped);
   CHECK(record["environment"]["isa_cap"] == "avx512");
+  CHECK(record["environment"]["cpu_features"].is_array());
   for (const json& kernel : record["kernels"]) {
     CHECK(kernel["chosen"] == "widened");
     CHECK(kernel["variants"].size() == 1);

@@ -55,9 +55,12 @@ TEST_CASE("the README's tables come from records, between the markers") {
                           {"mode", "eager"},
                           {"channels_last", true}});
   CHECK_NOTHROW(check_record(peer, "peer"));
-  const std::string tables = readme_tables({train, good_record(), peer});
+  Json peer_in_bf16 = peer;
+  peer_in_bf16["rows"][0]["precision"] = "bf16";
+  const std::string tables = readme_tables({train, good_record(), peer, peer_in_bf16});
   CHECK(contains(tables, "mnist_cnn: 4000 training and 1000 test digits, 2 epochs, batch 64, learning rate 0.001"));
   const size_t torch = tables.find("| PyTorch 2.15.0, eager, channels last | 2 | 1.00 | 8000 | 97.00 % | 1 |");
+  CHECK(contains(tables, "| PyTorch 2.15.0, bf16, eager, channels last | 2 | 1.00 | 8000 | 97.00 % | 1 |"));
   const size_t ours = tables.find("| halfstep with conv2d_forward=im2col | ");
   REQUIRE(torch != std::string::npos);
   REQUIRE(ours != std::string::npos);
