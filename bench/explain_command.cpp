@@ -99,7 +99,7 @@ void ExplainCommand::declare(Flags& flags) {
 }
 
 std::string shapes_of(const TimedCall& call) {
-  // What goes in first and what comes out last, without scratch memory and what is undefined.
+  // What goes in first and what comes out last, without what is undefined.
   const Shape& first = call.shapes.front();
   const Shape* last = &first;
   for (const Shape& shape : call.shapes) {

@@ -77,10 +77,7 @@ KernelCase conv2d_forward_case(const Conv2dSizes& s) {
           .outputs = {{s.N, s.OH, s.OW, s.OC}},
           .call =
               [s](Tensors& in, Tensors& out) {
-                Tensor workspace;
-                workspace = Tensor::workspace(conv2d_forward.workspace(in[0], in[1], in[2], s, workspace, out[0]),
-                                              in[0].device());
-                conv2d_forward(in[0], in[1], in[2], s, workspace, out[0]);
+                conv2d_forward({in[0], in[1], in[2], s, out[0]});
               },
           .flops = flops(s)};
 }
@@ -94,12 +91,14 @@ KernelCase conv2d_backward_case(const Conv2dSizes& s, bool needs_dx, double zero
                     .outputs = {{s.K(), s.OC}, {s.OC}},
                     .call =
                         [s, needs_dx](Tensors& in, Tensors& out) {
-                          Tensor workspace, none;
-                          Tensor& dx = needs_dx ? out[2] : none;
-                          workspace = Tensor::workspace(
-                              conv2d_backward.workspace(in[0], in[1], in[2], s, false, workspace, dx, out[0], out[1]),
-                              in[0].device());
-                          conv2d_backward(in[0], in[1], in[2], s, false, workspace, dx, out[0], out[1]);
+                          conv2d_backward({.x = in[0],
+                                           .weight = in[1],
+                                           .dy = in[2],
+                                           .sizes = s,
+                                           .accumulate = false,
+                                           .dx = needs_dx ? out[2] : no_tensor(),
+                                           .dweight = out[0],
+                                           .dbias = out[1]});
                         },
                     .flops = flops(s) * (needs_dx ? 2 : 1),
                     .is_sum = {true, true, false},
@@ -127,32 +126,35 @@ std::vector<KernelCase> op_cases(int64_t batch) {
     return KernelCase{.what = at, .slot = &slot, .inputs = {wide}, .outputs = {wide}, .call = call};
   };
   std::vector<KernelCase> cases;
-  cases.push_back(unary(relu_forward, [](Tensors& in, Tensors& out) { relu_forward(in[0], out[0]); }));
+  cases.push_back(unary(relu_forward, [](Tensors& in, Tensors& out) { relu_forward({in[0], out[0]}); }));
   cases.push_back({.what = at,
                    .slot = &relu_backward,
                    .inputs = {wide, wide},
                    .outputs = {wide},
-                   .call = [](Tensors& in, Tensors& out) { relu_backward(in[0], in[1], out[0]); }});
+                   .call = [](Tensors& in, Tensors& out) {
+                     relu_backward({in[0], in[1], out[0]});
+                   }});
   cases.push_back({.what = at,
                    .slot = &add_forward,
                    .inputs = {wide, wide},
                    .outputs = {wide},
-                   .call = [](Tensors& in, Tensors& out) { add_forward(in[0], in[1], out[0]); }});
+                   .call = [](Tensors& in, Tensors& out) {
+                     add_forward({in[0], in[1], out[0]});
+                   }});
   cases.push_back({.what = at,
                    .slot = &bias_add_forward,
                    .inputs = {wide, {32}},
                    .outputs = {wide},
-                   .call = [](Tensors& in, Tensors& out) { bias_add_forward(in[0], in[1], out[0]); }});
+                   .call = [](Tensors& in, Tensors& out) {
+                     bias_add_forward({in[0], in[1], out[0]});
+                   }});
   cases.push_back({.what = at,
                    .slot = &column_sum,
                    .inputs = {{batch * 26 * 26, 32}},
                    .outputs = {{32}},
                    .call =
                        [](Tensors& in, Tensors& out) {
-                         Tensor workspace;
-                         workspace =
-                             Tensor::workspace(column_sum.workspace(in[0], false, workspace, out[0]), in[0].device());
-                         column_sum(in[0], false, workspace, out[0]);
+                         column_sum({in[0], false, out[0]});
                        },
                    .is_sum = {true}});
   cases.push_back({.what = at + ", 2x2",
@@ -161,7 +163,7 @@ std::vector<KernelCase> op_cases(int64_t batch) {
                    .outputs = {pooled},
                    .call = [pooled](Tensors& in, Tensors& out) {
                      Tensor choice = Tensor::empty(pooled, DType::u8, in[0].device());
-                     max_pool2d_forward(in[0], 2, 2, out[0], choice);
+                     max_pool2d_forward({in[0], 2, 2, out[0], choice});
                    }});
   return cases;
 }

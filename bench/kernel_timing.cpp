@@ -46,7 +46,7 @@ class CacheFlush {
 Tensor cast_to(const Tensor& x, DType type) {
   if (x.dtype() == type) return x;
   Tensor y = Tensor::empty(x.shape(), type, x.device());
-  cast_forward(x, y);
+  cast_forward({x, y});
   return y;
 }
 
@@ -156,7 +156,7 @@ Peaks measure_peaks(Device device) {
   const Tensor from = Tensor::zeros({flush_bytes / 4}, DType::f32, device);
   Tensor to = from.empty_like();
   for (int round = 0; round < 5; ++round) {
-    const double seconds = seconds_of(device, [&] { cast_forward(from, to); });  // f32 to f32: a copy, on all threads
+    const double seconds = seconds_of(device, [&] { cast_forward({from, to}); });  // f32 to f32: a copy, on all threads
     peaks.bytes = std::max(peaks.bytes, 2.0 * flush_bytes / seconds);
   }
   return peaks;

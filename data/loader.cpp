@@ -221,7 +221,7 @@ Batch Loader::batch_in(Slot& slot) {
   batch.labels = bytes.carve(0, {slot.count}, DType::i32);
   batch.samples = bytes.carve(samples_at(), {slot.count}, DType::i32);
   batch.epoch = bytes.carve(epoch_at(), {}, DType::i32);
-  if (on_device_.defined()) gather_samples(on_device_, batch.samples, batch.images);
+  if (on_device_.defined()) gather_samples({on_device_, batch.samples, batch.images});
   return batch;
 }
 

@@ -37,6 +37,11 @@ class Autocast {
 
 // y = x in y's type, to the nearest. Declared here because the engine itself needs it; kernels/cast.* implement it, and
 // kernels/cast.h has what the ops use.
-constinit inline Kernel<void(const Tensor& x, Tensor& y)> cast_forward{"cast_forward"};
+struct CastForward {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<CastForward> cast_forward{"cast_forward"};
 
 }  // namespace hs

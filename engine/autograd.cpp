@@ -83,7 +83,7 @@ void add_to(Partial& partial, const Tensor& gradient) {
     return;
   }
   if (!partial.owned) partial = {partial.sum.clone(), true};
-  accumulate(gradient, partial.sum);
+  accumulate({gradient, partial.sum});
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     if (info->node) {
       add_to(interior[info->node.get()], gradient);
     } else if (info->grad.defined()) {
-      accumulate(gradient, info->grad);
+      accumulate({gradient, info->grad});
     } else {
       info->grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
     }

@@ -78,13 +78,33 @@ class GradientObserver {
   GradientObserver* before_;
 };
 
-// The buffer in which a leaf adds up its gradient, if it has one already (a parameter in the arena), else nullptr. A
-// backward rule may add to it directly, and then returns an undefined tensor for that input: this saves a pass.
-inline Tensor* leaf_gradient(const std::shared_ptr<GradInfo>& info) {
-  return info && !info->node && info->grad.defined() ? &info->grad : nullptr;
-}
+// Where a backward rule puts the gradient of a parameter. Where the leaf has a buffer already, in which it sums its
+// gradient up (a parameter in the arena), the rule may add to that and then returns an undefined tensor for that input:
+// this saves a pass. A rule captures targets in place of the parameters, whose bytes it does not need.
+class GradientTarget {
+ public:
+  explicit GradientTarget(const Tensor& parameter) : info_(parameter.grad_info()) {}
+  bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
+  DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
+  bool has_sum() const { return info_ && !info_->node && info_->grad.defined(); }
+
+  // The leaf's buffer to add to, or a new tensor of the parameter's shape and type to write to; undefined if not
+  // wanted. REQUIRES: has_sum(), if `accumulate` and wanted()
+  Tensor tensor(bool accumulate, Device device) const {
+    if (!info_) return {};
+    return accumulate ? info_->grad : Tensor::empty(info_->shape, info_->dtype, device);
+  }
+
+ private:
+  std::shared_ptr<GradInfo> info_;
+};
 
 // y += x. Declared here because the engine itself needs it; kernels/accumulate.* implement it.
-constinit inline Kernel<void(const Tensor& x, Tensor& y)> accumulate{"accumulate"};
+struct Accumulate {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<Accumulate> accumulate{"accumulate"};
 
 }  // namespace hs

@@ -17,7 +17,13 @@ struct Batch {
 // out[i] = set[samples[i]]: a batch from a set that is on the device. set (count, H, W, C) u8, samples (N) i32,
 // out (N, H, W, C) u8. In kernels/gather_samples.*; the slot is here because data/ does not know kernels/.
 // REQUIRES: every sample is in 0 .. count-1
-constinit inline Kernel<void(const Tensor& set, const Tensor& samples, Tensor& out)> gather_samples{"gather_samples"};
+struct GatherSamples {
+  const Tensor& set;
+  const Tensor& samples;
+  Tensor& out;
+  auto tensors() const { return tensor_list(set, samples, out); }
+};
+constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
 
 // How a data set's pixels become numbers: (pixel/255 - mean) / deviation.
 struct PixelScale {

@@ -16,7 +16,7 @@ Tensor GradScaler::loss_gradient(float weight) {
   if (weight == 1) return scale;
   const MemoryPurposeScope purpose(MemoryPurpose::gradients);
   Tensor share = scale.empty_like();
-  scale_loss(scale, weight, share);
+  scale_loss({scale, weight, share});
   return share;
 }
 

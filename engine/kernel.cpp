@@ -23,6 +23,15 @@ std::string variant_names(const KernelSlot& slot) {
   return names;
 }
 
+std::string described(Tensors tensors) {
+  std::string text;
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined()) continue;
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name(tensor->dtype()), tensor->shape().to_string());
+  }
+  return text;
+}
+
 }  // namespace
 
 void KernelSlot::add(VariantBase& variant) {
@@ -39,17 +48,24 @@ void KernelSlot::add(VariantBase& variant) {
   *place = &variant;
 }
 
-bool KernelSlot::is_candidate(const VariantBase& variant, Device device) const {
+bool KernelSlot::is_candidate(const VariantBase& variant, Device device, const char* layout) const {
   if (device == Device::cpu) cpu_features();  // throws on a wrong HALFSTEP_ISA here, and not in a thread of the kernel
-  return variant.device == device && (!forced_ || std::strcmp(forced_, variant.name) == 0);
+  return variant.device == device && (!forced_ || std::strcmp(forced_, variant.name) == 0) &&
+         (!layout || (variant.layout && std::strcmp(layout, variant.layout) == 0));
 }
 
-void KernelSlot::fail_unsupported(Device device, const std::string& arguments) const {
+Device KernelSlot::device_of(Tensors tensors) {
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined()) return tensor->device();
+  }
+  return tensors.front()->device();  // throws: it is undefined
+}
+
+void KernelSlot::fail_unsupported(Device device, Tensors tensors, const char* layout) const {
   fail(ExitCode::usage,
-       "{}: no {} kernel{} takes ({}); this build has {}; use arguments that one of them takes, such as "
-       "f32 tensors",
-       name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(), arguments,
-       variant_names(*this));
+       "{}: no {} kernel{} takes ({}){}; this build has {}; use arguments that one of them takes, such as f32 tensors",
+       name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(), described(tensors),
+       layout ? fmt::format(" with what was kept in layout {}", layout) : std::string(), variant_names(*this));
 }
 
 void KernelSlot::force(const char* variant) {
@@ -66,8 +82,8 @@ void KernelSlot::force(const char* variant) {
   fail(ExitCode::usage, "--kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
 }
 
-void KernelSlot::fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const {
-  fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, arguments, error.what());
+void KernelSlot::fail_on_device(const VariantBase& variant, Tensors tensors, const Error& error) const {
+  fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, described(tensors), error.what());
 }
 
 namespace {
@@ -98,34 +114,41 @@ KernelTrace::KernelTrace(Timing timing)
     : timing_(timing), start_(std::chrono::steady_clock::now()), before_(std::exchange(KernelSlot::trace_, this)) {}
 KernelTrace::~KernelTrace() { KernelSlot::trace_ = before_; }
 
-void KernelSlot::note_call(const VariantBase& variant, DType dtype) const {
-  trace_->calls_.push_back({Op::current(), name_, variant.name, dtype});
-}
-
 double KernelTrace::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-bool KernelSlot::is_timed() { return trace_->timing_ == KernelTrace::timed; }
-
-void KernelSlot::begin_timing(Device device) {
-  runtime(device).synchronize();
+bool KernelSlot::begin_trace(const VariantBase& variant, Tensors tensors) const {
+  trace_->calls_.push_back({Op::current(), name_, variant.name, tensors.front()->dtype()});
+  if (trace_->timing_ == KernelTrace::untimed || std::exchange(trace_->timing_call_, true)) return false;
+  runtime(variant.device).synchronize();
   TimedCall& one = trace_->timed_calls_.emplace_back();
   one.call = trace_->calls_.back();
   one.purpose = MemoryPurposeScope::current();
   one.begin = trace_->now();
+  return true;
 }
 
-void KernelSlot::end_timing(Device device, const std::vector<const Tensor*>& tensors) {
-  runtime(device).synchronize();
+void KernelSlot::end_timing(const VariantBase& variant, Tensors tensors, const Tensor& workspace) {
+  runtime(variant.device).synchronize();
   TimedCall& one = trace_->timed_calls_.back();
   one.end = trace_->now();
-  one.live = memory_stats(device).live;
+  one.live = memory_stats(variant.device).live;
+  const auto add = [&](const Tensor& tensor) {
+    if (tensor.defined())
+      one.bytes += static_cast<double>(tensor.size()) * static_cast<double>(size_of(tensor.dtype()));
+  };
   for (const Tensor* tensor : tensors) {
     one.shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
-    if (tensor->defined())
-      one.bytes += static_cast<double>(tensor->size()) * static_cast<double>(size_of(tensor->dtype()));
+    add(*tensor);
   }
+  add(workspace);
+  trace_->timing_call_ = false;
+}
+
+void KernelSlot::drop_timing() {
+  trace_->timed_calls_.pop_back();
+  trace_->timing_call_ = false;
 }
 
 std::vector<KernelSlot*> kernel_slots() {

@@ -1,25 +1,34 @@
-// Kernel slots: a typed function name that several implementations, "variants", fill per device.
+// Kernel slots: a named function that several implementations, "variants", fill per device. What a call takes is a
+// struct with named fields, inputs const, outputs not; tensors() lists its tensors, inputs first.
 //
 //   // kernels/relu.h
-//   constinit inline Kernel<void(const Tensor& x, Tensor& y)> relu_forward{"relu_forward"};
+//   struct ReluForward {
+//     const Tensor& x;
+//     Tensor& y;
+//     auto tensors() const { return tensor_list(x, y); }
+//   };
+//   constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
 //   // kernels/relu.cpp
-//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});
+//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});  // void relu_forward_cpu(const
+//   ReluForward&)
 //   // anywhere
-//   relu_forward(x, y);
+//   relu_forward({x, y});
 //
-// A call takes the variant of highest rank that supports the arguments, on the device of the first defined tensor, or
-// the one that force_variant() names. Slots are constant-initialised, so the order of static objects does not matter.
-// Link the registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md).
-// Kernels get const Tensor& inputs and Tensor& outputs, return void and never allocate: what they need beside their
-// outputs they ask for in `workspace` and get as a tensor of bytes.
+// A call selects the variant of highest rank that supports it on the device of its first defined tensor, or the one
+// that force_variant() names, allocates the workspace that this variant asks for, and runs it. Kernels return nothing
+// and never allocate. Slots are constant-initialised, so the order of static objects does not matter. Link the
+// registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md). Not thread
+// safe: one thread at a time calls kernels.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "engine/device.h"
@@ -32,10 +41,22 @@ namespace hs {
 class KernelSlot;
 class KernelTrace;
 
+// The tensors of a call, inputs first; some may be undefined.
+using Tensors = std::span<const Tensor* const>;
+constexpr auto tensor_list(const auto&... tensors) {
+  return std::array<const Tensor*, sizeof...(tensors)>{&tensors...};
+}
+// What an optional tensor of a call is when it is left out: undefined. A kernel leaves it so.
+inline Tensor& no_tensor() {
+  static thread_local Tensor undefined;
+  return undefined;
+}
+
 struct VariantBase {
   const char* name = nullptr;
   Device device = Device::cpu;
   int rank = 0;
+  const char* layout = nullptr;  // of what it keeps for backward, if only this layout's variants can read it
   uint64_t calls = 0;
   VariantBase* next = nullptr;  // in falling rank, then by name
 };
@@ -56,14 +77,14 @@ class KernelSlot {
 
  protected:
   void add(VariantBase& variant);
-  bool is_candidate(const VariantBase& variant, Device device) const;
+  bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
+  static Device device_of(Tensors tensors);  // of the first that is defined
   static bool is_traced() { return trace_ != nullptr; }
-  static bool is_timed();  // REQUIRES: is_traced()
-  void note_call(const VariantBase& variant, DType dtype) const;
-  static void begin_timing(Device device);
-  static void end_timing(Device device, const std::vector<const Tensor*>& tensors);
-  [[noreturn]] void fail_unsupported(Device device, const std::string& arguments) const;
-  [[noreturn]] void fail_on_device(const VariantBase& variant, const std::string& arguments, const Error& error) const;
+  bool begin_trace(const VariantBase& variant, Tensors tensors) const;  // true: is timed
+  static void end_timing(const VariantBase& variant, Tensors tensors, const Tensor& workspace);
+  static void drop_timing();  // of a call that failed
+  [[noreturn]] void fail_unsupported(Device device, Tensors tensors, const char* layout) const;
+  [[noreturn]] void fail_on_device(const VariantBase& variant, Tensors tensors, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
 
@@ -93,8 +114,8 @@ struct KernelCall {
 // The same with its measurements.
 struct TimedCall {
   KernelCall call;
-  std::vector<Shape> shapes;  // of every tensor argument, in order; an undefined one has no elements: {0}
-  double bytes = 0;           // of all of them
+  std::vector<Shape> shapes;  // of the call's tensors(); an undefined one has no elements: {0}
+  double bytes = 0;           // of all of them and the workspace
   double begin = 0, end = 0;  // seconds since the trace began
   // What storages made now would be for: activations within backward() are those of a checkpointed segment, run again.
   MemoryPurpose purpose = MemoryPurpose::other;
@@ -102,8 +123,8 @@ struct TimedCall {
 };
 
 // While it lives, every call on this thread is noted. For reports; costs some strings for each call. A timed trace also
-// waits for the device before and after each call: nothing overlaps, and the step as a whole takes longer. It must not
-// live while a step is captured.
+// waits for the device before and after each call: nothing overlaps, and the step as a whole takes longer. Calls that a
+// kernel makes itself are then part of its own. It must not live while a step is captured.
 class KernelTrace {
  public:
   enum Timing : bool { untimed, timed };
@@ -121,118 +142,99 @@ class KernelTrace {
   const std::chrono::steady_clock::time_point start_;
   std::vector<KernelCall> calls_;
   std::vector<TimedCall> timed_calls_;
+  bool timing_call_ = false;
   KernelTrace* before_;
 };
 
 // "conv2d_forward=im2col", as --kernel takes it; throws Error (usage) with the names that exist.
 void force_variant(std::string_view assignment);
 
-template <class Signature>
-class Kernel;
-
-template <class... Args>
-class Kernel<void(Args...)> : public KernelSlot {
+template <class Call>
+class Kernel : public KernelSlot {
  public:
   using KernelSlot::KernelSlot;
 
+  // What a variant runs: a function of the call, or of the call and the workspace that the variant asked for.
+  struct Function {
+    constexpr Function(void (*function)(const Call&)) : plain(function) {}
+    constexpr Function(void (*function)(const Call&, Tensor& workspace)) : with_workspace(function) {}
+    void (*plain)(const Call&) = nullptr;
+    void (*with_workspace)(const Call&, Tensor& workspace) = nullptr;
+  };
+
   struct Options {
-    void (*run)(Args...) = nullptr;
-    bool (*supported)(Args...) = nullptr;     // none: every call
-    int64_t (*workspace)(Args...) = nullptr;  // bytes; none: 0
-    int rank = 0;                             // higher is tried first; "simple" variants have 0
+    Function run;
+    bool (*supported)(const Call&) = nullptr;     // none: every call
+    int64_t (*workspace)(const Call&) = nullptr;  // bytes; none: no workspace
+    int rank = 0;                                 // higher is tried first; "simple" variants have 0
+    const char* layout = nullptr;                 // see VariantBase
   };
 
   struct Variant : VariantBase {
     Options options;
-    Variant(Kernel& slot, Device on, const char* called, const Options& given) : options(given) {
-      name = called;
-      device = on;
-      rank = given.rank;
+    Variant(Kernel& slot, Device device_, const char* name_, const Options& options_) : options(options_) {
+      name = name_;
+      device = device_;
+      rank = options.rank;
+      layout = options.layout;
       slot.add(*this);
     }
   };
 
-  void operator()(Args... args) {
-    Variant& variant = select(args...);
-    ++variant.calls;
-    const DeviceRange range(variant.device, Stream::compute, name(), variant.name);
-    try {
-      if (is_traced()) {
-        run_traced(variant, args...);
-      } else {
-        variant.options.run(args...);
-      }
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::device) throw;
-      std::string arguments;
-      (describe(arguments, args), ...);
-      fail_on_device(variant, arguments, error);
-    }
+  // Returns the variant that ran. A call that reads what another one kept has a field `layout`, that call's variant's:
+  // only variants of this layout run it, and if none can, the call fails.
+  const VariantBase& operator()(const Call& call) {
+    Variant& variant = select(call, call.tensors());
+    Tensor workspace;
+    if (variant.options.workspace) workspace = Tensor::workspace(variant.options.workspace(call), variant.device);
+    run(variant, call, workspace);
+    return variant;
   }
 
-  // Bytes of scratch memory that the call with these arguments wants; outputs may be undefined here.
-  int64_t workspace(Args... args) {
-    Variant& variant = select(args...);
-    return variant.options.workspace ? variant.options.workspace(args...) : 0;
+  // For a kernel that calls another one with a part of its own workspace: the bytes that the call asks for, and the
+  // call with this memory.
+  int64_t workspace(const Call& call) {
+    Variant& variant = select(call, call.tensors());
+    return variant.options.workspace ? variant.options.workspace(call) : 0;
   }
+  void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }
 
  private:
-  Variant& select(Args... args) {
-    const Device device = device_of_first(args...);
+  Variant& select(const Call& call, Tensors tensors) {
+    const Device device = device_of(tensors);
+    const char* layout = nullptr;
+    if constexpr (requires { call.layout; }) layout = call.layout;
     for (VariantBase* base = variants_; base; base = base->next) {
       Variant& variant = static_cast<Variant&>(*base);
-      if (is_candidate(variant, device) && (!variant.options.supported || variant.options.supported(args...))) {
+      if (is_candidate(variant, device, layout) && (!variant.options.supported || variant.options.supported(call))) {
         return variant;
       }
     }
-    std::string arguments;
-    (describe(arguments, args), ...);
-    fail_unsupported(device, arguments);
+    fail_unsupported(device, tensors, layout);
   }
 
-  void run_traced(Variant& variant, Args... args) {
-    note_call(variant, dtype_of_first(args...));
-    if (!is_timed()) return variant.options.run(args...);
-    begin_timing(variant.device);
-    variant.options.run(args...);
-    std::vector<const Tensor*> tensors;
-    (collect(tensors, args), ...);
-    end_timing(variant.device, tensors);
-  }
-
-  template <class First, class... Rest>
-  static Device device_of_first(const First& first, const Rest&... rest) {
-    if constexpr (!std::is_same_v<First, Tensor>) {
-      return device_of_first(rest...);
-    } else if constexpr ((std::is_same_v<Rest, Tensor> || ...)) {
-      return first.defined() ? first.device() : device_of_first(rest...);
-    } else {
-      return first.device();
+  void run(Variant& variant, const Call& call, Tensor& workspace) {
+    ++variant.calls;
+    const auto tensors = call.tensors();
+    const DeviceRange range(variant.device, Stream::compute, name(), variant.name);
+    bool timed = false;
+    try {
+      timed = is_traced() && begin_trace(variant, tensors);
+      const Function& function = variant.options.run;
+      function.plain ? function.plain(call) : function.with_workspace(call, workspace);
+      if (timed) end_timing(variant, tensors, workspace);
+    } catch (const Error& error) {
+      if (timed) drop_timing();
+      if (error.code() != ExitCode::device) throw;
+      fail_on_device(variant, tensors, error);
     }
   }
-  template <class First, class... Rest>
-  static DType dtype_of_first(const First& first, const Rest&... rest) {
-    if constexpr (std::is_same_v<First, Tensor>) {
-      return first.dtype();
-    } else {
-      return dtype_of_first(rest...);
-    }
-  }
-  static void describe(std::string& text, const Tensor& tensor) {
-    if (!tensor.defined()) return;
-    text += std::string(text.empty() ? "" : ", ") + hs::name(tensor.dtype()) + tensor.shape().to_string();
-  }
-  template <class Other>
-  static void describe(std::string&, const Other&) {}
-
-  static void collect(std::vector<const Tensor*>& tensors, const Tensor& tensor) { tensors.push_back(&tensor); }
-  template <class Other>
-  static void collect(std::vector<const Tensor*>&, const Other&) {}
 };
 
 #define HS_CONCAT_(a, b) a##b
 #define HS_CONCAT(a, b) HS_CONCAT_(a, b)
-// REGISTER_KERNEL(slot, cpu, "name", {.run = function, .supported = ..., .workspace = ..., .rank = ...});
+// REGISTER_KERNEL(slot, cpu, "name", {.run = function, .supported = ..., .workspace = ..., .rank = ..., .layout =
+// ...});
 #define REGISTER_KERNEL(slot, device, variant, ...)                                           \
   [[maybe_unused]] static decltype(slot)::Variant HS_CONCAT(registered_##slot##_, __LINE__) { \
     slot, ::hs::Device::device, variant, decltype(slot)::Options __VA_ARGS__                  \

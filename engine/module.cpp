@@ -92,7 +92,7 @@ void ParameterArena::cast_parameters(DType type) {
   const Op op("cast_parameters");
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   if (!casts_.defined() || casts_.dtype() != type) casts_ = Tensor::empty(values.shape(), type, values.device());
-  cast_forward(values, casts_);
+  cast_forward({values, casts_});
   int64_t begin = 0;
   for (const NamedParameter& parameter : parameters_) {
     GradInfo& info = *parameter.value->grad_info();

@@ -13,7 +13,7 @@ class Sgd : public Optimizer {
 
  protected:
   void update() override {
-    sgd_step(arena_.gradients, {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values);
+    sgd_step({arena_.gradients, {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values});
   }
 
  private:
@@ -31,7 +31,7 @@ class Adam : public Optimizer {
  protected:
   void update() override {
     const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
-    adam_step(arena_.gradients, rule, rates_, mean_, square_, arena_.values);
+    adam_step({arena_.gradients, rule, rates_, mean_, square_, arena_.values});
   }
 
  private:
@@ -62,13 +62,10 @@ void Optimizer::step(GradScaler& scaler) {
   const bool measures = scaler.config().enabled || config_.clip > 0;
   if (measures) {
     if (!measured_.defined()) measured_ = Tensor::empty({2}, DType::f32, step_.device());
-    Tensor workspace;
-    workspace = Tensor::workspace(measure_gradients.workspace(arena_.gradients, scaler.state(), workspace, measured_),
-                                  step_.device());
-    measure_gradients(arena_.gradients, scaler.state(), workspace, measured_);
+    measure_gradients({arena_.gradients, scaler.state(), measured_});
   }
   const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
-  begin_step(rule, measures ? measured_ : Tensor(), scaler.state(), step_, rates_);
+  begin_step({rule, measures ? measured_ : Tensor(), scaler.state(), step_, rates_});
   update();
 }
 

@@ -114,17 +114,52 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* meas
 // kernels/optimizer_steps.* implement these. step, rates and scaler are the state of Optimizer and GradScaler; other
 // tensors are (size), f32.
 // share = scale * weight, f32 scalars.
-constinit inline Kernel<void(const Tensor& scale, float weight, Tensor& share)> scale_loss{"scale_loss"};
+struct ScaleLoss {
+  const Tensor& scale;
+  float weight;
+  Tensor& share;
+  auto tensors() const { return tensor_list(scale, share); }
+};
+constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
+
 // measured[0] = sum of (gradient / scale)^2, measured[1] = how many elements are not finite (0 if none, else positive).
-constinit inline Kernel<void(const Tensor& gradient, const Tensor& scaler, Tensor& workspace, Tensor& measured)>
-    measure_gradients{"measure_gradients"};
-constinit inline Kernel<void(const StepRule&, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates)>
-    begin_step{"begin_step"};
-constinit inline Kernel<void(const Tensor& gradient, const SgdRule&, const Tensor& rates, Tensor& velocity,
-                             Tensor& value)>
-    sgd_step{"sgd_step"};
-constinit inline Kernel<void(const Tensor& gradient, const AdamRule&, const Tensor& rates, Tensor& mean, Tensor& square,
-                             Tensor& value)>
-    adam_step{"adam_step"};
+struct MeasureGradients {
+  const Tensor& gradient;
+  const Tensor& scaler;
+  Tensor& measured;
+  auto tensors() const { return tensor_list(gradient, scaler, measured); }
+};
+constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
+
+struct BeginStep {
+  const StepRule& rule;
+  const Tensor& measured;
+  Tensor& scaler;
+  Tensor& step;
+  Tensor& rates;
+  auto tensors() const { return tensor_list(measured, scaler, step, rates); }
+};
+constinit inline Kernel<BeginStep> begin_step{"begin_step"};
+
+struct SgdStep {
+  const Tensor& gradient;
+  const SgdRule& rule;
+  const Tensor& rates;
+  Tensor& velocity;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, velocity, value); }
+};
+constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
+
+struct AdamStep {
+  const Tensor& gradient;
+  const AdamRule& rule;
+  const Tensor& rates;
+  Tensor& mean;
+  Tensor& square;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, mean, square, value); }
+};
+constinit inline Kernel<AdamStep> adam_step{"adam_step"};
 
 }  // namespace hs

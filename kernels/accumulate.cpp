@@ -5,29 +5,29 @@
 namespace hs {
 namespace {
 
-void accumulate_cpu(const Tensor& x, Tensor& y) {
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* from = x.data<T>();
+void accumulate_cpu(const Accumulate& call) {
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* from = call.x.data<T>();
     if constexpr (stores_16_bits<T>) {
       const auto add = [](float sum, float value) { return sum + value; };
-      if (y.dtype() == x.dtype()) {
-        T* to = y.mutable_data<T>();
-        map_elements(x.size(), add, to, to, from);
+      if (call.y.dtype() == call.x.dtype()) {
+        T* to = call.y.mutable_data<T>();
+        map_elements(call.x.size(), add, to, to, from);
       } else {
-        float* to = y.mutable_data<float>();
-        map_elements(x.size(), add, to, to, from);
+        float* to = call.y.mutable_data<float>();
+        map_elements(call.x.size(), add, to, to, from);
       }
     } else {
-      T* to = y.mutable_data<T>();
-      parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+      T* to = call.y.mutable_data<T>();
+      parallel_ranges(call.x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) to[i] += from[i];
       });
     }
   });
 }
 
-REGISTER_KERNEL(accumulate, cpu, "simple", {.run = accumulate_cpu, .supported = [](const Tensor& x, Tensor& y) {
-                                              return is_float(x) && is_same_or_f32(x, y);
+REGISTER_KERNEL(accumulate, cpu, "simple", {.run = accumulate_cpu, .supported = [](const Accumulate& call) {
+                                              return is_float(call.x) && is_same_or_f32(call.x, call.y);
                                             }});
 
 }  // namespace

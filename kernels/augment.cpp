@@ -77,22 +77,21 @@ Tensor augment_image(const Tensor& images, const Tensor& samples, const Tensor& 
                            .flip = options.flip,
                            .seed = seed};
   Tensor y = images.empty_like();
-  augment_image_forward(images, samples, epoch, range, y);
+  augment_image_forward({images, samples, epoch, range, y});
   return y;
 }
 
 namespace {
 
-void augment_image_cpu(const Tensor& images, const Tensor& samples, const Tensor& epoch, const AugmentRange& range,
-                       Tensor& y) {
-  const auto H = static_cast<int32_t>(images.shape()[1]), W = static_cast<int32_t>(images.shape()[2]),
-             C = static_cast<int32_t>(images.shape()[3]);
+void augment_image_cpu(const AugmentImageForward& call) {
+  const auto H = static_cast<int32_t>(call.images.shape()[1]), W = static_cast<int32_t>(call.images.shape()[2]),
+             C = static_cast<int32_t>(call.images.shape()[3]);
   const int64_t image_bytes = int64_t{H} * W * C;
-  const uint8_t* in = images.data<uint8_t>();
-  const int32_t *sample = samples.data<int32_t>(), *now = epoch.data<int32_t>();
-  uint8_t* out = y.mutable_data<uint8_t>();
-  parallel(images.shape()[0], [&](int64_t n, int) {
-    const ImageWarp warp = draw_warp(range, sample[n], *now, H, W);
+  const uint8_t* in = call.images.data<uint8_t>();
+  const int32_t *sample = call.samples.data<int32_t>(), *now = call.epoch.data<int32_t>();
+  uint8_t* out = call.y.mutable_data<uint8_t>();
+  parallel(call.images.shape()[0], [&](int64_t n, int) {
+    const ImageWarp warp = draw_warp(call.range, sample[n], *now, H, W);
     const uint8_t* image = in + n * image_bytes;
     uint8_t* pixel = out + n * image_bytes;
     for (int32_t i = 0; i < H; ++i) {

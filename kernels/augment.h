@@ -46,9 +46,15 @@ struct AugmentRange {
   uint64_t seed;
 };
 
-constinit inline Kernel<void(const Tensor& images, const Tensor& samples, const Tensor& epoch,
-                             const AugmentRange& range, Tensor& y)>
-    augment_image_forward{"augment_image_forward"};
+struct AugmentImageForward {
+  const Tensor& images;
+  const Tensor& samples;
+  const Tensor& epoch;
+  const AugmentRange& range;
+  Tensor& y;
+  auto tensors() const { return tensor_list(images, samples, epoch, y); }
+};
+constinit inline Kernel<AugmentImageForward> augment_image_forward{"augment_image_forward"};
 
 // What happens to one image.
 struct ImageWarp {

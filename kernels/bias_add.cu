@@ -31,15 +31,16 @@ __global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T*
   }
 }
 
-void bias_add_cuda(const Tensor& x, const Tensor& bias, Tensor& y) {
-  cuda::for_float_type(x.dtype(), [&]<class T>() {
+void bias_add_cuda(const BiasAddForward& call) {
+  const int64_t size = call.x.size(), C = call.x.shape().back();
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
     const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
-    const int64_t packs = aligned ? x.size() / N : 0;
-    cuda::launch(bias_add_kernel<T>, cuda::blocks_for(aligned ? (x.size() + N - 1) / N : x.size()), cuda::block_threads,
-                 0, cuda::compute_stream(), x.size(), packs, x.shape().back(), in, bias.data<T>(), out);
+    const int64_t packs = aligned ? size / N : 0;
+    cuda::launch(bias_add_kernel<T>, cuda::blocks_for(aligned ? (size + N - 1) / N : size), cuda::block_threads, 0,
+                 cuda::compute_stream(), size, packs, C, in, call.bias.data<T>(), out);
   });
 }
 
@@ -96,8 +97,8 @@ int64_t row_groups(int64_t rows, int64_t C) {
 
 int64_t row_count(const Tensor& x) { return x.shape().back() ? x.size() / x.shape().back() : 0; }
 
-int64_t column_sum_workspace(const Tensor& x, bool, Tensor&, Tensor&) {
-  const int64_t C = x.shape().back(), groups = row_groups(row_count(x), C);
+int64_t column_sum_workspace(const ColumnSum& call) {
+  const int64_t C = call.x.shape().back(), groups = row_groups(row_count(call.x), C);
   return groups > 1 ? groups * C * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
@@ -108,30 +109,31 @@ void sum_rows(int64_t rows, int64_t C, int64_t groups, bool accumulate, const In
                column_width(C), accumulate, x, out);
 }
 
-void column_sum_cuda(const Tensor& x, bool accumulate, Tensor& workspace, Tensor& sum) {
-  const int64_t C = x.shape().back(), rows = row_count(x), groups = row_groups(rows, C);
-  cuda::for_float_type(x.dtype(), [&]<class T>() {
-    cuda::for_float_type(sum.dtype(), [&]<class Sum>() {
+void column_sum_cuda(const ColumnSum& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), rows = row_count(call.x), groups = row_groups(rows, C);
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    cuda::for_float_type(call.sum.dtype(), [&]<class Sum>() {
       if (groups == 1) {
-        sum_rows(rows, C, 1, accumulate, x.data<T>(), sum.mutable_data<Sum>());
+        sum_rows(rows, C, 1, call.accumulate, call.x.data<T>(), call.sum.mutable_data<Sum>());
         return;
       }
       float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (groups, C)
-      sum_rows(rows, C, groups, false, x.data<T>(), partial);
-      sum_rows(groups, C, 1, accumulate, static_cast<const float*>(partial), sum.mutable_data<Sum>());
+      sum_rows(rows, C, groups, false, call.x.data<T>(), partial);
+      sum_rows(groups, C, 1, call.accumulate, static_cast<const float*>(partial), call.sum.mutable_data<Sum>());
     });
   });
 }
 
-REGISTER_KERNEL(bias_add_forward, cuda, "simple",
-                {.run = bias_add_cuda, .supported = [](const Tensor& x, const Tensor& bias, Tensor&) {
-                   return cuda::is_float(x) && bias.dtype() == x.dtype();
-                 }});
+REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {
+                                                     return cuda::is_float(call.x) &&
+                                                            call.bias.dtype() == call.x.dtype();
+                                                   }});
 REGISTER_KERNEL(column_sum, cuda, "simple",
                 {.run = column_sum_cuda,
                  .supported =
-                     [](const Tensor& x, bool, Tensor&, Tensor& sum) {
-                       return cuda::is_float(x) && (sum.dtype() == x.dtype() || sum.dtype() == DType::f32);
+                     [](const ColumnSum& call) {
+                       return cuda::is_float(call.x) &&
+                              (call.sum.dtype() == call.x.dtype() || call.sum.dtype() == DType::f32);
                      },
                  .workspace = column_sum_workspace});
 

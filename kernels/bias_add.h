@@ -9,14 +9,25 @@ namespace hs {
 // x is (..., C), bias is (C).
 Tensor bias_add(const Tensor& x, const Tensor& bias);
 
-constinit inline Kernel<void(const Tensor& x, const Tensor& bias, Tensor& y)> bias_add_forward{"bias_add_forward"};
+struct BiasAddForward {
+  const Tensor& x;
+  const Tensor& bias;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, bias, y); }
+};
+constinit inline Kernel<BiasAddForward> bias_add_forward{"bias_add_forward"};
 // sum[c] = sum over rows of x[i, c], added to what sum holds if `accumulate`: the gradient of a bias. x may be f16 or
 // bf16 and sum f32.
-constinit inline Kernel<void(const Tensor& x, bool accumulate, Tensor& workspace, Tensor& sum)> column_sum{
-    "column_sum"};
+struct ColumnSum {
+  const Tensor& x;
+  bool accumulate;
+  Tensor& sum;
+  auto tensors() const { return tensor_list(x, sum); }
+};
+constinit inline Kernel<ColumnSum> column_sum{"column_sum"};
 
-// Gradient of a bias (C), of type `dtype`, from dy (..., C): added to `leaf_sum` if that is not nullptr, and then
-// undefined, else new.
-Tensor bias_gradient(const Tensor& dy, DType dtype, Tensor* leaf_sum);
+// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if nobody wants it, or if it was
+// added to the leaf's.
+Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias);
 
 }  // namespace hs

@@ -8,7 +8,7 @@ Tensor cast(const Tensor& x, DType dtype) {
   const Op op("cast");
   if (x.dtype() == dtype) return x;
   Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  cast_forward(x, y);
+  cast_forward({x, y});
   return record("cast", y, {x}, [from = x.dtype()](const Tensor& dy) -> Gradients { return {cast(dy, from)}; });
 }
 
@@ -54,19 +54,20 @@ void cast_range(int64_t begin, int64_t end, const From* in, To* out) {
   }
 }
 
-void cast_cpu(const Tensor& x, Tensor& y) {
-  for_float_type(x.dtype(), [&]<class From>() {
-    for_float_type(y.dtype(), [&]<class To>() {
-      const From* in = x.data<From>();
-      To* out = y.mutable_data<To>();
-      parallel_ranges(x.size(), elementwise_grain,
+void cast_cpu(const CastForward& call) {
+  for_float_type(call.x.dtype(), [&]<class From>() {
+    for_float_type(call.y.dtype(), [&]<class To>() {
+      const From* in = call.x.data<From>();
+      To* out = call.y.mutable_data<To>();
+      parallel_ranges(call.x.size(), elementwise_grain,
                       [=](int64_t begin, int64_t end) { cast_range(begin, end, in, out); });
     });
   });
 }
 
-REGISTER_KERNEL(cast_forward, cpu, "simple",
-                {.run = cast_cpu, .supported = [](const Tensor& x, Tensor& y) { return is_float(x) && is_float(y); }});
+REGISTER_KERNEL(cast_forward, cpu, "simple", {.run = cast_cpu, .supported = [](const CastForward& call) {
+                                                return is_float(call.x) && is_float(call.y);
+                                              }});
 
 }  // namespace
 }  // namespace hs

@@ -37,27 +37,21 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   s.tf32 = ambient().tf32;
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
-  Tensor workspace;
-  workspace = Tensor::workspace(conv2d_forward.workspace(input, w, b, s, workspace, y), x.device());
-  conv2d_forward(input, w, b, s, workspace, y);
+  conv2d_forward({input, w, b, s, y});
 
   std::vector<Tensor> inputs = {input, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record("conv2d", y, inputs,
                 [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
-                 weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
-                  Tensor dx, dweight, dbias, workspace;
-                  Tensor *weight_sum = leaf_gradient(weight_info), *bias_sum = leaf_gradient(bias_info);
-                  // Straight into the parameters' gradients if all that are wanted have a place.
-                  const bool accumulate =
-                      (weight_sum || !weight_info) && (bias_sum || !bias_info) && (weight_sum || bias_sum);
-                  if (needs_x) dx = x.empty_like();
-                  if (weight_info)
-                    dweight = accumulate ? *weight_sum : Tensor::empty(w.shape(), weight_info->dtype, dy.device());
-                  if (bias_info) dbias = accumulate ? *bias_sum : Tensor::empty({s.OC}, bias_info->dtype, dy.device());
-                  workspace = Tensor::workspace(
-                      conv2d_backward.workspace(x, w, dy, s, accumulate, workspace, dx, dweight, dbias), dy.device());
-                  conv2d_backward(x, w, dy, s, accumulate, workspace, dx, dweight, dbias);
+                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+                  // Straight into the parameters' gradients if all that are wanted have a sum.
+                  const bool accumulate = (to_weight.has_sum() || !to_weight.wanted()) &&
+                                          (to_bias.has_sum() || !to_bias.wanted()) &&
+                                          (to_weight.has_sum() || to_bias.has_sum());
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dweight = to_weight.tensor(accumulate, dy.device());
+                  Tensor dbias = to_bias.tensor(accumulate, dy.device());
+                  conv2d_backward({x, w, dy, s, accumulate, dx, dweight, dbias});
                   if (accumulate) dweight = dbias = {};
                   Gradients gradients = {dx, dweight};
                   if (has_bias) gradients.push_back(dbias);
@@ -122,22 +116,22 @@ struct Layout {
 
 int64_t element_size(const Tensor& x) { return x.dtype() == DType::f64 ? sizeof(double) : sizeof(float); }
 
-int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return Layout(s, is_16_bit(x), 0).size * element_size(x);
+int64_t forward_workspace(const Conv2dForward& call) {
+  return Layout(call.sizes, is_16_bit(call.x), 0).size * element_size(call.x);
 }
 
-void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
-                    Tensor& y) {
+void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   prepare_eigen();
-  const Layout layout(s, is_16_bit(x), 0);
+  const Layout layout(s, is_16_bit(call.x), 0);
   const int64_t image_size = s.H * s.W * s.C, result_size = s.OH * s.OW * s.OC;
-  for_float_type(x.dtype(), [&]<class T>() {
+  for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const T* images = x.data<T>();
-    const T* b = bias.defined() ? bias.data<T>() : nullptr;
+    const T* images = call.x.data<T>();
+    const T* b = call.bias.defined() ? call.bias.data<T>() : nullptr;
     Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
-    const auto w = as_matrix(as_computing(weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
-    T* out = y.mutable_data<T>();
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    T* out = call.y.mutable_data<T>();
     parallel(s.N, [&](int64_t n, int thread) {
       Real* mine = memory + layout.columns + thread * columns_size(s);
       im2col(s, as_computing(images + n * image_size, image_size, memory + layout.images + thread * image_size), mine);
@@ -153,23 +147,22 @@ void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, c
   });
 }
 
-int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
-                           Tensor&, Tensor&) {
-  return Layout(s, is_16_bit(x), conv2d_groups(s)).size * element_size(x);
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return Layout(call.sizes, is_16_bit(call.x), conv2d_groups(call.sizes)).size * element_size(call.x);
 }
 
-void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   prepare_eigen();
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
-  const Layout layout(s, is_16_bit(x), groups);
-  for_float_type(x.dtype(), [&]<class T>() {
+  const Layout layout(s, is_16_bit(call.x), groups);
+  for_float_type(call.x.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const T* images = x.data<T>();
-    const T* dout = dy.data<T>();
-    T* din = dx.defined() ? dx.mutable_data<T>() : nullptr;
+    const T* images = call.x.data<T>();
+    const T* dout = call.dy.data<T>();
+    T* din = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
     Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
-    const auto w = as_matrix(as_computing(weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
     Real* dweights = memory + layout.dweights;
     Real* dbiases = memory + layout.dbiases;
     parallel(groups, [&](int64_t group, int thread) {
@@ -184,7 +177,7 @@ void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, co
             as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.results + thread * pixels * s.OC),
             pixels, s.OC);
         auto cols = as_matrix(mine, pixels, s.K());
-        if (dweight.defined()) {
+        if (call.dweight.defined()) {
           im2col(s, as_computing(images + n * image_size, image_size, image), mine);
           dw.noalias() += cols.transpose() * dyn;
         }
@@ -201,25 +194,23 @@ void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, co
     });
     const auto sum_groups = [&](Tensor& gradient, const Real* partial) {  // in order
       const int64_t size = gradient.size();
-      update_gradient(gradient, accumulate, [=](int64_t i, Real total) {
+      update_gradient(gradient, call.accumulate, [=](int64_t i, Real total) {
         for (int64_t group = 0; group < groups; ++group) total += partial[group * size + i];
         return total;
       });
     };
-    if (dweight.defined()) sum_groups(dweight, dweights);
-    if (dbias.defined()) sum_groups(dbias, dbiases);
+    if (call.dweight.defined()) sum_groups(call.dweight, dweights);
+    if (call.dbias.defined()) sum_groups(call.dbias, dbiases);
   });
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "im2col",
                 {.run = forward_im2col,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&,
-                                 Tensor&) { return is_float(x); },
+                 .supported = [](const Conv2dForward& call) { return is_float(call.x); },
                  .workspace = forward_workspace});
 REGISTER_KERNEL(conv2d_backward, cpu, "im2col",
                 {.run = backward_im2col,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return is_float(x); },
+                 .supported = [](const Conv2dBackward& call) { return is_float(call.x); },
                  .workspace = backward_workspace});
 
 }  // namespace

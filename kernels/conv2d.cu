@@ -153,76 +153,70 @@ class Im2col {
   Tensor& workspace_;
 };
 
-int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return Layout(s, x.dtype(), 0).size;
-}
+int64_t forward_workspace(const Conv2dForward& call) { return Layout(call.sizes, call.x.dtype(), 0).size; }
 
-void forward_im2col(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
-                    Tensor& y) {
-  const Im2col work(s, x.dtype(), 0, workspace);
-  const Tensor w = work.padded_weight(weight);
-  Tensor none;
+void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const Im2col work(s, call.x.dtype(), 0, workspace);
+  const Tensor w = work.padded_weight(call.weight);
   for (int64_t n = 0; n < s.N; n += work.chunk()) {
-    work.im2col(x, n);
-    Tensor out = work.outputs(y, n);
-    gemm(work.columns(n), w, bias, {.tf32 = s.tf32}, none, none, out);
+    work.im2col(call.x, n);
+    Tensor out = work.outputs(call.y, n);
+    gemm({.a = work.columns(n), .b = w, .bias = call.bias, .options = {.tf32 = s.tf32}, .c = out});
   }
 }
 
-int64_t sum_workspace(const Tensor& dy, bool accumulate, Tensor& dbias) {
-  Tensor none;
-  return dbias.defined() ? column_sum.workspace(dy, accumulate, none, dbias) : 0;
+int64_t sum_workspace(const Conv2dBackward& call) {
+  return call.dbias.defined() ? column_sum.workspace({call.dy, call.accumulate, call.dbias}) : 0;
 }
 
-int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                           Tensor&, Tensor&, Tensor&, Tensor& dbias) {
-  return Layout(s, x.dtype(), sum_workspace(dy, accumulate, dbias)).size;
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return Layout(call.sizes, call.x.dtype(), sum_workspace(call)).size;
 }
 
-void backward_im2col(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
-  const Im2col work(s, x.dtype(), sum_workspace(dy, accumulate, dbias), workspace);
-  if (dbias.defined()) {
+void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const bool accumulate = call.accumulate;
+  const Im2col work(s, call.x.dtype(), sum_workspace(call), workspace);
+  if (call.dbias.defined()) {
     Tensor sums = work.sums();
-    column_sum(dy, accumulate, sums, dbias);
+    column_sum.run_in(sums, {call.dy, accumulate, call.dbias});
   }
-  if (dweight.defined()) {
+  if (call.dweight.defined()) {
     // Straight into an f32 gradient of the right height, else through a sum of our own.
-    const bool direct = dweight.dtype() == DType::f32 && work.padded_K() == s.K();
-    Tensor sum = direct ? dweight : work.dweight();
+    const bool direct = call.dweight.dtype() == DType::f32 && work.padded_K() == s.K();
+    Tensor sum = direct ? call.dweight : work.dweight();
     if (s.N == 0 && !(direct && accumulate)) sum.fill_zero();
     for (int64_t n = 0; n < s.N; n += work.chunk()) {
-      work.im2col(x, n);
+      work.im2col(call.x, n);
       const bool adds = n > 0 || (direct && accumulate);
-      matmul_into(work.columns(n), work.outputs(dy, n),
+      matmul_into(work.columns(n), work.outputs(call.dy, n),
                   {.transpose_a = true, .beta = adds ? 1.0f : 0.0f, .tf32 = s.tf32}, sum);
     }
     if (!direct) {
-      cuda::for_float_type(dweight.dtype(), [&]<class T>() {
-        T* to = dweight.mutable_data<T>();
-        cuda::elementwise(dweight.size(), AddTo{accumulate}, to, static_cast<const T*>(to), sum.data<float>());
+      cuda::for_float_type(call.dweight.dtype(), [&]<class T>() {
+        T* to = call.dweight.mutable_data<T>();
+        cuda::elementwise(call.dweight.size(), AddTo{accumulate}, to, static_cast<const T*>(to), sum.data<float>());
       });
     }
   }
-  if (dx.defined()) {
-    const Tensor w = work.padded_weight(weight);
+  if (call.dx.defined()) {
+    const Tensor w = work.padded_weight(call.weight);
     for (int64_t n = 0; n < s.N; n += work.chunk()) {
       Tensor columns = work.columns(n);
-      matmul_into(work.outputs(dy, n), w, {.transpose_b = true, .tf32 = s.tf32}, columns);
-      work.col2im(dx, n);
+      matmul_into(work.outputs(call.dy, n), w, {.transpose_b = true, .tf32 = s.tf32}, columns);
+      work.col2im(call.dx, n);
     }
   }
 }
 
 REGISTER_KERNEL(conv2d_forward, cuda, "im2col",
                 {.run = forward_im2col,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&,
-                                 Tensor&) { return cuda::is_float(x); },
+                 .supported = [](const Conv2dForward& call) { return cuda::is_float(call.x); },
                  .workspace = forward_workspace});
 REGISTER_KERNEL(conv2d_backward, cuda, "im2col",
                 {.run = backward_im2col,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return cuda::is_float(x); },
+                 .supported = [](const Conv2dBackward& call) { return cuda::is_float(call.x); },
                  .workspace = backward_workspace});
 
 }  // namespace

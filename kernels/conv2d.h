@@ -26,9 +26,16 @@ struct Conv2dSizes {
   constexpr int64_t K() const { return KH * KW * C; }
 };
 
-constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes&,
-                             Tensor& workspace, Tensor& y)>
-    conv2d_forward{"conv2d_forward"};
+struct Conv2dForward {
+  const Tensor& x;
+  const Tensor& weight;
+  const Tensor& bias;
+  const Conv2dSizes& sizes;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, weight, bias, y); }
+};
+constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
+
 // An undefined dx, dweight or dbias is not computed. `accumulate`: the latter two are added to what they hold.
 //
 // Inf and NaN: one in dy makes every element of dbias and dweight of its output channel inf or NaN, and some of dx, in
@@ -39,9 +46,18 @@ constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor
 //   amx                  also those that it puts around the data: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
-constinit inline Kernel<void(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes&,
-                             bool accumulate, Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias)>
-    conv2d_backward{"conv2d_backward"};
+struct Conv2dBackward {
+  const Tensor& x;
+  const Tensor& weight;
+  const Tensor& dy;
+  const Conv2dSizes& sizes;
+  bool accumulate;
+  Tensor& dx;
+  Tensor& dweight;
+  Tensor& dbias;
+  auto tensors() const { return tensor_list(x, weight, dy, dx, dweight, dbias); }
+};
+constinit inline Kernel<Conv2dBackward> conv2d_backward{"conv2d_backward"};
 
 // Weight gradients are summed over samples in this many groups, which then meet in a fixed order: the work of one
 // thread is one group or several, and the sum does not depend on which.

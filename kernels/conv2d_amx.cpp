@@ -8,18 +8,13 @@ namespace {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "amx",
                 {.run = amx::forward<amx::HardwareTiles>,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
-                                 Tensor&) { return amx::takes_forward(x, s) && amx::is_usable(); },
-                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
-                                 Tensor&) { return amx::forward_workspace(s); },
+                 .supported = [](const Conv2dForward& call) { return amx::takes(call) && amx::is_usable(); },
+                 .workspace = amx::forward_workspace,
                  .rank = 30});
 REGISTER_KERNEL(conv2d_backward, cpu, "amx",
                 {.run = amx::backward<amx::HardwareTiles>,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
-                                 Tensor& dx, Tensor&,
-                                 Tensor&) { return amx::takes_backward(x, s, dx) && amx::is_usable(); },
-                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
-                                 Tensor& dx, Tensor&, Tensor&) { return amx::backward_workspace(s, dx.defined()); },
+                 .supported = [](const Conv2dBackward& call) { return amx::takes(call) && amx::is_usable(); },
+                 .workspace = amx::backward_workspace,
                  .rank = 30});
 
 }  // namespace

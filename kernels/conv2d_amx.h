@@ -229,24 +229,19 @@ struct BackwardLayout {
   }
 };
 
-inline int64_t forward_workspace(const Conv2dSizes& s) { return ForwardLayout(input_plane(s)).size; }
-inline int64_t backward_workspace(const Conv2dSizes& s, bool wants_dx) {
-  return BackwardLayout(s, input_plane(s)).size + (wants_dx ? ForwardLayout(gradient_plane(s)).size : 0);
-}
-
 template <class Tiles>
-void forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
-             Tensor& y) {
+void forward(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Plane p = input_plane(s);
   const ForwardLayout layout(p);
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
   float* bias_f32 = reinterpret_cast<float*>(memory + layout.bias);
-  pack_weights(weight.data<BFloat16>(), is_small(s) ? s.K() : s.C, p, weights);
+  pack_weights(call.weight.data<BFloat16>(), is_small(s) ? s.K() : s.C, p, weights);
   std::fill_n(bias_f32, p.padded_oc, 0.0f);
-  if (bias.defined()) widen(bias.data<BFloat16>(), bias_f32, s.OC);
-  const BFloat16* images = x.data<BFloat16>();
-  BFloat16* out = y.mutable_data<BFloat16>();
+  if (call.bias.defined()) widen(call.bias.data<BFloat16>(), bias_f32, s.OC);
+  const BFloat16* images = call.x.data<BFloat16>();
+  BFloat16* out = call.y.mutable_data<BFloat16>();
   parallel(s.N, [&](int64_t n, int thread) {
     BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
     float* results = reinterpret_cast<float*>(memory + layout.results) + thread * 32 * p.padded_oc;
@@ -261,14 +256,14 @@ void forward(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
 template <class Tiles>
 class InputGradient {
  public:
-  InputGradient(const Conv2dSizes& s, const Tensor& weight, const Tensor& dy, uint8_t* memory, Tensor& dx)
-      : s_(s),
-        plane_(gradient_plane(s)),
+  InputGradient(const Conv2dBackward& call, uint8_t* memory)
+      : s_(call.sizes),
+        plane_(gradient_plane(call.sizes)),
         layout_(plane_),
         memory_(memory),
-        dy_(dy.data<BFloat16>()),
-        dx_(dx.mutable_data<BFloat16>()) {
-    pack_turned_weights(s, weight.data<BFloat16>(), plane_, weights());
+        dy_(call.dy.data<BFloat16>()),
+        dx_(call.dx.mutable_data<BFloat16>()) {
+    pack_turned_weights(s_, call.weight.data<BFloat16>(), plane_, weights());
     std::fill_n(zeros(), plane_.padded_oc, 0.0f);
   }
 
@@ -294,8 +289,8 @@ class InputGradient {
 };
 
 template <class Tiles>
-void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-              Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Plane p = input_plane(s);
   const BackwardLayout layout(s, p);
   const int64_t groups = conv2d_groups(s), channels = is_small(s) ? s.K() : s.C;
@@ -303,10 +298,10 @@ void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Con
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
   float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
-  const BFloat16* images = x.data<BFloat16>();
-  const BFloat16* dout = dy.data<BFloat16>();
+  const BFloat16* images = call.x.data<BFloat16>();
+  const BFloat16* dout = call.dy.data<BFloat16>();
   std::optional<InputGradient<Tiles>> input_gradient;
-  if (dx.defined()) input_gradient.emplace(s, weight, dy, memory + layout.size, dx);
+  if (call.dx.defined()) input_gradient.emplace(call, memory + layout.size);
 
   parallel(groups, [&](int64_t group, int thread) {
     BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
@@ -319,7 +314,7 @@ void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Con
     std::fill_n(db, p.padded_oc, 0.0f);
     const Session<Tiles> session;
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      if (dweight.defined() || dbias.defined()) {
+      if (call.dweight.defined() || call.dbias.defined()) {
         fill_input(s, images + n * image_size, p, plane);
         transpose_plane(p, plane, other, transposed);
         pack_gradient(p, dout + n * s.OH * s.OW * s.OC, gradients);
@@ -329,8 +324,8 @@ void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Con
     }
   });
 
-  if (dweight.defined()) {  // the groups meet in order
-    update_gradient(dweight, accumulate, [&](int64_t i, float before) {
+  if (call.dweight.defined()) {  // the groups meet in order
+    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
       const int64_t k = i / s.OC, oc = i % s.OC;
       const float* from = dweights + (k / channels * p.C + k % channels) * p.padded_oc + oc;
       float sum = 0;
@@ -338,21 +333,28 @@ void backward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Con
       return before + sum;
     });
   }
-  if (dbias.defined()) {
-    update_gradient(dbias, accumulate, [&](int64_t oc, float sum) {
+  if (call.dbias.defined()) {
+    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
       for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * p.padded_oc + oc];
       return sum;
     });
   }
 }
 
-// What the tiles can do, on a machine that has them.
+// What the tiles can do, on a machine that has them, and the workspace that it takes.
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
   return x.dtype() == DType::bf16 && (s.stride == 1 || is_small(s));
 }
-inline bool takes_backward(const Tensor& x, const Conv2dSizes& s, const Tensor& dx) {
+inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes); }
+inline bool takes(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
   const bool has_border = s.stride == 1 && s.padding < s.KH && s.padding < s.KW;
-  return takes_forward(x, s) && (!dx.defined() || has_border);
+  return takes_forward(call.x, s) && (!call.dx.defined() || has_border);
+}
+inline int64_t forward_workspace(const Conv2dForward& call) { return ForwardLayout(input_plane(call.sizes)).size; }
+inline int64_t backward_workspace(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  return BackwardLayout(s, input_plane(s)).size + (call.dx.defined() ? ForwardLayout(gradient_plane(s)).size : 0);
 }
 
 }  // namespace hs::amx

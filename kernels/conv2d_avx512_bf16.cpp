@@ -71,10 +71,6 @@ struct Layout {
   }
 };
 
-int64_t workspace_size(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return Layout(s).size;
-}
-
 // Panels of up to 64 output channels, zero beyond OC: (panel, K/2, channels of the panel) pairs.
 void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16* weight, Cell* packed) {
   for (int64_t first = 0; first < padded_oc; first += panel_channels) {
@@ -107,18 +103,18 @@ void forward_image(const Conv2dSizes& s, const Layout& layout, const BFloat16* i
   }
 }
 
-void forward_avx512_bf16(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s,
-                         Tensor& workspace, Tensor& y) {
+void forward_avx512_bf16(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Layout layout(s);
   const int64_t image_size = s.H * s.W * s.C;
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
   float* bias_f32 = reinterpret_cast<float*>(memory + layout.bias);
-  const BFloat16* images = x.data<BFloat16>();
-  BFloat16* out = y.mutable_data<BFloat16>();
-  pack_weights(s, layout.padded_oc, weight.data<BFloat16>(), weights);
+  const BFloat16* images = call.x.data<BFloat16>();
+  BFloat16* out = call.y.mutable_data<BFloat16>();
+  pack_weights(s, layout.padded_oc, call.weight.data<BFloat16>(), weights);
   std::fill_n(bias_f32, layout.padded_oc, 0.0f);
-  if (bias.defined()) widen(bias.data<BFloat16>(), bias_f32, s.OC);
+  if (call.bias.defined()) widen(call.bias.data<BFloat16>(), bias_f32, s.OC);
   parallel(s.N, [&](int64_t n, int thread) {
     const BFloat16* image = images + n * image_size;
     if (s.padding > 0) {
@@ -135,13 +131,14 @@ void forward_avx512_bf16(const Tensor& x, const Tensor& weight, const Tensor& bi
   });
 }
 
+bool supports_forward(const Conv2dForward& call) {
+  return call.x.dtype() == DType::bf16 && call.sizes.KW * call.sizes.C % 2 == 0 && cpu_features().avx512_bf16;
+}
+
 REGISTER_KERNEL(conv2d_forward, cpu, "avx512_bf16",
                 {.run = forward_avx512_bf16,
-                 .supported =
-                     [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-                       return x.dtype() == DType::bf16 && s.KW * s.C % 2 == 0 && cpu_features().avx512_bf16;
-                     },
-                 .workspace = workspace_size,
+                 .supported = supports_forward,
+                 .workspace = [](const Conv2dForward& call) { return Layout(call.sizes).size; },
                  .rank = 20});
 
 }  // namespace

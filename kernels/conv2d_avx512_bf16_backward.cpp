@@ -210,18 +210,18 @@ void transpose_weights(const Conv2dSizes& s, const BFloat16* weight, BFloat16* t
   });
 }
 
-void backward_avx512_bf16(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s,
-                          bool accumulate, Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Layout layout(s);
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C, fields = s.OC * s.K();
   uint8_t* memory = workspace.mutable_data<uint8_t>();
-  const BFloat16* images = x.data<BFloat16>();
-  const BFloat16* dout = dy.data<BFloat16>();
-  BFloat16* din = dx.defined() ? dx.mutable_data<BFloat16>() : nullptr;
+  const BFloat16* images = call.x.data<BFloat16>();
+  const BFloat16* dout = call.dy.data<BFloat16>();
+  BFloat16* din = call.dx.defined() ? call.dx.mutable_data<BFloat16>() : nullptr;
   BFloat16* weights = reinterpret_cast<BFloat16*>(memory + layout.weights);
   float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
   float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
-  if (din) transpose_weights(s, weight.data<BFloat16>(), weights);
+  if (din) transpose_weights(s, call.weight.data<BFloat16>(), weights);
 
   parallel(groups, [&](int64_t group, int thread) {
     BFloat16* padded = reinterpret_cast<BFloat16*>(memory + layout.images) + thread * layout.image;
@@ -237,7 +237,7 @@ void backward_avx512_bf16(const Tensor& x, const Tensor& weight, const Tensor& d
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
       collect(s, layout, dout + n * pixels * s.OC, g, db);
       const BFloat16* image = images + n * image_size;
-      if (dweight.defined()) {
+      if (call.dweight.defined()) {
         if (s.padding > 0) {
           std::fill_n(padded, layout.image, BFloat16{0});
           for (int64_t h = 0; h < s.H; ++h) {
@@ -258,34 +258,34 @@ void backward_avx512_bf16(const Tensor& x, const Tensor& weight, const Tensor& d
     }
   });
 
-  if (dweight.defined()) {  // the groups meet in order
+  if (call.dweight.defined()) {  // the groups meet in order
     parallel_ranges(fields, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
       for (int64_t group = 1; group < groups; ++group) {
         for (int64_t i = begin; i < end; ++i) dweights[i] += dweights[group * fields + i];
       }
     });
-    update_gradient(dweight, accumulate, [&](int64_t i, float before) {
+    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
       const int64_t k = i / s.OC, oc = i % s.OC;
       return groups == 0 ? before : before + dweights[oc * s.K() + k / unit * unit + place_in_unit(k % unit)];
     });
   }
-  if (dbias.defined()) {
-    update_gradient(dbias, accumulate, [&](int64_t oc, float sum) {
+  if (call.dbias.defined()) {
+    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
       for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * s.OC + oc];
       return sum;
     });
   }
 }
 
+bool supports_backward(const Conv2dBackward& call) {
+  return call.x.dtype() == DType::bf16 && call.sizes.C % unit == 0 && call.sizes.OC < 65536 &&
+         cpu_features().avx512_bf16;
+}
+
 REGISTER_KERNEL(conv2d_backward, cpu, "avx512_bf16",
                 {.run = backward_avx512_bf16,
-                 .supported =
-                     [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
-                        Tensor&, Tensor&) {
-                       return x.dtype() == DType::bf16 && s.C % unit == 0 && s.OC < 65536 && cpu_features().avx512_bf16;
-                     },
-                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return Layout(s).size; },
+                 .supported = supports_backward,
+                 .workspace = [](const Conv2dBackward& call) { return Layout(call.sizes).size; },
                  .rank = 20});
 
 }  // namespace

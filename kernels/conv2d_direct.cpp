@@ -68,8 +68,9 @@ struct ForwardLayout {
   }
 };
 
-int64_t forward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&, Tensor&) {
-  return ForwardLayout(s, Padded(s), is_16_bit(x)).size * static_cast<int64_t>(sizeof(float));
+int64_t forward_workspace(const Conv2dForward& call) {
+  const Conv2dSizes& s = call.sizes;
+  return ForwardLayout(s, Padded(s), is_16_bit(call.x)).size * static_cast<int64_t>(sizeof(float));
 }
 
 // Weights as panels of up to max_vectors vectors of output channels, zero beyond OC: (panel, K, channels of the panel).
@@ -109,18 +110,18 @@ void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& l
 }
 
 template <class T>
-void forward_typed(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
-                   Tensor& y) {
+void forward_typed(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Padded p(s);
   const ForwardLayout layout(s, p, stores_16_bits<T>);
   const int64_t result_size = s.OH * s.OW * s.OC;
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  const T* images = x.data<T>();
-  T* out = y.mutable_data<T>();
-  pack_weights(s, weight.data<T>(), layout.padded_oc, memory + layout.weights);
+  const T* images = call.x.data<T>();
+  T* out = call.y.mutable_data<T>();
+  pack_weights(s, call.weight.data<T>(), layout.padded_oc, memory + layout.weights);
   float* bias_f32 = memory + layout.bias;
   std::fill_n(bias_f32, layout.padded_oc, 0.0f);
-  for (int64_t oc = 0; bias.defined() && oc < s.OC; ++oc) bias_f32[oc] = to_computing(bias.data<T>()[oc]);
+  for (int64_t oc = 0; call.bias.defined() && oc < s.OC; ++oc) bias_f32[oc] = to_computing(call.bias.data<T>()[oc]);
   parallel(s.N, [&](int64_t n, int thread) {
     const T* image = images + n * s.H * s.W * s.C;
     float* mine = memory + layout.images + thread * p.size;
@@ -139,18 +140,16 @@ void forward_typed(const Tensor& x, const Tensor& weight, const Tensor& bias, co
   });
 }
 
-void forward_direct(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dSizes& s, Tensor& workspace,
-                    Tensor& y) {
-  const auto run = x.dtype() == DType::f16    ? forward_typed<Half>
-                   : x.dtype() == DType::bf16 ? forward_typed<BFloat16>
-                                              : forward_typed<float>;
-  run(x, weight, bias, s, workspace, y);
+void forward_direct(const Conv2dForward& call, Tensor& workspace) {
+  const auto run = call.x.dtype() == DType::f16    ? forward_typed<Half>
+                   : call.x.dtype() == DType::bf16 ? forward_typed<BFloat16>
+                                                   : forward_typed<float>;
+  run(call, workspace);
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
                 {.run = forward_direct,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, Tensor&,
-                                 Tensor&) { return is_f32(x) || is_16_bit(x); },
+                 .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .workspace = forward_workspace,
                  .rank = 10});
 

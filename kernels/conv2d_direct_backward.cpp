@@ -41,9 +41,9 @@ struct BackwardLayout {
   }
 };
 
-int64_t backward_workspace(const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&, Tensor&,
-                           Tensor&, Tensor&) {
-  return BackwardLayout(s, Padded(s), is_16_bit(x)).size * static_cast<int64_t>(sizeof(float));
+int64_t backward_workspace(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  return BackwardLayout(s, Padded(s), is_16_bit(call.x)).size * static_cast<int64_t>(sizeof(float));
 }
 
 // Where the receptive field of an output pixel begins in the padded image.
@@ -221,19 +221,19 @@ void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout,
 }
 
 template <class T>
-void backward_typed(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                    Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+void backward_typed(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
   const Padded p(s);
   const BackwardLayout layout(s, p, stores_16_bits<T>);
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
   const bool narrow = is_narrow(s);
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  const T* images = x.data<T>();
-  const T* dout = dy.data<T>();
-  T* din = dx.defined() ? dx.mutable_data<T>() : nullptr;
+  const T* images = call.x.data<T>();
+  const T* dout = call.dy.data<T>();
+  T* din = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
   float* weights = memory + layout.weights;
   if (din) {  // (K, OC) -> (OC, KH, padded run)
-    const T* from = weight.data<T>();
+    const T* from = call.weight.data<T>();
     std::fill_n(weights, s.OC * layout.field, 0.0f);
     for (int64_t k = 0; k < s.K(); ++k) {
       float* to = weights + k / layout.run * layout.padded_run + k % layout.run;
@@ -253,9 +253,9 @@ void backward_typed(const Tensor& x, const Tensor& weight, const Tensor& dy, con
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
       const float* dyn =
           as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.gradients + thread * pixels * s.OC);
-      if (dbias.defined()) add_bias_gradient(s, dyn, db);
-      if (din || (dweight.defined() && !narrow)) collect(s, p, dyn, entries, counts);
-      if (dweight.defined()) {
+      if (call.dbias.defined()) add_bias_gradient(s, dyn, db);
+      if (din || (call.dweight.defined() && !narrow)) collect(s, p, dyn, entries, counts);
+      if (call.dweight.defined()) {
         copy_padded(s, p, images + n * image_size, image);
         if (narrow) {
           narrow_dweights(s, p, image, dyn, dw);
@@ -274,7 +274,8 @@ void backward_typed(const Tensor& x, const Tensor& weight, const Tensor& dy, con
     }
   });
 
-  if (dweight.defined()) {  // the groups meet in order; a wide gradient is (OC, KH, padded run), a narrow one (K, OC)
+  if (call.dweight
+          .defined()) {  // the groups meet in order; a wide gradient is (OC, KH, padded run), a narrow one (K, OC)
     float* total = memory + layout.dweights;
     parallel(s.OC, [&](int64_t oc, int) {
       for (int64_t group = 1; group < groups; ++group) {
@@ -282,33 +283,31 @@ void backward_typed(const Tensor& x, const Tensor& weight, const Tensor& dy, con
         for (int64_t i = oc * layout.field; i < (oc + 1) * layout.field; ++i) total[i] += from[i];
       }
     });
-    update_gradient(dweight, accumulate, [&](int64_t i, float before) {
+    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
       if (groups == 0) return before;
       if (narrow) return before + total[i];
       const int64_t k = i / s.OC, oc = i % s.OC;
       return before + total[oc * layout.field + k / layout.run * layout.padded_run + k % layout.run];
     });
   }
-  if (dbias.defined()) {
-    update_gradient(dbias, accumulate, [&](int64_t oc, float sum) {
+  if (call.dbias.defined()) {
+    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
       for (int64_t group = 0; group < groups; ++group) sum += memory[layout.dbiases + group * s.OC + oc];
       return sum;
     });
   }
 }
 
-void backward_direct(const Tensor& x, const Tensor& weight, const Tensor& dy, const Conv2dSizes& s, bool accumulate,
-                     Tensor& workspace, Tensor& dx, Tensor& dweight, Tensor& dbias) {
-  const auto run = x.dtype() == DType::f16    ? backward_typed<Half>
-                   : x.dtype() == DType::bf16 ? backward_typed<BFloat16>
-                                              : backward_typed<float>;
-  run(x, weight, dy, s, accumulate, workspace, dx, dweight, dbias);
+void backward_direct(const Conv2dBackward& call, Tensor& workspace) {
+  const auto run = call.x.dtype() == DType::f16    ? backward_typed<Half>
+                   : call.x.dtype() == DType::bf16 ? backward_typed<BFloat16>
+                                                   : backward_typed<float>;
+  run(call, workspace);
 }
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                 {.run = backward_direct,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return is_f32(x) || is_16_bit(x); },
+                 .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .workspace = backward_workspace,
                  .rank = 10});
 

@@ -12,11 +12,11 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const T
   check(rate >= 0 && rate < 1, "dropout: rate is {}, expected 0 <= rate < 1", rate);
   if (rate == 0) return x;
   Tensor y = x.empty_like();
-  dropout_mask(x, rate, stream, step, y);
+  dropout_mask({x, rate, stream, step, y});
   const Tensor saved_step = step.defined() ? step.saved() : step;
   return record("dropout", y, {x}, [rate, stream, step = saved_step](const Tensor& dy) -> Gradients {
     Tensor dx = dy.empty_like();
-    dropout_mask(dy, rate, stream, step, dx);
+    dropout_mask({dy, rate, stream, step, dx});
     return {dx};
   });
 }
@@ -50,16 +50,16 @@ void random_numbers(const RandomStream& stream, uint32_t first, uint32_t (&numbe
   }
 }
 
-void dropout_cpu(const Tensor& x, double rate, const RandomStream& base, const Tensor& step, Tensor& y) {
-  RandomStream stream = base;
-  if (step.defined()) stream.step += static_cast<uint32_t>(*step.data<int32_t>());
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    const auto factor = static_cast<Computing<T>>(1 / (1 - rate));
-    const uint32_t threshold = dropout_threshold(rate);
+void dropout_cpu(const DropoutMask& call) {
+  RandomStream stream = call.stream;
+  if (call.step.defined()) stream.step += static_cast<uint32_t>(*call.step.data<int32_t>());
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    const auto factor = static_cast<Computing<T>>(1 / (1 - call.rate));
+    const uint32_t threshold = dropout_threshold(call.rate);
     // The grain is a multiple of 4 * lanes, so that a piece begins where a block of random numbers does.
-    parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+    parallel_ranges(call.x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t first = begin; first < end; first += 4 * lanes) {
         uint32_t numbers[4 * lanes];
         random_numbers(stream, static_cast<uint32_t>(first / 4), numbers);
@@ -74,10 +74,7 @@ void dropout_cpu(const Tensor& x, double rate, const RandomStream& base, const T
 }
 
 REGISTER_KERNEL(dropout_mask, cpu, "simple",
-                {.run = dropout_cpu,
-                 .supported = [](const Tensor& x, double, const RandomStream&, const Tensor&, Tensor&) {
-                   return is_float(x);
-                 }});
+                {.run = dropout_cpu, .supported = [](const DropoutMask& call) { return is_float(call.x); }});
 
 }  // namespace
 }  // namespace hs

@@ -38,24 +38,22 @@ __global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32
   }
 }
 
-void dropout_cuda(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step, Tensor& y) {
-  cuda::for_float_type(x.dtype(), [&]<class T>() {
+void dropout_cuda(const DropoutMask& call) {
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
+    const int64_t size = call.x.size();
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
     const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
-    const int32_t* step_data = step.defined() ? step.data<int32_t>() : nullptr;
-    cuda::launch(dropout_kernel<T>, cuda::blocks_for((x.size() + N - 1) / N), cuda::block_threads, 0,
-                 cuda::compute_stream(), x.size(), aligned ? x.size() / N : 0, static_cast<float>(1 / (1 - rate)),
-                 dropout_threshold(rate), stream, step_data, in, out);
+    const int32_t* step = call.step.defined() ? call.step.data<int32_t>() : nullptr;
+    cuda::launch(dropout_kernel<T>, cuda::blocks_for((size + N - 1) / N), cuda::block_threads, 0,
+                 cuda::compute_stream(), size, aligned ? size / N : 0, static_cast<float>(1 / (1 - call.rate)),
+                 dropout_threshold(call.rate), call.stream, step, in, out);
   });
 }
 
 REGISTER_KERNEL(dropout_mask, cuda, "simple",
-                {.run = dropout_cuda,
-                 .supported = [](const Tensor& x, double, const RandomStream&, const Tensor&, Tensor&) {
-                   return cuda::is_float(x);
-                 }});
+                {.run = dropout_cuda, .supported = [](const DropoutMask& call) { return cuda::is_float(call.x); }});
 
 }  // namespace
 }  // namespace hs

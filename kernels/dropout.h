@@ -14,8 +14,15 @@ namespace hs {
 Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step = {});
 
 // Both directions: y[i] = kept(i) ? x[i] / (1 - rate) : 0.
-constinit inline Kernel<void(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step, Tensor& y)>
-    dropout_mask{"dropout_mask"};
+struct DropoutMask {
+  const Tensor& x;
+  double rate;
+  const RandomStream& stream;
+  const Tensor& step;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, step, y); }
+};
+constinit inline Kernel<DropoutMask> dropout_mask{"dropout_mask"};
 
 // Element i is kept if number i of the stream is at least this.
 HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }

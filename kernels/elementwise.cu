@@ -21,23 +21,25 @@ struct Scale {
 };
 
 template <class F>
-void binary_cuda(const Tensor& a, const Tensor& b, Tensor& y) {
-  cuda::for_float_type(
-      a.dtype(), [&]<class T>() { cuda::elementwise(a.size(), F{}, y.mutable_data<T>(), a.data<T>(), b.data<T>()); });
+void binary_cuda(const BinaryForward& call) {
+  cuda::for_float_type(call.a.dtype(), [&]<class T>() {
+    cuda::elementwise(call.a.size(), F{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+  });
 }
 
-void scale_cuda(const Tensor& x, double factor, Tensor& y) {
-  const Scale scale{static_cast<float>(factor)};
-  cuda::for_float_type(x.dtype(),
-                       [&]<class T>() { cuda::elementwise(x.size(), scale, y.mutable_data<T>(), x.data<T>()); });
+void scale_cuda(const ScaleForward& call) {
+  const Scale scale{static_cast<float>(call.factor)};
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    cuda::elementwise(call.x.size(), scale, call.y.mutable_data<T>(), call.x.data<T>());
+  });
 }
 
-bool binary_supported(const Tensor& a, const Tensor&, Tensor&) { return cuda::is_float(a); }
+bool binary_supported(const BinaryForward& call) { return cuda::is_float(call.a); }
 
 REGISTER_KERNEL(add_forward, cuda, "simple", {.run = binary_cuda<Add>, .supported = binary_supported});
 REGISTER_KERNEL(mul_forward, cuda, "simple", {.run = binary_cuda<Multiply>, .supported = binary_supported});
 REGISTER_KERNEL(scale_forward, cuda, "simple",
-                {.run = scale_cuda, .supported = [](const Tensor& x, double, Tensor&) { return cuda::is_float(x); }});
+                {.run = scale_cuda, .supported = [](const ScaleForward& call) { return cuda::is_float(call.x); }});
 
 }  // namespace
 }  // namespace hs

@@ -12,8 +12,20 @@ Tensor mul(const Tensor& a, const Tensor& b);  // a * b
 // 0.1 is 0.1f and not the nearest f16.
 Tensor scale(const Tensor& x, double factor);
 
-constinit inline Kernel<void(const Tensor& a, const Tensor& b, Tensor& y)> add_forward{"add_forward"};
-constinit inline Kernel<void(const Tensor& a, const Tensor& b, Tensor& y)> mul_forward{"mul_forward"};
-constinit inline Kernel<void(const Tensor& x, double factor, Tensor& y)> scale_forward{"scale_forward"};
+struct BinaryForward {
+  const Tensor& a;
+  const Tensor& b;
+  Tensor& y;
+  auto tensors() const { return tensor_list(a, b, y); }
+};
+constinit inline Kernel<BinaryForward> add_forward{"add_forward"};
+constinit inline Kernel<BinaryForward> mul_forward{"mul_forward"};
+struct ScaleForward {
+  const Tensor& x;
+  double factor;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<ScaleForward> scale_forward{"scale_forward"};
 
 }  // namespace hs

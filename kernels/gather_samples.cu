@@ -15,20 +15,20 @@ __global__ void gather_kernel(int64_t total, int64_t size, const T* set, const i
   }
 }
 
-void gather_samples_cuda(const Tensor& set, const Tensor& samples, Tensor& out) {
-  const uint8_t* from = set.data<uint8_t>();
-  const int32_t* index = samples.data<int32_t>();
-  uint8_t* to = out.mutable_data<uint8_t>();
-  const int64_t bytes = set.size() / set.shape()[0];
+void gather_samples_cuda(const GatherSamples& call) {
+  const uint8_t* from = call.set.data<uint8_t>();
+  const int32_t* index = call.samples.data<int32_t>();
+  uint8_t* to = call.out.mutable_data<uint8_t>();
+  const int64_t size = call.out.size(), bytes = call.set.size() / call.set.shape()[0];
   using Pack = cuda::Pack<uint8_t, 16>;
   if (bytes % 16 == 0 && cuda::is_aligned<uint8_t, 16>(from) && cuda::is_aligned<uint8_t, 16>(to)) {
-    const int64_t packs = out.size() / 16;
+    const int64_t packs = size / 16;
     cuda::launch(gather_kernel<Pack>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(), packs,
                  bytes / 16, reinterpret_cast<const Pack*>(from), index, reinterpret_cast<Pack*>(to));
     return;
   }
-  cuda::launch(gather_kernel<uint8_t>, cuda::blocks_for(out.size()), cuda::block_threads, 0, cuda::compute_stream(),
-               out.size(), bytes, from, index, to);
+  cuda::launch(gather_kernel<uint8_t>, cuda::blocks_for(size), cuda::block_threads, 0, cuda::compute_stream(), size,
+               bytes, from, index, to);
 }
 
 REGISTER_KERNEL(gather_samples, cuda, "simple", {.run = gather_samples_cuda});

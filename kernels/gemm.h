@@ -2,6 +2,7 @@
 // made of.
 #pragma once
 
+#include "engine/autograd.h"
 #include "engine/kernel.h"
 #include "engine/op.h"
 
@@ -11,7 +12,7 @@ namespace hs {
 enum class Epilogue : uint8_t {
   none,           // nothing more
   relu,           // C = max(C, 0); `mask` remembers where C > 0. Whether a NaN stays NaN is up to the variant
-  relu_backward,  // C = 0 where the mask says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
+  relu_backward,  // C = 0 where `saved_mask` says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
 };
 
 struct GemmOptions {
@@ -24,11 +25,21 @@ struct GemmOptions {
 };
 
 // op(A) is (M, K), op(B) is (K, N), row-major, of one dtype; sums are f32 (f64 for f64). C is (M, N), of that dtype, or
-// f32. bias and bias_gradient are (N), of C's dtype; a bias may be undefined. mask is gemm_mask(M, N), a bit for each
-// element of C in an order that only the variant that wrote it knows.
-constinit inline Kernel<void(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions&, Tensor& mask,
-                             Tensor& bias_gradient, Tensor& c)>
-    gemm{"gemm"};
+// f32. bias and bias_gradient are (N), of C's dtype. A mask is gemm_mask(M, N), a bit for each element of C in an order
+// that depends on the variant: `layout` is that of the variant that wrote saved_mask, and others refuse it.
+struct Gemm {
+  const Tensor& a;
+  const Tensor& b;
+  const Tensor& bias = no_tensor();
+  GemmOptions options = {};
+  Tensor& c;
+  Tensor& mask = no_tensor();              // relu
+  const Tensor& saved_mask = no_tensor();  // relu_backward
+  const char* layout = nullptr;            // relu_backward
+  Tensor& bias_gradient = no_tensor();     // relu_backward
+  auto tensors() const { return tensor_list(a, b, bias, saved_mask, mask, bias_gradient, c); }
+};
+constinit inline Kernel<Gemm> gemm{"gemm"};
 
 // Checks the shapes, allocates C, of a's type, and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const GemmOptions& options = {});
@@ -36,9 +47,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const G
 // gemm() with what the product is made of and nothing else.
 void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, Tensor& c);
 
-// Gradient of a parameter, a matrix of type `dtype`, from its two factors: added to `leaf_sum` if that is not nullptr,
-// and then undefined, else new.
-Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, DType dtype, Tensor* leaf_sum);
+// Gradient of a parameter, a matrix, from its two factors, as a backward rule returns it: undefined if nobody wants it,
+// or if it was added to the leaf's.
+Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter);
 
 // Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt wants it.
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }

@@ -24,12 +24,15 @@ bool amx::is_usable() {
 
 namespace {
 
+bool supports(const Gemm& call) {
+  return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c) && amx::is_usable();
+}
+
 REGISTER_KERNEL(gemm, cpu, "amx",
                 {.run = blocked::gemm_blocked<blocked::TileProduct<amx::HardwareTiles>>,
-                 .supported =
-                     [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                        Tensor& c) { return a.dtype() == DType::bf16 && is_same_or_f32(a, c) && amx::is_usable(); },
-                 .rank = 20});
+                 .supported = supports,
+                 .rank = 20,
+                 .layout = "rows"});
 
 }  // namespace
 

@@ -59,14 +59,12 @@ struct Paired : PairedPanels {
   }
 };
 
+bool supports(const Gemm& call) {
+  return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c) && cpu_features().avx512_bf16;
+}
+
 REGISTER_KERNEL(gemm, cpu, "avx512_bf16",
-                {.run = gemm_blocked<Paired>,
-                 .supported =
-                     [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                        Tensor& c) {
-                       return a.dtype() == DType::bf16 && is_same_or_f32(a, c) && cpu_features().avx512_bf16;
-                     },
-                 .rank = 10});
+                {.run = gemm_blocked<Paired>, .supported = supports, .rank = 10, .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

@@ -18,6 +18,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
+#include "kernels/gemm_mask.h"
 #include "kernels/pack.h"
 
 namespace hs::blocked {
@@ -89,29 +90,13 @@ inline int64_t rows_of_tile(int64_t M, int64_t N) {
   return rows;
 }
 
-// One row of the tile and of the mask, which is as in kernels/gemm.cpp: bit j % 8 of byte j / 8 for column j.
-inline void apply_mask(Epilogue epilogue, int64_t columns, uint8_t* bits, float* row) {
-  if (epilogue == Epilogue::relu) std::fill_n(bits, (columns + 7) / 8, uint8_t{0});
-  for (int64_t j = 0; j < columns; ++j) {
-    const auto bit = static_cast<uint8_t>(1u << (j % 8));
-    if (epilogue == Epilogue::relu) {
-      if (row[j] <= 0) {  // false for NaN, which is kept
-        row[j] = 0;
-      } else {
-        bits[j / 8] |= bit;
-      }
-    } else if (!(bits[j / 8] & bit)) {
-      row[j] = 0;
-    }
-  }
-}
-
 // What becomes of a tile: C = alpha * tile + beta * C + bias.
 template <class Out>
 struct Finish {
   const GemmOptions& options;
-  const Out* bias;  // or nullptr
-  uint8_t* mask;    // or nullptr
+  const Out* bias;            // or nullptr
+  uint8_t* mask;              // or nullptr
+  const uint8_t* saved_mask;  // or nullptr
   int64_t N;
   Out* c;
 
@@ -132,11 +117,10 @@ struct Finish {
       }
       if (mask) {
         uint8_t* bits = mask + i * gemm_mask_row(N);
-        apply_mask(options.epilogue, columns, bits + n / 8, tile);
-        if (options.epilogue == Epilogue::relu && n + columns == N) {
-          std::fill(bits + (N + 7) / 8, bits + gemm_mask_row(N), uint8_t{0});
-        }
+        relu_row(columns, tile, bits + n / 8);
+        if (n + columns == N) std::fill(bits + (N + 7) / 8, bits + gemm_mask_row(N), uint8_t{0});
       }
+      if (saved_mask) apply_mask(columns, saved_mask + i * gemm_mask_row(N) + n / 8, tile);
       store_block(tile, to, columns);
     }
   }
@@ -182,25 +166,25 @@ void sum_columns(const Tensor& c, Tensor& bias_gradient);
 
 // The whole kernel for one class of product.
 template <class Product>
-void gemm_blocked(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                  Tensor& bias_gradient, Tensor& c) {
+void gemm_blocked(const Gemm& call) {
+  const GemmOptions& options = call.options;
   using T = typename Product::Element;
-  const int64_t M = c.shape()[0], N = c.shape()[1], K = a.shape()[options.transpose_a ? 0 : 1];
-  const Factor<T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
-  const Factor<T> right{b.data<T>(), b.shape()[1], options.transpose_b};
-  uint8_t* bits = nullptr;
-  if (options.epilogue == Epilogue::relu) bits = mask.mutable_data<uint8_t>();
-  if (options.epilogue == Epilogue::relu_backward) bits = const_cast<uint8_t*>(mask.data<uint8_t>());  // read only
+  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[options.transpose_a ? 0 : 1];
+  const Factor<T> left{call.a.data<T>(), call.a.shape()[1], !options.transpose_a};
+  const Factor<T> right{call.b.data<T>(), call.b.shape()[1], options.transpose_b};
+  uint8_t* mask = options.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr;
+  const uint8_t* saved = options.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr;
   const auto run = [&]<class Out>() {
-    const Out* bias_data = bias.defined() ? bias.data<Out>() : nullptr;
-    multiply_tiles<Product>(left, right, M, N, K, Finish<Out>{options, bias_data, bits, N, c.mutable_data<Out>()});
+    const Out* bias_data = call.bias.defined() ? call.bias.data<Out>() : nullptr;
+    multiply_tiles<Product>(left, right, M, N, K,
+                            Finish<Out>{options, bias_data, mask, saved, N, call.c.mutable_data<Out>()});
   };
-  if (is_f32(c)) {
+  if (is_f32(call.c)) {
     run.template operator()<float>();
   } else {
     run.template operator()<T>();
   }
-  if (options.epilogue == Epilogue::relu_backward) sum_columns(c, bias_gradient);
+  if (options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);
 }
 
 // Calls body(first, count) for strips of at most max_rows rows that cover `rows` and differ by one at most.

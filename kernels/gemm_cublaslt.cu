@@ -4,7 +4,7 @@
 // - Choosing an algorithm takes tens of microseconds, so that it is done once for each kind of product (a Plan), from
 //   shapes, types and alignment alone: never from the memory that happens to be free.
 // - Libraries have bugs. Before a plan is used it must multiply ones to exactly K, and agree with the naive kernel on
-//   random numbers; if not, the naive kernel runs in its place, and a line on stderr says so.
+//   random numbers; if not, this variant does not take the product, and a line on stderr says so.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -62,31 +62,22 @@ struct Key {
   }
 };
 
-// The tensors of one call.
-struct Operands {
-  const Tensor& a;
-  const Tensor& b;
-  const Tensor& bias;
-  Tensor& mask;
-  Tensor& bias_gradient;
-  Tensor& c;
-};
-
-Key key_of(const Operands& t, const GemmOptions& options) {
-  return {.M = t.c.shape()[0],
-          .N = t.c.shape()[1],
-          .K = t.a.shape()[options.transpose_a ? 0 : 1],
-          .in = t.a.dtype(),
-          .out = t.c.dtype(),
+Key key_of(const Gemm& call) {
+  const GemmOptions& options = call.options;
+  return {.M = call.c.shape()[0],
+          .N = call.c.shape()[1],
+          .K = call.a.shape()[options.transpose_a ? 0 : 1],
+          .in = call.a.dtype(),
+          .out = call.c.dtype(),
           .transpose_a = options.transpose_a,
           .transpose_b = options.transpose_b,
           .adds = options.beta != 0,
-          .has_bias = t.bias.defined(),
-          .tf32 = options.tf32 && t.a.dtype() == DType::f32,
+          .has_bias = call.bias.defined(),
+          .tf32 = options.tf32 && call.a.dtype() == DType::f32,
           .epilogue = options.epilogue,
-          .align_a = alignment_of(t.a.raw_data()),
-          .align_b = alignment_of(t.b.raw_data()),
-          .align_c = alignment_of(t.c.raw_data())};
+          .align_a = alignment_of(call.a.raw_data()),
+          .align_b = alignment_of(call.b.raw_data()),
+          .align_c = alignment_of(call.c.raw_data())};
 }
 
 // The handle and the workspace live as long as the process.
@@ -113,9 +104,9 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  void run(const Operands& t, float alpha, float beta) const;
-  bool usable = false;    // an algorithm was found, and it has passed the check
-  std::string algorithm;  // in words
+  void run(const Gemm& call) const;
+  bool usable = false;                     // an algorithm was found, and it has passed the check
+  std::string algorithm = "no algorithm";  // in words
 
  private:
   template <class T>
@@ -199,17 +190,17 @@ void Plan::choose() {
               std::to_string(found.workspaceSize);
 }
 
-void Plan::run(const Operands& t, float alpha, float beta) const {
-  if (key_.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias.raw_data());
-  if (key_.epilogue == Epilogue::relu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.mask.mutable_raw_data());
+void Plan::run(const Gemm& call) const {
+  if (key_.has_bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias.raw_data());
+  if (key_.epilogue == Epilogue::relu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.mask.mutable_raw_data());
   if (key_.epilogue == Epilogue::relu_backward) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, t.mask.raw_data());
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, t.bias_gradient.mutable_raw_data());
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.saved_mask.raw_data());
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias_gradient.mutable_raw_data());
   }
-  void* c = t.c.mutable_raw_data();
-  check(cublasLtMatmul(library().handle, product_, &alpha, t.b.raw_data(), first_, t.a.raw_data(), second_, &beta, c,
-                       result_, c, result_, &algorithm_, library().workspace.mutable_raw_data(), workspace_bytes,
-                       cuda::compute_stream()),
+  void* c = call.c.mutable_raw_data();
+  check(cublasLtMatmul(library().handle, product_, &call.options.alpha, call.b.raw_data(), first_, call.a.raw_data(),
+                       second_, &call.options.beta, c, result_, c, result_, &algorithm_,
+                       library().workspace.mutable_raw_data(), workspace_bytes, cuda::compute_stream()),
         "cublasLtMatmul");
 }
 
@@ -261,18 +252,19 @@ int differences(const Tensor& got, const Tensor& expected, int64_t begin, int64_
   return static_cast<int>(count.item());
 }
 
-// A mask for the derivative of ReLU can only come from the library's own forward product.
-void make_masks(const Key& key, Tensor& of_library, Tensor& of_naive) {
+// A mask for the derivative of ReLU can only come from the library's own forward product. False if it has none.
+bool make_masks(const Key& key, Tensor& of_library, Tensor& of_naive) {
   const int64_t inner = 32;
   const Tensor a = filled({key.M, inner}, key.in, Fill::integers, 5),
                b = filled({inner, key.N}, key.in, Fill::integers, 6);
-  Tensor c = Tensor::empty({key.M, key.N}, key.in, Device::cuda), none;
+  Tensor c = Tensor::empty({key.M, key.N}, key.in, Device::cuda);
   const GemmOptions options{.epilogue = Epilogue::relu};
-  const Operands t{a, b, none, of_library, none, c};
-  const Plan forward(key_of(t, options));
-  if (!forward.usable) throw Error(ExitCode::device, "cuBLASLt has no ReLU with a mask for " + key.name());
-  forward.run(t, 1, 0);
-  gemm_naive(a, b, none, options, of_naive, none, c, 0, key.M);
+  const Gemm product{.a = a, .b = b, .options = options, .c = c, .mask = of_library};
+  const Plan forward(key_of(product));
+  if (!forward.usable) return false;
+  forward.run(product);
+  gemm_naive({.a = a, .b = b, .options = options, .c = c, .mask = of_naive}, 0, key.M);
+  return true;
 }
 
 // What is wrong with the plan, or an empty string.
@@ -287,7 +279,7 @@ std::string find_fault(const Key& key, const Plan& plan) {
   Tensor mask, naive_mask, gradient, naive_gradient;
   if (masked) mask = gemm_mask(key.M, key.N, Device::cuda), naive_mask = gemm_mask(key.M, key.N, Device::cuda);
   if (backward) {
-    make_masks(key, mask, naive_mask);
+    if (!make_masks(key, mask, naive_mask)) return "the library has no ReLU that makes the mask";
     gradient = Tensor::empty({key.N}, key.out, Device::cuda);
     naive_gradient = gradient.empty_like();
   }
@@ -299,7 +291,14 @@ std::string find_fault(const Key& key, const Plan& plan) {
     const Tensor a = filled(shape_a, key.in, fill, 1, 1), b = filled(shape_b, key.in, fill, 2, 1);
     const Tensor bias = key.has_bias ? filled({key.N}, key.out, fill, 3) : Tensor();
     Tensor got = filled({key.M, key.N}, key.out, fill, 4), expected = got.clone();
-    plan.run({a, b, bias, mask, gradient, got}, 1, options.beta);
+    plan.run({.a = a,
+              .b = b,
+              .bias = bias,
+              .options = options,
+              .c = got,
+              .mask = mask,
+              .saved_mask = mask,
+              .bias_gradient = gradient});
     const int64_t all = key.M * key.N;
     if (fill == Fill::constant && !backward) {
       expected = filled({key.M, key.N}, key.out, fill, 0, static_cast<float>(key.K));
@@ -308,8 +307,16 @@ std::string find_fault(const Key& key, const Plan& plan) {
       }
       continue;
     }
-    gemm_naive(a, b, bias, options, naive_mask, naive_gradient, expected, 0, head);
-    if (tail < key.M) gemm_naive(a, b, bias, options, naive_mask, naive_gradient, expected, tail, key.M);
+    const Gemm by_naive{.a = a,
+                        .b = b,
+                        .bias = bias,
+                        .options = options,
+                        .c = expected,
+                        .mask = naive_mask,
+                        .saved_mask = naive_mask,
+                        .bias_gradient = naive_gradient};
+    gemm_naive(by_naive, 0, head);
+    if (tail < key.M) gemm_naive(by_naive, tail, key.M);
     // Products are below 1 and 1/4 on average; their sum of K may err by a few sqrt(K) roundings of its size, which is
     // far below the 1/3 sqrt(n) that n forgotten products make.
     const float unit = key.tf32 ? 0x1p-11f : 0x1p-24f * std::sqrt(static_cast<float>(key.K));
@@ -337,37 +344,32 @@ const Plan& plan_for(const Key& key) {
   if (plan) return *plan;
   cuda::forbid_in_capture("choosing an algorithm for gemm " + key.name());
   auto made = std::make_unique<Plan>(key);
-  std::string fault = made->usable ? "" : "the library has no algorithm for it";
+  std::string fault = made->usable ? "" : "the library knows none";
   if (made->usable) fault = find_fault(key, *made);
   made->usable = fault.empty();
   if (!fault.empty()) {
-    std::fprintf(stderr, "halfstep: cuBLASLt fails at gemm %s (%s; %s): the naive kernel takes its place, slowly\n",
+    std::fprintf(stderr, "halfstep: cuBLASLt is not usable for gemm %s (%s; %s); another variant runs, slowly\n",
                  key.name().c_str(), made->algorithm.c_str(), fault.c_str());
   }
-  note_choice("gemm " + key.name(), made->usable ? made->algorithm : "naive");
+  note_choice("gemm " + key.name(), made->usable ? made->algorithm : "not usable");
   plan = std::move(made);
   return *plan;
 }
 
-void gemm_cublaslt(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                   Tensor& bias_gradient, Tensor& c) {
-  const Operands t{a, b, bias, mask, bias_gradient, c};
-  const Plan& plan = plan_for(key_of(t, options));
-  if (plan.usable) return plan.run(t, options.alpha, options.beta);
-  gemm_naive(a, b, bias, options, mask, bias_gradient, c, 0, c.shape()[0]);
-}
+void gemm_cublaslt(const Gemm& call) { plan_for(key_of(call)).run(call); }  // which is usable, as supported() found
 
 // The library may read these 16 bytes at a time, and is not told where they start.
 bool is_aligned(const Tensor& x) { return !x.defined() || alignment_of(x.raw_data()) >= 16; }
 
-bool supported(const Tensor& a, const Tensor&, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-               Tensor& bias_gradient, Tensor& c) {
-  return is_aligned(bias) && is_aligned(mask) && is_aligned(bias_gradient) && cuda::is_float(a) &&
-         (c.dtype() == a.dtype() || c.dtype() == DType::f32) && a.size() > 0 && c.size() > 0 &&
-         !(options.epilogue == Epilogue::relu_backward && options.beta != 0);
+// Whether there is a plan comes last: only a product that the library could take gets one.
+bool supported(const Gemm& call) {
+  return is_aligned(call.bias) && is_aligned(call.mask) && is_aligned(call.saved_mask) &&
+         is_aligned(call.bias_gradient) && cuda::gemm_types_supported(call) && call.a.size() > 0 && call.c.size() > 0 &&
+         !(call.options.epilogue == Epilogue::relu_backward && call.options.beta != 0) && plan_for(key_of(call)).usable;
 }
 
-REGISTER_KERNEL(gemm, cuda, "cublaslt", {.run = gemm_cublaslt, .supported = supported, .rank = 40});
+REGISTER_KERNEL(gemm, cuda, "cublaslt",
+                {.run = gemm_cublaslt, .supported = supported, .rank = 40, .layout = "cublaslt"});
 
 }  // namespace
 }  // namespace hs

@@ -18,8 +18,7 @@ namespace hs {
 
 // The variant "naive" for the rows row_begin .. row_end - 1 of C and of the mask alone. The bias gradient is then the
 // sum over these rows. What other variants are checked against.
-void gemm_naive(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                Tensor& bias_gradient, Tensor& c, int64_t row_begin, int64_t row_end);
+void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end);
 
 namespace cuda {
 
@@ -37,13 +36,13 @@ struct GemmProblem {
 };
 
 template <class In, class Out>
-GemmProblem<In, Out> gemm_problem(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options,
-                                  Tensor& c) {
-  const int64_t M = c.shape()[0], N = c.shape()[1], K = a.shape()[options.transpose_a ? 0 : 1];
-  return {.a = a.data<In>(),
-          .b = b.data<In>(),
-          .bias = bias.defined() ? bias.data<Out>() : nullptr,
-          .c = c.mutable_data<Out>(),
+GemmProblem<In, Out> gemm_problem(const Gemm& call) {
+  const GemmOptions& options = call.options;
+  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[options.transpose_a ? 0 : 1];
+  return {.a = call.a.data<In>(),
+          .b = call.b.data<In>(),
+          .bias = call.bias.defined() ? call.bias.data<Out>() : nullptr,
+          .c = call.c.mutable_data<Out>(),
           .M = M,
           .N = N,
           .K = K,
@@ -55,16 +54,17 @@ GemmProblem<In, Out> gemm_problem(const Tensor& a, const Tensor& b, const Tensor
           .beta = options.beta};
 }
 
-inline bool gemm_types_supported(const Tensor& a, const Tensor& b, const Tensor& bias, const Tensor& c) {
-  return is_float(a) && b.dtype() == a.dtype() && (c.dtype() == a.dtype() || c.dtype() == DType::f32) &&
-         (!bias.defined() || bias.dtype() == c.dtype());
+inline bool gemm_types_supported(const Gemm& call) {
+  const DType in = call.a.dtype(), out = call.c.dtype();
+  return is_float(call.a) && call.b.dtype() == in && (out == in || out == DType::f32) &&
+         (!call.bias.defined() || call.bias.dtype() == out);
 }
 
 // Calls body.operator()<In, Out>(). REQUIRES: gemm_types_supported
 template <class Body>
-void for_gemm_types(const Tensor& a, const Tensor& c, const Body& body) {
-  for_float_type(a.dtype(), [&]<class In>() {
-    if (c.dtype() == a.dtype()) {
+void for_gemm_types(const Gemm& call, const Body& body) {
+  for_float_type(call.a.dtype(), [&]<class In>() {
+    if (call.c.dtype() == call.a.dtype()) {
       body.template operator()<In, In>();
     } else {
       body.template operator()<In, float>();
@@ -74,15 +74,15 @@ void for_gemm_types(const Tensor& a, const Tensor& c, const Body& body) {
 
 // The same for variants that take f16 and bf16 alone.
 template <class Body>
-void for_16_bit_gemm_types(const Tensor& a, const Tensor& c, const Body& body) {
+void for_16_bit_gemm_types(const Gemm& call, const Body& body) {
   const auto with_output = [&]<class In>() {
-    if (c.dtype() == a.dtype()) {
+    if (call.c.dtype() == call.a.dtype()) {
       body.template operator()<In, In>();
     } else {
       body.template operator()<In, float>();
     }
   };
-  if (a.dtype() == DType::f16) {
+  if (call.a.dtype() == DType::f16) {
     with_output.template operator()<Half>();
   } else {
     with_output.template operator()<BFloat16>();

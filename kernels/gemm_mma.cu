@@ -181,24 +181,22 @@ void launch_tiles(const GemmProblem<In, Out>& g, const GemmOptions& options) {
   }
 }
 
-void gemm_mma(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&, Tensor&,
-              Tensor& c) {
-  cuda::for_16_bit_gemm_types(a, c, [&]<class In, class Out>() {
-    const auto g = cuda::gemm_problem<In, Out>(a, b, bias, options, c);
+void gemm_mma(const Gemm& call) {
+  cuda::for_16_bit_gemm_types(call, [&]<class In, class Out>() {
+    const auto g = cuda::gemm_problem<In, Out>(call);
     // Large tiles need the fewest copies, small ones keep more multiprocessors busy; an H100 has 132. By shape alone,
     // so that results are the same on every device.
     constexpr unsigned enough_blocks = 128;
     if (g.M > 64 && g.N > 64 && cuda::gemm_blocks(g.M, g.N, 128, 128) >= enough_blocks) {
-      launch_tiles<128>(g, options);
+      launch_tiles<128>(g, call.options);
     } else {
-      launch_tiles<64>(g, options);
+      launch_tiles<64>(g, call.options);
     }
   });
 }
 
-bool gemm_mma_supported(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&,
-                        Tensor&, Tensor& c) {
-  return cuda::gemm_types_supported(a, b, bias, c) && a.dtype() != DType::f32 && options.epilogue == Epilogue::none;
+bool gemm_mma_supported(const Gemm& call) {
+  return cuda::gemm_types_supported(call) && call.a.dtype() != DType::f32 && call.options.epilogue == Epilogue::none;
 }
 
 REGISTER_KERNEL(gemm, cuda, "mma", {.run = gemm_mma, .supported = gemm_mma_supported, .rank = 30});

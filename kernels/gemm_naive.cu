@@ -16,8 +16,8 @@ constexpr int warp = 32, warps = 8;
 
 // The mask has bit j % 8 of byte j / 8 of a row for column j; the bits beyond N, up to the end of the row, are zero.
 template <class In, class Out>
-__global__ void gemm_naive_kernel(GemmProblem<In, Out> g, Epilogue epilogue, uint8_t* mask, int64_t mask_row,
-                                  int64_t column_blocks) {
+__global__ void gemm_naive_kernel(GemmProblem<In, Out> g, Epilogue epilogue, uint8_t* mask, const uint8_t* saved_mask,
+                                  int64_t mask_row, int64_t column_blocks) {
   const int64_t row = blockIdx.x / column_blocks * warps + threadIdx.y;
   const int64_t column = blockIdx.x % column_blocks * warp + threadIdx.x;
   if (row >= g.M) return;  // the whole warp
@@ -39,7 +39,7 @@ __global__ void gemm_naive_kernel(GemmProblem<In, Out> g, Epilogue epilogue, uin
       mask[row * mask_row + column / warp * 4 + threadIdx.x] = static_cast<uint8_t>(bits >> 8 * threadIdx.x);
     }
   } else if (epilogue == Epilogue::relu_backward && inside) {
-    keep = mask[row * mask_row + column / 8] >> column % 8 & 1;
+    keep = saved_mask[row * mask_row + column / 8] >> column % 8 & 1;
   }
   if (inside) g.c[row * g.N + column] = keep ? value : Out{};
 }
@@ -72,40 +72,33 @@ __global__ void column_sums(int64_t M, int64_t N, const T* c, T* sum) {
 
 }  // namespace
 
-void gemm_naive(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                Tensor& bias_gradient, Tensor& c, int64_t row_begin, int64_t row_end) {
-  cuda::for_gemm_types(a, c, [&]<class In, class Out>() {
-    GemmProblem<In, Out> g = cuda::gemm_problem<In, Out>(a, b, bias, options, c);
+void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end) {
+  const Epilogue epilogue = call.options.epilogue;
+  cuda::for_gemm_types(call, [&]<class In, class Out>() {
+    GemmProblem<In, Out> g = cuda::gemm_problem<In, Out>(call);
     const int64_t mask_row = gemm_mask_row(g.N);
-    uint8_t* bits = nullptr;
-    if (options.epilogue == Epilogue::relu) bits = mask.mutable_data<uint8_t>();
-    if (options.epilogue == Epilogue::relu_backward) bits = const_cast<uint8_t*>(mask.data<uint8_t>());  // read only
-    if (bits) bits += row_begin * mask_row;
+    uint8_t* mask = nullptr;
+    const uint8_t* saved_mask = nullptr;
+    if (epilogue == Epilogue::relu) mask = call.mask.mutable_data<uint8_t>() + row_begin * mask_row;
+    if (epilogue == Epilogue::relu_backward) saved_mask = call.saved_mask.data<uint8_t>() + row_begin * mask_row;
     g.a += row_begin * g.a_row;
     g.c += row_begin * g.N;
     g.M = row_end - row_begin;
-    const int64_t columns = options.epilogue == Epilogue::relu ? mask_row * 8 : g.N;
+    const int64_t columns = epilogue == Epilogue::relu ? mask_row * 8 : g.N;
     cuda::launch(gemm_naive_kernel<In, Out>, cuda::gemm_blocks(g.M, columns, warps, warp), dim3(warp, warps), 0,
-                 cuda::compute_stream(), g, options.epilogue, bits, mask_row, (columns + warp - 1) / warp);
-    if (options.epilogue != Epilogue::relu_backward) return;
+                 cuda::compute_stream(), g, epilogue, mask, saved_mask, mask_row, (columns + warp - 1) / warp);
+    if (epilogue != Epilogue::relu_backward) return;
     cuda::launch(column_sums<Out>, cuda::gemm_blocks(1, g.N, 1, warp), dim3(warp, warp), 0, cuda::compute_stream(), g.M,
-                 g.N, g.c, bias_gradient.mutable_data<Out>());
+                 g.N, g.c, call.bias_gradient.mutable_data<Out>());
   });
 }
 
 namespace {
 
-void gemm_naive_all(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                    Tensor& bias_gradient, Tensor& c) {
-  gemm_naive(a, b, bias, options, mask, bias_gradient, c, 0, c.shape()[0]);
-}
+void gemm_naive_all(const Gemm& call) { gemm_naive(call, 0, call.c.shape()[0]); }
 
-bool gemm_naive_supported(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions&, Tensor&, Tensor&,
-                          Tensor& c) {
-  return cuda::gemm_types_supported(a, b, bias, c);
-}
-
-REGISTER_KERNEL(gemm, cuda, "naive", {.run = gemm_naive_all, .supported = gemm_naive_supported, .rank = 0});
+REGISTER_KERNEL(gemm, cuda, "naive",
+                {.run = gemm_naive_all, .supported = cuda::gemm_types_supported, .rank = 0, .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

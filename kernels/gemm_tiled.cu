@@ -60,18 +60,16 @@ __global__ void __launch_bounds__(threads) gemm_tiled_kernel(GemmProblem<In, Out
   }
 }
 
-void gemm_tiled(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&, Tensor&,
-                Tensor& c) {
-  cuda::for_gemm_types(a, c, [&]<class In, class Out>() {
-    const auto g = cuda::gemm_problem<In, Out>(a, b, bias, options, c);
+void gemm_tiled(const Gemm& call) {
+  cuda::for_gemm_types(call, [&]<class In, class Out>() {
+    const auto g = cuda::gemm_problem<In, Out>(call);
     cuda::launch(gemm_tiled_kernel<In, Out>, cuda::gemm_blocks(g.M, g.N, tile_m, tile_n), threads, 0,
                  cuda::compute_stream(), g);
   });
 }
 
-bool gemm_tiled_supported(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&,
-                          Tensor&, Tensor& c) {
-  return cuda::gemm_types_supported(a, b, bias, c) && options.epilogue == Epilogue::none;
+bool gemm_tiled_supported(const Gemm& call) {
+  return cuda::gemm_types_supported(call) && call.options.epilogue == Epilogue::none;
 }
 
 REGISTER_KERNEL(gemm, cuda, "tiled", {.run = gemm_tiled, .supported = gemm_tiled_supported, .rank = 10});

@@ -93,16 +93,15 @@ void blocked::sum_columns(const Tensor& c, Tensor& bias_gradient) {
 
 namespace {
 
+void gemm_widened(const Gemm& call) {
+  const auto run = call.a.dtype() == DType::f16 ? gemm_blocked<Widened<Half>> : gemm_blocked<Widened<BFloat16>>;
+  run(call);
+}
+
 REGISTER_KERNEL(gemm, cpu, "widened",
-                {.run =
-                     [](const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor& mask,
-                        Tensor& bias_gradient, Tensor& c) {
-                       const auto run =
-                           a.dtype() == DType::f16 ? gemm_blocked<Widened<Half>> : gemm_blocked<Widened<BFloat16>>;
-                       run(a, b, bias, options, mask, bias_gradient, c);
-                     },
-                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                                 Tensor& c) { return is_16_bit(a) && is_same_or_f32(a, c); }});
+                {.run = gemm_widened,
+                 .supported = [](const Gemm& call) { return is_16_bit(call.a) && is_same_or_f32(call.a, call.c); },
+                 .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

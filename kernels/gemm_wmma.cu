@@ -71,18 +71,16 @@ __global__ void __launch_bounds__(threads) gemm_wmma_kernel(GemmProblem<In, Out>
   }
 }
 
-void gemm_wmma(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&, Tensor&,
-               Tensor& c) {
-  cuda::for_16_bit_gemm_types(a, c, [&]<class In, class Out>() {
-    const auto g = cuda::gemm_problem<In, Out>(a, b, bias, options, c);
+void gemm_wmma(const Gemm& call) {
+  cuda::for_16_bit_gemm_types(call, [&]<class In, class Out>() {
+    const auto g = cuda::gemm_problem<In, Out>(call);
     cuda::launch(gemm_wmma_kernel<In, Out>, cuda::gemm_blocks(g.M, g.N, tile_m, tile_n), threads, 0,
                  cuda::compute_stream(), g);
   });
 }
 
-bool gemm_wmma_supported(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor&,
-                         Tensor&, Tensor& c) {
-  return cuda::gemm_types_supported(a, b, bias, c) && a.dtype() != DType::f32 && options.epilogue == Epilogue::none;
+bool gemm_wmma_supported(const Gemm& call) {
+  return cuda::gemm_types_supported(call) && call.a.dtype() != DType::f32 && call.options.epilogue == Epilogue::none;
 }
 
 REGISTER_KERNEL(gemm, cuda, "wmma", {.run = gemm_wmma, .supported = gemm_wmma_supported, .rank = 20});

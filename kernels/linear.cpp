@@ -23,13 +23,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return record(
       "linear", y, inputs,
       [x = input.saved(), w = w.saved(), for_x, for_weight, has_bias = bias.defined(), needs_x = input.requires_grad(),
-       weight_info = weight.grad_info(), bias_info = bias.grad_info()](const Tensor& dy) -> Gradients {
+       to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
         Gradients gradients(has_bias ? 3 : 2);
         if (needs_x) gradients[0] = matmul(dy, w, {}, for_x);
-        if (weight_info) {
-          gradients[1] = matmul_gradient(x, dy, for_weight, weight_info->dtype, leaf_gradient(weight_info));
-        }
-        if (bias_info) gradients[2] = bias_gradient(dy, bias_info->dtype, leaf_gradient(bias_info));
+        gradients[1] = matmul_gradient(x, dy, for_weight, to_weight);
+        if (has_bias) gradients[2] = bias_gradient(dy, to_bias);
         return gradients;
       });
 }

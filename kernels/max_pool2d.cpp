@@ -18,11 +18,11 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
                      x.shape()[3]};
   Tensor y = Tensor::empty(pooled, x.dtype(), x.device());
   Tensor choice = Tensor::empty(pooled, DType::u8, x.device());
-  max_pool2d_forward(x, window, stride, y, choice);
+  max_pool2d_forward({x, window, stride, y, choice});
   return record("max_pool2d", y, {x},
                 [choice = choice.saved(), shape = x.shape(), window, stride](const Tensor& dy) -> Gradients {
                   Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
-                  max_pool2d_backward(dy, choice, window, stride, dx);
+                  max_pool2d_backward({dy, choice, window, stride, dx});
                   return {dx};
                 });
 }
@@ -31,13 +31,14 @@ namespace {
 
 constexpr int64_t channel_block = 64;  // channels handled at once; their state stays in registers and first-level cache
 
-void forward_cpu(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
-  const int64_t N = x.shape()[0], H = x.shape()[1], W = x.shape()[2], C = x.shape()[3];
-  const int64_t OH = y.shape()[1], OW = y.shape()[2];
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    uint8_t* chosen = choice.mutable_data<uint8_t>();
+void forward_cpu(const MaxPool2dForward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
+  const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    uint8_t* chosen = call.choice.mutable_data<uint8_t>();
     parallel(N * OH, [=](int64_t row, int) {
       const int64_t n = row / OH, oh = row % OH;
       for (int64_t ow = 0; ow < OW; ++ow) {
@@ -67,15 +68,16 @@ void forward_cpu(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Ten
 }
 
 // Each input gathers the gradients of the windows that chose it, so that a sum is rounded once, whatever the type.
-void backward_cpu(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx) {
-  const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
-  const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
+void backward_cpu(const MaxPool2dBackward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
+  const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
   // The first window that holds row or column i; the last is i / stride, or the last there is.
   const auto first_window = [=](int64_t i) { return i < window ? 0 : (i - window) / stride + 1; };
-  for_float_type(dy.dtype(), [&]<class T>() {
-    const T* dout = dy.data<T>();
-    const uint8_t* chosen = choice.data<uint8_t>();
-    T* din = dx.mutable_data<T>();
+  for_float_type(call.dy.dtype(), [&]<class T>() {
+    const T* dout = call.dy.data<T>();
+    const uint8_t* chosen = call.choice.data<uint8_t>();
+    T* din = call.dx.mutable_data<T>();
     parallel(N * H, [=](int64_t row, int) {
       const int64_t n = row / H, h = row % H;
       for (int64_t w = 0; w < W; ++w) {
@@ -99,11 +101,9 @@ void backward_cpu(const Tensor& dy, const Tensor& choice, int64_t window, int64_
 }
 
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simple",
-                {.run = forward_cpu,
-                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&, Tensor&) { return is_float(x); }});
+                {.run = forward_cpu, .supported = [](const MaxPool2dForward& call) { return is_float(call.x); }});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simple",
-                {.run = backward_cpu,
-                 .supported = [](const Tensor& dy, const Tensor&, int64_t, int64_t, Tensor&) { return is_float(dy); }});
+                {.run = backward_cpu, .supported = [](const MaxPool2dBackward& call) { return is_float(call.dy); }});
 
 }  // namespace
 }  // namespace hs

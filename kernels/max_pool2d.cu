@@ -92,8 +92,8 @@ __global__ void backward_kernel(PoolSizes s, const T* dy, const uint8_t* choice,
   }
 }
 
-PoolSizes sizes_of(const Tensor& x, const Tensor& y, int64_t window, int64_t stride) {
-  return {x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3], y.shape()[1], y.shape()[2], window, stride};
+PoolSizes sizes_of(const Shape& x, const Shape& y, int64_t window, int64_t stride) {
+  return {x[0], x[1], x[2], x[3], y[1], y[2], window, stride};
 }
 
 // Whether pixels are whole packs: then a thread takes 16 bytes of channels at once, else one channel.
@@ -103,39 +103,40 @@ bool has_packs(int64_t C, const T* x, const T* y, const uint8_t* choice) {
   return C % N == 0 && cuda::is_aligned<T, N>(x) && cuda::is_aligned<T, N>(y) && cuda::is_aligned<uint8_t, N>(choice);
 }
 
-void forward_cuda(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
-  const PoolSizes sizes = sizes_of(x, y, window, stride);
-  cuda::for_float_type(x.dtype(), [&]<class T>() {
+void forward_cuda(const MaxPool2dForward& call) {
+  const PoolSizes sizes = sizes_of(call.x.shape(), call.y.shape(), call.window, call.stride);
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    uint8_t* chosen = choice.mutable_data<uint8_t>();
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    uint8_t* chosen = call.choice.mutable_data<uint8_t>();
     const bool packed = has_packs(sizes.C, in, out, chosen);
-    cuda::launch(packed ? forward_kernel<T, N> : forward_kernel<T, 1>, cuda::blocks_for(y.size() / (packed ? N : 1)),
-                 cuda::block_threads, 0, cuda::compute_stream(), sizes, in, out, chosen);
+    cuda::launch(packed ? forward_kernel<T, N> : forward_kernel<T, 1>,
+                 cuda::blocks_for(call.y.size() / (packed ? N : 1)), cuda::block_threads, 0, cuda::compute_stream(),
+                 sizes, in, out, chosen);
   });
 }
 
-void backward_cuda(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx) {
-  const PoolSizes sizes = sizes_of(dx, dy, window, stride);
-  cuda::for_float_type(dy.dtype(), [&]<class T>() {
+void backward_cuda(const MaxPool2dBackward& call) {
+  const PoolSizes sizes = sizes_of(call.dx.shape(), call.dy.shape(), call.window, call.stride);
+  cuda::for_float_type(call.dy.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
-    const T* dout = dy.data<T>();
-    const uint8_t* chosen = choice.data<uint8_t>();
-    T* din = dx.mutable_data<T>();
+    const T* dout = call.dy.data<T>();
+    const uint8_t* chosen = call.choice.data<uint8_t>();
+    T* din = call.dx.mutable_data<T>();
     const bool packed = has_packs(sizes.C, static_cast<const T*>(din), dout, chosen);
-    cuda::launch(packed ? backward_kernel<T, N> : backward_kernel<T, 1>, cuda::blocks_for(dx.size() / (packed ? N : 1)),
-                 cuda::block_threads, 0, cuda::compute_stream(), sizes, dout, chosen, din);
+    cuda::launch(packed ? backward_kernel<T, N> : backward_kernel<T, 1>,
+                 cuda::blocks_for(call.dx.size() / (packed ? N : 1)), cuda::block_threads, 0, cuda::compute_stream(),
+                 sizes, dout, chosen, din);
   });
 }
 
 REGISTER_KERNEL(max_pool2d_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&, Tensor&) { return cuda::is_float(x); }});
+                 .supported = [](const MaxPool2dForward& call) { return cuda::is_float(call.x); }});
 REGISTER_KERNEL(max_pool2d_backward, cuda, "simple",
-                {.run = backward_cuda, .supported = [](const Tensor& dy, const Tensor&, int64_t, int64_t, Tensor&) {
-                   return cuda::is_float(dy);
-                 }});
+                {.run = backward_cuda,
+                 .supported = [](const MaxPool2dBackward& call) { return cuda::is_float(call.dy); }});
 
 }  // namespace
 }  // namespace hs

@@ -12,9 +12,22 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride);
 
 // choice[i]: position of the maximum in its window, row * window + column (u8, the shape of y). It is all that backward
 // needs: one byte for each output, and not the input itself.
-constinit inline Kernel<void(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice)>
-    max_pool2d_forward{"max_pool2d_forward"};
-constinit inline Kernel<void(const Tensor& dy, const Tensor& choice, int64_t window, int64_t stride, Tensor& dx)>
-    max_pool2d_backward{"max_pool2d_backward"};
+struct MaxPool2dForward {
+  const Tensor& x;
+  int64_t window, stride;
+  Tensor& y;
+  Tensor& choice;
+  auto tensors() const { return tensor_list(x, y, choice); }
+};
+constinit inline Kernel<MaxPool2dForward> max_pool2d_forward{"max_pool2d_forward"};
+
+struct MaxPool2dBackward {
+  const Tensor& dy;
+  const Tensor& choice;
+  int64_t window, stride;
+  Tensor& dx;
+  auto tensors() const { return tensor_list(dy, choice, dx); }
+};
+constinit inline Kernel<MaxPool2dBackward> max_pool2d_backward{"max_pool2d_backward"};
 
 }  // namespace hs

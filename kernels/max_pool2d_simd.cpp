@@ -15,12 +15,13 @@ constexpr int64_t W_ = simd::width;
 using IntVec = int32_t __attribute__((vector_size(W_ * sizeof(int32_t))));
 using ByteVec = uint8_t __attribute__((vector_size(W_)));
 
-void forward_simd(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
-  const int64_t N = x.shape()[0], H = x.shape()[1], W = x.shape()[2], C = x.shape()[3];
-  const int64_t OH = y.shape()[1], OW = y.shape()[2];
-  const float* in = x.data<float>();
-  float* out = y.mutable_data<float>();
-  uint8_t* chosen = choice.mutable_data<uint8_t>();
+void forward_simd(const MaxPool2dForward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
+  const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
+  const float* in = call.x.data<float>();
+  float* out = call.y.mutable_data<float>();
+  uint8_t* chosen = call.choice.mutable_data<uint8_t>();
   parallel(N, [=](int64_t n, int) {
     for (int64_t oh = 0; oh < OH; ++oh) {
       for (int64_t ow = 0; ow < OW; ++ow) {
@@ -46,12 +47,13 @@ void forward_simd(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Te
   });
 }
 
-void backward_simd(const Tensor& dy, const Tensor& choice, int64_t window, int64_t, Tensor& dx) {
-  const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
-  const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
-  const float* dout = dy.data<float>();
-  const uint8_t* chosen = choice.data<uint8_t>();
-  float* din = dx.mutable_data<float>();
+void backward_simd(const MaxPool2dBackward& call) {
+  const int64_t window = call.window;
+  const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
+  const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
+  const float* dout = call.dy.data<float>();
+  const uint8_t* chosen = call.choice.data<uint8_t>();
+  float* din = call.dx.mutable_data<float>();
   parallel(N, [=](int64_t n, int) {
     float* image = din + n * H * W * C;
     for (int64_t oh = 0; oh < OH; ++oh) {
@@ -81,13 +83,15 @@ void backward_simd(const Tensor& dy, const Tensor& choice, int64_t window, int64
 
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
                 {.run = forward_simd,
-                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&,
-                                 Tensor&) { return is_f32(x) && x.shape()[3] % W_ == 0; },
+                 .supported =
+                     [](const MaxPool2dForward& call) { return is_f32(call.x) && call.x.shape()[3] % W_ == 0; },
                  .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
                 {.run = backward_simd,
-                 .supported = [](const Tensor& dy, const Tensor&, int64_t window, int64_t stride,
-                                 Tensor&) { return is_f32(dy) && dy.shape()[3] % W_ == 0 && window == stride; },
+                 .supported =
+                     [](const MaxPool2dBackward& call) {
+                       return is_f32(call.dy) && call.dy.shape()[3] % W_ == 0 && call.window == call.stride;
+                     },
                  .rank = 10});
 
 }  // namespace

@@ -29,13 +29,14 @@ Vec16 rank(Vec16 bits, int16_t infinity) {
   return magnitude > infinity ? Vec16{} + int16_t{0x7fff} : ordered;
 }
 
-void forward_simd(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Tensor& choice) {
-  const int64_t N = x.shape()[0], H = x.shape()[1], W = x.shape()[2], C = x.shape()[3];
-  const int64_t OH = y.shape()[1], OW = y.shape()[2];
-  const int16_t infinity = x.dtype() == DType::f16 ? 0x7c00 : 0x7f80;
-  const auto* in = static_cast<const uint16_t*>(x.raw_data());
-  auto* out = static_cast<uint16_t*>(y.mutable_raw_data());
-  uint8_t* chosen = choice.mutable_data<uint8_t>();
+void forward_simd(const MaxPool2dForward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
+  const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
+  const int16_t infinity = call.x.dtype() == DType::f16 ? 0x7c00 : 0x7f80;
+  const auto* in = static_cast<const uint16_t*>(call.x.raw_data());
+  auto* out = static_cast<uint16_t*>(call.y.mutable_raw_data());
+  uint8_t* chosen = call.choice.mutable_data<uint8_t>();
   parallel(N, [=](int64_t n, int) {
     for (int64_t oh = 0; oh < OH; ++oh) {
       for (int64_t ow = 0; ow < OW; ++ow) {
@@ -62,12 +63,13 @@ void forward_simd(const Tensor& x, int64_t window, int64_t stride, Tensor& y, Te
   });
 }
 
-void backward_simd(const Tensor& dy, const Tensor& choice, int64_t window, int64_t, Tensor& dx) {
-  const int64_t N = dx.shape()[0], H = dx.shape()[1], W = dx.shape()[2], C = dx.shape()[3];
-  const int64_t OH = dy.shape()[1], OW = dy.shape()[2];
-  const auto* dout = static_cast<const uint16_t*>(dy.raw_data());
-  const uint8_t* chosen = choice.data<uint8_t>();
-  auto* din = static_cast<uint16_t*>(dx.mutable_raw_data());
+void backward_simd(const MaxPool2dBackward& call) {
+  const int64_t window = call.window;
+  const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
+  const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
+  const auto* dout = static_cast<const uint16_t*>(call.dy.raw_data());
+  const uint8_t* chosen = call.choice.data<uint8_t>();
+  auto* din = static_cast<uint16_t*>(call.dx.mutable_raw_data());
   parallel(N, [=](int64_t n, int) {
     uint16_t* image = din + n * H * W * C;
     for (int64_t oh = 0; oh < OH; ++oh) {
@@ -95,13 +97,15 @@ void backward_simd(const Tensor& dy, const Tensor& choice, int64_t window, int64
 
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd16",
                 {.run = forward_simd,
-                 .supported = [](const Tensor& x, int64_t, int64_t, Tensor&,
-                                 Tensor&) { return is_16_bit(x) && x.shape()[3] % lanes == 0; },
+                 .supported =
+                     [](const MaxPool2dForward& call) { return is_16_bit(call.x) && call.x.shape()[3] % lanes == 0; },
                  .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd16",
                 {.run = backward_simd,
-                 .supported = [](const Tensor& dy, const Tensor&, int64_t window, int64_t stride,
-                                 Tensor&) { return is_16_bit(dy) && dy.shape()[3] % lanes == 0 && window == stride; },
+                 .supported =
+                     [](const MaxPool2dBackward& call) {
+                       return is_16_bit(call.dy) && call.dy.shape()[3] % lanes == 0 && call.window == call.stride;
+                     },
                  .rank = 10});
 
 }  // namespace

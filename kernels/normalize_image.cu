@@ -12,8 +12,9 @@ struct Normalize {
   __device__ float operator()(int64_t, float pixel) const { return (pixel / 255.0f - scale.mean) / scale.deviation; }
 };
 
-void normalize_image_cuda(const Tensor& images, const PixelScale& scale, Tensor& y) {
-  cuda::elementwise(images.size(), Normalize{scale}, y.mutable_data<float>(), images.data<uint8_t>());
+void normalize_image_cuda(const NormalizeImageForward& call) {
+  cuda::elementwise(call.images.size(), Normalize{call.scale}, call.y.mutable_data<float>(),
+                    call.images.data<uint8_t>());
 }
 
 REGISTER_KERNEL(normalize_image_forward, cuda, "simple", {.run = normalize_image_cuda});

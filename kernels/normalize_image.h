@@ -11,7 +11,12 @@ namespace hs {
 // images (N, H, W, C) u8 -> f32 of the same shape; not differentiable.
 Tensor normalize_image(const Tensor& images, const PixelScale& scale);
 
-constinit inline Kernel<void(const Tensor& images, const PixelScale& scale, Tensor& y)> normalize_image_forward{
-    "normalize_image_forward"};
+struct NormalizeImageForward {
+  const Tensor& images;
+  const PixelScale& scale;
+  Tensor& y;
+  auto tensors() const { return tensor_list(images, y); }
+};
+constinit inline Kernel<NormalizeImageForward> normalize_image_forward{"normalize_image_forward"};
 
 }  // namespace hs

@@ -9,21 +9,21 @@
 namespace hs {
 namespace {
 
-void scale_loss_cpu(const Tensor& scale, float weight, Tensor& share) {
-  *share.mutable_data<float>() = *scale.data<float>() * weight;
+void scale_loss_cpu(const ScaleLoss& call) {
+  *call.share.mutable_data<float>() = *call.scale.data<float>() * call.weight;
 }
 
 // Partial results of a fixed number of pieces meet in order.
-void measure_gradients_cpu(const Tensor& gradient, const Tensor& scaler, Tensor&, Tensor& measured) {
+void measure_gradients_cpu(const MeasureGradients& call) {
   constexpr int64_t pieces = 64;
-  const float* g = gradient.data<float>();
-  const float factor = 1 / scaler.data<float>()[0];
-  const int64_t grain = (gradient.size() + pieces - 1) / pieces;
+  const float* g = call.gradient.data<float>();
+  const float factor = 1 / call.scaler.data<float>()[0];
+  const int64_t grain = (call.gradient.size() + pieces - 1) / pieces;
   std::array<float, pieces> squares{}, bad{};
   parallel(pieces, [&, g](int64_t piece, int) {
     double sum = 0;
     int64_t not_finite = 0;
-    for (int64_t i = piece * grain; i < std::min(gradient.size(), (piece + 1) * grain); ++i) {
+    for (int64_t i = piece * grain; i < std::min(call.gradient.size(), (piece + 1) * grain); ++i) {
       const double unscaled = g[i] * factor;
       sum += unscaled * unscaled;
       not_finite += !std::isfinite(g[i]);
@@ -31,24 +31,24 @@ void measure_gradients_cpu(const Tensor& gradient, const Tensor& scaler, Tensor&
     squares[static_cast<size_t>(piece)] = static_cast<float>(sum);
     bad[static_cast<size_t>(piece)] = static_cast<float>(not_finite);
   });
-  float* result = measured.mutable_data<float>();
+  float* result = call.measured.mutable_data<float>();
   result[0] = result[1] = 0;
   for (size_t piece = 0; piece < pieces; ++piece) result[0] += squares[piece], result[1] += bad[piece];
 }
 
-void begin_step_cpu(const StepRule& rule, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates) {
-  begin_step_on(rule, measured.defined() ? measured.data<float>() : nullptr, scaler.mutable_data<float>(),
-                step.mutable_data<int32_t>(), rates.mutable_data<float>());
+void begin_step_cpu(const BeginStep& call) {
+  begin_step_on(call.rule, call.measured.defined() ? call.measured.data<float>() : nullptr,
+                call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
-void sgd_step_cpu(const Tensor& gradient, const SgdRule& rule, const Tensor& rates, Tensor& velocity, Tensor& value) {
-  const float* g = gradient.data<float>();
-  const float* rate = rates.data<float>();
+void sgd_step_cpu(const SgdStep& call) {
+  const float* g = call.gradient.data<float>();
+  const float* rate = call.rates.data<float>();
   if (rate[rate_skip] != 0) return;
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
-  float* v = velocity.mutable_data<float>();
-  float* w = value.mutable_data<float>();
-  parallel_ranges(value.size(), elementwise_grain, [=, s = rule](int64_t begin, int64_t end) {
+  float* v = call.velocity.mutable_data<float>();
+  float* w = call.value.mutable_data<float>();
+  parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       v[i] = s.momentum * v[i] + (g[i] * factor + s.weight_decay * w[i]);
       w[i] -= learning_rate * v[i];
@@ -56,19 +56,18 @@ void sgd_step_cpu(const Tensor& gradient, const SgdRule& rule, const Tensor& rat
   });
 }
 
-void adam_step_cpu(const Tensor& gradient, const AdamRule& rule, const Tensor& rates, Tensor& mean, Tensor& square,
-                   Tensor& value) {
-  const float* g = gradient.data<float>();
-  const float* rate = rates.data<float>();
+void adam_step_cpu(const AdamStep& call) {
+  const float* g = call.gradient.data<float>();
+  const float* rate = call.rates.data<float>();
   if (rate[rate_skip] != 0) return;
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
-  const float into_gradient = rule.decoupled ? 0 : rule.weight_decay;
-  const float shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
-  float* m = mean.mutable_data<float>();
-  float* v = square.mutable_data<float>();
-  float* w = value.mutable_data<float>();
-  parallel_ranges(value.size(), elementwise_grain, [=, s = rule](int64_t begin, int64_t end) {
+  const float into_gradient = call.rule.decoupled ? 0 : call.rule.weight_decay;
+  const float shrink = call.rule.decoupled ? 1 - learning_rate * call.rule.weight_decay : 1;
+  float* m = call.mean.mutable_data<float>();
+  float* v = call.square.mutable_data<float>();
+  float* w = call.value.mutable_data<float>();
+  parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float gradient_i = g[i] * factor + into_gradient * w[i];
       m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;

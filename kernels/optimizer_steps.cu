@@ -13,8 +13,8 @@ struct Weigh {
   __device__ float operator()(int64_t, float scale) const { return scale * weight; }
 };
 
-void scale_loss_cuda(const Tensor& scale, float weight, Tensor& share) {
-  cuda::elementwise(1, Weigh{weight}, share.mutable_data<float>(), scale.data<float>());
+void scale_loss_cuda(const ScaleLoss& call) {
+  cuda::elementwise(1, Weigh{call.weight}, call.share.mutable_data<float>(), call.scale.data<float>());
 }
 
 constexpr int measure_blocks = 256;  // fixed, so that the order of additions is
@@ -43,23 +43,23 @@ __global__ void add_measures_kernel(const float* partial, float* measured) {
   add_up(partial[2 * threadIdx.x], partial[2 * threadIdx.x + 1], measured);
 }
 
-void measure_gradients_cuda(const Tensor& gradient, const Tensor& scaler, Tensor& workspace, Tensor& measured) {
+void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
   static_assert(measure_blocks == cuda::block_threads, "one thread for each partial sum");
   Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
-  cuda::launch(measure_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), gradient.size(),
-               gradient.data<float>(), scaler.data<float>(), partial.mutable_data<float>());
+  cuda::launch(measure_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), call.gradient.size(),
+               call.gradient.data<float>(), call.scaler.data<float>(), partial.mutable_data<float>());
   cuda::launch(add_measures_kernel, 1, cuda::block_threads, 0, cuda::compute_stream(), partial.data<float>(),
-               measured.mutable_data<float>());
+               call.measured.mutable_data<float>());
 }
 
 __global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates) {
   begin_step_on(rule, measured, scaler, step, rates);
 }
 
-void begin_step_cuda(const StepRule& rule, const Tensor& measured, Tensor& scaler, Tensor& step, Tensor& rates) {
-  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), rule,
-               measured.defined() ? measured.data<float>() : nullptr, scaler.mutable_data<float>(),
-               step.mutable_data<int32_t>(), rates.mutable_data<float>());
+void begin_step_cuda(const BeginStep& call) {
+  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule,
+               call.measured.defined() ? call.measured.data<float>() : nullptr, call.scaler.mutable_data<float>(),
+               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
 // update(g, state...) for each element, with what update.begin() makes of the rates. `packs`: how many packs of 4
@@ -107,9 +107,9 @@ struct SgdUpdate {
   }
 };
 
-void sgd_step_cuda(const Tensor& gradient, const SgdRule& rule, const Tensor& rates, Tensor& velocity, Tensor& value) {
-  update_all(value.size(), SgdUpdate{rule}, rates, gradient, velocity.mutable_data<float>(),
-             value.mutable_data<float>());
+void sgd_step_cuda(const SgdStep& call) {
+  update_all(call.value.size(), SgdUpdate{call.rule}, call.rates, call.gradient, call.velocity.mutable_data<float>(),
+             call.value.mutable_data<float>());
 }
 
 struct AdamUpdate {
@@ -132,15 +132,14 @@ struct AdamUpdate {
   }
 };
 
-void adam_step_cuda(const Tensor& gradient, const AdamRule& rule, const Tensor& rates, Tensor& mean, Tensor& square,
-                    Tensor& value) {
-  update_all(value.size(), AdamUpdate{rule}, rates, gradient, mean.mutable_data<float>(), square.mutable_data<float>(),
-             value.mutable_data<float>());
+void adam_step_cuda(const AdamStep& call) {
+  update_all(call.value.size(), AdamUpdate{call.rule}, call.rates, call.gradient, call.mean.mutable_data<float>(),
+             call.square.mutable_data<float>(), call.value.mutable_data<float>());
 }
 
 REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});
 REGISTER_KERNEL(measure_gradients, cuda, "simple",
-                {.run = measure_gradients_cuda, .workspace = [](const Tensor&, const Tensor&, Tensor&, Tensor&) {
+                {.run = measure_gradients_cuda, .workspace = [](const MeasureGradients&) {
                    return static_cast<int64_t>(2 * measure_blocks * sizeof(float));
                  }});
 REGISTER_KERNEL(begin_step, cuda, "simple", {.run = begin_step_cuda});

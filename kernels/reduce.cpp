@@ -12,12 +12,10 @@ namespace {
 Tensor scaled_sum(const char* name, const Tensor& x, double factor) {
   const Op op(name);
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
-  Tensor workspace;
-  workspace = Tensor::workspace(sum_forward.workspace(x, factor, workspace, y), x.device());
-  sum_forward(x, factor, workspace, y);
+  sum_forward({x, factor, y});
   return record(name, y, {x}, [shape = x.shape(), factor](const Tensor& dy) -> Gradients {
     Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
-    sum_backward(dy, factor, dx);
+    sum_backward({dy, factor, dx});
     return {dx};
   });
 }
@@ -33,16 +31,16 @@ Tensor mean(const Tensor& x) {
 
 namespace {
 
-void sum_forward_cpu(const Tensor& x, double factor, Tensor&, Tensor& y) {
+void sum_forward_cpu(const SumForward& call) {
   constexpr int64_t pieces = 64;  // fixed: the order of additions must not depend on the number of threads
-  const int64_t grain = (x.size() + pieces - 1) / pieces;
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
+  const int64_t grain = (call.x.size() + pieces - 1) / pieces;
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
     std::array<double, pieces> partial{};
     parallel(pieces, [&, in](int64_t piece, int) {
       double total = 0;
       Block<T> block;
-      in_blocks<T>(piece * grain, std::min(x.size(), (piece + 1) * grain), [&](int64_t first, int64_t count) {
+      in_blocks<T>(piece * grain, std::min(call.x.size(), (piece + 1) * grain), [&](int64_t first, int64_t count) {
         const Computing<T>* values = block.read(in + first, count);
         for (int64_t i = 0; i < count; ++i) total += values[i];
       });
@@ -50,25 +48,24 @@ void sum_forward_cpu(const Tensor& x, double factor, Tensor&, Tensor& y) {
     });
     double total = 0;
     for (const double part : partial) total += part;
-    *y.mutable_data<T>() = from_computing<T>(static_cast<Computing<T>>(total * factor));
+    *call.y.mutable_data<T>() = from_computing<T>(static_cast<Computing<T>>(total * call.factor));
   });
 }
 
-void sum_backward_cpu(const Tensor& dy, double factor, Tensor& dx) {
-  for_float_type(dy.dtype(), [&]<class T>() {
-    const double gradient = to_computing(*dy.data<T>());
-    const T value = from_computing<T>(static_cast<Computing<T>>(gradient * factor));
-    T* out = dx.mutable_data<T>();
-    parallel_ranges(dx.size(), elementwise_grain,
+void sum_backward_cpu(const SumBackward& call) {
+  for_float_type(call.dy.dtype(), [&]<class T>() {
+    const double gradient = to_computing(*call.dy.data<T>());
+    const T value = from_computing<T>(static_cast<Computing<T>>(gradient * call.factor));
+    T* out = call.dx.mutable_data<T>();
+    parallel_ranges(call.dx.size(), elementwise_grain,
                     [=](int64_t begin, int64_t end) { std::fill(out + begin, out + end, value); });
   });
 }
 
 REGISTER_KERNEL(sum_forward, cpu, "simple",
-                {.run = sum_forward_cpu,
-                 .supported = [](const Tensor& x, double, Tensor&, Tensor&) { return is_float(x); }});
+                {.run = sum_forward_cpu, .supported = [](const SumForward& call) { return is_float(call.x); }});
 REGISTER_KERNEL(sum_backward, cpu, "simple",
-                {.run = sum_backward_cpu, .supported = [](const Tensor& dy, double, Tensor&) { return is_float(dy); }});
+                {.run = sum_backward_cpu, .supported = [](const SumBackward& call) { return is_float(call.dy); }});
 
 }  // namespace
 }  // namespace hs

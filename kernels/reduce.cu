@@ -42,8 +42,8 @@ __global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* 
 // At least 32 elements for each thread; not more blocks than the device runs at once.
 int64_t sum_blocks(int64_t size) { return std::clamp<int64_t>(size / (32 * cuda::block_threads), 1, 1024); }
 
-int64_t sum_workspace(const Tensor& x, double, Tensor&, Tensor&) {
-  const int64_t blocks = sum_blocks(x.size());
+int64_t sum_workspace(const SumForward& call) {
+  const int64_t blocks = sum_blocks(call.x.size());
   return blocks > 1 ? blocks * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
@@ -53,16 +53,16 @@ void sum_blockwise(int64_t size, int64_t blocks, double factor, const In* x, Out
                cuda::is_aligned<In, cuda::pack_size<In>>(x), factor, x, out);
 }
 
-void sum_forward_cuda(const Tensor& x, double factor, Tensor& workspace, Tensor& y) {
-  const int64_t blocks = sum_blocks(x.size());
-  cuda::for_float_type(x.dtype(), [&]<class T>() {
+void sum_forward_cuda(const SumForward& call, Tensor& workspace) {
+  const int64_t size = call.x.size(), blocks = sum_blocks(size);
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     if (blocks == 1) {
-      sum_blockwise(x.size(), 1, factor, x.data<T>(), y.mutable_data<T>());
+      sum_blockwise(size, 1, call.factor, call.x.data<T>(), call.y.mutable_data<T>());
       return;
     }
     float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (blocks)
-    sum_blockwise(x.size(), blocks, 1, x.data<T>(), partial);
-    sum_blockwise(blocks, 1, factor, static_cast<const float*>(partial), y.mutable_data<T>());
+    sum_blockwise(size, blocks, 1, call.x.data<T>(), partial);
+    sum_blockwise(blocks, 1, call.factor, static_cast<const float*>(partial), call.y.mutable_data<T>());
   });
 }
 
@@ -78,24 +78,25 @@ __global__ void sum_backward_kernel(int64_t size, int64_t packs, double factor, 
   for (int64_t i = packs * N + cuda::global_thread(); i < size; i += cuda::global_threads()) dx[i] = value;
 }
 
-void sum_backward_cuda(const Tensor& dy, double factor, Tensor& dx) {
-  cuda::for_float_type(dy.dtype(), [&]<class T>() {
+void sum_backward_cuda(const SumBackward& call) {
+  cuda::for_float_type(call.dy.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
-    T* out = dx.mutable_data<T>();
+    const int64_t size = call.dx.size();
+    T* out = call.dx.mutable_data<T>();
     const bool aligned = cuda::is_aligned<T, N>(out);
-    const int64_t packs = aligned ? dx.size() / N : 0;
-    cuda::launch(sum_backward_kernel<T>, cuda::blocks_for(aligned ? (dx.size() + N - 1) / N : dx.size()),
-                 cuda::block_threads, 0, cuda::compute_stream(), dx.size(), packs, factor, dy.data<T>(), out);
+    const int64_t packs = aligned ? size / N : 0;
+    cuda::launch(sum_backward_kernel<T>, cuda::blocks_for(aligned ? (size + N - 1) / N : size), cuda::block_threads, 0,
+                 cuda::compute_stream(), size, packs, call.factor, call.dy.data<T>(), out);
   });
 }
 
 REGISTER_KERNEL(sum_forward, cuda, "simple",
                 {.run = sum_forward_cuda,
-                 .supported = [](const Tensor& x, double, Tensor&, Tensor&) { return cuda::is_float(x); },
+                 .supported = [](const SumForward& call) { return cuda::is_float(call.x); },
                  .workspace = sum_workspace});
-REGISTER_KERNEL(sum_backward, cuda, "simple",
-                {.run = sum_backward_cuda,
-                 .supported = [](const Tensor& dy, double, Tensor&) { return cuda::is_float(dy); }});
+REGISTER_KERNEL(sum_backward, cuda, "simple", {.run = sum_backward_cuda, .supported = [](const SumBackward& call) {
+                                                 return cuda::is_float(call.dy);
+                                               }});
 
 }  // namespace
 }  // namespace hs

@@ -7,11 +7,11 @@ namespace hs {
 Tensor relu(const Tensor& x) {
   const Op op("relu");
   Tensor y = x.empty_like();
-  relu_forward(x, y);
+  relu_forward({x, y});
   // dL/dx = dL/dy where y > 0. Saving y, not x, lets the caller free x.
   return record("relu", y, {x}, [y = y.saved()](const Tensor& dy) -> Gradients {
     Tensor dx = dy.empty_like();
-    relu_backward(y, dy, dx);
+    relu_backward({y, dy, dx});
     return {dx};
   });
 }
@@ -28,11 +28,11 @@ bool is_closed(T x) {
   return x.bits == 0 || (x.bits >= negative && x.bits <= negative_infinity);
 }
 
-void relu_forward_cpu(const Tensor& x, Tensor& y) {
-  for_float_type(x.dtype(), [&]<class T>() {
-    const T* in = x.data<T>();
-    T* out = y.mutable_data<T>();
-    parallel_ranges(x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+void relu_forward_cpu(const ReluForward& call) {
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    parallel_ranges(call.x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T value = in[i];  // read on both paths, so that the compiler may use vectors
         out[i] = is_closed(value) ? T{0} : value;
@@ -41,12 +41,12 @@ void relu_forward_cpu(const Tensor& x, Tensor& y) {
   });
 }
 
-void relu_backward_cpu(const Tensor& y, const Tensor& dy, Tensor& dx) {
-  for_float_type(y.dtype(), [&]<class T>() {
-    const T* out = y.data<T>();
-    const T* dout = dy.data<T>();
-    T* din = dx.mutable_data<T>();
-    parallel_ranges(y.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+void relu_backward_cpu(const ReluBackward& call) {
+  for_float_type(call.y.dtype(), [&]<class T>() {
+    const T* out = call.y.data<T>();
+    const T* dout = call.dy.data<T>();
+    T* din = call.dx.mutable_data<T>();
+    parallel_ranges(call.y.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const T gradient = dout[i];
         din[i] = is_closed(out[i]) ? T{0} : gradient;
@@ -56,10 +56,9 @@ void relu_backward_cpu(const Tensor& y, const Tensor& dy, Tensor& dx) {
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "simple",
-                {.run = relu_forward_cpu, .supported = [](const Tensor& x, Tensor&) { return is_float(x); }});
+                {.run = relu_forward_cpu, .supported = [](const ReluForward& call) { return is_float(call.x); }});
 REGISTER_KERNEL(relu_backward, cpu, "simple",
-                {.run = relu_backward_cpu,
-                 .supported = [](const Tensor& y, const Tensor&, Tensor&) { return is_float(y); }});
+                {.run = relu_backward_cpu, .supported = [](const ReluBackward& call) { return is_float(call.y); }});
 
 }  // namespace
 }  // namespace hs

@@ -15,22 +15,24 @@ struct ReluGradient {
   __device__ float operator()(int64_t, float y, float dy) const { return y <= 0 ? 0.0f : dy; }
 };
 
-void relu_forward_cuda(const Tensor& x, Tensor& y) {
-  cuda::for_float_type(x.dtype(),
-                       [&]<class T>() { cuda::elementwise(x.size(), Relu{}, y.mutable_data<T>(), x.data<T>()); });
-}
-
-void relu_backward_cuda(const Tensor& y, const Tensor& dy, Tensor& dx) {
-  cuda::for_float_type(y.dtype(), [&]<class T>() {
-    cuda::elementwise(y.size(), ReluGradient{}, dx.mutable_data<T>(), y.data<T>(), dy.data<T>());
+void relu_forward_cuda(const ReluForward& call) {
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    cuda::elementwise(call.x.size(), Relu{}, call.y.mutable_data<T>(), call.x.data<T>());
   });
 }
 
-REGISTER_KERNEL(relu_forward, cuda, "simple",
-                {.run = relu_forward_cuda, .supported = [](const Tensor& x, Tensor&) { return cuda::is_float(x); }});
-REGISTER_KERNEL(relu_backward, cuda, "simple",
-                {.run = relu_backward_cuda,
-                 .supported = [](const Tensor& y, const Tensor&, Tensor&) { return cuda::is_float(y); }});
+void relu_backward_cuda(const ReluBackward& call) {
+  cuda::for_float_type(call.y.dtype(), [&]<class T>() {
+    cuda::elementwise(call.y.size(), ReluGradient{}, call.dx.mutable_data<T>(), call.y.data<T>(), call.dy.data<T>());
+  });
+}
+
+REGISTER_KERNEL(relu_forward, cuda, "simple", {.run = relu_forward_cuda, .supported = [](const ReluForward& call) {
+                                                 return cuda::is_float(call.x);
+                                               }});
+REGISTER_KERNEL(relu_backward, cuda, "simple", {.run = relu_backward_cuda, .supported = [](const ReluBackward& call) {
+                                                  return cuda::is_float(call.y);
+                                                }});
 
 }  // namespace
 }  // namespace hs

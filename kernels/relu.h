@@ -8,7 +8,18 @@ namespace hs {
 
 Tensor relu(const Tensor& x);
 
-constinit inline Kernel<void(const Tensor& x, Tensor& y)> relu_forward{"relu_forward"};
-constinit inline Kernel<void(const Tensor& y, const Tensor& dy, Tensor& dx)> relu_backward{"relu_backward"};
+struct ReluForward {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
+struct ReluBackward {
+  const Tensor& y;
+  const Tensor& dy;
+  Tensor& dx;
+  auto tensors() const { return tensor_list(y, dy, dx); }
+};
+constinit inline Kernel<ReluBackward> relu_backward{"relu_backward"};
 
 }  // namespace hs

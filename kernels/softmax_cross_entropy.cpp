@@ -21,11 +21,11 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape().to_string());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
-  softmax_cross_entropy_forward(logits, labels, loss);
+  softmax_cross_entropy_forward({logits, labels, loss});
   return record("softmax_cross_entropy", loss, {logits},
                 [logits = logits.saved(), labels = labels.saved()](const Tensor& dloss) -> Gradients {
                   Tensor dlogits = logits.empty_like();
-                  softmax_cross_entropy_backward(logits, labels, dloss, dlogits);
+                  softmax_cross_entropy_backward({logits, labels, dloss, dlogits});
                   return {dlogits};
                 });
 }
@@ -34,7 +34,7 @@ int64_t count_correct(const Tensor& logits, const Tensor& labels) {
   const Op op("count_correct");
   check_arguments("count_correct", logits, labels);
   Tensor count = Tensor::empty({}, DType::i32, logits.device());
-  argmax_matches(logits, labels, count);
+  argmax_matches({logits, labels, count});
   return static_cast<int64_t>(count.item());
 }
 
@@ -52,12 +52,12 @@ struct RowSum {
 };
 
 // Rows are few and short (a batch of 64 has 640 logits), so one thread does them all, adding the losses in order.
-void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
-  const int32_t* label = labels.data<int32_t>();
-  for_float_type(logits.dtype(), [&]<class T>() {
+void forward_cpu(const SoftmaxCrossEntropyForward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const T* z = logits.data<T>();
+    const T* z = call.logits.data<T>();
     double total = 0;
     for (int64_t n = 0; n < N; ++n, z += classes) {
       if (label[n] < 0 || label[n] >= classes) {
@@ -66,18 +66,18 @@ void forward_cpu(const Tensor& logits, const Tensor& labels, Tensor& loss) {
       const RowSum<T> row(z, classes);
       total += static_cast<double>(std::log(row.sum)) - static_cast<double>(to_computing(z[label[n]]) - row.largest);
     }
-    *loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
+    *call.loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
   });
 }
 
-void backward_cpu(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
-  const int32_t* label = labels.data<int32_t>();
-  for_float_type(logits.dtype(), [&]<class T>() {
+void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
     using Real = Computing<T>;
-    const T* z = logits.data<T>();
-    T* dz = dlogits.mutable_data<T>();
-    const Real factor = *dloss.data<Real>() / static_cast<Real>(N);
+    const T* z = call.logits.data<T>();
+    T* dz = call.dlogits.mutable_data<T>();
+    const Real factor = *call.dloss.data<Real>() / static_cast<Real>(N);
     for (int64_t n = 0; n < N; ++n, z += classes, dz += classes) {
       const RowSum<T> row(z, classes);
       for (int64_t j = 0; j < classes; ++j) {
@@ -89,11 +89,11 @@ void backward_cpu(const Tensor& logits, const Tensor& labels, const Tensor& dlos
   });
 }
 
-void argmax_matches_cpu(const Tensor& logits, const Tensor& labels, Tensor& count) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
-  const int32_t* label = labels.data<int32_t>();
-  for_float_type(logits.dtype(), [&]<class T>() {
-    const T* z = logits.data<T>();
+void argmax_matches_cpu(const ArgmaxMatches& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
+    const T* z = call.logits.data<T>();
     int32_t correct = 0;
     for (int64_t n = 0; n < N; ++n, z += classes) {
       int64_t best = 0;
@@ -105,18 +105,16 @@ void argmax_matches_cpu(const Tensor& logits, const Tensor& labels, Tensor& coun
       }
       correct += !has_nan && best == label[n];
     }
-    *count.mutable_data<int32_t>() = correct;
+    *call.count.mutable_data<int32_t>() = correct;
   });
 }
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_float(z); }});
+                {.run = forward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
-                {.run = backward_cpu,
-                 .supported = [](const Tensor& z, const Tensor&, const Tensor&, Tensor&) { return is_float(z); }});
+                {.run = backward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(argmax_matches, cpu, "simple",
-                {.run = argmax_matches_cpu,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return is_float(z); }});
+                {.run = argmax_matches_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 
 }  // namespace
 }  // namespace hs

@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(most_threads)
   if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
 }
 
-void forward_cuda(const Tensor& logits, const Tensor& labels, Tensor& loss) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
-  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+void forward_cuda(const SoftmaxCrossEntropyForward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
-                 logits.data<T>(), labels.data<int32_t>(), loss.mutable_data<float>());
+                 call.logits.data<T>(), call.labels.data<int32_t>(), call.loss.mutable_data<float>());
   });
 }
 
@@ -93,13 +93,13 @@ __global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* 
   }
 }
 
-void backward_cuda(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& dlogits) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
+void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   const int lanes = lanes_for(classes);
-  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
-                 classes, lanes, logits.data<T>(), labels.data<int32_t>(), dloss.data<float>(),
-                 dlogits.mutable_data<T>());
+                 classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
+                 call.dlogits.mutable_data<T>());
   });
 }
 
@@ -127,26 +127,26 @@ __global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, con
   if (threadIdx.x == 0) atomicAdd(count, matches);  // of integers: the order does not matter
 }
 
-void argmax_matches_cuda(const Tensor& logits, const Tensor& labels, Tensor& count) {
-  const int64_t N = logits.shape()[0], classes = logits.shape()[1];
+void argmax_matches_cuda(const ArgmaxMatches& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   const int lanes = lanes_for(classes);
-  count.fill_zero();
-  cuda::for_float_type(logits.dtype(), [&]<class T>() {
+  call.count.fill_zero();
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(argmax_matches_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(),
-                 N, classes, lanes, logits.data<T>(), labels.data<int32_t>(), count.mutable_data<int32_t>());
+                 N, classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(),
+                 call.count.mutable_data<int32_t>());
   });
 }
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return cuda::is_float(z); }});
+                 .supported = [](const SoftmaxCrossEntropyForward& call) { return cuda::is_float(call.logits); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
-                {.run = backward_cuda, .supported = [](const Tensor& z, const Tensor&, const Tensor&, Tensor&) {
-                   return cuda::is_float(z);
-                 }});
+                {.run = backward_cuda,
+                 .supported = [](const SoftmaxCrossEntropyBackward& call) { return cuda::is_float(call.logits); }});
 REGISTER_KERNEL(argmax_matches, cuda, "simple",
                 {.run = argmax_matches_cuda,
-                 .supported = [](const Tensor& z, const Tensor&, Tensor&) { return cuda::is_float(z); }});
+                 .supported = [](const ArgmaxMatches& call) { return cuda::is_float(call.logits); }});
 
 }  // namespace
 }  // namespace hs

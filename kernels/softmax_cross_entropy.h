@@ -20,11 +20,29 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
 int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
-constinit inline Kernel<void(const Tensor& logits, const Tensor& labels, Tensor& loss)> softmax_cross_entropy_forward{
-    "softmax_cross_entropy_forward"};
-constinit inline Kernel<void(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& dlogits)>
-    softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
-constinit inline Kernel<void(const Tensor& logits, const Tensor& labels, Tensor& count)> argmax_matches{
-    "argmax_matches"};
+struct SoftmaxCrossEntropyForward {
+  const Tensor& logits;
+  const Tensor& labels;
+  Tensor& loss;
+  auto tensors() const { return tensor_list(logits, labels, loss); }
+};
+constinit inline Kernel<SoftmaxCrossEntropyForward> softmax_cross_entropy_forward{"softmax_cross_entropy_forward"};
+
+struct SoftmaxCrossEntropyBackward {
+  const Tensor& logits;
+  const Tensor& labels;
+  const Tensor& dloss;
+  Tensor& dlogits;
+  auto tensors() const { return tensor_list(logits, labels, dloss, dlogits); }
+};
+constinit inline Kernel<SoftmaxCrossEntropyBackward> softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
+
+struct ArgmaxMatches {
+  const Tensor& logits;
+  const Tensor& labels;
+  Tensor& count;
+  auto tensors() const { return tensor_list(logits, labels, count); }
+};
+constinit inline Kernel<ArgmaxMatches> argmax_matches{"argmax_matches"};
 
 }  // namespace hs

@@ -30,22 +30,19 @@ int emulated_rank() {
 
 REGISTER_KERNEL(gemm, cpu, "amx_emulated",
                 {.run = blocked::gemm_blocked<blocked::TileProduct<EmulatedTiles>>,
-                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                                 Tensor& c) { return a.dtype() == DType::bf16 && is_same_or_f32(a, c); },
-                 .rank = emulated_rank()});
+                 .supported =
+                     [](const Gemm& call) { return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c); },
+                 .rank = emulated_rank(),
+                 .layout = "rows"});
 REGISTER_KERNEL(conv2d_forward, cpu, "amx_emulated",
                 {.run = amx::forward<EmulatedTiles>,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
-                                 Tensor&) { return amx::takes_forward(x, s); },
-                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, Tensor&,
-                                 Tensor&) { return amx::forward_workspace(s); },
+                 .supported = amx::takes,
+                 .workspace = amx::forward_workspace,
                  .rank = emulated_rank()});
 REGISTER_KERNEL(conv2d_backward, cpu, "amx_emulated",
                 {.run = amx::backward<EmulatedTiles>,
-                 .supported = [](const Tensor& x, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
-                                 Tensor& dx, Tensor&, Tensor&) { return amx::takes_backward(x, s, dx); },
-                 .workspace = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes& s, bool, Tensor&,
-                                 Tensor& dx, Tensor&, Tensor&) { return amx::backward_workspace(s, dx.defined()); },
+                 .supported = amx::takes,
+                 .workspace = amx::backward_workspace,
                  .rank = emulated_rank()});
 
 }  // namespace

@@ -222,16 +222,13 @@ TEST_CASE("backward records nothing itself, and puts recording back after succes
 std::string computed;  // which gradients conv2d_backward was asked for
 bool spying = false;
 
-void spy(const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&, Tensor& dx, Tensor& dweight,
-         Tensor& dbias) {
-  computed = std::string(dx.defined() ? "x" : "") + (dweight.defined() ? "w" : "") + (dbias.defined() ? "b" : "");
-  for (Tensor* gradient : {&dx, &dweight, &dbias}) gradient->fill_zero();
+void spy(const Conv2dBackward& call) {
+  computed = std::string(call.dx.defined() ? "x" : "") + (call.dweight.defined() ? "w" : "") +
+             (call.dbias.defined() ? "b" : "");
+  for (Tensor* gradient : {&call.dx, &call.dweight, &call.dbias}) gradient->fill_zero();
 }
 REGISTER_KERNEL(conv2d_backward, cpu, "spy",
-                {.run = spy,
-                 .supported = [](const Tensor&, const Tensor&, const Tensor&, const Conv2dSizes&, bool, Tensor&,
-                                 Tensor&, Tensor&, Tensor&) { return spying; },
-                 .rank = 1000});
+                {.run = spy, .supported = [](const Conv2dBackward&) { return spying; }, .rank = 1000});
 
 TEST_CASE("the gradient of an input that needs none is not computed") {
   const Tensor image = constant({1, 4, 4, 1}), weight = constant({9, 2}), bias = constant({2});
@@ -316,7 +313,7 @@ TEST_CASE("a saved tensor that was modified is refused, with the name of the op"
   z = mul(x, y), touch(x.slice(95, {1})), expect_refused("mul", z);
   z = mul(x, y), x.fill_zero(), expect_refused("mul", z);
   z = mul(x, y), x.copy_from(y), expect_refused("mul", z);
-  z = mul(x, y), add_forward(y, y, x), expect_refused("mul", z);
+  z = mul(x, y), add_forward({y, y, x}), expect_refused("mul", z);
 
   LayerKeys keys(1);
   Linear layer(16, 3, keys);

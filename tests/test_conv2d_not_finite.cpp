@@ -97,9 +97,8 @@ bool any_not_finite(const Tensor& x) {
 // What the optimizer asks before a step: the count of gradients that are not finite, by the scaler's kernel.
 bool found_by_scaler(const Tensor& gradient) {
   const Tensor flat = gradient.reshape({gradient.size()}), scaler = Tensor::from(std::vector<float>{1024, 0, 0}, {3});
-  Tensor measured = Tensor::empty({2}, DType::f32), workspace;
-  workspace = Tensor::empty({measure_gradients.workspace(flat, scaler, workspace, measured)}, DType::u8);
-  measure_gradients(flat, scaler, workspace, measured);
+  Tensor measured = Tensor::empty({2}, DType::f32);
+  measure_gradients({flat, scaler, measured});
   return measured.to_vector<float>()[1] > 0;
 }
 

@@ -118,9 +118,12 @@ std::vector<Product> products() {
 }
 
 Tensor run_product(const Product& p, DType in, DType out, bool integers = false) {
-  Tensor c = random_tensor({p.M, p.N}, out, 4, integers), none;
-  const Tensor bias = p.bias ? random_tensor({p.N}, out, 3, integers) : Tensor();
-  gemm(random_tensor(p.a(), in, 1, integers), random_tensor(p.b(), in, 2, integers), bias, p.options, none, none, c);
+  Tensor c = random_tensor({p.M, p.N}, out, 4, integers);
+  gemm({.a = random_tensor(p.a(), in, 1, integers),
+        .b = random_tensor(p.b(), in, 2, integers),
+        .bias = p.bias ? random_tensor({p.N}, out, 3, integers) : Tensor(),
+        .options = p.options,
+        .c = c});
   return c;
 }
 
@@ -243,17 +246,31 @@ TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias"
       const Numbers magnitude = expected_product(p, type, type, false, true);
       Numbers after = before;
       for (double& value : after) value = std::max(value, 0.0);
+      int written = 0, read = 0;  // masks
       with_each_variant(gemm, [&](const std::string& variant) {
         const std::string what = fmt::format("{} {}", p.name(type, type), variant);
-        Tensor mask = gemm_mask(M, N, Device::cpu), none, h = Tensor::empty({M, N}, type);
-        gemm(random_tensor(p.a(), type, 1), random_tensor(p.b(), type, 2), random_tensor({N}, type, 3), p.options, mask,
-             none, h);
+        Tensor mask = gemm_mask(M, N, Device::cpu), h = Tensor::empty({M, N}, type);
+        const VariantBase& wrote = gemm({.a = random_tensor(p.a(), type, 1),
+                                         .b = random_tensor(p.b(), type, 2),
+                                         .bias = random_tensor({N}, type, 3),
+                                         .options = p.options,
+                                         .c = h,
+                                         .mask = mask});
+        ++written;
+        CHECK(wrote.name == variant);
         check_sums(what, h, after, magnitude, K + 1);
         // The gate of the backward pass is the mask: exactly where h > 0.
         const Tensor dy = random_tensor({M, K}, type, 5), w = random_tensor({N, K}, type, 6);
         const GemmOptions back{.transpose_b = true, .epilogue = Epilogue::relu_backward};
         Tensor sums = Tensor::empty({N}, type), dh = Tensor::empty({M, N}, type);
-        gemm(dy, w, {}, back, mask, sums, dh);
+        gemm({.a = dy,
+              .b = w,
+              .options = back,
+              .c = dh,
+              .saved_mask = mask,
+              .layout = wrote.layout,
+              .bias_gradient = sums});
+        ++read;
         const GemmOptions plain{.transpose_b = true};
         Numbers gated = naive_gemm(numbers(dy), numbers(w), {}, M, N, K, plain);
         const Numbers size = naive_gemm(absolute(numbers(dy)), absolute(numbers(w)), {}, M, N, K, plain);
@@ -272,6 +289,8 @@ TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias"
           for (int64_t j = N; j < 8 * gemm_mask_row(N); ++j) CHECK((row[j / 8] >> (j % 8) & 1) == 0);
         }
       });
+      CHECK(written > 0);
+      CHECK(read == written);
     }
   }
 }
@@ -283,10 +302,10 @@ TEST_CASE("gemm: a NaN stays in its row") {
         const Product p{M, N, K, {.transpose_a = ta, .transpose_b = !ta}, true};
         with_each_variant(gemm, [&](const std::string& variant) {
           INFO(p.name(type, type), " ", variant);
-          Tensor a = random_tensor(p.a(), type, 1), none, c = Tensor::empty({M, N}, type);
+          Tensor a = random_tensor(p.a(), type, 1), c = Tensor::empty({M, N}, type);
           const int64_t row = M - 1, place = ta ? (K / 2) * M + row : row * K + K / 2;
           static_cast<uint16_t*>(a.mutable_raw_data())[place] = 0x7fff;  // a NaN in both types
-          gemm(a, random_tensor(p.b(), type, 2), {}, p.options, none, none, c);
+          gemm({.a = a, .b = random_tensor(p.b(), type, 2), .options = p.options, .c = c});
           const Numbers values = numbers(c);
           int64_t wrong = 0;
           for (int64_t i = 0; i < M * N; ++i) wrong += std::isnan(values[static_cast<size_t>(i)]) != (i / N == row);

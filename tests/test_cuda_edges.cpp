@@ -69,9 +69,7 @@ void for_each_placement(const Body& body) {
 }
 
 Tensor column_sums(const Tensor& x, bool accumulate, Tensor sum) {
-  Tensor workspace;
-  workspace = empty_on_device({column_sum.workspace(x, accumulate, workspace, sum)}, DType::u8);
-  column_sum(x, accumulate, workspace, sum);
+  column_sum({x, accumulate, sum});
   return sum;
 }
 
@@ -92,7 +90,7 @@ TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, a
       const Tensor in = on_device(cast(x, dtype), shifted);
       for (const bool out_shifted : {false, true}) {
         Tensor y = empty_on_device(shape, dtype, out_shifted);
-        bias_add_forward(in, on_device(cast(bias, dtype), shifted), y);
+        bias_add_forward({in, on_device(cast(bias, dtype), shifted), y});
         CHECK(to_numbers(y.to(Device::cpu)) == biased);
       }
       for (const DType stored : {DType::f32, dtype}) {
@@ -132,11 +130,10 @@ TEST_CASE("sum and its gradient: all sizes in every type, the same order of addi
     for (const double value : to_numbers(x)) half += value / 2;
     for_each_placement([&](DType dtype, bool shifted) {
       const Tensor in = on_device(cast(x, dtype), shifted);
-      Tensor y = empty_on_device({}, dtype), dx = empty_on_device({size}, dtype, shifted), workspace;
-      workspace = empty_on_device({sum_forward.workspace(in, 0.5, workspace, y)}, DType::u8);
-      sum_forward(in, 0.5, workspace, y);
+      Tensor y = empty_on_device({}, dtype), dx = empty_on_device({size}, dtype, shifted);
+      sum_forward({in, 0.5, y});
       CHECK(Numbers{y.item()} == rounded_to(dtype, {half}));
-      sum_backward(on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx);
+      sum_backward({on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx});
       CHECK(to_numbers(dx.to(Device::cpu)) ==
             rounded_to(dtype, Numbers(static_cast<size_t>(size), static_cast<float>(1.25 / 3))));
     });
@@ -154,12 +151,12 @@ TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the 
     for_each_placement([&](DType dtype, bool shifted) {
       const Tensor x = cast(noise({size}, 8), dtype), wide = cast(x, DType::f32);
       Tensor y = wide.empty_like(), y_later = wide.empty_like();
-      dropout_mask(wide, 0.3, stream, {}, y);
-      dropout_mask(wide, 0.3, stream, step, y_later);
+      dropout_mask({wide, 0.3, stream, {}, y});
+      dropout_mask({wide, 0.3, stream, step, y_later});
       for (const bool out_shifted : {false, true}) {
         Tensor out = empty_on_device({size}, dtype, out_shifted), later = empty_on_device({size}, dtype, out_shifted);
-        dropout_mask(on_device(x, shifted), 0.3, stream, {}, out);
-        dropout_mask(on_device(x, shifted), 0.3, stream, step.to(Device::cuda), later);
+        dropout_mask({on_device(x, shifted), 0.3, stream, {}, out});
+        dropout_mask({on_device(x, shifted), 0.3, stream, step.to(Device::cuda), later});
         CHECK(same_on_device(cast(y, dtype), out));
         CHECK(same_on_device(cast(y_later, dtype), later));
       }
@@ -173,17 +170,17 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
   const Tensor z = cast(logits, dtype), label = Tensor::from(labels, {z.shape()[0]});
   const Tensor in = z.to(Device::cuda), label_in = label.to(Device::cuda);
   Tensor loss = empty_on_device({}, DType::f32), dz = in.empty_like();
-  softmax_cross_entropy_forward(in, label_in, loss);
+  softmax_cross_entropy_forward({in, label_in, loss});
   CHECK(count_correct(in, label_in) == count_correct(cast(z, DType::f32), label));
   if (bad_label) {
     CHECK(std::isnan(loss.item()));
     return;
   }
   const Tensor dloss = Tensor::from(std::vector<float>{1}, {}), exact_z = cast(z, DType::f64);
-  softmax_cross_entropy_backward(in, label_in, dloss.to(Device::cuda), dz);
+  softmax_cross_entropy_backward({in, label_in, dloss.to(Device::cuda), dz});
   Tensor exact_loss = Tensor::empty({}, DType::f64), exact_dz = exact_z.empty_like();
-  softmax_cross_entropy_forward(exact_z, label, exact_loss);
-  softmax_cross_entropy_backward(exact_z, label, cast(dloss, DType::f64), exact_dz);
+  softmax_cross_entropy_forward({exact_z, label, exact_loss});
+  softmax_cross_entropy_backward({exact_z, label, cast(dloss, DType::f64), exact_dz});
   const CompareOptions options{.nan_expected = true};
   const auto check = [&](const Tensor& got, const Tensor& expected, const Tolerance& allowed) {
     const Comparison result = compare(to_numbers(got.to(Device::cpu)), to_numbers(expected), allowed, options);
@@ -284,13 +281,13 @@ TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, 
       for_each_placement([&](DType dtype, bool shifted) {
         const Tensor x = cast(values, dtype), dy = cast(noise(pooled, 21), dtype), wide = cast(x, DType::f32);
         Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = wide.empty_like();
-        max_pool2d_forward(wide, window, stride, y, choice);
-        max_pool2d_backward(cast(dy, DType::f32), choice, window, stride, dx);
+        max_pool2d_forward({wide, window, stride, y, choice});
+        max_pool2d_backward({cast(dy, DType::f32), choice, window, stride, dx});
         const Tensor in = on_device(x, shifted);
         Tensor out = empty_on_device(pooled, dtype), chosen = empty_on_device(pooled, DType::u8);
         Tensor din = empty_on_device(shape, dtype, shifted);
-        max_pool2d_forward(in, window, stride, out, chosen);
-        max_pool2d_backward(dy.to(Device::cuda), chosen, window, stride, din);
+        max_pool2d_forward({in, window, stride, out, chosen});
+        max_pool2d_backward({dy.to(Device::cuda), chosen, window, stride, din});
         CHECK(same_on_device(choice, chosen));
         CHECK(same_on_device(cast(dx, dtype), din));
         const CompareOptions options{.nan_expected = true};
@@ -308,10 +305,10 @@ TEST_CASE("kernels on empty tensors launch nothing") {
     Tensor none = empty_on_device({0}, dtype), sum = empty_on_device({3}, dtype),
            scalar = cast(number(1), dtype).to(Device::cuda);
     add(none, none), mul(none, none), scale(none, 2), relu(none), cast(none, DType::f32);
-    accumulate(none, none);
-    relu_backward(none, none, none);
+    accumulate({none, none});
+    relu_backward({none, none, none});
     dropout(none, 0.5, {});
-    sum_backward(scalar, 1, none);
+    sum_backward({scalar, 1, none});
     bias_add(empty_on_device({0, 3}, dtype), empty_on_device({3}, dtype));
     bias_add(empty_on_device({3, 0}, dtype), none);
     column_sums(empty_on_device({3, 0}, dtype), false, none);
@@ -321,8 +318,8 @@ TEST_CASE("kernels on empty tensors launch nothing") {
   normalize_image(empty_on_device({0, 4, 4, 1}, DType::u8), {});
   const Tensor rates = Tensor::zeros({step_rates}, DType::f32, Device::cuda);
   Tensor none = empty_on_device({0}, DType::f32);
-  sgd_step(none, {}, rates, none, none);
-  adam_step(none, {}, rates, none, none, none);
+  sgd_step({none, {}, rates, none, none});
+  adam_step({none, {}, rates, none, none, none});
 }
 
 TEST_CASE("more work than threads: the loops go round") {
@@ -337,18 +334,18 @@ TEST_CASE("more work than threads: the loops go round") {
       INFO(what);
       CHECK(same_on_device(y, out));
     };
-    bias_add_forward(x, bias, y), bias_add_forward(in, bias.to(Device::cuda), out);
+    bias_add_forward({x, bias, y}), bias_add_forward({in, bias.to(Device::cuda), out});
     check("bias_add");
-    relu_forward(x, y), relu_forward(in, out);
+    relu_forward({x, y}), relu_forward({in, out});
     check("relu");
-    dropout_mask(x, 0.4, {}, {}, y), dropout_mask(in, 0.4, {}, {}, out);
+    dropout_mask({x, 0.4, {}, {}, y}), dropout_mask({in, 0.4, {}, {}, out});
     check("dropout");
-    sum_backward(number(3), 0.7, y), sum_backward(number(3).to(Device::cuda), 0.7, out);
+    sum_backward({number(3), 0.7, y}), sum_backward({number(3).to(Device::cuda), 0.7, out});
     check("sum_backward");
     const Tensor rates = Tensor::from(std::vector<float>{0.01f, 2, 3, 0.5f, 0, 0}, {step_rates});
     Tensor velocity = x.clone(), velocity_out = on_device(x, shifted);
-    sgd_step(x, {0.9f, 0.1f}, rates, velocity, y);
-    sgd_step(in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out);
+    sgd_step({x, {0.9f, 0.1f}, rates, velocity, y});
+    sgd_step({in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out});
     check("sgd_step");
   }
   check_softmax(noise({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
@@ -357,8 +354,8 @@ TEST_CASE("more work than threads: the loops go round") {
   Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = x.empty_like();
   Tensor out = empty_on_device(pooled, DType::f32), chosen = empty_on_device(pooled, DType::u8);
   Tensor din = empty_on_device(shape, DType::f32);
-  max_pool2d_forward(x, 2, 1, y, choice), max_pool2d_forward(on_device(x), 2, 1, out, chosen);
-  max_pool2d_backward(dy, choice, 2, 1, dx), max_pool2d_backward(on_device(dy), chosen, 2, 1, din);
+  max_pool2d_forward({x, 2, 1, y, choice}), max_pool2d_forward({on_device(x), 2, 1, out, chosen});
+  max_pool2d_backward({dy, choice, 2, 1, dx}), max_pool2d_backward({on_device(dy), chosen, 2, 1, din});
   CHECK(same_on_device(y, out));
   CHECK(same_on_device(choice, chosen));
   CHECK(same_on_device(dx, din));

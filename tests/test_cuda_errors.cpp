@@ -27,16 +27,21 @@ __global__ void racing_kernel(const float* x, float* y) {
 
 __global__ void leave_kernel(float*) {}
 
-constinit Kernel<void(const Tensor& x, Tensor& y)> broken{"broken"};
+struct Broken {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit Kernel<Broken> broken{"broken"};
 
-void race(const Tensor& x, Tensor& y) {
-  cuda::launch(racing_kernel, 1, 32, 0, cuda::compute_stream(), x.data<float>(), y.mutable_data<float>());
+void race(const Broken& call) {
+  cuda::launch(racing_kernel, 1, 32, 0, cuda::compute_stream(), call.x.data<float>(), call.y.mutable_data<float>());
 }
-void launch_too_many_threads(const Tensor&, Tensor& y) {
-  cuda::launch(leave_kernel, 1, 2048, 0, cuda::compute_stream(), y.mutable_data<float>());
+void launch_too_many_threads(const Broken& call) {
+  cuda::launch(leave_kernel, 1, 2048, 0, cuda::compute_stream(), call.y.mutable_data<float>());
 }
-void launch_too_much_shared(const Tensor&, Tensor& y) {
-  cuda::launch(leave_kernel, 1, 32, 300 << 10, cuda::compute_stream(), y.mutable_data<float>());
+void launch_too_much_shared(const Broken& call) {
+  cuda::launch(leave_kernel, 1, 32, 300 << 10, cuda::compute_stream(), call.y.mutable_data<float>());
 }
 REGISTER_KERNEL(broken, cuda, "race", {.run = race});
 REGISTER_KERNEL(broken, cuda, "threads", {.run = launch_too_many_threads});
@@ -53,11 +58,14 @@ TEST_CASE("a launch that fails names the slot, the variant, the shapes, the op a
   Operands t;
   const Op op("test_op");
   broken.force("threads");
-  CHECK(device_error([&] { broken(t.x, t.y); }) ==
+  CHECK(device_error([&] {
+          broken({t.x, t.y});
+        }) ==
         "broken=threads (f32(4, 8), f32(4, 8)): test_op: CUDA error 9, invalid configuration argument, in launch");
   broken.force("shared");
-  CHECK(device_error([&] { broken(t.x, t.y); }) ==
-        "broken=shared (f32(4, 8), f32(4, 8)): test_op: CUDA error 1, invalid argument, in launch");
+  CHECK(device_error([&] {
+          broken({t.x, t.y});
+        }) == "broken=shared (f32(4, 8), f32(4, 8)): test_op: CUDA error 1, invalid argument, in launch");
   broken.force(nullptr);
   CHECK(relu(t.x).to_vector<float>() == std::vector<float>(32));  // neither of them harmed the device
 }
@@ -67,7 +75,7 @@ TEST_CASE("a kernel that fails while it runs is an error of the device, by the n
   Operands t;
   broken.force("race");
   const std::string message = device_error([&] {
-    broken(t.x, t.y);
+    broken({t.x, t.y});
     (void)t.y.to_vector<float>();
   });
   broken.force(nullptr);
@@ -86,7 +94,7 @@ TEST_CASE("child: a failing kernel" * doctest::skip()) {
   broken.force("race");
   for (int i = 0; i < 20; ++i) {
     try {
-      broken(t.x, t.y);
+      broken({t.x, t.y});
     } catch (const Error& error) {
       std::printf("attempt %d: %s\n", i, error.what());
       break;

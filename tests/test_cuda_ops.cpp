@@ -38,7 +38,7 @@ bool is_small([[maybe_unused]] const OpCase& row, [[maybe_unused]] double flops)
 #endif
 }
 
-// A cuBLASLt product that fails its check is computed by the naive kernel, so that results alone would not tell.
+// A product whose check cuBLASLt fails is computed by another variant, so that results alone would not tell.
 void check_no_fallback() {
   int products = 0;
   for (const auto& [what, choice] : noted_choices()) {

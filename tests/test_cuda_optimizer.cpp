@@ -36,7 +36,7 @@ bool same_on_device(const Tensor& host, const Tensor& device) { return same_byte
 
 // What the kernels of Optimizer::step read and write on one device: three optimizers that share counter and scale.
 struct Training {
-  Tensor step, rates, scaler, measured, workspace;
+  Tensor step, rates, scaler, measured;
   std::vector<Tensor> moments, values;  // moments: the velocity, and the two moments of Adam and of AdamW
 
   Training(int64_t size, float scale, const std::function<Tensor(const Tensor&)>& place) {
@@ -47,17 +47,13 @@ struct Training {
     for (int i = 0; i < 5; ++i) moments.push_back(place(Tensor::zeros({size}, DType::f32)));
     for (int i = 0; i < 3; ++i) values.push_back(place(whole(size, 32)));
   }
-  void measure(const Tensor& gradient) {
-    workspace = Tensor::empty({measure_gradients.workspace(gradient, scaler, workspace, measured)}, DType::u8,
-                              gradient.device());
-    measure_gradients(gradient, scaler, workspace, measured);
-  }
+  void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
   void take_step(const Tensor& gradient, const StepRule& rule) {
     measure(gradient);
-    begin_step(rule, measured, scaler, step, rates);
-    sgd_step(gradient, {0.9f, 0.01f}, rates, moments[0], values[0]);
-    adam_step(gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1]);
-    adam_step(gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, true}, rates, moments[3], moments[4], values[2]);
+    begin_step({rule, measured, scaler, step, rates});
+    sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0]});
+    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1]});
+    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, true}, rates, moments[3], moments[4], values[2]});
   }
   // On the CPU; everything that a skipped step leaves as it is.
   std::vector<Tensor> lasting() const {

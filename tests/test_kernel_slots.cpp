@@ -1,7 +1,8 @@
-// Kernel slots: which variant a call takes, how one is forced, and what the library has registered.
+// Kernel slots: which variant a call takes, its workspace, how one is forced, and what the library has registered.
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "engine/error.h"
 #include "engine/kernel.h"
 #include "kernels/conv2d.h"
+#include "kernels/gemm.h"
 #include "kernels/relu.h"
 #include "tests/support/child_process.h"
 
@@ -17,24 +19,46 @@ namespace hs {
 namespace {
 
 // A slot of the tests: each variant writes its own number.
-using Probe = Kernel<void(const Tensor& x, int mode, Tensor& y)>;
-constinit Probe test_probe{"test_probe"};
-constinit Probe test_without_variants{"test_without_variants"};
+struct Probe {
+  const Tensor& x;
+  int mode;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit Kernel<Probe> test_probe{"test_probe"};
+constinit Kernel<Probe> test_without_variants{"test_without_variants"};
+
+int asked = 0;  // calls of `even`
+// What "fast" was given to work in.
+struct Workspace {
+  int64_t bytes;
+  const uint8_t* memory;
+  size_t live;  // bytes of all workspaces
+};
+std::optional<Workspace> given;
+
+size_t workspace_bytes() {
+  return memory_stats(Device::cpu).live_by_purpose[static_cast<size_t>(MemoryPurpose::workspace)];
+}
 
 template <int id>
-void write(const Tensor&, int, Tensor& y) {
-  y.mutable_data<int32_t>()[0] = id;
+void write(const Probe& call) {
+  call.y.mutable_data<int32_t>()[0] = id;
 }
-bool even(const Tensor& x, int, Tensor&) { return x.size() % 2 == 0; }
-bool in_mode_one(const Tensor&, int mode, Tensor&) { return mode == 1; }
-bool not_u8(const Tensor& x, int, Tensor&) { return x.dtype() != DType::u8; }
+void write_fast(const Probe& call, Tensor& workspace) {
+  write<20>(call);
+  given = {workspace.size(), workspace.mutable_data<uint8_t>(), workspace_bytes()};
+}
+bool even(const Probe& call) { return ++asked, call.x.size() % 2 == 0; }
+bool in_mode_one(const Probe& call) { return call.mode == 1; }
+bool not_u8(const Probe& call) { return call.x.dtype() != DType::u8; }
 
 // Registered in an order that is neither that of rank nor that of names.
 REGISTER_KERNEL(test_probe, cpu, "simple", {.run = write<0>, .supported = not_u8});
 REGISTER_KERNEL(test_probe, cpu, "fast",
-                {.run = write<20>,
+                {.run = write_fast,
                  .supported = even,
-                 .workspace = [](const Tensor& x, int, Tensor&) { return x.size() * 8; },
+                 .workspace = [](const Probe& call) { return call.x.size() * 8; },
                  .rank = 20});
 REGISTER_KERNEL(test_probe, cpu, "middle_b", {.run = write<12>, .supported = in_mode_one, .rank = 10});
 REGISTER_KERNEL(test_probe, cpu, "middle_a", {.run = write<11>, .supported = in_mode_one, .rank = 10});
@@ -42,15 +66,55 @@ REGISTER_KERNEL(test_probe, cpu, "middle_a", {.run = write<11>, .supported = in_
 REGISTER_KERNEL(test_probe, cuda, "device_only", {.run = write<99>, .rank = 99});
 REGISTER_KERNEL(test_probe, cuda, "simple", {.run = write<98>});
 
+// Another one, of calls that read what a call before kept in some layout.
+struct LayoutProbe {
+  const Tensor& x;
+  Tensor& y;
+  const char* layout = nullptr;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit Kernel<LayoutProbe> test_layouts{"test_layouts"};
+
+void write_nothing(const LayoutProbe&) {}
+
+REGISTER_KERNEL(test_layouts, cpu, "blocked", {.run = write_nothing, .rank = 20, .layout = "blocks"});
+REGISTER_KERNEL(test_layouts, cpu, "by_rows", {.run = write_nothing, .rank = 10, .layout = "rows"});
+REGISTER_KERNEL(test_layouts, cpu, "of_no_layout", {.run = write_nothing, .rank = 5});
+REGISTER_KERNEL(test_layouts, cpu, "simple", {.run = write_nothing, .layout = "rows"});
+
+// And one whose kernel calls the first, with a part of its own workspace or without.
+struct OuterProbe {
+  const Tensor& x;
+  bool in_own_memory;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit Kernel<OuterProbe> test_outer{"test_outer"};
+
+void run_outer(const OuterProbe& call, Tensor& workspace) {
+  const Probe inner{call.x, 0, call.y};
+  if (!call.in_own_memory) {
+    test_probe(inner);
+    return;
+  }
+  Tensor part = workspace.slice(100, {workspace.size() - 100});
+  test_probe.run_in(part, inner);
+}
+int64_t outer_workspace(const OuterProbe& call) { return 100 + test_probe.workspace({call.x, 0, call.y}); }
+REGISTER_KERNEL(test_outer, cpu, "simple", {.run = run_outer, .workspace = outer_workspace});
+
 struct Unforce {
-  ~Unforce() { test_probe.force(nullptr); }
+  ~Unforce() {
+    test_probe.force(nullptr);
+    test_layouts.force(nullptr);
+  }
 };
 
 Tensor input(int64_t size) { return Tensor::zeros({size}, DType::f32); }
 
 int run(const Tensor& x, int mode = 0) {
   Tensor y = Tensor::zeros({1}, DType::i32);
-  test_probe(x, mode, y);
+  test_probe({x, mode, y});
   return static_cast<int>(y.item());
 }
 
@@ -137,26 +201,199 @@ TEST_CASE("a forced variant that does not take the arguments fails by name and d
 TEST_CASE("arguments that no variant takes are described") {
   const Error error = thrown_by([] {
     Tensor y = Tensor::zeros({1}, DType::i32);
-    test_probe(Tensor::zeros({3, 1}, DType::u8), 0, y);
+    test_probe({Tensor::zeros({3, 1}, DType::u8), 0, y});
   });
   CHECK(says(error, "test_probe: no cpu kernel takes (u8(3, 1), i32(1)); this build has "));
   CHECK(says(error, "fast (cpu)"));
   CHECK(says(thrown_by([] {
                Tensor y = Tensor::zeros({1}, DType::i32);
-               test_without_variants(input(1), 0, y);
+               test_without_variants({input(1), 0, y});
              }),
              "test_without_variants: no cpu kernel takes"));
 }
 
-TEST_CASE("workspace is that of the variant that the call would take") {
+TEST_CASE("a call returns the variant that ran") {
+  Tensor y = Tensor::zeros({1}, DType::i32);
+  const VariantBase& fast = test_probe({input(4), 0, y});
+  CHECK(std::string(fast.name) == "fast");
+  CHECK(fast.device == Device::cpu);
+  CHECK(std::string(test_probe({input(3), 0, y}).name) == "simple");
+}
+
+TEST_CASE("the variant is selected once for each call") {
+  const Unforce unforce;
+  Tensor y = Tensor::zeros({1}, DType::i32), memory = Tensor::workspace(32, Device::cpu);
+  const auto asked_in = [](const auto& body) {
+    asked = 0;
+    body();
+    return asked;
+  };
+  CHECK(asked_in([&] { test_probe({input(4), 0, y}); }) == 1);
+  CHECK(asked_in([&] { test_probe({input(3), 0, y}); }) == 1);
+  CHECK(asked_in([&] { test_probe.run_in(memory, {input(4), 0, y}); }) == 1);
+  test_probe.force("simple");
+  CHECK(asked_in([&] { test_probe({input(4), 0, y}); }) == 0);
+}
+
+TEST_CASE("the slot allocates the workspace that the selected variant asks for, for the time of the call") {
+  const size_t before = workspace_bytes();
+  for (const int64_t size : {4, 0}) {
+    given.reset();
+    CHECK(run(input(size)) == 20);
+    REQUIRE(given.has_value());
+    CHECK(given->bytes == size * 8);
+    CHECK(given->live == before + static_cast<size_t>(size) * 8);
+    CHECK(workspace_bytes() == before);
+  }
+}
+
+TEST_CASE("a variant that asks for no workspace gets none") {
+  reset_peak(Device::cpu);
+  const auto peak = [] {
+    return memory_stats(Device::cpu).peak_by_purpose[static_cast<size_t>(MemoryPurpose::workspace)];
+  };
+  const size_t before = peak();
+  CHECK(run(input(3)) == 0);
+  CHECK(peak() == before);
+  CHECK(run(input(4)) == 20);
+  CHECK(peak() == before + 32);
+}
+
+TEST_CASE("the workspace is released when a kernel throws") {
+  const size_t before = workspace_bytes();
+  Tensor wrong_type = Tensor::zeros({1}, DType::f32);
+  CHECK_THROWS_AS(test_probe({input(4), 0, wrong_type}), Error);
+  CHECK(workspace_bytes() == before);
+}
+
+TEST_CASE("run_in uses the memory of the caller") {
+  Tensor y = Tensor::zeros({1}, DType::i32), memory = Tensor::workspace(32, Device::cpu);
+  const size_t before = workspace_bytes();
+  test_probe.run_in(memory, {input(4), 0, y});
+  CHECK(y.item() == 20);
+  REQUIRE(given.has_value());
+  CHECK(given->memory == memory.data<uint8_t>());
+  CHECK(given->live == before);
+  test_probe.run_in(memory, {input(3), 0, y});  // of a variant that needs none
+  CHECK(y.item() == 0);
+}
+
+TEST_CASE("workspace() is that of the variant that the call would take") {
   const Unforce unforce;
   Tensor y;
-  CHECK(test_probe.workspace(input(4), 0, y) == 32);
-  CHECK(test_probe.workspace(input(3), 0, y) == 0);
+  CHECK(test_probe.workspace({input(4), 0, y}) == 32);
+  CHECK(test_probe.workspace({input(3), 0, y}) == 0);
   test_probe.force("simple");
-  CHECK(test_probe.workspace(input(4), 0, y) == 0);
+  CHECK(test_probe.workspace({input(4), 0, y}) == 0);
   test_probe.force("fast");
-  CHECK_THROWS_AS(test_probe.workspace(input(3), 0, y), Error);
+  CHECK_THROWS_AS(test_probe.workspace({input(3), 0, y}), Error);
+}
+
+TEST_CASE("the first tensor that is defined decides on the device") {
+  Tensor y = input(1), undefined;
+  CHECK(std::string(test_layouts({undefined, y}).name) == "blocked");
+  CHECK_THROWS_AS(test_layouts({undefined, undefined}), Error);
+  CHECK_FALSE(no_tensor().defined());
+}
+
+TEST_CASE("a call with a layout is run by a variant of this layout, and without one by any") {
+  const Unforce unforce;
+  Tensor y = input(1);
+  const auto variant = [&](const char* layout) { return std::string(test_layouts({input(1), y, layout}).name); };
+  CHECK(variant(nullptr) == "blocked");
+  CHECK(variant("blocks") == "blocked");
+  CHECK(variant(std::string("rows").c_str()) == "by_rows");  // names are compared, not pointers
+  test_layouts.force("simple");
+  CHECK(variant("rows") == "simple");
+  CHECK(variant(nullptr) == "simple");
+  test_layouts.force("of_no_layout");
+  CHECK(variant(nullptr) == "of_no_layout");
+  CHECK(std::string(test_layouts.variants()->layout) == "blocks");
+}
+
+TEST_CASE("a call with a layout that no variant has is refused by its name") {
+  const Unforce unforce;
+  Tensor y = input(1);
+  const auto refused = [&](const char* layout) { return thrown_by([&] { test_layouts({input(1), y, layout}); }); };
+  const Error unknown = refused("columns");
+  CHECK(unknown.code() == ExitCode::usage);
+  CHECK(says(unknown, "test_layouts: no cpu kernel takes (f32(1), f32(1)) with what was kept in layout columns; "));
+  for (const char* forced : {"by_rows", "of_no_layout"}) {
+    test_layouts.force(forced);
+    const Error error = refused("blocks");
+    CHECK(says(error, (std::string("no cpu kernel named ") + forced + " takes (").c_str()));
+    CHECK(says(error, "in layout blocks;"));
+  }
+}
+
+TEST_CASE("every CPU variant of gemm reads the mask that any other one wrote") {
+  Tensor mask = gemm_mask(2, 3, Device::cpu), c = Tensor::zeros({2, 3}, DType::f32), sums = input(3);
+  const Tensor a = Tensor::zeros({2, 4}, DType::f32), b = Tensor::zeros({4, 3}, DType::f32);
+  for (const VariantBase* v = gemm.variants(); v; v = v->next) {
+    if (v->device == Device::cuda) continue;
+    CAPTURE(v->name);
+    REQUIRE(v->layout != nullptr);
+    CHECK(std::string(v->layout) == "rows");
+  }
+  const VariantBase& wrote = gemm({.a = a, .b = b, .options = {.epilogue = Epilogue::relu}, .c = c, .mask = mask});
+  const auto read = [&](const char* layout) {
+    gemm({.a = a,
+          .b = b,
+          .options = {.epilogue = Epilogue::relu_backward},
+          .c = c,
+          .saved_mask = mask,
+          .layout = layout,
+          .bias_gradient = sums});
+  };
+  read(wrote.layout);
+  CHECK(says(thrown_by([&] { read("tiles"); }), "with what was kept in layout tiles"));
+}
+
+TEST_CASE("a trace notes every call; a timed one counts a kernel that another one calls as part of that") {
+  Tensor y = Tensor::zeros({1}, DType::i32);
+  const auto call_all = [&] {
+    test_outer({input(4), false, y});
+    test_outer({input(4), true, y});
+    test_probe({input(3), 0, y});
+  };
+  const std::vector<std::string> all = {"test_outer", "test_probe", "test_outer", "test_probe", "test_probe"};
+  const auto slots = [](const std::vector<KernelCall>& calls) {
+    std::vector<std::string> names;
+    for (const KernelCall& call : calls) names.push_back(call.slot);
+    return names;
+  };
+  {
+    const KernelTrace trace;
+    call_all();
+    CHECK(slots(trace.calls()) == all);
+    CHECK(trace.timed_calls().empty());
+  }
+  const KernelTrace trace(KernelTrace::timed);
+  call_all();
+  CHECK(slots(trace.calls()) == all);
+  std::vector<KernelCall> timed;
+  for (const TimedCall& one : trace.timed_calls()) {
+    timed.push_back(one.call);
+    CHECK(one.begin <= one.end);
+  }
+  CHECK(timed == std::vector<KernelCall>{trace.calls()[0], trace.calls()[2], trace.calls()[4]});
+}
+
+TEST_CASE("a timed call has the shapes of its tensors, and their bytes with those of the workspace") {
+  Tensor y = Tensor::zeros({1}, DType::i32), undefined;
+  const KernelTrace trace(KernelTrace::timed);
+  test_probe({input(4), 0, y});
+  test_probe({input(3), 0, y});
+  test_layouts({undefined, y});
+  REQUIRE(trace.timed_calls().size() == 3);
+  const TimedCall &with = trace.timed_calls()[0], &without = trace.timed_calls()[1], &half = trace.timed_calls()[2];
+  CHECK(with.shapes == std::vector<Shape>{{4}, {1}});
+  CHECK(with.bytes == 4 * 4 + 4 + 32);
+  CHECK(with.call == KernelCall{"", "test_probe", "fast", DType::f32});
+  CHECK(without.shapes == std::vector<Shape>{{3}, {1}});
+  CHECK(without.bytes == 3 * 4 + 4);
+  CHECK(half.shapes == std::vector<Shape>{{0}, {1}});
+  CHECK(half.bytes == 4);
 }
 
 TEST_CASE("force_variant takes slot=variant") {

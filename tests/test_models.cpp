@@ -250,17 +250,14 @@ struct Draw {
 std::vector<Draw> draws;  // what dropout was asked for
 bool watching = false;
 
-void watch(const Tensor& x, double rate, const RandomStream& base, const Tensor& step, Tensor& y) {
-  RandomStream stream = base;
-  stream.step += static_cast<uint32_t>(step.item());
-  draws.push_back({rate, stream});
-  y.copy_from(x);
+void watch(const DropoutMask& call) {
+  RandomStream stream = call.stream;
+  stream.step += static_cast<uint32_t>(call.step.item());
+  draws.push_back({call.rate, stream});
+  call.y.copy_from(call.x);
 }
 REGISTER_KERNEL(dropout_mask, cpu, "watch",
-                {.run = watch,
-                 .supported = [](const Tensor&, double, const RandomStream&, const Tensor&,
-                                 Tensor&) { return watching; },
-                 .rank = 1000});
+                {.run = watch, .supported = [](const DropoutMask&) { return watching; }, .rank = 1000});
 
 TEST_CASE("every dropout layer has its documented rate, and training draws a new mask for each layer and step") {
   for (const Expected& documented : expected_models) {

@@ -4,12 +4,13 @@
 namespace hs {
 namespace {
 
+void run(const Gemm& call) { call.c.fill_zero(); }
+
 REGISTER_KERNEL(gemm, cpu, "wrong",
-                {.run = [](const Tensor&, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                           Tensor& c) { c.fill_zero(); },
-                 .supported = [](const Tensor& a, const Tensor&, const Tensor&, const GemmOptions&, Tensor&, Tensor&,
-                                 Tensor&) { return a.dtype() == DType::f32; },
-                 .rank = 99});
+                {.run = run,
+                 .supported = [](const Gemm& call) { return call.a.dtype() == DType::f32; },
+                 .rank = 99,
+                 .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

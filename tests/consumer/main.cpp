@@ -22,10 +22,15 @@ void expect(bool holds, const char* what) {
 }
 
 // The user's own op, slot and kernel.
-constinit Kernel<void(const Tensor& x, Tensor& y)> twice_forward{"twice_forward"};
+struct TwiceForward {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit Kernel<TwiceForward> twice_forward{"twice_forward"};
 
-void run_twice(const Tensor& x, Tensor& y) {
-  for (int64_t i = 0; i < x.size(); ++i) y.mutable_data<float>()[i] = 2 * x.data<float>()[i];
+void run_twice(const TwiceForward& call) {
+  for (int64_t i = 0; i < call.x.size(); ++i) call.y.mutable_data<float>()[i] = 2 * call.x.data<float>()[i];
 }
 
 REGISTER_KERNEL(twice_forward, cpu, "simple", {.run = run_twice});
@@ -33,7 +38,7 @@ REGISTER_KERNEL(twice_forward, cpu, "simple", {.run = run_twice});
 Tensor twice(const Tensor& x) {
   const Op op("twice");
   Tensor y = x.empty_like();
-  twice_forward(x, y);
+  twice_forward({x, y});
   return record("twice", y, {x}, [](const Tensor& dy) -> Gradients { return {twice(dy)}; });
 }
 

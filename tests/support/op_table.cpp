@@ -88,7 +88,7 @@ void add_elementwise(Table& table) {
                      .run =
                          [](const Inputs& in) {
                            Tensor y = in[0].clone();
-                           accumulate(in[1], y);
+                           accumulate({in[1], y});
                            return y;
                          },
                      .forward = tolerance::two_roundings,
@@ -361,7 +361,7 @@ void add_losses(Table& table) {
                      .run =
                          [=](const Inputs& in) {
                            Tensor matches = Tensor::empty({}, DType::i32, in[0].device());
-                           argmax_matches(in[0], label_tensor.to(in[0].device()), matches);
+                           argmax_matches({in[0], label_tensor.to(in[0].device()), matches});
                            return matches;
                          },
                      .reference =
@@ -428,7 +428,7 @@ void add_optimizer_steps(Table& table) {
              const StepRule rule{0.9f, 0.999f, 2, {ScheduleKind::linear, 0, 10}, {.enabled = true}};
              for (const float bad : {0.0f, 3.0f, 0.0f}) {
                const Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
-               begin_step(rule, measured, scaler, step, state);
+               begin_step({rule, measured, scaler, step, state});
              }
              return join({state, Tensor::from(std::vector<float>{static_cast<float>(step.item())}, {1}), scaler});
            },
@@ -447,7 +447,7 @@ void add_optimizer_steps(Table& table) {
                    .run =
                        [](const Inputs& in) {
                          Tensor share = in[0].empty_like();
-                         scale_loss(in[0], 0.25f, share);
+                         scale_loss({in[0], 0.25f, share});
                          return share;
                        },
                    .reference = elementwise([](double x) { return 0.25 * x; }),
@@ -460,10 +460,8 @@ void add_optimizer_steps(Table& table) {
                      .run =
                          [](const Inputs& in) {
                            const Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
-                           Tensor measured = Tensor::empty({2}, DType::f32, in[0].device()), workspace;
-                           workspace = Tensor::empty({measure_gradients.workspace(in[0], scaler, workspace, measured)},
-                                                     DType::u8, in[0].device());
-                           measure_gradients(in[0], scaler, workspace, measured);
+                           Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
+                           measure_gradients({in[0], scaler, measured});
                            return measured;
                          },
                      .forward = tolerance::optimizer,
@@ -484,7 +482,7 @@ void add_optimizer_steps(Table& table) {
                      .run =
                          [=](const Inputs& in) {
                            Tensor velocity = in[1].clone(), value = in[2].clone();
-                           sgd_step(in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value);
+                           sgd_step({in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value});
                            return join({velocity, value});
                          },
                      .forward = tolerance::optimizer,
@@ -510,7 +508,7 @@ void add_optimizer_steps(Table& table) {
            .run =
                [=](const Inputs& in) {
                  Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
-                 adam_step(in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value);
+                 adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
                  return join({mean, square, value});
                },
            .forward = tolerance::optimizer,
@@ -619,7 +617,7 @@ void add_images(Table& table) {
                            const Tensor set = on_test_device(Tensor::from(pixels, {10, 1, bytes, 1}));
                            const Tensor samples = on_test_device(Tensor::from(std::vector<int32_t>{9, 0, 4, 4}, {4}));
                            Tensor out = on_test_device(Tensor::zeros({4, 1, bytes, 1}, DType::u8));
-                           gather_samples(set, samples, out);
+                           gather_samples({set, samples, out});
                            return normalize_image(out, {0, 1.0f / 255});
                          },
                      .forward = {1e-6, 0, 0},
