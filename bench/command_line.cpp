@@ -272,7 +272,14 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
       fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
     }
     name_running_command(commands[i]->name());
-    return commands[i]->run(flags[i]);
+    try {
+      return commands[i]->run(flags[i]);
+    } catch (const Error& error) {
+      // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+      const std::string message = error.what(), flag = "--" + message.substr(0, message.find(' '));
+      if (parsers[i]->get_option_no_throw(flag)) fail(error.code(), "--{}", message);
+      throw;
+    }
   }
   fail_no_command(commands, "");
 }

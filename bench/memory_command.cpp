@@ -270,7 +270,7 @@ void MemoryCommand::print_plan(const DatasetPair& data) const {
 
 void MemoryCommand::run(const Flags& flags) {
   check_blocks(flags, model_, blocks_);
-  budget_bytes_ = parse_bytes("--budget ", budget_);
+  budget_bytes_ = parse_bytes("budget ", budget_);
   device_ = resolve_device(device_name_);
   set_threads(static_cast<int>(threads_));
   outputs_.open();

@@ -18,20 +18,20 @@ constexpr PixelScale mnist_scale{0.1307f, 0.3081f};  // of the 60,000 training i
 constexpr int64_t synthetic_train_count = 60000;     // MNIST's sizes
 constexpr int64_t synthetic_test_count = 10000;
 
-void check_limit(const char* flag, int64_t limit, int64_t total) {
-  if (limit < 0) fail(ExitCode::usage, "{} {}: expected 0 (all samples) or more", flag, limit);
-  if (limit > total) fail(ExitCode::usage, "{} {}: the set has {} samples", flag, limit, total);
+void check_limit(const char* part, int64_t limit, int64_t total) {
+  if (limit < 0) fail(ExitCode::usage, "{} {}: expected 0 (all samples) or more", part, limit);
+  if (limit > total) fail(ExitCode::usage, "{} {}: the set has {} samples", part, limit, total);
 }
 
-Dataset load_part(const fs::path& images_file, const fs::path& labels_file, const char* flag, int64_t limit) {
-  check_limit(flag, limit, limit);  // the sign, before anything is read
+Dataset load_part(const fs::path& images_file, const fs::path& labels_file, const char* part, int64_t limit) {
+  check_limit(part, limit, limit);  // the sign, before anything is read
   IdxImages images = read_idx_images(images_file, limit);
   const IdxLabels labels = read_idx_labels(labels_file, digit_classes, limit);
   if (images.total != labels.total) {
     fail(ExitCode::bad_input, "{} holds {} images but {} holds {} labels; expected as many, download both again",
          printable(images_file), images.total, printable(labels_file), labels.total);
   }
-  check_limit(flag, limit, images.total);
+  check_limit(part, limit, images.total);
   Dataset set;
   set.name = "mnist";
   set.count = images.count;
@@ -53,8 +53,8 @@ DatasetPair load_from(const IdxPlace& place, int64_t train_limit, int64_t test_l
          printable(place.folder), missing);
   }
   DatasetPair pair;
-  pair.train = load_part(place.files[0], place.files[1], "--train", train_limit);
-  pair.test = load_part(place.files[2], place.files[3], "--test", test_limit);
+  pair.train = load_part(place.files[0], place.files[1], "train", train_limit);
+  pair.test = load_part(place.files[2], place.files[3], "test", test_limit);
   if (pair.train.rows != pair.test.rows || pair.train.columns != pair.test.columns) {
     fail(ExitCode::bad_input, "{}: training images are {} x {} but test images {} x {}; they are not of one set",
          printable(place.folder), pair.train.rows, pair.train.columns, pair.test.rows, pair.test.columns);
@@ -107,8 +107,8 @@ DatasetPair load_mnist(const std::optional<fs::path>& directory, int64_t train_l
     if (!place.nothing()) return load_from(place, train_limit, test_limit);
     looked += (looked.empty() ? "" : " and ") + printable(folder);
   }
-  check_limit("--train", train_limit, synthetic_train_count);
-  check_limit("--test", test_limit, synthetic_test_count);
+  check_limit("train", train_limit, synthetic_train_count);
+  check_limit("test", test_limit, synthetic_test_count);
   DatasetPair pair;
   pair.train = synthetic_digits(synthetic_train_seed, train_limit == 0 ? synthetic_train_count : train_limit);
   pair.test = synthetic_digits(synthetic_test_seed, test_limit == 0 ? synthetic_test_count : test_limit);
@@ -132,8 +132,8 @@ void MemorySource::read_sample(int64_t index, uint8_t* image) const {
   std::copy_n(set_->images.data() + index * info().image_bytes(), info().image_bytes(), image);
 }
 
-std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* flag) {
-  check_limit(flag, limit, source->info().count);
+std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* part) {
+  check_limit(part, limit, source->info().count);
   if (limit == 0 || limit == source->info().count) return source;
   return std::make_unique<FirstSamples>(std::move(source), limit);
 }
@@ -143,9 +143,9 @@ std::unique_ptr<SampleSource> view_of_first(const SampleSource& source, int64_t 
   return std::make_unique<FirstSamples>(not_owned, std::min(count, source.info().count));
 }
 
-Dataset load_all(const SampleSource& source, int64_t limit, const char* flag) {
+Dataset load_all(const SampleSource& source, int64_t limit, const char* part) {
   const SampleInfo& info = source.info();
-  check_limit(flag, limit, info.count);
+  check_limit(part, limit, info.count);
   Dataset set;
   set.name = info.name;
   set.count = limit == 0 ? info.count : limit;

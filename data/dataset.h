@@ -57,14 +57,14 @@ class MemorySource : public SampleSource {
   const std::shared_ptr<const Dataset> set_;
 };
 
-// The first `limit` samples of a source (0: all). `flag` as for load_all(). Throws Error (usage).
-std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* flag);
+// The first `limit` samples of a source (0: all). `name` as for load_all(). Throws Error (usage).
+std::unique_ptr<SampleSource> first_samples(std::unique_ptr<SampleSource> source, int64_t limit, const char* name);
 
 // The first `count` samples of a source that outlives this, or all if there are fewer; they stay where they are.
 std::unique_ptr<SampleSource> view_of_first(const SampleSource& source, int64_t count);
 
-// All samples of a source in memory, or the first `limit` of them (0: all). `flag` names the limit in messages.
+// All samples of a source in memory, or the first `limit` of them (0: all). `name` is that of the limit in messages.
 // Throws Error: usage (the limit is negative or larger than the set), and what reading throws.
-Dataset load_all(const SampleSource& source, int64_t limit = 0, const char* flag = "limit");
+Dataset load_all(const SampleSource& source, int64_t limit = 0, const char* name = "limit");
 
 }  // namespace hs

@@ -58,15 +58,15 @@ Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& 
     : options_(options), source_(std::move(source)), cache_(make_cache(*source_, options.cache)) {
   const SampleInfo& info = source_->info();
   if (options.batch < 1) fail(ExitCode::usage, "batch size {}: expected 1 or more", options.batch);
-  if (options.prefetch < 0) fail(ExitCode::usage, "--prefetch {}: expected 0 or more", options.prefetch);
-  if (options.workers < 0) fail(ExitCode::usage, "--workers {}: expected 0 or more", options.workers);
+  if (options.prefetch < 0) fail(ExitCode::usage, "prefetch {}: expected 0 or more", options.prefetch);
+  if (options.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
   if (info.count < 1) fail(ExitCode::bad_input, "{}: the set has 0 samples, expected 1 or more", info.name);
   if (info.count > INT32_MAX) {
     fail(ExitCode::bad_input, "{}: {} samples, expected at most {}", info.name, info.count, INT32_MAX);
   }
   if (options.normalize_on_host && options.cache == CacheMode::device) {
     fail(ExitCode::usage,
-         "--preprocess host: with --cache device the pixels are on the device; use --preprocess device");
+         "preprocess host: with cache device the pixels are on the device; preprocess them there");
   }
   if (options.normalize_on_host) normalized_ = normalized(info.scale);
   // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
@@ -155,7 +155,7 @@ void Loader::start_workers() {
       threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
     } catch (const std::system_error& error) {
       fail(ExitCode::out_of_memory,
-           "--workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`", options_.workers,
+           "workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`", options_.workers,
            threads_.size(), error.code().message());
     }
   }

@@ -19,7 +19,7 @@ LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
   if (pinned_) {
     host_ = static_cast<uint8_t*>(runtime_.allocate_host(static_cast<size_t>(bytes)));
     if (host_ == nullptr) {
-      fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for a batch; use --pin off", bytes);
+      fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for a batch; do without pinning", bytes);
     }
   } else if (device != Device::cpu) {
     pageable_ = empty_bytes(bytes, Device::cpu);

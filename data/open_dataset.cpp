@@ -239,8 +239,8 @@ std::string describe(const SampleInfo& train, const SampleInfo& test) {
 
 DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit) {
   const FoundDataset found = find_dataset(name_or_path);
-  const auto train = first_samples(open_dataset(found, Part::train), train_limit, "--train");
-  const auto test = first_samples(open_dataset(found, Part::test), test_limit, "--test");
+  const auto train = first_samples(open_dataset(found, Part::train), train_limit, "train");
+  const auto test = first_samples(open_dataset(found, Part::test), test_limit, "test");
   check_one_set(name_or_path, train->info(), test->info());
   DatasetPair pair;
   pair.train = load_all(*train);

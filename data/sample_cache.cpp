@@ -14,7 +14,7 @@ SampleCache::SampleCache(const SampleSource& source) : SampleSource(source.info(
     pixels_ = std::make_unique_for_overwrite<uint8_t[]>(bytes);
     is_there_ = std::make_unique<std::atomic<bool>[]>(count);
   } catch (const std::bad_alloc&) {
-    fail(ExitCode::out_of_memory, "--cache ram: no memory for {} samples of {} bytes; use --cache none", count,
+    fail(ExitCode::out_of_memory, "cache ram: no memory for {} samples of {} bytes; do without the cache", count,
          info().image_bytes());
   }
 }

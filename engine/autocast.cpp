@@ -15,7 +15,7 @@ Precision parse_precision(std::string_view wanted) {
   for (const Precision precision : {Precision::f32, Precision::tf32, Precision::f16, Precision::bf16}) {
     if (wanted == name(precision)) return precision;
   }
-  fail(ExitCode::usage, "--precision {}: expected f32, tf32, f16 or bf16", wanted);
+  fail(ExitCode::usage, "precision {}: expected f32, tf32, f16 or bf16", wanted);
 }
 
 Autocast::Autocast(Precision precision) {

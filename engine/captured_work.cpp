@@ -12,7 +12,7 @@ thread_local bool capturing = false;
 
 CapturedWork::CapturedWork(Device device)
     : device_(device), runtime_(runtime(device)), pool_(make_memory_pool(device)) {
-  if (device == Device::cpu) fail(ExitCode::usage, "--graph on: the cpu captures no graphs; use --graph off");
+  if (device == Device::cpu) fail(ExitCode::usage, "graph on: the cpu captures no graphs; switch it off");
 }
 
 CapturedWork::~CapturedWork() {

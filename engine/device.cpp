@@ -55,7 +55,7 @@ bool is_available(Device device) { return why_unavailable(device).empty(); }
 const DeviceRuntime& runtime(Device device) {
   const DeviceRuntime* table = tables[static_cast<int>(device)];
   if (table && (device == Device::cpu || table->why_unavailable().empty())) return *table;
-  fail(ExitCode::device, "device {}: {}; use --device cpu", name(device), why_unavailable(device));
+  fail(ExitCode::device, "device {}: {}; use the cpu", name(device), why_unavailable(device));
 }
 
 bool register_device(Device device, const DeviceRuntime& table) {

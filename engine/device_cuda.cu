@@ -248,7 +248,7 @@ void forbid_in_capture(const std::string& what) {
   if (!capturing) return;
   const std::string op = Op::current();
   throw Error(ExitCode::device, (op.empty() ? "a step that is being captured" : op) + ": " + what +
-                                    " is not possible while a step is captured as a CUDA graph; use --graph off");
+                                    " is not possible while a step is captured as a CUDA graph; do not capture it");
 }
 
 bool synchronous() {

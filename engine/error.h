@@ -33,7 +33,7 @@ struct ExitCodeRow {
 inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::ok, "success"},
     {ExitCode::missed, "missed: a target was not reached, or a comparison found a regression"},
-    {ExitCode::usage, "usage: a flag, a value or a combination of them is wrong"},
+    {ExitCode::usage, "usage: an argument, or a combination of arguments, is wrong"},
     {ExitCode::bad_input, "bad input data: a data file is damaged or not what it claims to be"},
     {ExitCode::io, "input/output: a file cannot be opened, read or written"},
     {ExitCode::checkpoint, "checkpoint: invalid, or made for another model"},

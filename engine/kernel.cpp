@@ -79,7 +79,7 @@ void KernelSlot::force(const char* variant) {
       return;
     }
   }
-  fail(ExitCode::usage, "--kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
+  fail(ExitCode::usage, "kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
 }
 
 void KernelSlot::fail_on_device(const VariantBase& variant, Tensors tensors, const Error& error) const {
@@ -162,7 +162,7 @@ std::vector<KernelSlot*> kernel_slots() {
 void force_variant(std::string_view assignment) {
   const size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) {
-    fail(ExitCode::usage, "--kernel {}: expected SLOT=VARIANT, for example conv2d_forward=im2col", assignment);
+    fail(ExitCode::usage, "kernel {}: expected SLOT=VARIANT, for example conv2d_forward=im2col", assignment);
   }
   const std::string_view slot_name = assignment.substr(0, equals);
   std::string names;
@@ -170,7 +170,7 @@ void force_variant(std::string_view assignment) {
     if (slot->name() == slot_name) return slot->force(std::string(assignment.substr(equals + 1)).c_str());
     names += fmt::format("{}{}", names.empty() ? "" : ", ", slot->name());
   }
-  fail(ExitCode::usage, "--kernel {}: no slot {}; there are {}", assignment, slot_name, names);
+  fail(ExitCode::usage, "kernel {}: no slot {}; there are {}", assignment, slot_name, names);
 }
 
 }  // namespace hs

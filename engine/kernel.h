@@ -146,7 +146,7 @@ class KernelTrace {
   KernelTrace* before_;
 };
 
-// "conv2d_forward=im2col", as --kernel takes it; throws Error (usage) with the names that exist.
+// "conv2d_forward=im2col"; throws Error (usage) with the names that exist.
 void force_variant(std::string_view assignment);
 
 template <class Call>

@@ -74,7 +74,7 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Optimizer
   if (config.name == "sgd") return std::make_unique<Sgd>(arena, config);
   if (config.name == "adam") return std::make_unique<Adam>(arena, config, false);
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);
-  fail(ExitCode::usage, "--optimizer {}: expected sgd, adam or adamw", config.name);
+  fail(ExitCode::usage, "optimizer {}: expected sgd, adam or adamw", config.name);
 }
 
 }  // namespace hs

@@ -21,7 +21,7 @@
 namespace hs {
 
 struct OptimizerConfig {
-  std::string_view name = "adam";  // sgd, adam or adamw
+  std::string name = "adam";  // sgd, adam or adamw
   float learning_rate = 1e-3f;
   float momentum = 0.9f;  // sgd only
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;

@@ -48,7 +48,7 @@ void start(int count) {
   changed.notify_all();
   for (std::thread& thread : trial) thread.join();
   if (!why.empty()) {
-    fail(ExitCode::out_of_memory, "--threads {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`",
+    fail(ExitCode::out_of_memory, "threads {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`",
          count, trial.size() + 1, why);
   }
   std::atomic<int> in_team = 0;

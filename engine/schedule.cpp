@@ -8,7 +8,7 @@ ScheduleKind parse_schedule(std::string_view name) {
   if (name == "constant") return ScheduleKind::constant;
   if (name == "linear") return ScheduleKind::linear;
   if (name == "cosine") return ScheduleKind::cosine;
-  fail(ExitCode::usage, "--schedule {}: expected constant, linear or cosine", name);
+  fail(ExitCode::usage, "schedule {}: expected constant, linear or cosine", name);
 }
 
 }  // namespace hs

@@ -16,7 +16,7 @@ T parse_amount(std::string_view word, std::string_view text, T most, const char*
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // Written so that NaN fails.
   if (error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= most) return value;
-  fail(ExitCode::usage, "--augment {}: expected {} from 0 to {}", word, unit, most);
+  fail(ExitCode::usage, "augment {}: expected {} from 0 to {}", word, unit, most);
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ AugmentOptions parse_augment(std::string_view spec) {
     const size_t equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
     const std::string_view amount = equals == std::string_view::npos ? "" : word.substr(equals + 1);
-    if (!seen.insert(name).second) fail(ExitCode::usage, "--augment {}: {} is there twice", spec, name);
+    if (!seen.insert(name).second) fail(ExitCode::usage, "augment {}: {} is there twice", spec, name);
     if (name == "shift") {
       options.shift = parse_amount(word, amount, max_shift, "a whole number of pixels");
     } else if (name == "rotate") {
@@ -39,7 +39,7 @@ AugmentOptions parse_augment(std::string_view spec) {
     } else if (word == "flip") {
       options.flip = true;
     } else {
-      fail(ExitCode::usage, "--augment {}: \"{}\" is none of shift=PIXELS, rotate=DEGREES, cutout=PIXELS, flip", spec,
+      fail(ExitCode::usage, "augment {}: \"{}\" is none of shift=PIXELS, rotate=DEGREES, cutout=PIXELS, flip", spec,
            word);
     }
     if (word.size() == rest.size()) break;

@@ -27,7 +27,7 @@ struct AugmentOptions {
   bool any() const { return shift > 0 || rotate > 0 || cutout > 0 || flip; }
 };
 
-// "shift=2,rotate=10.5,cutout=8,flip", each at most once, as train's --augment takes it; "" is no option. Throws Error
+// "shift=2,rotate=10.5,cutout=8,flip", each at most once; "" is no option. Throws Error
 // (usage) with what was expected.
 AugmentOptions parse_augment(std::string_view spec);
 

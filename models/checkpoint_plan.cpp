@@ -177,7 +177,7 @@ std::vector<Segment> fastest_within(const StepCosts& costs, int64_t budget) {
   const Search search(costs, budget, false);
   if (!search.found()) {
     fail(ExitCode::usage,
-         "--checkpoint budget={}: this step needs {} bytes or more; use a larger budget or a smaller "
+         "checkpoint budget={}: this step needs {} bytes or more; use a larger budget or a smaller "
          "batch",
          budget, smallest_budget(costs));
   }
@@ -202,7 +202,7 @@ std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_shar
   return best;
 }
 
-int64_t parse_bytes(const std::string& flag, std::string_view text) {
+int64_t parse_bytes(const std::string& name, std::string_view text) {
   int64_t value = 0, unit = 1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
@@ -211,7 +211,7 @@ int64_t parse_bytes(const std::string& flag, std::string_view text) {
   if (suffix == "G") unit = int64_t{1} << 30;
   const bool known = suffix.empty() || unit > 1;
   if (error != std::errc() || !known || value < 1 || value > no_limit / unit) {
-    fail(ExitCode::usage, "{}{}: expected a number of bytes, with k, M or G for powers of 1024, for example 300M", flag,
+    fail(ExitCode::usage, "{}{}: expected a number of bytes, with k, M or G for powers of 1024, for example 300M", name,
          text);
   }
   return value * unit;
@@ -222,7 +222,7 @@ CheckpointChoice parse_checkpoint(std::string_view text) {
   if (text == "off") return {};
   if (text == "all") return {Kind::every, 1};
   if (text == "budget=auto") return {Kind::automatic, 0};
-  if (text.starts_with("budget=")) return {Kind::budget, parse_bytes("--checkpoint budget=", text.substr(7))};
+  if (text.starts_with("budget=")) return {Kind::budget, parse_bytes("checkpoint budget=", text.substr(7))};
   if (text.starts_with("every=")) {
     const std::string_view number = text.substr(6);
     int64_t stages = 0;
@@ -230,7 +230,7 @@ CheckpointChoice parse_checkpoint(std::string_view text) {
     if (error == std::errc() && end == number.data() + number.size() && stages > 0) return {Kind::every, stages};
   }
   fail(ExitCode::usage,
-       "--checkpoint {}: expected off, all, every=N (N stages in a segment), budget=BYTES (with k, M or G) or "
+       "checkpoint {}: expected off, all, every=N (N stages in a segment), budget=BYTES (with k, M or G) or "
        "budget=auto",
        text);
 }

@@ -65,8 +65,8 @@ struct CheckpointChoice {
 // off, all (every stage a segment of its own), every=N, budget=BYTES with k, M or G for powers of 1024, budget=auto.
 // Throws Error (usage).
 CheckpointChoice parse_checkpoint(std::string_view text);
-// A number of bytes, with k, M or G behind it or not. Throws Error (usage) that starts with `flag`.
-int64_t parse_bytes(const std::string& flag, std::string_view text);
+// A number of bytes, with or without k, M or G. Throws Error (usage) that starts with `name`.
+int64_t parse_bytes(const std::string& name, std::string_view text);
 
 // For off, all and every=N. REQUIRES: !choice.needs_costs()
 std::vector<Segment> segments_of(const CheckpointChoice& choice, size_t stages);

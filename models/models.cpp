@@ -29,7 +29,7 @@ std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, co
   check(sizes.blocks > 0, "make_model: {} blocks, expected 1 or more", sizes.blocks);
   const auto found = entries().find(name);
   if (found == entries().end()) {
-    fail(ExitCode::usage, "--model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
+    fail(ExitCode::usage, "model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
   }
   return found->second.make(seed, sizes);
 }
@@ -48,7 +48,7 @@ bool model_has_blocks(std::string_view name) {
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side)) {
   const int64_t rows = shrink(sizes.rows), columns = shrink(sizes.columns);
   if (rows < 1 || columns < 1) {
-    fail(ExitCode::bad_input, "--model {}: images of {} x {} are too small for it; use --model mlp", model, sizes.rows,
+    fail(ExitCode::bad_input, "model {}: images of {} x {} are too small for it; use mlp", model, sizes.rows,
          sizes.columns);
   }
   return rows * columns;

@@ -291,18 +291,18 @@ TEST_CASE("parse_augment: every option, any order, and every mistake") {
   CHECK(!parse_augment("shift=2").flip);
   const auto refused = [](const char* spec) { return message_of([&] { parse_augment(spec); }, ExitCode::usage); };
   for (const char* word : {"shift", "shift=", "shift=-1", "shift=513", "shift=1.5", "shift=2x", "shift= 2"}) {
-    CHECK(refused(word) == std::string("--augment ") + word + ": expected a whole number of pixels from 0 to 512");
+    CHECK(refused(word) == std::string("augment ") + word + ": expected a whole number of pixels from 0 to 512");
   }
   for (const char* word : {"rotate", "rotate=-1", "rotate=180.1", "rotate=nan", "rotate=inf", "rotate=1e9"}) {
-    CHECK(refused(word) == std::string("--augment ") + word + ": expected a number of degrees from 0 to 180");
+    CHECK(refused(word) == std::string("augment ") + word + ": expected a number of degrees from 0 to 180");
   }
-  CHECK(refused("cutout=x") == "--augment cutout=x: expected a whole number of pixels from 0 to 512");
+  CHECK(refused("cutout=x") == "augment cutout=x: expected a whole number of pixels from 0 to 512");
   for (const char* spec : {"turn=3", "flip=1", "shift=2,", ",", "shift=2,,flip", "shift=2;flip=1", "flip "}) {
-    CHECK(refused(spec).starts_with("--augment "));
+    CHECK(refused(spec).starts_with("augment "));
   }
   CHECK(refused("shift=2,Flip") ==
-        "--augment shift=2,Flip: \"Flip\" is none of shift=PIXELS, rotate=DEGREES, cutout=PIXELS, flip");
-  CHECK(refused("shift=2,shift=2") == "--augment shift=2,shift=2: shift is there twice");
+        "augment shift=2,Flip: \"Flip\" is none of shift=PIXELS, rotate=DEGREES, cutout=PIXELS, flip");
+  CHECK(refused("shift=2,shift=2") == "augment shift=2,shift=2: shift is there twice");
 }
 
 }  // namespace hs::test

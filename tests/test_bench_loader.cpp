@@ -167,7 +167,7 @@ TEST_CASE("train: every way to load gives the same weights, and says where the t
   CHECK(config["preprocess"] == "host");
   const Ended both = bench(small + "--cache device --preprocess host");
   CHECK(both.code == 2);
-  CHECK(contains(both.err, "use --preprocess device"));
+  CHECK(contains(both.err, "preprocess them there"));
 }
 
 TEST_CASE("train: sets of other sizes and classes, and models that cannot take them") {
@@ -180,7 +180,7 @@ TEST_CASE("train: sets of other sizes and classes, and models that cannot take t
     const Ended ended = bench(few + "--json - --model " + model + " --data " + (folder / "wide").string());
     if (ended.code != 0) {  // a model may be made for larger images
       CHECK(ended.code == 3);
-      CHECK(contains(ended.err, "--model " + model + ": images of 12 x 30 are too small for it; use --model mlp"));
+      CHECK(contains(ended.err, "--model " + model + ": images of 12 x 30 are too small for it; use mlp"));
       continue;
     }
     const json record = json::parse(ended.out);
@@ -191,7 +191,7 @@ TEST_CASE("train: sets of other sizes and classes, and models that cannot take t
   CHECK(record_of(few + "--model mlp --data " + (folder / "tiny").string())["rows"][0]["final_loss"] > 0);
   const Ended small_images = bench(few + "--data " + (folder / "tiny").string());
   CHECK(small_images.code == 3);
-  CHECK(contains(small_images.err, "--model mnist_cnn: images of 5 x 5 are too small for it; use --model mlp"));
+  CHECK(contains(small_images.err, "--model mnist_cnn: images of 5 x 5 are too small for it; use mlp"));
   const Ended too_many = bench(few + "--train 61 --data " + (folder / "tiny").string());
   CHECK(too_many.code == 2);
   CHECK(contains(too_many.err, "--train 61: the set has 60 samples"));

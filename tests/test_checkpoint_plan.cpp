@@ -189,12 +189,12 @@ TEST_CASE("--checkpoint: what it takes, and a sentence for what it does not") {
        {"", "on", "every", "every=", "every=0", "every=-1", "every=2x", "every=99999999999999999999"}) {
     CHECK(refusal([&] {
             parse_checkpoint(wrong);
-          }).starts_with(fmt::format("--checkpoint {}: expected off, all", wrong)));
+          }).starts_with(fmt::format("checkpoint {}: expected off, all", wrong)));
   }
   for (const char* wrong : {"", "0", "-5", "M", "5T", "5 M", "1.5M", "9000000000G", "99999999999999999999"}) {
     CHECK(refusal([&] {
             parse_checkpoint(std::string("budget=") + wrong);
-          }).starts_with(fmt::format("--checkpoint budget={}: expected a number of bytes", wrong)));
+          }).starts_with(fmt::format("checkpoint budget={}: expected a number of bytes", wrong)));
   }
   const auto every = segments_of(parse_checkpoint("every=3"), 8);
   CHECK(every == std::vector<Segment>{{0, 3}, {3, 6}, {6, 8}});

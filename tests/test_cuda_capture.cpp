@@ -170,7 +170,7 @@ TEST_CASE("what a capture does not allow is refused with the op and the reason, 
     };
     work.run(step);
     CHECK(device_error([&] { work.run(step); }) ==
-          what + " is not possible while a step is captured as a CUDA graph; use --graph off");
+          what + " is not possible while a step is captured as a CUDA graph; do not capture it");
     // Nothing was done and nothing is broken: ops run, another object captures, and so does this one in a second try.
     target.copy_from(x);
     CHECK(relu(x).to_vector<float>() == std::vector<float>{1, 0, 3});
@@ -186,7 +186,7 @@ TEST_CASE("what a capture does not allow is refused with the op and the reason, 
 }
 
 TEST_CASE("the CPU captures nothing") {
-  CHECK_THROWS_WITH_AS(CapturedWork(Device::cpu), "--graph on: the cpu captures no graphs; use --graph off", Error);
+  CHECK_THROWS_WITH_AS(CapturedWork(Device::cpu), "graph on: the cpu captures no graphs; switch it off", Error);
 }
 
 }  // namespace hs::test

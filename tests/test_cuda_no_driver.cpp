@@ -66,7 +66,7 @@ TEST_CASE("without a driver everything that needs the device throws exit code 7 
         INFO(error.what());
         CHECK(error.code() == ExitCode::device);
         CHECK(says_why(error.what()));
-        CHECK(std::string(error.what()).find("; use --device cpu") != std::string::npos);
+        CHECK(std::string(error.what()).find("; use the cpu") != std::string::npos);
       }
     }
   }

@@ -151,8 +151,8 @@ TEST_CASE("mnist: the usual places, in order, then generated digits") {
   for (const std::string& part : {in_data.string(), in_home.string(), std::string("`data/get mnist` downloads it")}) {
     CHECK_MESSAGE(contains(made.source, part), made.source);
   }
-  CHECK(failure_of([] { load_mnist({}, 60001, 1); }).message == "--train 60001: the set has 60000 samples");
-  CHECK(failure_of([] { load_mnist({}, 1, 10001); }).message == "--test 10001: the set has 10000 samples");
+  CHECK(failure_of([] { load_mnist({}, 60001, 1); }).message == "train 60001: the set has 60000 samples");
+  CHECK(failure_of([] { load_mnist({}, 1, 10001); }).message == "test 10001: the set has 10000 samples");
 
   write_set(in_home);
   CHECK(contains(load_mnist({}, 0, 0).source, in_home.string()));
@@ -186,9 +186,9 @@ TEST_CASE("mnist: limits, and files that do not belong together") {
   };
   const std::vector<Row> rows = {
       {"", "", 6, 4, ExitCode::ok, ""},
-      {"", "", 7, 0, ExitCode::usage, "--train 7: the set has 6 samples"},
-      {"", "", 0, 5, ExitCode::usage, "--test 5: the set has 4 samples"},
-      {"", "", -1, 0, ExitCode::usage, "--train -1: expected 0 (all samples) or more"},
+      {"", "", 7, 0, ExitCode::usage, "train 7: the set has 6 samples"},
+      {"", "", 0, 5, ExitCode::usage, "test 5: the set has 4 samples"},
+      {"", "", -1, 0, ExitCode::usage, "train -1: expected 0 (all samples) or more"},
       {"train-images-idx3-ubyte", images_idx(7), 0, 0, ExitCode::bad_input, "holds 7 images but"},
       {"train-images-idx3-ubyte", images_idx(7), 2, 2, ExitCode::bad_input, "holds 6 labels"},
       {"t10k-labels-idx1-ubyte", labels_idx("\1"), 0, 0, ExitCode::bad_input, "holds 1 labels"},
@@ -226,7 +226,7 @@ TEST_CASE("the real mnist") {
   CHECK(first(pair.train) == std::vector<int32_t>{5, 0, 4, 1, 9});
   CHECK(first(pair.test) == std::vector<int32_t>{7, 2, 1, 0, 4});
   CHECK(load_mnist({}, 20000, 5000).train.labels.size() == 20000);
-  CHECK(failure_of([] { load_mnist({}, 70000, 0); }).message == "--train 70000: the set has 60000 samples");
+  CHECK(failure_of([] { load_mnist({}, 70000, 0); }).message == "train 70000: the set has 60000 samples");
 }
 
 uint64_t fnv1a(const std::vector<uint8_t>& bytes) {

@@ -330,7 +330,7 @@ TEST_CASE("an unknown schedule is a usage error that names the known ones") {
       FAIL("a schedule of that name was found");
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::usage);
-      CHECK(error.what() == "--schedule " + std::string(name) + ": expected constant, linear or cosine");
+      CHECK(error.what() == "schedule " + std::string(name) + ": expected constant, linear or cosine");
     }
   }
 }

@@ -388,10 +388,10 @@ TEST_CASE("resident memory is flat over 20 epochs") {
 TEST_CASE("wrong options") {
   const TestSource source(info_for(3));
   CHECK(error_of([&] { Loader(source, {.batch = 0}); }) == "batch size 0: expected 1 or more");
-  CHECK(error_of([&] { Loader(source, {.prefetch = -1}); }) == "--prefetch -1: expected 0 or more");
-  CHECK(error_of([&] { Loader(source, {.workers = -2}); }) == "--workers -2: expected 0 or more");
+  CHECK(error_of([&] { Loader(source, {.prefetch = -1}); }) == "prefetch -1: expected 0 or more");
+  CHECK(error_of([&] { Loader(source, {.workers = -2}); }) == "workers -2: expected 0 or more");
   CHECK(error_of([&] { Loader(source, {.cache = CacheMode::device, .normalize_on_host = true}); }) ==
-        "--preprocess host: with --cache device the pixels are on the device; use --preprocess device");
+        "preprocess host: with cache device the pixels are on the device; preprocess them there");
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ TEST_CASE("an unknown model is a usage error that names the known ones") {
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
     const std::string message = error.what();
-    CHECK(message.starts_with("--model resnet: no such model; there are "));
+    CHECK(message.starts_with("model resnet: no such model; there are "));
     for (const std::string& name : model_names()) CHECK(message.find(name) != std::string::npos);
   }
 }

@@ -66,8 +66,8 @@ TEST_CASE("data sets: the files of a folder tell the format, and every format gi
     const auto refused = [&](int64_t train, int64_t test) {
       return outcome_of([&] { load_dataset((folder / "some").string(), train, test); }).message;
     };
-    CHECK(refused(13, 0) == "--train 13: the set has 12 samples");
-    CHECK(refused(0, -1) == "--test -1: expected 0 (all samples) or more");
+    CHECK(refused(13, 0) == "train 13: the set has 12 samples");
+    CHECK(refused(0, -1) == "test -1: expected 0 (all samples) or more");
     // Two formats in one folder.
     write_as(format == "idx" ? "record" : "idx", folder / "some");
     check_refused(outcome_of([&] { find_dataset((folder / "some").string()); }), ExitCode::bad_input,

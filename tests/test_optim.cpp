@@ -180,7 +180,7 @@ TEST_CASE("an unknown optimizer is a usage error that names the known ones") {
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
     const std::string message = error.what();
-    CHECK(message == "--optimizer lion: expected sgd, adam or adamw");
+    CHECK(message == "optimizer lion: expected sgd, adam or adamw");
   }
 }
 
