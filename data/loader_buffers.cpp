@@ -15,10 +15,11 @@ Tensor empty_bytes(int64_t bytes, Device device) {
 }  // namespace
 
 LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
-    : runtime_(runtime(device)), pinned_(pin && device != Device::cpu), device_(empty_bytes(bytes, device)) {
-  if (pinned_) {
-    host_ = static_cast<uint8_t*>(runtime_.allocate_host(static_cast<size_t>(bytes)));
-    if (host_ == nullptr) {
+    : runtime_(runtime(device)), device_(empty_bytes(bytes, device)), pinned_(nullptr, ReleaseHost{&runtime_}) {
+  if (pin && device != Device::cpu) {
+    pinned_.reset(runtime_.allocate_host(static_cast<size_t>(bytes)));
+    host_ = static_cast<uint8_t*>(pinned_.get());
+    if (!pinned_) {
       fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for a batch; do without pinning", bytes);
     }
   } else if (device != Device::cpu) {
@@ -27,45 +28,42 @@ LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
   } else {
     host_ = device_.mutable_data<uint8_t>();
   }
-  uploaded_ = runtime_.create_event(EventTiming::off);
-  released_ = runtime_.create_event(EventTiming::off);
+  uploaded_ = make_event(device, EventTiming::off);
+  released_ = make_event(device, EventTiming::off);
   // The allocator may have given us a block that was freed while kernels still read it.
-  runtime_.record_event(released_, Stream::compute);
+  runtime_.record_event(released_.get(), Stream::compute);
 }
 
 LoaderBuffers::~LoaderBuffers() {
   try {
-    runtime_.wait_on_host(uploaded_);  // memory must not be freed under a copy
-  } catch (const Error&) {             // the device has failed: no copy runs any more
+    runtime_.wait_on_host(uploaded_.get());  // memory must not be freed under a copy
+  } catch (const Error&) {                   // the device has failed: no copy runs any more
   }
-  runtime_.destroy_event(uploaded_);
-  runtime_.destroy_event(released_);
-  if (pinned_) runtime_.release_host(host_);
 }
 
 uint8_t* LoaderBuffers::begin_fill() {
-  runtime_.wait_on_host(uploaded_);
+  runtime_.wait_on_host(uploaded_.get());
   return host_;
 }
 
 void LoaderBuffers::upload(size_t bytes) {
   if (device_.device() == Device::cpu) return;
-  runtime_.wait_on_stream(released_, Stream::copy);
+  runtime_.wait_on_stream(released_.get(), Stream::copy);
   {
     const DeviceRange range(device_.device(), Stream::copy, "upload");
     runtime_.upload(device_.mutable_raw_data(), host_, bytes);
   }
-  runtime_.record_event(uploaded_, Stream::copy);
+  runtime_.record_event(uploaded_.get(), Stream::copy);
 }
 
 const Tensor& LoaderBuffers::hand_over() {
-  runtime_.wait_on_stream(uploaded_, Stream::compute);
+  runtime_.wait_on_stream(uploaded_.get(), Stream::compute);
   return device_;
 }
 
 bool LoaderBuffers::try_release() {
   if (device_.is_shared()) return false;
-  runtime_.record_event(released_, Stream::compute);
+  runtime_.record_event(released_.get(), Stream::compute);
   return true;
 }
 

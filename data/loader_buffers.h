@@ -13,6 +13,8 @@
 // Not thread safe; the loader hands it from thread to thread under its mutex.
 #pragma once
 
+#include <memory>
+
 #include "engine/device.h"
 #include "engine/tensor.h"
 
@@ -38,11 +40,15 @@ class LoaderBuffers {
 
  private:
   const DeviceRuntime& runtime_;
-  const bool pinned_;
   Tensor device_;    // (bytes) u8
   Tensor pageable_;  // (bytes) u8 on the host; undefined if the host buffer is pinned, or is device_
+  struct ReleaseHost {
+    const DeviceRuntime* runtime;
+    void operator()(void* memory) const { runtime->release_host(memory); }
+  };
+  std::unique_ptr<void, ReleaseHost> pinned_;
   uint8_t* host_ = nullptr;
-  void *uploaded_ = nullptr, *released_ = nullptr;  // events
+  DeviceEvent uploaded_, released_;
 };
 
 }  // namespace hs

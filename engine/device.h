@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,16 @@ std::string why_unavailable(Device device);
 
 // Throws Error (device) if this build or machine has no such device.
 const DeviceRuntime& runtime(Device device);
+
+// An event that is destroyed with its owner; null on the CPU. Throws Error (device).
+struct DestroyEvent {
+  const DeviceRuntime* runtime = nullptr;
+  void operator()(void* event) const { runtime->destroy_event(event); }
+};
+using DeviceEvent = std::unique_ptr<void, DestroyEvent>;
+inline DeviceEvent make_event(Device device, EventTiming timing) {
+  return {runtime(device).create_event(timing), DestroyEvent{&runtime(device)}};
+}
 
 // Called by a static object in the file that implements the device.
 bool register_device(Device device, const DeviceRuntime& table);

@@ -20,7 +20,7 @@ std::atomic<void (*)()> end_range = nullptr;
 // A span of the device, whose times are known when it has done the work.
 struct PendingSpan {
   ProfileSpan span;
-  void *begin, *end;  // events
+  DeviceEvent begin, end;
 };
 
 // One profile at a time, with a number, so that a range that outlives its profile does not end in the next one.
@@ -32,7 +32,7 @@ struct Recording {
   size_t most_spans = 0;
   Profile profile;
   std::vector<PendingSpan> pending;
-  void* start_event = nullptr;
+  DeviceEvent start_event;
 };
 
 Recording& recording() {
@@ -136,28 +136,22 @@ void DeviceRange::begin() {
   begin_ = now();
   if (device_ == Device::cpu) return;
   lock_ = std::unique_lock(queue_mutex(stream_));
-  const DeviceRuntime& device = runtime(device_);
-  begin_event_ = device.create_event(EventTiming::on);
-  end_event_ = device.create_event(EventTiming::on);
-  device.record_event(begin_event_, stream_);
+  begin_event_ = make_event(device_, EventTiming::on);
+  end_event_ = make_event(device_, EventTiming::on);
+  runtime(device_).record_event(begin_event_.get(), stream_);
 }
 
 void DeviceRange::end() {
   const double end = now();
-  if (device_ != Device::cpu) runtime(device_).record_event(end_event_, stream_);
+  if (device_ != Device::cpu) runtime(device_).record_event(end_event_.get(), stream_);
   Recording& r = recording();
   const std::scoped_lock lock(r.mutex);
-  if (r.number != profile_ || !has_room(r)) {
-    if (device_ == Device::cpu) return;
-    runtime(device_).destroy_event(begin_event_);
-    runtime(device_).destroy_event(end_event_);
-    return;
-  }
+  if (r.number != profile_ || !has_room(r)) return;
   const ProfileSpan span{name_, detail_, -1, row_called(r.profile, row_name(stream_)), 0, begin_, end};
   if (device_ == Device::cpu) {
     r.profile.spans.push_back(span);
   } else {
-    r.pending.push_back({span, begin_event_, end_event_});
+    r.pending.push_back({span, std::move(begin_event_), std::move(end_event_)});
   }
   if (stream_ == Stream::compute) note_memory(r, device_);
 }
@@ -170,9 +164,9 @@ Profiler::Profiler(Device device, size_t most_spans) : device_(device) {
   r.most_spans = most_spans;
   r.profile = {};
   if (device != Device::cpu) {
-    r.start_event = runtime(device).create_event(EventTiming::on);
-    runtime(device).record_event(r.start_event, Stream::compute);
-    runtime(device).wait_on_host(r.start_event);  // both clocks start here
+    r.start_event = make_event(device, EventTiming::on);
+    runtime(device).record_event(r.start_event.get(), Stream::compute);
+    runtime(device).wait_on_host(r.start_event.get());  // both clocks start here
   }
   r.start = now();
   r.number = ++r.last_number;
@@ -195,39 +189,28 @@ Profile Profiler::finish() {
   Recording& r = recording();
   Profile profile;
   std::vector<PendingSpan> pending;
+  DeviceEvent start_event;
   double start = 0;
   {
     const std::scoped_lock lock(r.mutex);
     r.number = 0;
     profile = std::exchange(r.profile, {});
     pending = std::exchange(r.pending, {});
+    start_event = std::exchange(r.start_event, {});
     start = r.start;
   }
   const DeviceRuntime& device = runtime(device_);
-  const auto destroy_events = [&] {
-    for (const PendingSpan& one : pending) {
-      device.destroy_event(one.begin);
-      device.destroy_event(one.end);
-    }
-    if (r.start_event) device.destroy_event(std::exchange(r.start_event, nullptr));
-  };
-  try {
-    device.synchronize();
-    for (ProfileSpan& span : profile.spans) {
-      span.begin -= start;
-      span.end -= start;
-    }
-    for (MemorySample& sample : profile.memory) sample.time -= start;
-    for (PendingSpan& one : pending) {
-      one.span.begin = device.seconds_between(r.start_event, one.begin);
-      one.span.end = device.seconds_between(r.start_event, one.end);
-      profile.spans.push_back(one.span);
-    }
-  } catch (...) {
-    destroy_events();
-    throw;
+  device.synchronize();
+  for (ProfileSpan& span : profile.spans) {
+    span.begin -= start;
+    span.end -= start;
   }
-  destroy_events();
+  for (MemorySample& sample : profile.memory) sample.time -= start;
+  for (PendingSpan& one : pending) {
+    one.span.begin = device.seconds_between(start_event.get(), one.begin.get());
+    one.span.end = device.seconds_between(start_event.get(), one.end.get());
+    profile.spans.push_back(one.span);
+  }
   std::ranges::sort(profile.spans, {},
                     [](const ProfileSpan& span) { return std::tuple(span.row, span.begin, -span.end, span.depth); });
   count_depths(profile.spans);

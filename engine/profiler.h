@@ -74,7 +74,7 @@ class DeviceRange {
   const char *name_, *detail_;
   uint64_t profile_;
   double begin_ = 0;
-  void *begin_event_ = nullptr, *end_event_ = nullptr;
+  DeviceEvent begin_event_, end_event_;
   std::unique_lock<std::recursive_mutex>
       lock_;  // of the queue, so that no other thread's work comes between the two events
 };

@@ -19,12 +19,14 @@ constexpr int tile_pixels(int vectors) {
   return vectors == 2 ? 6 : 12;
 }
 
+constexpr int most_pixels = tile_pixels(1);
+
 struct TileArguments {
-  const float* fields[12];  // first input of each pixel's receptive field
-  float* outputs[12];       // first output channel of each pixel
-  const float* weight;      // (KH, KW*C, vectors*width), packed
-  const float* bias;        // (vectors*width)
-  int64_t KH, run, row;     // run = KW*C
+  const float* fields[most_pixels];  // first input of each pixel's receptive field
+  float* outputs[most_pixels];       // first output channel of each pixel
+  const float* weight;               // (KH, KW*C, vectors*width), packed
+  const float* bias;                 // (vectors*width)
+  int64_t KH, run, row;              // run = KW*C
 };
 
 template <int vectors>
@@ -32,13 +34,13 @@ void forward_tile(const TileArguments& t) {
   constexpr int pixels = tile_pixels(vectors);
   Vec sum[pixels][vectors];
   for (int p = 0; p < pixels; ++p) {
-    for (int v = 0; v < vectors; ++v) sum[p][v] = simd::load(t.bias + v * W_);
+    for (int v = 0; v < vectors; ++v) sum[p][v] = simd::load(t.bias + v * lanes);
   }
   const float* weight = t.weight;
   for (int64_t kh = 0; kh < t.KH; ++kh) {
-    for (int64_t k = 0; k < t.run; ++k, weight += vectors * W_) {
+    for (int64_t k = 0; k < t.run; ++k, weight += vectors * lanes) {
       Vec w[vectors];
-      for (int v = 0; v < vectors; ++v) w[v] = simd::load(weight + v * W_);
+      for (int v = 0; v < vectors; ++v) w[v] = simd::load(weight + v * lanes);
       for (int p = 0; p < pixels; ++p) {
         const Vec x = simd::broadcast(t.fields[p][kh * t.row + k]);
         for (int v = 0; v < vectors; ++v) sum[p][v] = simd::fma(x, w[v], sum[p][v]);
@@ -46,7 +48,7 @@ void forward_tile(const TileArguments& t) {
     }
   }
   for (int p = 0; p < pixels; ++p) {
-    for (int v = 0; v < vectors; ++v) simd::store(t.outputs[p] + v * W_, sum[p][v]);
+    for (int v = 0; v < vectors; ++v) simd::store(t.outputs[p] + v * lanes, sum[p][v]);
   }
 }
 
@@ -58,12 +60,12 @@ struct ForwardLayout {
   int64_t padded_oc, weights, bias, images, spill, results;  // offsets in floats
   int64_t size;
   ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
-    padded_oc = round_up(s.OC, W_);
+    padded_oc = round_up(s.OC, lanes);
     weights = 0;
     bias = weights + s.K() * padded_oc;
     images = bias + padded_oc;
     spill = images + threads() * p.size;
-    results = spill + threads() * 12 * max_vectors * W_;
+    results = spill + threads() * most_pixels * max_vectors * lanes;
     size = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);
   }
 };
@@ -76,8 +78,8 @@ int64_t forward_workspace(const Conv2dForward& call) {
 // Weights as panels of up to max_vectors vectors of output channels, zero beyond OC: (panel, K, channels of the panel).
 template <class T>
 void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, float* packed) {
-  for (int64_t first = 0; first < padded_oc; first += max_vectors * W_) {
-    const int64_t channels = std::min(max_vectors * W_, padded_oc - first);
+  for (int64_t first = 0; first < padded_oc; first += max_vectors * lanes) {
+    const int64_t channels = std::min(max_vectors * lanes, padded_oc - first);
     for (int64_t k = 0; k < s.K(); ++k) {
       for (int64_t c = 0; c < channels; ++c) {
         *packed++ = first + c < s.OC ? to_computing(weight[k * s.OC + first + c]) : 0.0f;
@@ -89,9 +91,9 @@ void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, floa
 void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& layout, const float* padded,
                    const float* weights, const float* bias, float* spill, float* y) {
   const int64_t pixels = s.OH * s.OW;
-  for (int64_t first = 0; first < layout.padded_oc; first += max_vectors * W_) {
-    const int64_t channels = std::min(max_vectors * W_, layout.padded_oc - first);
-    const int vectors = static_cast<int>(channels / W_);
+  for (int64_t first = 0; first < layout.padded_oc; first += max_vectors * lanes) {
+    const int64_t channels = std::min(max_vectors * lanes, layout.padded_oc - first);
+    const int vectors = static_cast<int>(channels / lanes);
     const int64_t valid = std::min(channels, s.OC - first);
     const int64_t tile = tile_pixels(vectors);
     TileArguments t{{}, {}, weights + first * s.K(), bias + first, s.KH, s.KW * s.C, p.row};
@@ -125,7 +127,7 @@ void forward_typed(const Conv2dForward& call, Tensor& workspace) {
   parallel(s.N, [&](int64_t n, int thread) {
     const T* image = images + n * s.H * s.W * s.C;
     float* mine = memory + layout.images + thread * p.size;
-    float* spill = memory + layout.spill + thread * 12 * max_vectors * W_;
+    float* spill = memory + layout.spill + thread * most_pixels * max_vectors * lanes;
     const auto run = [&](const float* padded, float* result) {
       forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, spill, result);
     };

@@ -11,7 +11,7 @@
 namespace hs::direct {
 
 using simd::Vec;
-inline constexpr int64_t W_ = simd::width;  // floats in a vector
+inline constexpr int64_t lanes = simd::width;  // floats in a vector
 
 // Every thread works on a copy of its image, in f32, with the padding around it and `slack` floats behind it, so that
 // vectors may run over the end of a row.
@@ -21,7 +21,7 @@ struct Padded {
     H = s.H + 2 * s.padding;
     W = s.W + 2 * s.padding;
     row = W * s.C;
-    size = round_up(H * row + 2 * W_, W_);
+    size = round_up(H * row + 2 * lanes, lanes);
   }
 };
 

@@ -26,7 +26,7 @@ struct BackwardLayout {
   int64_t size;
   BackwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
     run = s.KW * s.C;
-    padded_run = round_up(run, W_);
+    padded_run = round_up(run, lanes);
     field = s.KH * padded_run;
     const int64_t groups = conv2d_groups(s);
     weights = 0;                                            // (OC, field)
@@ -59,7 +59,7 @@ void collect(const Conv2dSizes& s, const Padded& p, const float* dy, Entry* entr
     const int32_t field = static_cast<int32_t>(field_offset(s, p, pixel));
     const auto append = [&](int64_t oc) { entries[oc * pixels + counts[oc]++] = {dy[oc], field}; };
     int64_t oc = 0;
-    for (; oc + W_ <= s.OC; oc += W_) {
+    for (; oc + lanes <= s.OC; oc += lanes) {
       const Vec values = simd::load(dy + oc);
       for (uint32_t bits = simd::nonzero_bits(values); bits != 0; bits &= bits - 1) append(oc + __builtin_ctz(bits));
     }
@@ -72,7 +72,7 @@ void collect(const Conv2dSizes& s, const Padded& p, const float* dy, Entry* entr
 // dbias += the sum of one sample's dy over its pixels.
 void add_bias_gradient(const Conv2dSizes& s, const float* dy, float* dbias) {
   int64_t oc = 0;
-  for (; oc + W_ <= s.OC; oc += W_) {
+  for (; oc + lanes <= s.OC; oc += lanes) {
     Vec sum = {};
     for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) sum += simd::load(dy + pixel * s.OC + oc);
     simd::store(dbias + oc, simd::load(dbias + oc) + sum);
@@ -85,7 +85,7 @@ void add_bias_gradient(const Conv2dSizes& s, const float* dy, float* dbias) {
 }
 
 // A kernel row of fewer floats than a vector: see the head of this file.
-bool is_narrow(const Conv2dSizes& s) { return s.KW * s.C < W_ && s.OC % W_ == 0; }
+bool is_narrow(const Conv2dSizes& s) { return s.KW * s.C < lanes && s.OC % lanes == 0; }
 
 // dweight[k, oc] += sum over pixels of x[field + offset(k)] * dy[pixel, oc], for some taps k and vectors of oc at a
 // time.
@@ -103,7 +103,7 @@ void narrow_dweight(const Conv2dSizes& s, const Padded& p, const float* x, const
       const float* field = x + oh * s.stride * p.row + ow * s.stride * s.C;
       const float* gradient = dy + (oh * s.OW + ow) * s.OC + first_oc;
       Vec g[vectors];
-      for (int v = 0; v < vectors; ++v) g[v] = simd::load(gradient + v * W_);
+      for (int v = 0; v < vectors; ++v) g[v] = simd::load(gradient + v * lanes);
       for (int k = 0; k < narrow_taps; ++k) {
         const Vec value = simd::broadcast(field[offset[k]]);
         for (int v = 0; v < vectors; ++v) sum[k][v] = simd::fma(value, g[v], sum[k][v]);
@@ -112,7 +112,7 @@ void narrow_dweight(const Conv2dSizes& s, const Padded& p, const float* x, const
   }
   for (int k = 0; k < narrow_taps; ++k) {
     for (int v = 0; v < vectors && k < count; ++v) {
-      float* place = dweight + (first_tap + k) * s.OC + first_oc + v * W_;
+      float* place = dweight + (first_tap + k) * s.OC + first_oc + v * lanes;
       simd::store(place, simd::load(place) + sum[k][v]);
     }
   }
@@ -131,17 +131,18 @@ template <int rows, int vectors>
 void dweight_block(const BlockArguments& b, const float* x, float* dweight) {
   Vec sum[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = simd::load(dweight + r * b.padded_run + v * W_);
+    for (int v = 0; v < vectors; ++v) sum[r][v] = simd::load(dweight + r * b.padded_run + v * lanes);
   }
   for (int32_t i = 0; i < b.count; ++i) {
     const Vec value = simd::broadcast(b.entries[i].value);
     const float* field = x + b.entries[i].field;
     for (int r = 0; r < rows; ++r) {
-      for (int v = 0; v < vectors; ++v) sum[r][v] = simd::fma(value, simd::load(field + r * b.row + v * W_), sum[r][v]);
+      for (int v = 0; v < vectors; ++v)
+        sum[r][v] = simd::fma(value, simd::load(field + r * b.row + v * lanes), sum[r][v]);
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) simd::store(dweight + r * b.padded_run + v * W_, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) simd::store(dweight + r * b.padded_run + v * lanes, sum[r][v]);
   }
 }
 
@@ -151,14 +152,14 @@ template <int rows, int vectors>
 void dx_block(const BlockArguments& b, const float* weight, float* dx) {
   Vec w[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) w[r][v] = simd::load(weight + r * b.padded_run + v * W_);
+    for (int v = 0; v < vectors; ++v) w[r][v] = simd::load(weight + r * b.padded_run + v * lanes);
   }
   for (int32_t i = 0; i < b.count; ++i) {
     const Vec value = simd::broadcast(b.entries[i].value);
     float* field = dx + b.entries[i].field;
     for (int r = 0; r < rows; ++r) {
       for (int v = 0; v < vectors; ++v) {
-        float* place = field + r * b.row + v * W_;
+        float* place = field + r * b.row + v * lanes;
         simd::store(place, simd::fma(value, w[r][v], simd::load(place)));
       }
     }
@@ -183,8 +184,8 @@ template <class Body>
 void for_blocks(const Conv2dSizes& s, int64_t padded_run, const Body& body) {
   for (int64_t kh = 0; kh < s.KH;) {
     const bool three = kh + block_rows <= s.KH;
-    for (int64_t first = 0; first < padded_run; first += block_vectors * W_) {
-      body(kh, first, three ? 1 : 0, static_cast<int>(std::min<int64_t>(block_vectors, (padded_run - first) / W_)));
+    for (int64_t first = 0; first < padded_run; first += block_vectors * lanes) {
+      body(kh, first, three ? 1 : 0, static_cast<int>(std::min<int64_t>(block_vectors, (padded_run - first) / lanes)));
     }
     kh += three ? block_rows : 1;
   }
@@ -193,8 +194,8 @@ void for_blocks(const Conv2dSizes& s, int64_t padded_run, const Body& body) {
 void narrow_dweights(const Conv2dSizes& s, const Padded& p, const float* x, const float* dy, float* dweight) {
   for (int64_t tap = 0; tap < s.K(); tap += narrow_taps) {
     int64_t oc = 0;
-    for (; oc + 2 * W_ <= s.OC; oc += 2 * W_) narrow_dweight<2>(s, p, x, dy, tap, oc, dweight);
-    for (; oc < s.OC; oc += W_) narrow_dweight<1>(s, p, x, dy, tap, oc, dweight);
+    for (; oc + 2 * lanes <= s.OC; oc += 2 * lanes) narrow_dweight<2>(s, p, x, dy, tap, oc, dweight);
+    for (; oc < s.OC; oc += lanes) narrow_dweight<1>(s, p, x, dy, tap, oc, dweight);
   }
 }
 

@@ -11,9 +11,9 @@ namespace hs {
 namespace {
 
 using simd::Vec;
-constexpr int64_t W_ = simd::width;
-using IntVec = int32_t __attribute__((vector_size(W_ * sizeof(int32_t))));
-using ByteVec = uint8_t __attribute__((vector_size(W_)));
+constexpr int64_t lanes = simd::width;
+using IntVec = int32_t __attribute__((vector_size(lanes * sizeof(int32_t))));
+using ByteVec = uint8_t __attribute__((vector_size(lanes)));
 
 void forward_simd(const MaxPool2dForward& call) {
   const int64_t window = call.window, stride = call.stride;
@@ -27,7 +27,7 @@ void forward_simd(const MaxPool2dForward& call) {
       for (int64_t ow = 0; ow < OW; ++ow) {
         const float* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
         const int64_t o = ((n * OH + oh) * OW + ow) * C;
-        for (int64_t c = 0; c < C; c += W_) {
+        for (int64_t c = 0; c < C; c += lanes) {
           Vec best = simd::load(corner + c);
           IntVec where = {};
           for (int64_t i = 0, row = 0; row < window; ++row) {
@@ -60,7 +60,7 @@ void backward_simd(const MaxPool2dBackward& call) {
       float* rows = image + oh * window * W * C;
       for (int64_t ow = 0; ow < OW; ++ow) {
         const int64_t o = ((n * OH + oh) * OW + ow) * C;
-        for (int64_t c = 0; c < C; c += W_) {
+        for (int64_t c = 0; c < C; c += lanes) {
           const Vec gradient = simd::load(dout + o + c);
           ByteVec bytes;
           std::memcpy(&bytes, chosen + o + c, sizeof bytes);
@@ -84,13 +84,13 @@ void backward_simd(const MaxPool2dBackward& call) {
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
                 {.run = forward_simd,
                  .supported =
-                     [](const MaxPool2dForward& call) { return is_f32(call.x) && call.x.shape()[3] % W_ == 0; },
+                     [](const MaxPool2dForward& call) { return is_f32(call.x) && call.x.shape()[3] % lanes == 0; },
                  .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
                 {.run = backward_simd,
                  .supported =
                      [](const MaxPool2dBackward& call) {
-                       return is_f32(call.dy) && call.dy.shape()[3] % W_ == 0 && call.window == call.stride;
+                       return is_f32(call.dy) && call.dy.shape()[3] % lanes == 0 && call.window == call.stride;
                      },
                  .rank = 10});
 

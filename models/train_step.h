@@ -59,7 +59,7 @@ class TrainStep {
   const Precision precision_;
   const AugmentOptions augment_;
   const uint64_t seed_;
-  const std::function<void(const GradScaler&)>& on_gradients_;
+  std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
