@@ -23,7 +23,7 @@ std::string variant_names(const KernelSlot& slot) {
   return names;
 }
 
-std::string described(Tensors tensors) {
+std::string described(CallTensors tensors) {
   std::string text;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
@@ -54,18 +54,21 @@ bool KernelSlot::is_candidate(const VariantBase& variant, Device device, const c
          (!layout || (variant.layout && std::strcmp(layout, variant.layout) == 0));
 }
 
-Device KernelSlot::device_of(Tensors tensors) {
+Device KernelSlot::device_of(CallTensors tensors) {
   for (const Tensor* tensor : tensors) {
     if (tensor->defined()) return tensor->device();
   }
   return tensors.front()->device();  // throws: it is undefined
 }
 
-void KernelSlot::fail_unsupported(Device device, Tensors tensors, const char* layout) const {
-  fail(ExitCode::usage,
-       "{}: no {} kernel{} takes ({}){}; this build has {}; use arguments that one of them takes, such as f32 tensors",
-       name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(), described(tensors),
-       layout ? fmt::format(" with what was kept in layout {}", layout) : std::string(), variant_names(*this));
+void KernelSlot::fail_unsupported(Device device, CallTensors tensors, const char* layout) const {
+  throw UnsupportedCall(
+      fmt::format("{}: no {} kernel{} takes ({}){}; this build has {}; use arguments that one of them takes, such as "
+                  "f32 tensors",
+                  name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(),
+                  described(tensors), layout ? fmt::format(" with what was kept in layout {}", layout) : std::string(),
+                  variant_names(*this)),
+      forced_ != nullptr);
 }
 
 void KernelSlot::force(const char* variant) {
@@ -82,7 +85,7 @@ void KernelSlot::force(const char* variant) {
   fail(ExitCode::usage, "kernel {}={}: no such variant; there are {}", name_, variant, variant_names(*this));
 }
 
-void KernelSlot::fail_on_device(const VariantBase& variant, Tensors tensors, const Error& error) const {
+void KernelSlot::fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const {
   fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, described(tensors), error.what());
 }
 
@@ -118,7 +121,7 @@ double KernelTrace::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-bool KernelSlot::begin_trace(const VariantBase& variant, Tensors tensors) const {
+bool KernelSlot::begin_trace(const VariantBase& variant, CallTensors tensors) const {
   trace_->calls_.push_back({Op::current(), name_, variant.name, tensors.front()->dtype()});
   if (trace_->timing_ == KernelTrace::untimed || std::exchange(trace_->timing_call_, true)) return false;
   runtime(variant.device).synchronize();
@@ -129,7 +132,7 @@ bool KernelSlot::begin_trace(const VariantBase& variant, Tensors tensors) const 
   return true;
 }
 
-void KernelSlot::end_timing(const VariantBase& variant, Tensors tensors, const Tensor& workspace) {
+void KernelSlot::end_timing(const VariantBase& variant, CallTensors tensors, const Tensor& workspace) {
   runtime(variant.device).synchronize();
   TimedCall& one = trace_->timed_calls_.back();
   one.end = trace_->now();

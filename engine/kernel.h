@@ -41,8 +41,14 @@ namespace hs {
 class KernelSlot;
 class KernelTrace;
 
+// What a call throws (usage) that no variant supports, or not the one that was forced.
+struct UnsupportedCall : Error {
+  UnsupportedCall(const std::string& message, bool of_forced) : Error(ExitCode::usage, message), forced(of_forced) {}
+  bool forced;  // others may support it
+};
+
 // The tensors of a call, inputs first; some may be undefined.
-using Tensors = std::span<const Tensor* const>;
+using CallTensors = std::span<const Tensor* const>;
 constexpr auto tensor_list(const auto&... tensors) {
   return std::array<const Tensor*, sizeof...(tensors)>{&tensors...};
 }
@@ -78,13 +84,13 @@ class KernelSlot {
  protected:
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
-  static Device device_of(Tensors tensors);  // of the first that is defined
+  static Device device_of(CallTensors tensors);  // of the first that is defined
   static bool is_traced() { return trace_ != nullptr; }
-  bool begin_trace(const VariantBase& variant, Tensors tensors) const;  // true: is timed
-  static void end_timing(const VariantBase& variant, Tensors tensors, const Tensor& workspace);
+  bool begin_trace(const VariantBase& variant, CallTensors tensors) const;  // true: is timed
+  static void end_timing(const VariantBase& variant, CallTensors tensors, const Tensor& workspace);
   static void drop_timing();  // of a call that failed
-  [[noreturn]] void fail_unsupported(Device device, Tensors tensors, const char* layout) const;
-  [[noreturn]] void fail_on_device(const VariantBase& variant, Tensors tensors, const Error& error) const;
+  [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
+  [[noreturn]] void fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
 
@@ -200,7 +206,7 @@ class Kernel : public KernelSlot {
   void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }
 
  private:
-  Variant& select(const Call& call, Tensors tensors) {
+  Variant& select(const Call& call, CallTensors tensors) {
     const Device device = device_of(tensors);
     const char* layout = nullptr;
     if constexpr (requires { call.layout; }) layout = call.layout;

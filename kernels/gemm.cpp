@@ -5,7 +5,7 @@
 #include "engine/check.h"
 #include "kernels/cpu.h"
 #include "kernels/eigen.h"
-#include "kernels/gemm_mask.h"
+#include "kernels/gemm_epilogue.h"
 
 namespace hs {
 
@@ -81,22 +81,12 @@ void gemm_eigen(const Gemm& call) {
       }
       if (bias_data) rows.rowwise() += as_matrix(bias_data, 1, N).row(0);
       for (int64_t row = begin; mask && row < end; ++row) {
-        uint8_t* bits = mask + row * gemm_mask_row(N);
-        relu_row(N, &C(row, 0), bits);
-        std::fill(bits + (N + 7) / 8, bits + gemm_mask_row(N), uint8_t{0});
+        relu_row(N, &C(row, 0), mask + row * gemm_mask_row(N), gemm_mask_row(N));
       }
       for (int64_t row = begin; saved && row < end; ++row) apply_mask(N, saved + row * gemm_mask_row(N), &C(row, 0));
     });
-    if (options.epilogue != Epilogue::relu_backward) return;
-    T* sum = call.bias_gradient.mutable_data<T>();
-    parallel_ranges(N, 64, [&](int64_t begin, int64_t end) {
-      for (int64_t column = begin; column < end; ++column) {
-        double total = 0;
-        for (int64_t row = 0; row < M; ++row) total += C(row, column);
-        sum[column] = static_cast<T>(total);
-      }
-    });
   });
+  if (saved) sum_columns(call.c, call.bias_gradient);
 }
 
 REGISTER_KERNEL(gemm, cpu, "eigen",

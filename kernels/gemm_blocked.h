@@ -18,7 +18,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/gemm.h"
-#include "kernels/gemm_mask.h"
+#include "kernels/gemm_epilogue.h"
 #include "kernels/pack.h"
 
 namespace hs::blocked {
@@ -116,9 +116,8 @@ struct Finish {
         for (int64_t j = 0; j < columns; ++j) tile[j] += values[j];
       }
       if (mask) {
-        uint8_t* bits = mask + i * gemm_mask_row(N);
-        relu_row(columns, tile, bits + n / 8);
-        if (n + columns == N) std::fill(bits + (N + 7) / 8, bits + gemm_mask_row(N), uint8_t{0});
+        const int64_t bytes = n + columns == N ? gemm_mask_row(N) - n / 8 : columns / 8;
+        relu_row(columns, tile, mask + i * gemm_mask_row(N) + n / 8, bytes);
       }
       if (saved_mask) apply_mask(columns, saved_mask + i * gemm_mask_row(N) + n / 8, tile);
       store_block(tile, to, columns);
@@ -160,9 +159,6 @@ void multiply_tiles(const Factor<T>& a, const Factor<T>& b, int64_t M, int64_t N
     finish(m, n, rows, columns, panels.tile);
   });
 }
-
-// bias_gradient[j] = sum over rows of C, as it was stored.
-void sum_columns(const Tensor& c, Tensor& bias_gradient);
 
 // The whole kernel for one class of product.
 template <class Product>

@@ -68,31 +68,6 @@ struct Widened {
   }
 };
 
-}  // namespace
-
-void blocked::sum_columns(const Tensor& c, Tensor& bias_gradient) {
-  const int64_t M = c.shape()[0], N = c.shape()[1];
-  for_float_type(c.dtype(), [&]<class T>() {
-    for_float_type(bias_gradient.dtype(), [&]<class Sum>() {
-      const T* rows = c.data<T>();
-      Sum* sums = bias_gradient.mutable_data<Sum>();
-      parallel_ranges(N, tile_columns, [=](int64_t begin, int64_t end) {
-        double total[tile_columns] = {};
-        Block<T> block;
-        for (int64_t row = 0; row < M; ++row) {
-          const Computing<T>* values = block.read(rows + row * N + begin, end - begin);
-          for (int64_t j = 0; j < end - begin; ++j) total[j] += values[j];
-        }
-        for (int64_t j = 0; j < end - begin; ++j) {
-          sums[begin + j] = from_computing<Sum>(static_cast<Computing<Sum>>(total[j]));
-        }
-      });
-    });
-  });
-}
-
-namespace {
-
 void gemm_widened(const Gemm& call) {
   const auto run = call.a.dtype() == DType::f16 ? gemm_blocked<Widened<Half>> : gemm_blocked<Widened<BFloat16>>;
   run(call);
