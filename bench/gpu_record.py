@@ -46,7 +46,7 @@ def output(*command):
 
 def sources():
     """{file: SHA-256} of what nvcc compiles, as bench/results/gpu keeps track of."""
-    files = [*TOP.glob("engine/*.cu*"), *TOP.glob("kernels/*.cu*")]
+    files = [*TOP.glob("engine/*.cu*"), *TOP.glob("kernels/*/*.cu*")]
     return {str(file.relative_to(TOP)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
 
 

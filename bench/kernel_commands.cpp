@@ -16,12 +16,12 @@
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
-#include "kernels/bias_add.h"
-#include "kernels/conv2d.h"
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "kernels/max_pool2d.h"
-#include "kernels/relu.h"
+#include "kernels/bias_add/bias_add.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
 
 namespace hs::bench {
 namespace {

@@ -13,8 +13,8 @@
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
-#include "kernels/gemm.h"
-#include "kernels/simd.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hs::bench {
 namespace {

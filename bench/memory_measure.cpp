@@ -8,8 +8,8 @@
 #include "bench/statistics.h"
 #include "data/loader.h"
 #include "engine/autograd.h"
-#include "kernels/normalize_image.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 
 namespace hs::bench {

@@ -4,8 +4,8 @@
 
 #include "bench/experiment.h"
 #include "engine/autograd.h"
-#include "kernels/normalize_image.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace hs::bench {
 

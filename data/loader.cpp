@@ -27,7 +27,7 @@ std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, Cache
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
 }
 
-// The formula of kernels/normalize_image.h, for each value that a pixel can have.
+// The formula of kernels/normalize_image/normalize_image.h, for each value that a pixel can have.
 std::vector<float> normalized(const PixelScale& scale) {
   std::vector<float> values(256);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -65,8 +65,7 @@ Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& 
     fail(ExitCode::bad_input, "{}: {} samples, expected at most {}", info.name, info.count, INT32_MAX);
   }
   if (options.normalize_on_host && options.cache == CacheMode::device) {
-    fail(ExitCode::usage,
-         "preprocess host: with cache device the pixels are on the device; preprocess them there");
+    fail(ExitCode::usage, "preprocess host: with cache device the pixels are on the device; preprocess them there");
   }
   if (options.normalize_on_host) normalized_ = normalized(info.scale);
   // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
@@ -154,9 +153,8 @@ void Loader::start_workers() {
     try {
       threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
     } catch (const std::system_error& error) {
-      fail(ExitCode::out_of_memory,
-           "workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`", options_.workers,
-           threads_.size(), error.code().message());
+      fail(ExitCode::out_of_memory, "workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`",
+           options_.workers, threads_.size(), error.code().message());
     }
   }
 }

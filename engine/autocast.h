@@ -35,8 +35,8 @@ class Autocast {
   AmbientScope scope_;
 };
 
-// y = x in y's type, to the nearest. Declared here because the engine itself needs it; kernels/cast.* implement it, and
-// kernels/cast.h has what the ops use.
+// y = x in y's type, to the nearest. Declared here because the engine itself needs it; kernels/cast/ implements it, and
+// kernels/cast/cast.h has what the ops use.
 struct CastForward {
   const Tensor& x;
   Tensor& y;

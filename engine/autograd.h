@@ -99,7 +99,7 @@ class GradientTarget {
   std::shared_ptr<GradInfo> info_;
 };
 
-// y += x. Declared here because the engine itself needs it; kernels/accumulate.* implement it.
+// y += x. Declared here because the engine itself needs it; kernels/accumulate/ implements it.
 struct Accumulate {
   const Tensor& x;
   Tensor& y;

@@ -15,7 +15,7 @@ struct Batch {
 };
 
 // out[i] = set[samples[i]]: a batch from a set that is on the device. set (count, H, W, C) u8, samples (N) i32,
-// out (N, H, W, C) u8. In kernels/gather_samples.*; the slot is here because data/ does not know kernels/.
+// out (N, H, W, C) u8. Implemented in kernels/gather_samples/; the slot is here because data/ does not know kernels/.
 // REQUIRES: every sample is in 0 .. count-1
 struct GatherSamples {
   const Tensor& set;

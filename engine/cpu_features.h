@@ -4,7 +4,7 @@
 //
 // HALFSTEP_ISA=x86-64|avx2|avx512|avx512_bf16|amx in the environment caps what is chosen at run time: variants of
 // kernels, conversions between types, packing. It does not reach what the compiler was told about (-march, which
-// HALFSTEP_NATIVE sets and kernels/simd.h uses): for a binary without such code build with -D HALFSTEP_NATIVE=OFF.
+// HALFSTEP_NATIVE sets and kernels/cpu/simd.h uses): for a binary without such code build with -D HALFSTEP_NATIVE=OFF.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // What every .cu file uses of the CUDA runtime: checked calls, the two streams, and the one function that launches
-// kernels. Device-side helpers are in kernels/cuda.cuh.
+// kernels. Device-side helpers are in kernels/cuda/cuda.cuh.
 #pragma once
 
 #include <cuda_runtime.h>

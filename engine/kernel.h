@@ -1,14 +1,14 @@
 // Kernel slots: a named function that several implementations, "variants", fill per device. What a call takes is a
 // struct with named fields, inputs const, outputs not; tensors() lists its tensors, inputs first.
 //
-//   // kernels/relu.h
+//   // kernels/relu/relu.h
 //   struct ReluForward {
 //     const Tensor& x;
 //     Tensor& y;
 //     auto tensors() const { return tensor_list(x, y); }
 //   };
 //   constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
-//   // kernels/relu.cpp
+//   // kernels/relu/relu.cpp
 //   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});  // void relu_forward_cpu(const
 //   ReluForward&)
 //   // anywhere

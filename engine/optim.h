@@ -111,7 +111,7 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* meas
   update_scale(rule.scaler, finite, scaler);
 }
 
-// kernels/optimizer_steps.* implement these. step, rates and scaler are the state of Optimizer and GradScaler; other
+// kernels/optimizer_steps/ implements these. step, rates and scaler are the state of Optimizer and GradScaler; other
 // tensors are (size), f32.
 // share = scale * weight, f32 scalars.
 struct ScaleLoss {

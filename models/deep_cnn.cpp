@@ -4,9 +4,9 @@
 // and gradients of the size of one block's, and learns with the same learning rate as the other models.
 #include <fmt/format.h>
 
-#include "kernels/elementwise.h"
-#include "kernels/max_pool2d.h"
-#include "kernels/relu.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/models.h"
 

@@ -2,8 +2,8 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
-#include "kernels/dropout.h"
-#include "kernels/linear.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/linear/linear.h"
 
 namespace hs {
 

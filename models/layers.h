@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/module.h"
-#include "kernels/conv2d.h"
+#include "kernels/conv2d/conv2d.h"
 
 namespace hs {
 

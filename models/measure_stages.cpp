@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/autograd.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace hs {
 namespace {

@@ -1,5 +1,5 @@
 // mlp: linear 784->500, ReLU, linear 500->10; 397,510 parameters.
-#include "kernels/feed_forward.h"
+#include "kernels/feed_forward/feed_forward.h"
 #include "models/layers.h"
 #include "models/models.h"
 

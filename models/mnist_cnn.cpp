@@ -3,8 +3,8 @@
 //
 // Pooling comes before ReLU where both follow each other, here and in the other models: the maximum commutes with it,
 // so values and gradients are the same to the last bit, and ReLU has a quarter of the work.
-#include "kernels/max_pool2d.h"
-#include "kernels/relu.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/models.h"
 

@@ -1,7 +1,7 @@
 // mnist_cnn_large: conv 3x3 1->32, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.25, linear 9216->128, ReLU,
 // dropout 0.5, linear 128->10; 1,199,882 parameters.
-#include "kernels/max_pool2d.h"
-#include "kernels/relu.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/models.h"
 

@@ -11,7 +11,7 @@
 
 #include "engine/check.h"
 #include "engine/profiler.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/train_step.h"
 
 namespace hs {

@@ -11,7 +11,7 @@
 #include "engine/grad_scaler.h"
 #include "engine/module.h"
 #include "engine/optim.h"
-#include "kernels/augment.h"
+#include "kernels/augment/augment.h"
 
 namespace hs {
 

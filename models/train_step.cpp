@@ -6,9 +6,9 @@
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
-#include "kernels/augment.h"
-#include "kernels/normalize_image.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/augment/augment.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 namespace hs {
 namespace {

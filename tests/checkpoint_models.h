@@ -16,9 +16,9 @@
 #include "engine/error.h"
 #include "engine/optim.h"
 #include "engine/random.h"
-#include "kernels/max_pool2d.h"
-#include "kernels/relu.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/measure_stages.h"
 

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/conv2d_amx.h"
-#include "kernels/gemm_amx.h"
+#include "kernels/conv2d/amx.h"
+#include "kernels/gemm/amx.h"
 #include "tests/support/emulated_tiles.h"
 
 namespace hs {

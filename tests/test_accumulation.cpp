@@ -9,9 +9,9 @@
 
 #include "data/loader.h"
 #include "engine/random.h"
-#include "kernels/conv2d.h"
-#include "kernels/linear.h"
-#include "kernels/relu.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/linear/linear.h"
+#include "kernels/relu/relu.h"
 #include "models/train.h"
 
 namespace hs::test {

@@ -8,7 +8,7 @@
 
 #include "data/loader.h"
 #include "engine/error.h"
-#include "kernels/augment.h"
+#include "kernels/augment/augment.h"
 #include "tests/support/naive.h"
 
 namespace hs::test {

@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "kernels/conv2d.h"
-#include "kernels/gemm.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 

@@ -10,11 +10,11 @@
 #include "engine/error.h"
 #include "engine/module.h"
 #include "engine/random.h"
-#include "kernels/dropout.h"
-#include "kernels/elementwise.h"
-#include "kernels/linear.h"
-#include "kernels/reduce.h"
-#include "kernels/relu.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/relu/relu.h"
 
 namespace hs::test {
 namespace {

@@ -10,7 +10,7 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 #include "models/models.h"
 
@@ -187,9 +187,8 @@ TEST_CASE("--checkpoint: what it takes, and a sentence for what it does not") {
   CHECK(parse_checkpoint("budget=2G").value == int64_t{2} << 30);
   for (const char* wrong :
        {"", "on", "every", "every=", "every=0", "every=-1", "every=2x", "every=99999999999999999999"}) {
-    CHECK(refusal([&] {
-            parse_checkpoint(wrong);
-          }).starts_with(fmt::format("checkpoint {}: expected off, all", wrong)));
+    CHECK(
+        refusal([&] { parse_checkpoint(wrong); }).starts_with(fmt::format("checkpoint {}: expected off, all", wrong)));
   }
   for (const char* wrong : {"", "0", "-5", "M", "5T", "5 M", "1.5M", "9000000000G", "99999999999999999999"}) {
     CHECK(refusal([&] {

@@ -1,5 +1,5 @@
-// What conv2d's gradients make of inf and NaN (kernels/conv2d.h says it): an overflow that the loss depends on must
-// reach the gradients that the scaler looks at, in every variant and type, also where kernels skip zeros.
+// What conv2d's gradients make of inf and NaN (kernels/conv2d/conv2d.h says it): an overflow that the loss depends on
+// must reach the gradients that the scaler looks at, in every variant and type, also where kernels skip zeros.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@
 #include "engine/autograd.h"
 #include "engine/optim.h"
 #include "engine/random.h"
-#include "kernels/cast.h"
-#include "kernels/conv2d.h"
+#include "kernels/cast/cast.h"
+#include "kernels/conv2d/conv2d.h"
 #include "tests/support/op_table.h"
 
 namespace hs::test {

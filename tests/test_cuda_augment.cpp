@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/random.h"
-#include "kernels/augment.h"
+#include "kernels/augment/augment.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {

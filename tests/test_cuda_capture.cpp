@@ -10,11 +10,11 @@
 #include "engine/error.h"
 #include "engine/op.h"
 #include "engine/optim.h"
-#include "kernels/dropout.h"
-#include "kernels/elementwise.h"
-#include "kernels/linear.h"
-#include "kernels/relu.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
+#include "kernels/relu/relu.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "tests/support/emulated.h"
 
 namespace hs::test {

@@ -10,9 +10,9 @@
 #ifdef HALFSTEP_TEST_EMULATED
 #include <cuda_runtime.h>
 
-#include "kernels/cuda.cuh"
-#include "kernels/cuda_shared.cuh"
-#include "kernels/relu.h"
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/shared.cuh"
+#include "kernels/relu/relu.h"
 
 namespace hs::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "engine/random.h"
-#include "kernels/cast.h"
-#include "kernels/feed_forward.h"
+#include "kernels/cast/cast.h"
+#include "kernels/feed_forward/feed_forward.h"
 #include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
 #include "tests/support/naive.h"
@@ -17,7 +17,7 @@
 
 namespace hs {
 
-// kernels/gemm_cuda.cuh, which only .cu files can include.
+// kernels/gemm/gemm.cuh, which only .cu files can include.
 void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end);
 
 namespace test {

@@ -8,7 +8,7 @@
 #include "engine/captured_work.h"
 #include "engine/error.h"
 #include "engine/optim.h"
-#include "kernels/relu.h"
+#include "kernels/relu/relu.h"
 #include "models/models.h"
 
 namespace hs::test {

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "kernels/cast.h"
+#include "kernels/cast/cast.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {

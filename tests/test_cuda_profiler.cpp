@@ -4,7 +4,7 @@
 #include "data/loader.h"
 #include "data/synthetic.h"
 #include "engine/profiler.h"
-#include "kernels/relu.h"
+#include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/emulated.h"

@@ -9,9 +9,9 @@
 #include "engine/error.h"
 #include "engine/op.h"
 #include "engine/tensor.h"
-#include "kernels/cast.h"
-#include "kernels/elementwise.h"
-#include "kernels/relu.h"
+#include "kernels/cast/cast.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/relu/relu.h"
 #include "tests/support/emulated.h"
 
 namespace hs::test {

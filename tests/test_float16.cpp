@@ -10,7 +10,7 @@
 
 #include "engine/float16.h"
 #include "engine/random.h"
-#include "kernels/cast.h"
+#include "kernels/cast/cast.h"
 
 namespace hs {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "engine/autograd.h"
 #include "engine/optim.h"
-#include "kernels/normalize_image.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "tests/support/npy.h"
 

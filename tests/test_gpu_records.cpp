@@ -130,7 +130,7 @@ json valid_record() {
           {"date", "2026-01-02T03:04:05Z"},
           {"device", {{"name", "a GPU"}}},
           {"passed", true},
-          {"sources", {{"kernels/a.cu", sha256("a")}}}};
+          {"sources", {{"kernels/a/a.cu", sha256("a")}}}};
 }
 
 TEST_CASE("the CUDA files that no GPU has run, by the newest record") {
@@ -144,8 +144,8 @@ TEST_CASE("new and changed files are listed, and only those; the newest record c
   const TemporaryFolder folder;
   const fs::path records = folder.path / "records";
   write(folder.path / "engine/e.cuh", "e");
-  write(folder.path / "kernels/a.cu", "a");
-  write(folder.path / "kernels/b.cpp", "b");
+  write(folder.path / "kernels/a/a.cu", "a");
+  write(folder.path / "kernels/b/b.cpp", "b");
   CHECK(report(records, folder.path) ==
         std::vector<std::string>{"no record of a run on a GPU yet: 2 files have not run on one"});
 
@@ -157,9 +157,9 @@ TEST_CASE("new and changed files are listed, and only those; the newest record c
       "  new:     engine/e.cuh"};
   CHECK(report(records, folder.path) == expected);
 
-  write(folder.path / "kernels/a.cu", "A");
+  write(folder.path / "kernels/a/a.cu", "A");
   expected[0][0] = '2';
-  expected.push_back("  changed: kernels/a.cu");
+  expected.push_back("  changed: kernels/a/a.cu");
   CHECK(report(records, folder.path) == expected);
 
   record["date"] = "2026-01-02T03:04:06Z";
@@ -196,7 +196,7 @@ TEST_CASE("a damaged record fails") {
     fails(record.dump());
   }
   json record = valid_record();
-  record["sources"]["kernels/a.cu"] = "0123";
+  record["sources"]["kernels/a/a.cu"] = "0123";
   fails(record.dump());
   record["sources"] = json::object();
   fails(record.dump());

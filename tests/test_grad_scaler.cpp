@@ -14,8 +14,8 @@
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "engine/schedule.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/reduce.h"
 #include "tests/support/compare.h"
 
 namespace hs::test {

@@ -10,9 +10,9 @@
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 #include "engine/kernel.h"
-#include "kernels/conv2d.h"
-#include "kernels/gemm.h"
-#include "kernels/relu.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/relu/relu.h"
 #include "tests/support/child_process.h"
 
 namespace hs {

@@ -18,7 +18,7 @@
 #include "data/tfrecord.h"
 #include "engine/error.h"
 #include "engine/storage.h"
-#include "kernels/augment.h"
+#include "kernels/augment/augment.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/temporary_folder.h"
 

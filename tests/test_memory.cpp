@@ -8,11 +8,11 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/optim.h"
-#include "kernels/conv2d.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/relu.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/relu/relu.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 
 namespace hs::test {

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "engine/random.h"
-#include "kernels/cast.h"
-#include "kernels/relu.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "kernels/cast/cast.h"
+#include "kernels/relu/relu.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/train.h"
 

@@ -12,7 +12,7 @@
 #include "engine/error.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
-#include "kernels/dropout.h"
+#include "kernels/dropout/dropout.h"
 #include "models/models.h"
 #include "models/train.h"
 

@@ -13,8 +13,8 @@
 #include "engine/error.h"
 #include "engine/optim.h"
 #include "engine/random.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/reduce.h"
 #include "models/layers.h"
 #include "models/models.h"
 

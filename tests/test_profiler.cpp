@@ -11,7 +11,7 @@
 #include "data/loader.h"
 #include "data/synthetic.h"
 #include "engine/storage.h"
-#include "kernels/relu.h"
+#include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/profiles.h"

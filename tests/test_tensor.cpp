@@ -9,9 +9,9 @@
 
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "kernels/relu.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/relu/relu.h"
 
 namespace hs {
 namespace {

@@ -1,5 +1,5 @@
 // A variant of gemm that is wrong, as a library to load before a program: tests/test_bench_kernels.cpp.
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hs {
 namespace {

@@ -1,5 +1,5 @@
-// Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda_shared.cuh and
-// kernels/cuda_mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device.
+// Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda/shared.cuh and
+// kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device.
 #include "kernels.cuh"
 
 const void* compiled_kernels[] = {(const void*)write_positions,

@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda_mma.cuh"
-#include "kernels/cuda_shared.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/shared.cuh"
 
 namespace {
 

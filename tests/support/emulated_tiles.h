@@ -1,5 +1,5 @@
-// The tiles of kernels/amx.h in plain C++, as the manual describes TDPBF16PS: sums of the even and of the odd k apart,
-// subnormal numbers taken for zero.
+// The tiles of kernels/cpu/amx.h in plain C++, as the manual describes TDPBF16PS: sums of the even and of the odd k
+// apart, subnormal numbers taken for zero.
 #pragma once
 
 #include <array>

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "kernels/augment.h"
-#include "kernels/conv2d.h"
-#include "kernels/gemm.h"
+#include "kernels/augment/augment.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/gemm.h"
 #include "tests/support/op_table.h"
 
 namespace hs::test {

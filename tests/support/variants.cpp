@@ -11,7 +11,7 @@
 
 #include "engine/autograd.h"
 #include "engine/random.h"
-#include "kernels/cast.h"
+#include "kernels/cast/cast.h"
 
 namespace hs::test {
 namespace {

@@ -3,7 +3,7 @@
 // of a and b is held twice.
 #pragma once
 
-#include "kernels/cuda_mma.cuh"
+#include "kernels/cuda/mma.cuh"
 
 namespace nvcuda::wmma {
 

@@ -1,6 +1,6 @@
 // ldmatrix, mma.sync and wmma for a whole warp at once. Products are exact in f32, sums are rounded to f32 after every
 // term, in the order of k. (A real tensor core adds several products at once and truncates; only integers agree
-// exactly.) The fragment layouts are explained in kernels/cuda_mma.cuh.
+// exactly.) The fragment layouts are explained in kernels/cuda/mma.cuh.
 #include "mma.h"
 
 #include <cstring>

@@ -123,7 +123,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = warpSize, HS_HE
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Atomics on global memory; kernels/cuda_shared.cuh has those on shared memory. None for floats: their order is not
+// Atomics on global memory; kernels/cuda/shared.cuh has those on shared memory. None for floats: their order is not
 // fixed, and halfstep gives the same bits in every run.
 #define HS_EMULATOR_ATOMIC(T)                      \
   inline T atomicAdd(T* at, T value) {             \

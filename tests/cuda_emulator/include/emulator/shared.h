@@ -1,5 +1,5 @@
 // Shared memory with a shadow: for every few bytes, who wrote and who read them since the last barrier.
-// source/shared.cpp has the rules; include/kernels/cuda_shared.cuh the types that kernels use.
+// source/shared.cpp has the rules; include/kernels/cuda/shared.cuh the types that kernels use.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,141 @@
+#include "kernels/bias_add/bias_add.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/shared.cuh"
+
+namespace hs {
+namespace {
+
+// Columns are counted along instead of divided out for each element: a division costs more than the addition.
+template <class T>
+__global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T* x, const T* bias, T* y) {
+  using Pack = cuda::Pack<T, cuda::pack_size<T>>;
+  constexpr int N = cuda::pack_size<T>;
+  const int64_t step = cuda::global_threads() * N % C;
+  int64_t first = cuda::global_thread() * N % C;
+  for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
+    Pack pack = reinterpret_cast<const Pack*>(x)[p];
+    int64_t c = first;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      pack.value[j] = cuda::from_f32<T>(cuda::to_f32(pack.value[j]) + cuda::to_f32(bias[c]));
+      c = c + 1 < C ? c + 1 : 0;
+    }
+    reinterpret_cast<Pack*>(y)[p] = pack;
+    first = first + step < C ? first + step : first + step - C;
+  }
+  for (int64_t i = packs * N + cuda::global_thread(); i < size; i += cuda::global_threads()) {
+    y[i] = cuda::from_f32<T>(cuda::to_f32(x[i]) + cuda::to_f32(bias[i % C]));
+  }
+}
+
+void bias_add_cuda(const BiasAddForward& call) {
+  const int64_t size = call.x.size(), C = call.x.shape().back();
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    constexpr int N = cuda::pack_size<T>;
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
+    const int64_t packs = aligned ? size / N : 0;
+    cuda::launch(bias_add_kernel<T>, cuda::blocks_for(aligned ? (size + N - 1) / N : size), cuda::block_threads, 0,
+                 cuda::compute_stream(), size, packs, C, in, call.bias.data<T>(), out);
+  });
+}
+
+// A block sums one group of rows of `width` neighbouring columns: each thread every (block_threads / width)-th row of
+// one column, four sums at a time because one would wait for each addition, then a tree over the threads of a column.
+// Grid: (columns / width, groups). out is (groups, C); with `accumulate` it is added to.
+template <class In, class Out>
+__global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accumulate, const In* x, Out* out) {
+  __shared__ SharedArray<float, cuda::block_threads> sums;
+  const int thread = static_cast<int>(threadIdx.x), row_lanes = cuda::block_threads / width;
+  const int64_t c = int64_t{blockIdx.x} * width + thread % width;
+  const int64_t rows_per_group = (rows + gridDim.y - 1) / gridDim.y;
+  const int64_t end = min(rows, (blockIdx.y + 1) * rows_per_group);
+  float total[4] = {};
+  if (c < C) {
+    int64_t row = blockIdx.y * rows_per_group + thread / width;
+    for (; row + 3 * row_lanes < end; row += 4 * row_lanes) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) total[j] += cuda::to_f32(x[(row + j * row_lanes) * C + c]);
+    }
+    for (; row < end; row += row_lanes) total[0] += cuda::to_f32(x[row * C + c]);
+  }
+  sums[thread] = (total[0] + total[1]) + (total[2] + total[3]);
+  for (int half = row_lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half * width) sums[thread] += sums[thread + half * width];
+  }
+  if (thread < width && c < C) {  // this thread wrote the sum itself
+    const int64_t at = blockIdx.y * C + c;
+    out[at] = cuda::from_f32<Out>((accumulate ? cuda::to_f32(out[at]) : 0.0f) + sums[thread]);
+  }
+}
+
+// Columns of a block: 32, as many as fill the 128 bytes of a cache line in f32, or fewer so that narrow matrices keep
+// its threads busy. Always a power of two.
+int column_width(int64_t C) {
+  int width = 1;
+  while (width < C && width < 32) width *= 2;
+  return width;
+}
+
+int64_t column_blocks(int64_t C) {
+  const int width = column_width(C);
+  return (C + width - 1) / width;
+}
+
+// Groups of rows: 32 rows for each thread, or more where this would make more blocks than the device runs at once.
+int64_t row_groups(int64_t rows, int64_t C) {
+  constexpr int64_t most_blocks = 1024;
+  const int64_t rows_at_least = 32 * (cuda::block_threads / column_width(C));
+  const int64_t most_groups = most_blocks / std::max<int64_t>(column_blocks(C), 1);
+  return std::clamp<int64_t>(rows / rows_at_least, 1, std::max<int64_t>(most_groups, 1));
+}
+
+int64_t row_count(const Tensor& x) { return x.shape().back() ? x.size() / x.shape().back() : 0; }
+
+int64_t column_sum_workspace(const ColumnSum& call) {
+  const int64_t C = call.x.shape().back(), groups = row_groups(row_count(call.x), C);
+  return groups > 1 ? groups * C * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+template <class In, class Out>
+void sum_rows(int64_t rows, int64_t C, int64_t groups, bool accumulate, const In* x, Out* out) {
+  const dim3 grid(static_cast<unsigned>(column_blocks(C)), static_cast<unsigned>(groups));
+  cuda::launch(column_sum_kernel<In, Out>, grid, cuda::block_threads, 0, cuda::compute_stream(), rows, C,
+               column_width(C), accumulate, x, out);
+}
+
+void column_sum_cuda(const ColumnSum& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), rows = row_count(call.x), groups = row_groups(rows, C);
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    cuda::for_float_type(call.sum.dtype(), [&]<class Sum>() {
+      if (groups == 1) {
+        sum_rows(rows, C, 1, call.accumulate, call.x.data<T>(), call.sum.mutable_data<Sum>());
+        return;
+      }
+      float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (groups, C)
+      sum_rows(rows, C, groups, false, call.x.data<T>(), partial);
+      sum_rows(groups, C, 1, call.accumulate, static_cast<const float*>(partial), call.sum.mutable_data<Sum>());
+    });
+  });
+}
+
+REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {
+                                                     return cuda::is_float(call.x) &&
+                                                            call.bias.dtype() == call.x.dtype();
+                                                   }});
+REGISTER_KERNEL(column_sum, cuda, "simple",
+                {.run = column_sum_cuda,
+                 .supported =
+                     [](const ColumnSum& call) {
+                       return cuda::is_float(call.x) &&
+                              (call.sum.dtype() == call.x.dtype() || call.sum.dtype() == DType::f32);
+                     },
+                 .workspace = column_sum_workspace});
+
+}  // namespace
+}  // namespace hs

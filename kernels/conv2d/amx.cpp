@@ -1,0 +1,23 @@
+// conv2d for bf16 on AMX tiles: where they are registered. Read kernels/conv2d/amx.h.
+#include "kernels/conv2d/amx.h"
+
+#if defined(__x86_64__)
+
+namespace hs {
+namespace {
+
+REGISTER_KERNEL(conv2d_forward, cpu, "amx",
+                {.run = amx::forward<amx::HardwareTiles>,
+                 .supported = [](const Conv2dForward& call) { return amx::takes(call) && amx::is_usable(); },
+                 .workspace = amx::forward_workspace,
+                 .rank = 30});
+REGISTER_KERNEL(conv2d_backward, cpu, "amx",
+                {.run = amx::backward<amx::HardwareTiles>,
+                 .supported = [](const Conv2dBackward& call) { return amx::takes(call) && amx::is_usable(); },
+                 .workspace = amx::backward_workspace,
+                 .rank = 30});
+
+}  // namespace
+}  // namespace hs
+
+#endif

@@ -1,0 +1,294 @@
+// conv2d for bf16 with AVX-512 BF16, backward. Like kernels/conv2d/direct_backward.cpp it visits the nonzero gradients
+// only, but in pairs, because vdpbf16ps adds two products to each sum: dweight[oc] takes two pixels of one output
+// channel at a time, dx[field] two output channels of one pixel. The two rows of 32 channels that belong to a pair are
+// interleaved in registers. That leaves the 32 sums in the order 0-3, 8-11, 16-19, 24-27, 4-7, ...: they are kept so,
+// and put in order at the end. Of inf and NaN in x or weight only what meets a nonzero gradient is seen.
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+#if defined(__x86_64__)
+#include "kernels/cpu/avx512.h"
+
+namespace hs {
+namespace {
+
+constexpr int64_t unit = 32;  // channels
+
+// Where channel c of a unit is among its sums.
+constexpr int64_t place_in_unit(int64_t c) { return c % 8 / 4 * 16 + c / 8 * 4 + c % 4; }
+
+// A nonzero gradient of one output channel: where its receptive field begins in the padded image.
+struct Entry {
+  uint32_t field;
+  uint32_t value;  // bf16
+};
+
+// A nonzero gradient of one pixel.
+struct Channel {
+  uint16_t oc;
+  BFloat16 value;
+};
+
+struct Layout {
+  int64_t W, row, image;  // of the padded image, in elements
+  int64_t list;           // places in the list of an output channel or of a pixel: even
+  int64_t weights, dweights, dbiases, images, dimages, entries, counts, channels, starts, size;  // offsets in bytes
+  explicit Layout(const Conv2dSizes& s) {
+    const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW;
+    W = s.W + 2 * s.padding;
+    row = W * s.C;
+    image = (s.H + 2 * s.padding) * row;
+    list = round_up(pixels, 2);
+    int64_t end = 0;
+    const auto next = [&end](int64_t bytes) { return (end += round_up(bytes, 64)) - round_up(bytes, 64); };
+    weights = next(s.OC * s.K() * 2);                             // (OC, K) bf16
+    dweights = next(groups * s.OC * s.K() * 4);                   // (groups, OC, K) f32
+    dbiases = next(groups * s.OC * 4);                            // (groups, OC) f32
+    images = next(threads() * image * 2);                         // (threads, padded image) bf16
+    dimages = next(threads() * image * 4);                        // (threads, padded image) f32
+    entries = next(threads() * s.OC * list * 8);                  // (threads, OC, list)
+    counts = next(threads() * s.OC * 4);                          // (threads, OC)
+    channels = next(threads() * pixels * round_up(s.OC, 2) * 4);  // (threads, pixels, OC), without gaps
+    starts = next(threads() * (pixels + 1) * 4);                  // (threads, pixels + 1)
+    size = end;
+  }
+};
+
+// The nonzero elements of one sample's dy, by output channel and by pixel. A list of odd length is filled up with a
+// gradient of zero. `sums` gets the sum of each output channel.
+struct Lists {
+  Entry* entries;     // (OC, list)
+  int32_t* counts;    // (OC)
+  Channel* channels;  // one pixel after the other
+  uint32_t* starts;   // (pixels + 1), in `channels`
+};
+
+HS_TARGET_AVX512 void collect(const Conv2dSizes& s, const Layout& layout, const BFloat16* dy, const Lists& g,
+                              float* dbias) {
+  std::fill_n(g.counts, s.OC, 0);
+  uint32_t end = 0;
+  for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel, dy += s.OC) {
+    g.starts[pixel] = end;
+    const auto field = static_cast<uint32_t>((pixel / s.OW * s.stride * layout.W + pixel % s.OW * s.stride) * s.C);
+    for (int64_t first = 0; first < s.OC; first += 32) {
+      const __mmask32 valid = s.OC - first >= 32 ? ~__mmask32{0} : (__mmask32{1} << (s.OC - first)) - 1;
+      const __m512i values = _mm512_maskz_loadu_epi16(valid, dy + first);
+      for (uint32_t bits = _mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)); bits != 0; bits &= bits - 1) {
+        const int64_t oc = first + __builtin_ctz(bits);
+        g.entries[oc * layout.list + g.counts[oc]++] = {field, dy[oc].bits};
+        g.channels[end++] = {static_cast<uint16_t>(oc), dy[oc]};
+      }
+    }
+    if ((end - g.starts[pixel]) % 2 != 0) {
+      g.channels[end] = {g.channels[end - 1].oc, BFloat16{0}};
+      ++end;
+    }
+  }
+  g.starts[s.OH * s.OW] = end;
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    Entry* list = g.entries + oc * layout.list;
+    float sum = 0;
+    for (int32_t i = 0; i < g.counts[oc]; ++i) sum += to_float(BFloat16{static_cast<uint16_t>(list[i].value)});
+    dbias[oc] += sum;
+    if (g.counts[oc] % 2 != 0) {
+      list[g.counts[oc]] = {list[g.counts[oc] - 1].field, 0};
+      ++g.counts[oc];
+    }
+  }
+}
+
+// A block of a receptive field: `rows` kernel rows of `units` units, whose sums fit the registers.
+constexpr int block_rows = 3, block_units = 3;
+
+// sums += the pairs (p[i], q[i]) times the pair in `values`, for 32 channels.
+HS_TARGET_AVX512_BF16 inline void add_pair(const BFloat16* p, const BFloat16* q, __m512i values, __m512 (&sums)[2]) {
+  const __m512i first = _mm512_loadu_si512(p), second = _mm512_loadu_si512(q);
+  sums[0] = _mm512_dpbf16_ps(sums[0], (__m512bh)values, (__m512bh)_mm512_unpacklo_epi16(first, second));
+  sums[1] = _mm512_dpbf16_ps(sums[1], (__m512bh)values, (__m512bh)_mm512_unpackhi_epi16(first, second));
+}
+
+// dweight[block] += sum over entries of value * x[field + block]. x_row and w_row: from one kernel row to the next.
+template <int rows, int units>
+HS_TARGET_AVX512_BF16 void dweight_block(const Entry* entries, int32_t count, const BFloat16* x, int64_t x_row,
+                                         int64_t w_row, float* dweight) {
+  __m512 sum[rows][units][2];
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < 2 * units; ++u) sum[r][u / 2][u % 2] = _mm512_loadu_ps(dweight + r * w_row + u * 16);
+  }
+  for (int32_t i = 0; i < count; i += 2) {
+    const __m512i values = _mm512_set1_epi32(static_cast<int>(entries[i].value | entries[i + 1].value << 16));
+    const BFloat16 *p = x + entries[i].field, *q = x + entries[i + 1].field;
+    for (int r = 0; r < rows; ++r) {
+      for (int u = 0; u < units; ++u) add_pair(p + r * x_row + u * unit, q + r * x_row + u * unit, values, sum[r][u]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < 2 * units; ++u) _mm512_storeu_ps(dweight + r * w_row + u * 16, sum[r][u / 2][u % 2]);
+  }
+}
+
+// dx[block] += sum over the gradients of one pixel of value * weight[oc][block].
+template <int rows, int units>
+HS_TARGET_AVX512_BF16 void dx_block(const Channel* channels, const Channel* end, const BFloat16* weight, int64_t K,
+                                    int64_t w_row, int64_t x_row, float* dx) {
+  __m512 sum[rows][units][2];
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < 2 * units; ++u) sum[r][u / 2][u % 2] = _mm512_loadu_ps(dx + r * x_row + u * 16);
+  }
+  for (; channels != end; channels += 2) {
+    const uint32_t pair = channels[0].value.bits | static_cast<uint32_t>(channels[1].value.bits) << 16;
+    const __m512i values = _mm512_set1_epi32(static_cast<int>(pair));
+    const BFloat16 *p = weight + channels[0].oc * K, *q = weight + channels[1].oc * K;
+    for (int r = 0; r < rows; ++r) {
+      for (int u = 0; u < units; ++u) add_pair(p + r * w_row + u * unit, q + r * w_row + u * unit, values, sum[r][u]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int u = 0; u < 2 * units; ++u) _mm512_storeu_ps(dx + r * x_row + u * 16, sum[r][u / 2][u % 2]);
+  }
+}
+
+constexpr decltype(&dweight_block<1, 1>) dweight_blocks[][block_units + 1] = {
+    {},
+    {nullptr, dweight_block<1, 1>, dweight_block<1, 2>, dweight_block<1, 3>},
+    {nullptr, dweight_block<2, 1>, dweight_block<2, 2>, dweight_block<2, 3>},
+    {nullptr, dweight_block<3, 1>, dweight_block<3, 2>, dweight_block<3, 3>}};
+constexpr decltype(&dx_block<1, 1>) dx_blocks[][block_units + 1] = {
+    {},
+    {nullptr, dx_block<1, 1>, dx_block<1, 2>, dx_block<1, 3>},
+    {nullptr, dx_block<2, 1>, dx_block<2, 2>, dx_block<2, 3>},
+    {nullptr, dx_block<3, 1>, dx_block<3, 2>, dx_block<3, 3>}};
+
+// Calls body(kernel row, first element of it, rows, units) for the blocks that make up a field.
+template <class Body>
+void for_field(const Conv2dSizes& s, const Body& body) {
+  const int64_t run = s.KW * s.C;
+  for (int64_t kh = 0; kh < s.KH; kh += block_rows) {
+    for (int64_t first = 0; first < run; first += block_units * unit) {
+      body(kh, first, std::min<int64_t>(block_rows, s.KH - kh), std::min<int64_t>(block_units, (run - first) / unit));
+    }
+  }
+}
+
+void add_dweights(const Conv2dSizes& s, const Layout& layout, const Lists& g, const BFloat16* image, float* dweight) {
+  const int64_t run = s.KW * s.C;
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
+      dweight_blocks[rows][units](g.entries + oc * layout.list, g.counts[oc], image + kh * layout.row + first,
+                                  layout.row, run, dweight + oc * s.K() + kh * run + first);
+    });
+  }
+}
+
+void add_dx(const Conv2dSizes& s, const Layout& layout, const Lists& g, const BFloat16* weight, float* dx) {
+  const int64_t run = s.KW * s.C;
+  for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) {
+    const Channel *begin = g.channels + g.starts[pixel], *end = g.channels + g.starts[pixel + 1];
+    if (begin == end) continue;
+    float* field = dx + (pixel / s.OW * s.stride * layout.W + pixel % s.OW * s.stride) * s.C;
+    for_field(s, [&](int64_t kh, int64_t first, int64_t rows, int64_t units) {
+      dx_blocks[rows][units](begin, end, weight + kh * run + first, s.K(), run, layout.row,
+                             field + kh * layout.row + first);
+    });
+  }
+}
+
+// Sums to bf16, in order. REQUIRES: count is a multiple of 32
+HS_TARGET_AVX512 void store_units(const float* sums, BFloat16* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += unit) {
+    const __m512i low = rounded_to_bf16(_mm512_loadu_ps(sums + i));
+    const __m512i high = rounded_to_bf16(_mm512_loadu_ps(sums + i + 16));
+    _mm512_storeu_si512(to + i, _mm512_packus_epi32(low, high));
+  }
+}
+
+// (K, OC) -> (OC, K)
+void transpose_weights(const Conv2dSizes& s, const BFloat16* weight, BFloat16* to) {
+  parallel(s.OC, [=](int64_t oc, int) {
+    for (int64_t k = 0; k < s.K(); ++k) to[oc * s.K() + k] = weight[k * s.OC + oc];
+  });
+}
+
+void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const Layout layout(s);
+  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C, fields = s.OC * s.K();
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const BFloat16* images = call.x.data<BFloat16>();
+  const BFloat16* dout = call.dy.data<BFloat16>();
+  BFloat16* din = call.dx.defined() ? call.dx.mutable_data<BFloat16>() : nullptr;
+  BFloat16* weights = reinterpret_cast<BFloat16*>(memory + layout.weights);
+  float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
+  float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
+  if (din) transpose_weights(s, call.weight.data<BFloat16>(), weights);
+
+  parallel(groups, [&](int64_t group, int thread) {
+    BFloat16* padded = reinterpret_cast<BFloat16*>(memory + layout.images) + thread * layout.image;
+    float* dimage = reinterpret_cast<float*>(memory + layout.dimages) + thread * layout.image;
+    const Lists g{reinterpret_cast<Entry*>(memory + layout.entries) + thread * s.OC * layout.list,
+                  reinterpret_cast<int32_t*>(memory + layout.counts) + thread * s.OC,
+                  reinterpret_cast<Channel*>(memory + layout.channels) + thread * pixels * round_up(s.OC, 2),
+                  reinterpret_cast<uint32_t*>(memory + layout.starts) + thread * (pixels + 1)};
+    float* dw = dweights + group * fields;
+    float* db = dbiases + group * s.OC;
+    std::fill_n(dw, fields, 0.0f);
+    std::fill_n(db, s.OC, 0.0f);
+    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
+      collect(s, layout, dout + n * pixels * s.OC, g, db);
+      const BFloat16* image = images + n * image_size;
+      if (call.dweight.defined()) {
+        if (s.padding > 0) {
+          std::fill_n(padded, layout.image, BFloat16{0});
+          for (int64_t h = 0; h < s.H; ++h) {
+            std::copy_n(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * layout.row + s.padding * s.C);
+          }
+          image = padded;
+        }
+        add_dweights(s, layout, g, image, dw);
+      }
+      if (din) {
+        std::fill_n(dimage, layout.image, 0.0f);
+        add_dx(s, layout, g, weights, dimage);
+        for (int64_t h = 0; h < s.H; ++h) {
+          store_units(dimage + (h + s.padding) * layout.row + s.padding * s.C, din + n * image_size + h * s.W * s.C,
+                      s.W * s.C);
+        }
+      }
+    }
+  });
+
+  if (call.dweight.defined()) {  // the groups meet in order
+    parallel_ranges(fields, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
+      for (int64_t group = 1; group < groups; ++group) {
+        for (int64_t i = begin; i < end; ++i) dweights[i] += dweights[group * fields + i];
+      }
+    });
+    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
+      const int64_t k = i / s.OC, oc = i % s.OC;
+      return groups == 0 ? before : before + dweights[oc * s.K() + k / unit * unit + place_in_unit(k % unit)];
+    });
+  }
+  if (call.dbias.defined()) {
+    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
+      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * s.OC + oc];
+      return sum;
+    });
+  }
+}
+
+bool supports_backward(const Conv2dBackward& call) {
+  return call.x.dtype() == DType::bf16 && call.sizes.C % unit == 0 && call.sizes.OC < 65536 &&
+         cpu_features().avx512_bf16;
+}
+
+REGISTER_KERNEL(conv2d_backward, cpu, "avx512_bf16",
+                {.run = backward_avx512_bf16,
+                 .supported = supports_backward,
+                 .workspace = [](const Conv2dBackward& call) { return Layout(call.sizes).size; },
+                 .rank = 20});
+
+}  // namespace
+}  // namespace hs
+
+#endif

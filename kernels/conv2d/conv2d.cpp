@@ -1,0 +1,58 @@
+// The op: it checks the shapes, allocates, calls the slots and records the way back. Its kernels, simplest first:
+// naive.cpp, im2col.cpp, direct.cpp; for bf16 avx512_bf16.cpp and amx.cpp; for CUDA im2col.cu.
+#include "kernels/conv2d/conv2d.h"
+
+#include "engine/check.h"
+#include "kernels/cast/cast.h"
+
+namespace hs {
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  const Op op("conv2d");
+  check(x.shape().rank() == 4 && weight.shape().rank() == 2,
+        "conv2d: x is {} and weight {}, expected (N, H, W, C) and "
+        "(KH*KW*C, OC)",
+        x.shape().to_string(), weight.shape().to_string());
+  check(options.kernel_h > 0 && options.kernel_w > 0 && options.stride > 0 && options.padding >= 0,
+        "conv2d: kernel {}x{}, stride {}, padding {}: expected positive sizes and a padding of 0 or more",
+        options.kernel_h, options.kernel_w, options.stride, options.padding);
+  Conv2dSizes s{};
+  s.N = x.shape()[0], s.H = x.shape()[1], s.W = x.shape()[2], s.C = x.shape()[3];
+  s.KH = options.kernel_h, s.KW = options.kernel_w, s.stride = options.stride, s.padding = options.padding;
+  s.OC = weight.shape()[1];
+  check(weight.shape()[0] == s.K(), "conv2d: weight is {} but a {}x{} kernel on {} channels needs {} rows",
+        weight.shape().to_string(), s.KH, s.KW, s.C, s.K());
+  check(!bias.defined() || bias.shape() == Shape{s.OC}, "conv2d: bias is {}, expected ({})", bias.shape().to_string(),
+        s.OC);
+  check(s.H + 2 * s.padding >= s.KH && s.W + 2 * s.padding >= s.KW,
+        "conv2d: the image {} with padding {} is smaller than the {}x{} kernel", x.shape().to_string(), s.padding, s.KH,
+        s.KW);
+  s.OH = (s.H + 2 * s.padding - s.KH) / s.stride + 1;
+  s.OW = (s.W + 2 * s.padding - s.KW) / s.stride + 1;
+
+  s.tf32 = ambient().tf32;
+  const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
+  Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
+  conv2d_forward({input, w, b, s, y});
+
+  std::vector<Tensor> inputs = {input, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record("conv2d", y, inputs,
+                [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
+                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+                  // Straight into the parameters' gradients if all that are wanted have a sum.
+                  const bool accumulate = (to_weight.has_sum() || !to_weight.wanted()) &&
+                                          (to_bias.has_sum() || !to_bias.wanted()) &&
+                                          (to_weight.has_sum() || to_bias.has_sum());
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dweight = to_weight.tensor(accumulate, dy.device());
+                  Tensor dbias = to_bias.tensor(accumulate, dy.device());
+                  conv2d_backward({x, w, dy, s, accumulate, dx, dweight, dbias});
+                  if (accumulate) dweight = dbias = {};
+                  Gradients gradients = {dx, dweight};
+                  if (has_bias) gradients.push_back(dbias);
+                  return gradients;
+                });
+}
+
+}  // namespace hs

@@ -1,0 +1,159 @@
+// conv2d without im2col, in f32 (f16 and bf16 are widened): the "direct" variant.
+//
+// Forward: for one output row position, the inputs under one kernel row are KW*C consecutive floats of an NHWC image.
+// So the sum over K runs along memory, and a tile of several pixels by several vectors of output channels stays in
+// registers: every weight that is loaded serves all pixels of the tile, every input serves all channels.
+// Read next: kernels/conv2d/direct_backward.cpp.
+#include "kernels/conv2d/direct.h"
+
+namespace hs {
+namespace {
+
+using namespace direct;
+
+constexpr int max_vectors = simd::registers == 32 ? 4 : 2;  // of output channels in a tile
+
+// Pixels in a tile, so that accumulators, one weight row and one input fit the registers.
+constexpr int tile_pixels(int vectors) {
+  if (simd::registers == 32) return vectors == 4 ? 6 : vectors == 3 ? 8 : 12;
+  return vectors == 2 ? 6 : 12;
+}
+
+constexpr int most_pixels = tile_pixels(1);
+
+struct TileArguments {
+  const float* fields[most_pixels];  // first input of each pixel's receptive field
+  float* outputs[most_pixels];       // first output channel of each pixel
+  const float* weight;               // (KH, KW*C, vectors*width), packed
+  const float* bias;                 // (vectors*width)
+  int64_t KH, run, row;              // run = KW*C
+};
+
+template <int vectors>
+void forward_tile(const TileArguments& t) {
+  constexpr int pixels = tile_pixels(vectors);
+  Vec sum[pixels][vectors];
+  for (int p = 0; p < pixels; ++p) {
+    for (int v = 0; v < vectors; ++v) sum[p][v] = simd::load(t.bias + v * lanes);
+  }
+  const float* weight = t.weight;
+  for (int64_t kh = 0; kh < t.KH; ++kh) {
+    for (int64_t k = 0; k < t.run; ++k, weight += vectors * lanes) {
+      Vec w[vectors];
+      for (int v = 0; v < vectors; ++v) w[v] = simd::load(weight + v * lanes);
+      for (int p = 0; p < pixels; ++p) {
+        const Vec x = simd::broadcast(t.fields[p][kh * t.row + k]);
+        for (int v = 0; v < vectors; ++v) sum[p][v] = simd::fma(x, w[v], sum[p][v]);
+      }
+    }
+  }
+  for (int p = 0; p < pixels; ++p) {
+    for (int v = 0; v < vectors; ++v) simd::store(t.outputs[p] + v * lanes, sum[p][v]);
+  }
+}
+
+constexpr void (*forward_tiles[])(const TileArguments&) = {nullptr, forward_tile<1>, forward_tile<2>,
+                                                           forward_tile<(max_vectors >= 3 ? 3 : 2)>,
+                                                           forward_tile<(max_vectors >= 4 ? 4 : 2)>};
+
+struct ForwardLayout {
+  int64_t padded_oc, weights, bias, images, spill, results;  // offsets in floats
+  int64_t size;
+  ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
+    padded_oc = round_up(s.OC, lanes);
+    weights = 0;
+    bias = weights + s.K() * padded_oc;
+    images = bias + padded_oc;
+    spill = images + threads() * p.size;
+    results = spill + threads() * most_pixels * max_vectors * lanes;
+    size = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);
+  }
+};
+
+int64_t forward_workspace(const Conv2dForward& call) {
+  const Conv2dSizes& s = call.sizes;
+  return ForwardLayout(s, Padded(s), is_16_bit(call.x)).size * static_cast<int64_t>(sizeof(float));
+}
+
+// Weights as panels of up to max_vectors vectors of output channels, zero beyond OC: (panel, K, channels of the panel).
+template <class T>
+void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, float* packed) {
+  for (int64_t first = 0; first < padded_oc; first += max_vectors * lanes) {
+    const int64_t channels = std::min(max_vectors * lanes, padded_oc - first);
+    for (int64_t k = 0; k < s.K(); ++k) {
+      for (int64_t c = 0; c < channels; ++c) {
+        *packed++ = first + c < s.OC ? to_computing(weight[k * s.OC + first + c]) : 0.0f;
+      }
+    }
+  }
+}
+
+void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& layout, const float* padded,
+                   const float* weights, const float* bias, float* spill, float* y) {
+  const int64_t pixels = s.OH * s.OW;
+  for (int64_t first = 0; first < layout.padded_oc; first += max_vectors * lanes) {
+    const int64_t channels = std::min(max_vectors * lanes, layout.padded_oc - first);
+    const int vectors = static_cast<int>(channels / lanes);
+    const int64_t valid = std::min(channels, s.OC - first);
+    const int64_t tile = tile_pixels(vectors);
+    TileArguments t{{}, {}, weights + first * s.K(), bias + first, s.KH, s.KW * s.C, p.row};
+    for (int64_t pixel = 0; pixel < pixels; pixel += tile) {
+      const int64_t count = std::min(tile, pixels - pixel);
+      for (int64_t i = 0; i < tile; ++i) {
+        const int64_t o = pixel + std::min(i, count - 1);  // a short last tile repeats its last pixel
+        t.fields[i] = padded + (o / s.OW * s.stride * p.W + o % s.OW * s.stride) * s.C;
+        t.outputs[i] = valid == channels ? y + o * s.OC + first : spill + i * channels;
+      }
+      forward_tiles[vectors](t);
+      if (valid == channels) continue;
+      for (int64_t i = 0; i < count; ++i) std::copy_n(spill + i * channels, valid, y + (pixel + i) * s.OC + first);
+    }
+  }
+}
+
+template <class T>
+void forward_typed(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const Padded p(s);
+  const ForwardLayout layout(s, p, stores_16_bits<T>);
+  const int64_t result_size = s.OH * s.OW * s.OC;
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const T* images = call.x.data<T>();
+  T* out = call.y.mutable_data<T>();
+  pack_weights(s, call.weight.data<T>(), layout.padded_oc, memory + layout.weights);
+  float* bias_f32 = memory + layout.bias;
+  std::fill_n(bias_f32, layout.padded_oc, 0.0f);
+  for (int64_t oc = 0; call.bias.defined() && oc < s.OC; ++oc) bias_f32[oc] = to_computing(call.bias.data<T>()[oc]);
+  parallel(s.N, [&](int64_t n, int thread) {
+    const T* image = images + n * s.H * s.W * s.C;
+    float* mine = memory + layout.images + thread * p.size;
+    float* spill = memory + layout.spill + thread * most_pixels * max_vectors * lanes;
+    const auto run = [&](const float* padded, float* result) {
+      forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, spill, result);
+    };
+    if (stores_16_bits<T> || s.padding > 0) copy_padded(s, p, image, mine);
+    if constexpr (stores_16_bits<T>) {
+      float* result = memory + layout.results + thread * result_size;
+      run(mine, result);
+      narrow(result, out + n * result_size, result_size);
+    } else {
+      run(s.padding > 0 ? mine : image, out + n * result_size);
+    }
+  });
+}
+
+void forward_direct(const Conv2dForward& call, Tensor& workspace) {
+  const auto run = call.x.dtype() == DType::f16    ? forward_typed<Half>
+                   : call.x.dtype() == DType::bf16 ? forward_typed<BFloat16>
+                                                   : forward_typed<float>;
+  run(call, workspace);
+}
+
+REGISTER_KERNEL(conv2d_forward, cpu, "direct",
+                {.run = forward_direct,
+                 .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .workspace = forward_workspace,
+                 .rank = 10});
+
+}  // namespace
+}  // namespace hs

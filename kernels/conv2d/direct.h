@@ -1,0 +1,42 @@
+// What both directions of the "direct" conv2d share. Internal to kernels/conv2d/direct*.cpp.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/cpu/simd.h"
+
+namespace hs::direct {
+
+using simd::Vec;
+inline constexpr int64_t lanes = simd::width;  // floats in a vector
+
+// Every thread works on a copy of its image, in f32, with the padding around it and `slack` floats behind it, so that
+// vectors may run over the end of a row.
+struct Padded {
+  int64_t H, W, row, size;  // row = W*C floats, size = H*row + slack
+  explicit Padded(const Conv2dSizes& s) {
+    H = s.H + 2 * s.padding;
+    W = s.W + 2 * s.padding;
+    row = W * s.C;
+    size = round_up(H * row + 2 * lanes, lanes);
+  }
+};
+
+template <class T>
+void copy_padded(const Conv2dSizes& s, const Padded& p, const T* image, float* padded) {
+  if (s.padding > 0) std::fill_n(padded, p.size, 0.0f);
+  for (int64_t h = 0; h < s.H; ++h) {
+    float* row = padded + (h + s.padding) * p.row + s.padding * s.C;
+    if constexpr (stores_16_bits<T>) {
+      widen(image + h * s.W * s.C, row, s.W * s.C);
+    } else {
+      std::copy_n(image + h * s.W * s.C, s.W * s.C, row);
+    }
+  }
+  std::fill_n(padded + p.H * p.row, p.size - p.H * p.row, 0.0f);
+}
+
+}  // namespace hs::direct

@@ -1,0 +1,165 @@
+// conv2d as a matrix product: im2col lays every receptive field out as a row, and the convolution becomes a GEMM.
+// Read next: kernels/conv2d/direct.cpp, the same without the copy.
+#include <algorithm>
+
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/eigen.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+namespace {
+
+// One image to its matrix of receptive fields. x: (H, W, C), columns: (OH*OW, KH*KW*C).
+template <class T>
+void im2col(const Conv2dSizes& s, const T* x, T* columns) {
+  for (int64_t oh = 0; oh < s.OH; ++oh) {
+    for (int64_t ow = 0; ow < s.OW; ++ow) {
+      for (int64_t kh = 0; kh < s.KH; ++kh) {
+        for (int64_t kw = 0; kw < s.KW; ++kw, columns += s.C) {
+          const int64_t h = oh * s.stride + kh - s.padding, w = ow * s.stride + kw - s.padding;
+          if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
+            std::copy_n(x + (h * s.W + w) * s.C, s.C, columns);
+          } else {
+            std::fill_n(columns, s.C, T(0));
+          }
+        }
+      }
+    }
+  }
+}
+
+// The transpose of im2col: adds each row back to the pixels that it came from.
+template <class T>
+void col2im(const Conv2dSizes& s, const T* columns, T* x) {
+  std::fill_n(x, s.H * s.W * s.C, T(0));
+  for (int64_t oh = 0; oh < s.OH; ++oh) {
+    for (int64_t ow = 0; ow < s.OW; ++ow) {
+      for (int64_t kh = 0; kh < s.KH; ++kh) {
+        for (int64_t kw = 0; kw < s.KW; ++kw, columns += s.C) {
+          const int64_t h = oh * s.stride + kh - s.padding, w = ow * s.stride + kw - s.padding;
+          if (h < 0 || h >= s.H || w < 0 || w >= s.W) continue;
+          for (int64_t c = 0; c < s.C; ++c) x[(h * s.W + w) * s.C + c] += columns[c];
+        }
+      }
+    }
+  }
+}
+
+int64_t columns_size(const Conv2dSizes& s) { return s.OH * s.OW * s.K(); }
+
+// The workspace in elements of the computing type. 16-bit operands are widened: the weight once, images and results by
+// each thread.
+struct Layout {
+  int64_t weight, columns, images, results, dweights, dbiases, size;
+  Layout(const Conv2dSizes& s, bool is_widened, int64_t groups) {
+    weight = 0;                                                              // (K, OC)
+    columns = weight + (is_widened ? s.K() * s.OC : 0);                      // (threads, OH*OW, K)
+    images = columns + threads() * columns_size(s);                          // (threads, H, W, C)
+    results = images + (is_widened ? threads() * s.H * s.W * s.C : 0);       // (threads, OH*OW, OC)
+    dweights = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);  // (groups, K, OC)
+    dbiases = dweights + groups * s.K() * s.OC;                              // (groups, OC)
+    size = dbiases + groups * s.OC;
+  }
+};
+
+int64_t element_size(const Tensor& x) { return x.dtype() == DType::f64 ? sizeof(double) : sizeof(float); }
+
+int64_t forward_workspace(const Conv2dForward& call) {
+  return Layout(call.sizes, is_16_bit(call.x), 0).size * element_size(call.x);
+}
+
+void forward_im2col(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  prepare_eigen();
+  const Layout layout(s, is_16_bit(call.x), 0);
+  const int64_t image_size = s.H * s.W * s.C, result_size = s.OH * s.OW * s.OC;
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* images = call.x.data<T>();
+    const T* b = call.bias.defined() ? call.bias.data<T>() : nullptr;
+    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    T* out = call.y.mutable_data<T>();
+    parallel(s.N, [&](int64_t n, int thread) {
+      Real* mine = memory + layout.columns + thread * columns_size(s);
+      im2col(s, as_computing(images + n * image_size, image_size, memory + layout.images + thread * image_size), mine);
+      Real* result = memory + layout.results + thread * result_size;
+      if constexpr (!stores_16_bits<T>) result = out + n * result_size;
+      auto yn = as_matrix(result, s.OH * s.OW, s.OC);
+      yn.noalias() = as_matrix(static_cast<const Real*>(mine), s.OH * s.OW, s.K()) * w;
+      for (int64_t pixel = 0; b && pixel < s.OH * s.OW; ++pixel) {
+        for (int64_t oc = 0; oc < s.OC; ++oc) yn(pixel, oc) += to_computing(b[oc]);
+      }
+      if constexpr (stores_16_bits<T>) narrow(result, out + n * result_size, result_size);
+    });
+  });
+}
+
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return Layout(call.sizes, is_16_bit(call.x), conv2d_groups(call.sizes)).size * element_size(call.x);
+}
+
+void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  prepare_eigen();
+  const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C;
+  const Layout layout(s, is_16_bit(call.x), groups);
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* images = call.x.data<T>();
+    const T* dout = call.dy.data<T>();
+    T* din = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+    Real* memory = reinterpret_cast<Real*>(workspace.mutable_data<uint8_t>());
+    const auto w = as_matrix(as_computing(call.weight.data<T>(), s.K() * s.OC, memory + layout.weight), s.K(), s.OC);
+    Real* dweights = memory + layout.dweights;
+    Real* dbiases = memory + layout.dbiases;
+    parallel(groups, [&](int64_t group, int thread) {
+      Real* mine = memory + layout.columns + thread * columns_size(s);
+      Real* image = memory + layout.images + thread * image_size;
+      auto dw = as_matrix(dweights + group * s.K() * s.OC, s.K(), s.OC);
+      auto db = as_matrix(dbiases + group * s.OC, 1, s.OC);
+      dw.setZero();
+      db.setZero();
+      for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
+        const auto dyn = as_matrix(
+            as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.results + thread * pixels * s.OC),
+            pixels, s.OC);
+        auto cols = as_matrix(mine, pixels, s.K());
+        if (call.dweight.defined()) {
+          im2col(s, as_computing(images + n * image_size, image_size, image), mine);
+          dw.noalias() += cols.transpose() * dyn;
+        }
+        // Row by row: Eigen's colwise().sum() adds in an order that depends on how the memory happens to be aligned.
+        for (int64_t pixel = 0; pixel < pixels; ++pixel) db += dyn.row(pixel);
+        if (din) {
+          cols.noalias() = dyn * w.transpose();
+          Real* to = image;
+          if constexpr (!stores_16_bits<T>) to = din + n * image_size;
+          col2im(s, static_cast<const Real*>(mine), to);
+          if constexpr (stores_16_bits<T>) narrow(image, din + n * image_size, image_size);
+        }
+      }
+    });
+    const auto sum_groups = [&](Tensor& gradient, const Real* partial) {  // in order
+      const int64_t size = gradient.size();
+      update_gradient(gradient, call.accumulate, [=](int64_t i, Real total) {
+        for (int64_t group = 0; group < groups; ++group) total += partial[group * size + i];
+        return total;
+      });
+    };
+    if (call.dweight.defined()) sum_groups(call.dweight, dweights);
+    if (call.dbias.defined()) sum_groups(call.dbias, dbiases);
+  });
+}
+
+REGISTER_KERNEL(conv2d_forward, cpu, "im2col",
+                {.run = forward_im2col,
+                 .supported = [](const Conv2dForward& call) { return is_float(call.x); },
+                 .workspace = forward_workspace});
+REGISTER_KERNEL(conv2d_backward, cpu, "im2col",
+                {.run = backward_im2col,
+                 .supported = [](const Conv2dBackward& call) { return is_float(call.x); },
+                 .workspace = backward_workspace});
+
+}  // namespace
+}  // namespace hs

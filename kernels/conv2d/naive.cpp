@@ -1,0 +1,115 @@
+// conv2d by its definition (kernels/conv2d/conv2d.h): a loop for each index. It is the variant to read first, and the
+// slowest. Next: kernels/conv2d/im2col.cpp, where the same sums become one matrix product. The padding is left out of
+// the sums, so that an inf in a weight meets no zero that is not in the data.
+#include <algorithm>
+
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+namespace {
+
+// Calls body(input pixel, output pixel, tap) for the taps of the kernel that lie inside the image, for output pixels of
+// one image in order. A pixel is an index without its channels.
+template <class Body>
+void for_taps(const Conv2dSizes& s, int64_t n, const Body& body) {
+  for (int64_t oh = 0; oh < s.OH; ++oh) {
+    for (int64_t ow = 0; ow < s.OW; ++ow) {
+      for (int64_t kh = 0; kh < s.KH; ++kh) {
+        for (int64_t kw = 0; kw < s.KW; ++kw) {
+          const int64_t h = oh * s.stride + kh - s.padding, w = ow * s.stride + kw - s.padding;
+          if (h < 0 || h >= s.H || w < 0 || w >= s.W) continue;
+          body((n * s.H + h) * s.W + w, (n * s.OH + oh) * s.OW + ow, kh * s.KW + kw);
+        }
+      }
+    }
+  }
+}
+
+void forward_naive(const Conv2dForward& call) {
+  const Conv2dSizes& s = call.sizes;
+  for_f32_or_f64(call.x.dtype(), [&]<class T>() {
+    const T *x = call.x.data<T>(), *weight = call.weight.data<T>();
+    const T* bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
+    T* y = call.y.mutable_data<T>();
+    parallel(s.N, [&](int64_t n, int) {
+      for (int64_t pixel = n * s.OH * s.OW; pixel < (n + 1) * s.OH * s.OW; ++pixel) {
+        for (int64_t oc = 0; oc < s.OC; ++oc) y[pixel * s.OC + oc] = bias ? bias[oc] : 0;
+      }
+      for_taps(s, n, [&](int64_t in, int64_t out, int64_t tap) {
+        for (int64_t c = 0; c < s.C; ++c) {
+          for (int64_t oc = 0; oc < s.OC; ++oc) {
+            y[out * s.OC + oc] += x[in * s.C + c] * weight[(tap * s.C + c) * s.OC + oc];
+          }
+        }
+      });
+    });
+  });
+}
+
+template <class T>
+void add_dx(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  const T *weight = call.weight.data<T>(), *dy = call.dy.data<T>();
+  T* dx = call.dx.mutable_data<T>();
+  parallel(s.N, [&](int64_t n, int) {
+    const int64_t image = s.H * s.W * s.C;
+    std::fill_n(dx + n * image, image, T{0});
+    for_taps(s, n, [&](int64_t in, int64_t out, int64_t tap) {
+      for (int64_t c = 0; c < s.C; ++c) {
+        T sum = 0;
+        for (int64_t oc = 0; oc < s.OC; ++oc) sum += dy[out * s.OC + oc] * weight[(tap * s.C + c) * s.OC + oc];
+        dx[in * s.C + c] += sum;
+      }
+    });
+  });
+}
+
+// Samples one after another: each adds to the same elements.
+template <class T>
+void add_dweight(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+  T* dweight = call.dweight.mutable_data<T>();
+  if (!call.accumulate) std::fill_n(dweight, s.K() * s.OC, T{0});
+  for (int64_t n = 0; n < s.N; ++n) {
+    for_taps(s, n, [&](int64_t in, int64_t out, int64_t tap) {
+      for (int64_t c = 0; c < s.C; ++c) {
+        for (int64_t oc = 0; oc < s.OC; ++oc) {
+          dweight[(tap * s.C + c) * s.OC + oc] += x[in * s.C + c] * dy[out * s.OC + oc];
+        }
+      }
+    });
+  }
+}
+
+template <class T>
+void add_dbias(const Conv2dBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  const T* dy = call.dy.data<T>();
+  T* dbias = call.dbias.mutable_data<T>();
+  if (!call.accumulate) std::fill_n(dbias, s.OC, T{0});
+  for (int64_t pixel = 0; pixel < s.N * s.OH * s.OW; ++pixel) {
+    for (int64_t oc = 0; oc < s.OC; ++oc) dbias[oc] += dy[pixel * s.OC + oc];
+  }
+}
+
+void backward_naive(const Conv2dBackward& call) {
+  for_f32_or_f64(call.x.dtype(), [&]<class T>() {
+    if (call.dx.defined()) add_dx<T>(call);
+    if (call.dweight.defined()) add_dweight<T>(call);
+    if (call.dbias.defined()) add_dbias<T>(call);
+  });
+}
+
+REGISTER_KERNEL(conv2d_forward, cpu, "naive",
+                {.run = forward_naive,
+                 .supported = [](const Conv2dForward& call) { return is_f32_or_f64(call.x); },
+                 .rank = -10});
+REGISTER_KERNEL(conv2d_backward, cpu, "naive",
+                {.run = backward_naive,
+                 .supported = [](const Conv2dBackward& call) { return is_f32_or_f64(call.x); },
+                 .rank = -10});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,156 @@
+// What the CPU kernels share: dispatch over the element types, and blocks of 16-bit elements as f32.
+// Every kernel computes in f32 on f16 and bf16 tensors, whatever it stores, and rounds once.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "engine/parallel.h"
+#include "engine/tensor.h"
+#include "kernels/cpu/convert.h"
+
+namespace hs {
+
+inline bool is_f32(const Tensor& x) { return x.dtype() == DType::f32; }
+inline bool is_f32_or_f64(const Tensor& x) { return is_f32(x) || x.dtype() == DType::f64; }
+inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16; }
+inline bool is_float(const Tensor& x) { return is_f32_or_f64(x) || is_16_bit(x); }
+// What may be added to a gradient of y's dtype: that dtype, or 16 bits to f32.
+inline bool is_same_or_f32(const Tensor& x, const Tensor& y) {
+  return y.dtype() == x.dtype() || (is_16_bit(x) && is_f32(y));
+}
+
+// Calls body.operator()<T>() with T = float or double. REQUIRES: is_f32_or_f64 for this dtype; variants say so in
+// `supported`.
+template <class Body>
+void for_f32_or_f64(DType dtype, const Body& body) {
+  if (dtype == DType::f64) {
+    body.template operator()<double>();
+  } else {
+    body.template operator()<float>();
+  }
+}
+
+// Calls body.operator()<T>() with T = float, double, Half or BFloat16. REQUIRES: is_float for this dtype.
+template <class Body>
+void for_float_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f64:
+      return body.template operator()<double>();
+    case DType::f16:
+      return body.template operator()<Half>();
+    case DType::bf16:
+      return body.template operator()<BFloat16>();
+    default:
+      return body.template operator()<float>();
+  }
+}
+
+template <class T>
+inline constexpr bool stores_16_bits = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
+// The type that a kernel computes in when it stores T.
+template <class T>
+using Computing = std::conditional_t<stores_16_bits<T>, float, T>;
+
+inline float to_computing(float value) { return value; }
+inline double to_computing(double value) { return value; }
+inline float to_computing(Half value) { return to_float(value); }
+inline float to_computing(BFloat16 value) { return to_float(value); }
+
+template <class T>
+T from_computing(Computing<T> value) {
+  if constexpr (std::is_same_v<T, Half>) {
+    return to_half(value);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return to_bfloat16(value);
+  } else {
+    return value;
+  }
+}
+
+// 16-bit elements are widened in blocks of at most this many, which stay in the first-level cache.
+inline constexpr int64_t block_size = 256;
+
+// `count` elements in the computing type: the array itself, or a widened copy in `buffer`.
+template <class T>
+const Computing<T>* as_computing(const T* from, int64_t count, Computing<T>* buffer) {
+  if constexpr (stores_16_bits<T>) {
+    widen(from, buffer, count);
+    return buffer;
+  } else {
+    return from;
+  }
+}
+
+// as_computing with a buffer of its own.
+// REQUIRES: count <= block_size for 16-bit types
+template <class T>
+class Block {
+ public:
+  const Computing<T>* read(const T* from, int64_t count) { return as_computing(from, count, buffer_); }
+
+ private:
+  Computing<T> buffer_[stores_16_bits<T> ? block_size : 1];
+};
+
+// The way back: `count` values, rounded to T.
+template <class T>
+void store_block(const Computing<T>* values, T* to, int64_t count) {
+  if constexpr (stores_16_bits<T>) {
+    narrow(values, to, count);
+  } else {
+    std::copy_n(values, count, to);
+  }
+}
+
+// Calls body(first, count) for pieces of begin .. end-1 that suit a Block<T>: one piece where nothing is
+// widened.
+template <class T, class Body>
+void in_blocks(int64_t begin, int64_t end, const Body& body) {
+  const int64_t step = stores_16_bits<T> ? block_size : std::max<int64_t>(end - begin, 1);
+  for (int64_t first = begin; first < end; first += step) body(first, std::min(step, end - first));
+}
+
+// y[i] = f(x[i]...) for i from begin to end-1, computed in f32 (f64 for f64) and rounded once. y may be one of the x.
+template <class F, class Out, class... In>
+void map_range(int64_t begin, int64_t end, const F& f, Out* y, const In*... x) {
+  if constexpr (!stores_16_bits<Out> && !(stores_16_bits<In> || ...)) {
+    for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]...);
+  } else {
+    for (int64_t first = begin; first < end; first += block_size) {
+      const int64_t count = std::min(block_size, end - first);
+      float out[block_size];
+      const auto apply = [&](auto&&... blocks) {
+        const auto compute = [&](const auto*... in) {
+          for (int64_t i = 0; i < count; ++i) out[i] = f(in[i]...);
+        };
+        compute(blocks.read(x + first, count)...);
+      };
+      apply(Block<In>()...);
+      store_block(out, y + first, count);
+    }
+  }
+}
+
+// map_range over whole tensors of `size` elements, on all threads.
+template <class F, class Out, class... In>
+void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
+  parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
+}
+
+// gradient[i] = value(i, what it holds if `accumulate`, else 0), rounded once to the gradient's type.
+template <class F>
+void update_gradient(Tensor& gradient, bool accumulate, const F& value) {
+  for_float_type(gradient.dtype(), [&]<class T>() {
+    T* to = gradient.mutable_data<T>();
+    parallel_ranges(gradient.size(), elementwise_grain / 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Computing<T> before = accumulate ? to_computing(to[i]) : 0;
+        to[i] = from_computing<T>(static_cast<Computing<T>>(value(i, before)));
+      }
+    });
+  });
+}
+
+}  // namespace hs

@@ -1,0 +1,78 @@
+#include "kernels/cpu/pack.h"
+
+#include "engine/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace hs {
+namespace {
+
+#if defined(__x86_64__)
+
+HS_TARGET_AVX512 int64_t interleave_avx512(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row0 + i)));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row1 + i)));
+    _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+  return i;
+}
+
+// 16 x 16 cells in 64 shuffles: each round doubles the size of the blocks that are in place.
+HS_TARGET_AVX512 void transpose_block_avx512(const Cell* from, int64_t from_stride, Cell* to, int64_t to_stride) {
+  __m512i r[16], t[16];
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(from + i * from_stride);
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {  // r[i + j]: column 4 q + j of the rows i .. i + 3, in quarter q
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[j + 4], 0x88), b = _mm512_shuffle_i32x4(r[j + 8], r[j + 12], 0x88);
+    const __m512i c = _mm512_shuffle_i32x4(r[j], r[j + 4], 0xdd), d = _mm512_shuffle_i32x4(r[j + 8], r[j + 12], 0xdd);
+    t[j] = _mm512_shuffle_i32x4(a, b, 0x88);
+    t[j + 8] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    t[j + 4] = _mm512_shuffle_i32x4(c, d, 0x88);
+    t[j + 12] = _mm512_shuffle_i32x4(c, d, 0xdd);
+  }
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + i * to_stride, t[i]);
+}
+
+#endif
+
+void transpose_block(const Cell* from, int64_t from_stride, Cell* to, int64_t to_stride) {
+#if defined(__x86_64__)
+  if (cpu_features().avx512) return transpose_block_avx512(from, from_stride, to, to_stride);
+#endif
+  for (int64_t j = 0; j < 16; ++j) {
+    for (int64_t i = 0; i < 16; ++i) to[j * to_stride + i] = from[i * from_stride + j];
+  }
+}
+
+}  // namespace
+
+void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to) {
+  int64_t i = 0;
+#if defined(__x86_64__)
+  if (cpu_features().avx512) i = interleave_avx512(row0, row1, count, to);
+#endif
+  for (; i < count; ++i) to[i] = row0[i] | static_cast<uint32_t>(row1[i]) << 16;
+}
+
+void transpose(const Cell* from, int64_t from_stride, int64_t rows, int64_t columns, Cell* to, int64_t to_stride) {
+  for (int64_t i = 0; i < rows; i += 16) {
+    for (int64_t j = 0; j < columns; j += 16) {
+      transpose_block(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+    }
+  }
+}
+
+}  // namespace hs

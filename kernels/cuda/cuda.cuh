@@ -1,0 +1,133 @@
+// What the CUDA kernels share: dispatch over the element types, conversion to f32 and back (every kernel computes in
+// f32, whatever it stores), and element-wise kernels that move 16 bytes at a time. .cu files only.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/cuda.cuh"
+#include "engine/tensor.h"
+#include "kernels/cuda/shared.cuh"
+
+namespace hs::cuda {
+
+inline bool is_float(const Tensor& x) {
+  return x.dtype() == DType::f32 || x.dtype() == DType::f16 || x.dtype() == DType::bf16;
+}
+
+// Calls body.operator()<T>() with T = float, Half or BFloat16. REQUIRES: is_float for this dtype; variants say so in
+// `supported`.
+template <class Body>
+void for_float_type(DType dtype, const Body& body) {
+  if (dtype == DType::f16) {
+    body.template operator()<Half>();
+  } else if (dtype == DType::bf16) {
+    body.template operator()<BFloat16>();
+  } else {
+    body.template operator()<float>();
+  }
+}
+
+__device__ __forceinline__ float to_f32(float value) { return value; }
+__device__ __forceinline__ float to_f32(uint8_t value) { return static_cast<float>(value); }
+__device__ __forceinline__ float to_f32(Half value) { return __half2float(__ushort_as_half(value.bits)); }
+__device__ __forceinline__ float to_f32(BFloat16 value) { return __bfloat162float(__ushort_as_bfloat16(value.bits)); }
+
+// To the nearest, ties to even.
+template <class T>
+__device__ __forceinline__ T from_f32(float value);
+template <>
+__device__ __forceinline__ float from_f32<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ Half from_f32<Half>(float value) {
+  return {__half_as_ushort(__float2half_rn(value))};
+}
+template <>
+__device__ __forceinline__ BFloat16 from_f32<BFloat16>(float value) {
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+}
+
+// Position of this thread in the whole launch, and how many there are. 64 bits: a tensor may have more than 2^31
+// elements.
+__device__ __forceinline__ int64_t global_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ int64_t global_threads() { return int64_t{gridDim.x} * blockDim.x; }
+
+inline constexpr int block_threads = 256;
+
+// Blocks for `items` of work, one for each thread, with a limit beyond which threads take several (a loop from
+// global_thread() in steps of global_threads()). 0 for no work.
+inline unsigned blocks_for(int64_t items) {
+  constexpr int64_t most = 4096;  // 31 blocks for each multiprocessor of an H100
+  return static_cast<unsigned>(std::min((items + block_threads - 1) / block_threads, most));
+}
+
+// N elements that are loaded and stored at once.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+template <class T, int N>
+bool is_aligned(const T* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % sizeof(Pack<T, N>) == 0;
+}
+
+// The widest pack of which no operand exceeds 16 bytes.
+template <class... T>
+inline constexpr int pack_size = static_cast<int>(16 / std::max({sizeof(T)...}));
+
+// y[i] = f(i, x[i]...), computed in f32. `packs`: how many packs of N elements from the start; the rest goes one by
+// one.
+template <class F, class Out, class... In>
+__global__ void elementwise_kernel(int64_t size, int64_t packs, F f, Out* y, const In*... x) {
+  constexpr int N = pack_size<Out, In...>;
+  for (int64_t p = global_thread(); p < packs; p += global_threads()) {
+    const auto apply = [&](const Pack<In, N>&... in) {
+      Pack<Out, N> out;
+#pragma unroll
+      for (int j = 0; j < N; ++j) out.value[j] = from_f32<Out>(f(p * N + j, to_f32(in.value[j])...));
+      reinterpret_cast<Pack<Out, N>*>(y)[p] = out;
+    };
+    apply(reinterpret_cast<const Pack<In, N>*>(x)[p]...);
+  }
+  for (int64_t i = packs * N + global_thread(); i < size; i += global_threads()) {
+    y[i] = from_f32<Out>(f(i, to_f32(x[i])...));
+  }
+}
+
+// F is a struct with `__device__ float operator()(int64_t i, float x...) const`. y may be one of the inputs.
+template <class F, class Out, class... In>
+void elementwise(int64_t size, const F& f, Out* y, const In*... x) {
+  constexpr int N = pack_size<Out, In...>;
+  const bool aligned = is_aligned<Out, N>(y) && (is_aligned<In, N>(x) && ...);
+  const int64_t packs = aligned ? size / N : 0;
+  launch(elementwise_kernel<F, Out, In...>, blocks_for(aligned ? (size + N - 1) / N : size), block_threads, 0,
+         compute_stream(), size, packs, f, y, x...);
+}
+
+// Sum over the lanes of a warp, the same tree every time; every lane gets it. All 32 lanes call it together.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+// Sum over the threads of the block, at most 1024, the same tree every time; thread 0 gets it, others have something
+// else. All threads call it, and between two calls they meet at a barrier.
+__device__ __forceinline__ float block_sum(float value) {
+  __shared__ SharedArray<float, 32> sums;
+  const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;
+  value = warp_sum(value);
+  if (thread % 32 == 0) sums[thread / 32] = value;
+  __syncthreads();
+  if (thread >= 32) return 0;
+  return warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
+}
+
+}  // namespace hs::cuda

@@ -1,0 +1,59 @@
+#include "kernels/dropout/dropout.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.cuh"
+
+namespace hs {
+namespace {
+
+// A thread takes a pack of N elements, which N / 4 blocks of random numbers decide. Packs beyond the first `packs` go
+// element by element: the last one if it is not full, or all of them where x or y is not aligned.
+template <class T>
+__global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32_t threshold, RandomStream stream,
+                               const int32_t* step, const T* x, T* y) {
+  constexpr int N = cuda::pack_size<T>;
+  using Pack = cuda::Pack<T, N>;
+  if (step) stream.step += static_cast<uint32_t>(*step);
+  for (int64_t p = cuda::global_thread(); p * N < size; p += cuda::global_threads()) {
+    bool kept[N];
+#pragma unroll
+    for (int j = 0; j < N; j += 4) {
+      const Random4 numbers = random_block(stream, static_cast<uint32_t>((p * N + j) / 4));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) kept[j + k] = numbers.word[k] >= threshold;
+    }
+    const auto mask = [&](T value, int j) { return cuda::from_f32<T>(kept[j] ? cuda::to_f32(value) * factor : 0.0f); };
+    if (p < packs) {
+      Pack pack = reinterpret_cast<const Pack*>(x)[p];
+#pragma unroll
+      for (int j = 0; j < N; ++j) pack.value[j] = mask(pack.value[j], j);
+      reinterpret_cast<Pack*>(y)[p] = pack;
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        if (p * N + j < size) y[p * N + j] = mask(x[p * N + j], j);
+      }
+    }
+  }
+}
+
+void dropout_cuda(const DropoutMask& call) {
+  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+    constexpr int N = cuda::pack_size<T>;
+    const int64_t size = call.x.size();
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
+    const int32_t* step = call.step.defined() ? call.step.data<int32_t>() : nullptr;
+    cuda::launch(dropout_kernel<T>, cuda::blocks_for((size + N - 1) / N), cuda::block_threads, 0,
+                 cuda::compute_stream(), size, aligned ? size / N : 0, static_cast<float>(1 / (1 - call.rate)),
+                 dropout_threshold(call.rate), call.stream, step, in, out);
+  });
+}
+
+REGISTER_KERNEL(dropout_mask, cuda, "simple",
+                {.run = dropout_cuda, .supported = [](const DropoutMask& call) { return cuda::is_float(call.x); }});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,82 @@
+#include "kernels/elementwise/elementwise.h"
+
+#include "engine/check.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+namespace {
+
+void check_same(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: a is {} {} but b is {} {}", op, name(a.dtype()),
+        a.shape().to_string(), name(b.dtype()), b.shape().to_string());
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  const Op op("add");
+  check_same("add", a, b);
+  Tensor y = a.empty_like();
+  add_forward({a, b, y});
+  return record("add", y, {a, b}, [](const Tensor& dy) -> Gradients { return {dy, dy}; });
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  const Op op("mul");
+  check_same("mul", a, b);
+  Tensor y = a.empty_like();
+  mul_forward({a, b, y});
+  return record("mul", y, {a, b}, [a = a.saved(), b = b.saved()](const Tensor& dy) -> Gradients {
+    Tensor da = dy.empty_like(), db = dy.empty_like();
+    mul_forward({dy, b, da});
+    mul_forward({dy, a, db});
+    return {da, db};
+  });
+}
+
+Tensor scale(const Tensor& x, double factor) {
+  const Op op("scale");
+  Tensor y = x.empty_like();
+  scale_forward({x, factor, y});
+  return record("scale", y, {x}, [factor](const Tensor& dy) -> Gradients {
+    Tensor dx = dy.empty_like();
+    scale_forward({dy, factor, dx});
+    return {dx};
+  });
+}
+
+namespace {
+
+// y[i] = combine(a[i], b[i])
+template <class Combine>
+void binary_cpu(const BinaryForward& call, const Combine& combine) {
+  for_float_type(call.a.dtype(), [&]<class T>() {
+    map_elements(call.a.size(), combine, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+  });
+}
+
+void add_cpu(const BinaryForward& call) {
+  binary_cpu(call, [](auto left, auto right) { return left + right; });
+}
+
+void mul_cpu(const BinaryForward& call) {
+  binary_cpu(call, [](auto left, auto right) { return left * right; });
+}
+
+void scale_cpu(const ScaleForward& call) {
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const auto rounded = static_cast<Computing<T>>(call.factor);
+    const auto multiply = [rounded](auto value) { return value * rounded; };
+    map_elements(call.x.size(), multiply, call.y.mutable_data<T>(), call.x.data<T>());
+  });
+}
+
+bool binary_supported(const BinaryForward& call) { return is_float(call.a); }
+
+REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = binary_supported});
+REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = binary_supported});
+REGISTER_KERNEL(scale_forward, cpu, "simple",
+                {.run = scale_cpu, .supported = [](const ScaleForward& call) { return is_float(call.x); }});
+
+}  // namespace
+}  // namespace hs

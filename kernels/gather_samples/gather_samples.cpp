@@ -1,0 +1,24 @@
+// A batch from a set that is on the device; the slot is declared in engine/batch.h.
+#include <algorithm>
+
+#include "engine/batch.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+namespace {
+
+void gather_samples_cpu(const GatherSamples& call) {
+  const int64_t bytes = call.set.size() / call.set.shape()[0];
+  const uint8_t* from = call.set.data<uint8_t>();
+  const int32_t* index = call.samples.data<int32_t>();
+  uint8_t* to = call.out.mutable_data<uint8_t>();
+  parallel_ranges(call.samples.size(), std::max<int64_t>(elementwise_grain / bytes, 1),
+                  [=](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) std::copy_n(from + index[i] * bytes, bytes, to + i * bytes);
+                  });
+}
+
+REGISTER_KERNEL(gather_samples, cpu, "simple", {.run = gather_samples_cpu});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,109 @@
+#include "kernels/max_pool2d/max_pool2d.h"
+
+#include <algorithm>
+
+#include "engine/check.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+
+Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
+  const Op op("max_pool2d");
+  check(x.shape().rank() == 4, "max_pool2d: x is {}, expected (N, H, W, C)", x.shape().to_string());
+  check(window >= 1 && window <= 15 && stride >= 1,
+        "max_pool2d: window {} and stride {}, expected 1 to 15 and 1 or more", window, stride);
+  check(x.shape()[1] >= window && x.shape()[2] >= window, "max_pool2d: the image {} is smaller than the {}x{} window",
+        x.shape().to_string(), window, window);
+  const Shape pooled{x.shape()[0], (x.shape()[1] - window) / stride + 1, (x.shape()[2] - window) / stride + 1,
+                     x.shape()[3]};
+  Tensor y = Tensor::empty(pooled, x.dtype(), x.device());
+  Tensor choice = Tensor::empty(pooled, DType::u8, x.device());
+  max_pool2d_forward({x, window, stride, y, choice});
+  return record("max_pool2d", y, {x},
+                [choice = choice.saved(), shape = x.shape(), window, stride](const Tensor& dy) -> Gradients {
+                  Tensor dx = Tensor::empty(shape, dy.dtype(), dy.device());
+                  max_pool2d_backward({dy, choice, window, stride, dx});
+                  return {dx};
+                });
+}
+
+namespace {
+
+constexpr int64_t channel_block = 64;  // channels handled at once; their state stays in registers and first-level cache
+
+void forward_cpu(const MaxPool2dForward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
+  const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    T* out = call.y.mutable_data<T>();
+    uint8_t* chosen = call.choice.mutable_data<uint8_t>();
+    parallel(N * OH, [=](int64_t row, int) {
+      const int64_t n = row / OH, oh = row % OH;
+      for (int64_t ow = 0; ow < OW; ++ow) {
+        const T* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
+        const int64_t o = (row * OW + ow) * C;
+        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
+          const int64_t count = std::min(channel_block, C - c0);
+          Computing<T> best[channel_block];
+          int32_t where[channel_block];
+          Block<T> block;
+          std::copy_n(block.read(corner + c0, count), count, best);
+          std::fill_n(where, count, 0);
+          for (int64_t i = 1; i < window * window; ++i) {
+            const Computing<T>* pixel = block.read(corner + (i / window * W + i % window) * C + c0, count);
+            for (int64_t c = 0; c < count; ++c) {
+              const bool better = !(pixel[c] <= best[c]) && best[c] == best[c];  // true for the first NaN
+              best[c] = better ? pixel[c] : best[c];
+              where[c] = better ? static_cast<int32_t>(i) : where[c];
+            }
+          }
+          store_block(best, out + o + c0, count);
+          for (int64_t c = 0; c < count; ++c) chosen[o + c0 + c] = static_cast<uint8_t>(where[c]);
+        }
+      }
+    });
+  });
+}
+
+// Each input gathers the gradients of the windows that chose it, so that a sum is rounded once, whatever the type.
+void backward_cpu(const MaxPool2dBackward& call) {
+  const int64_t window = call.window, stride = call.stride;
+  const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
+  const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
+  // The first window that holds row or column i; the last is i / stride, or the last there is.
+  const auto first_window = [=](int64_t i) { return i < window ? 0 : (i - window) / stride + 1; };
+  for_float_type(call.dy.dtype(), [&]<class T>() {
+    const T* dout = call.dy.data<T>();
+    const uint8_t* chosen = call.choice.data<uint8_t>();
+    T* din = call.dx.mutable_data<T>();
+    parallel(N * H, [=](int64_t row, int) {
+      const int64_t n = row / H, h = row % H;
+      for (int64_t w = 0; w < W; ++w) {
+        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
+          const int64_t count = std::min(channel_block, C - c0);
+          Computing<T> sum[channel_block] = {};
+          Block<T> block;
+          for (int64_t oh = first_window(h); oh <= std::min(h / stride, OH - 1); ++oh) {
+            for (int64_t ow = first_window(w); ow <= std::min(w / stride, OW - 1); ++ow) {
+              const int64_t o = ((n * OH + oh) * OW + ow) * C + c0;
+              const auto place = static_cast<uint8_t>((h - oh * stride) * window + w - ow * stride);
+              const Computing<T>* gradient = block.read(dout + o, count);
+              for (int64_t c = 0; c < count; ++c) sum[c] += chosen[o + c] == place ? gradient[c] : 0;
+            }
+          }
+          store_block(sum, din + (row * W + w) * C + c0, count);
+        }
+      }
+    });
+  });
+}
+
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simple",
+                {.run = forward_cpu, .supported = [](const MaxPool2dForward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simple",
+                {.run = backward_cpu, .supported = [](const MaxPool2dBackward& call) { return is_float(call.dy); }});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,23 @@
+#include "kernels/normalize_image/normalize_image.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.cuh"
+
+namespace hs {
+namespace {
+
+struct Normalize {
+  PixelScale scale;
+  __device__ float operator()(int64_t, float pixel) const { return (pixel / 255.0f - scale.mean) / scale.deviation; }
+};
+
+void normalize_image_cuda(const NormalizeImageForward& call) {
+  cuda::elementwise(call.images.size(), Normalize{call.scale}, call.y.mutable_data<float>(),
+                    call.images.data<uint8_t>());
+}
+
+REGISTER_KERNEL(normalize_image_forward, cuda, "simple", {.run = normalize_image_cuda});
+
+}  // namespace
+}  // namespace hs

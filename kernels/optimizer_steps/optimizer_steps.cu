@@ -1,0 +1,150 @@
+// The fused updates that engine/optim.h declares: one pass over the parameter arena. The arithmetic is that of
+// optimizer_steps.cpp, operation by operation, so that both devices give the same bits.
+#include <cuda_runtime.h>
+
+#include "engine/optim.h"
+#include "kernels/cuda/cuda.cuh"
+
+namespace hs {
+namespace {
+
+struct Weigh {
+  float weight;
+  __device__ float operator()(int64_t, float scale) const { return scale * weight; }
+};
+
+void scale_loss_cuda(const ScaleLoss& call) {
+  cuda::elementwise(1, Weigh{call.weight}, call.share.mutable_data<float>(), call.scale.data<float>());
+}
+
+constexpr int measure_blocks = 256;  // fixed, so that the order of additions is
+
+// result (2): the sums over the block.
+__device__ void add_up(float squares, float bad, float* result) {
+  squares = cuda::block_sum(squares);
+  __syncthreads();
+  bad = cuda::block_sum(bad);
+  if (threadIdx.x == 0) result[0] = squares, result[1] = bad;
+}
+
+// partial (measure_blocks, 2)
+__global__ void measure_kernel(int64_t size, const float* gradient, const float* scaler, float* partial) {
+  const float factor = 1 / scaler[0];
+  float squares = 0, bad = 0;
+  for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) {
+    const float g = gradient[i] * factor;
+    squares += g * g;
+    if (!isfinite(gradient[i])) bad += 1;
+  }
+  add_up(squares, bad, partial + 2 * blockIdx.x);
+}
+
+__global__ void add_measures_kernel(const float* partial, float* measured) {
+  add_up(partial[2 * threadIdx.x], partial[2 * threadIdx.x + 1], measured);
+}
+
+void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
+  static_assert(measure_blocks == cuda::block_threads, "one thread for each partial sum");
+  Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
+  cuda::launch(measure_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), call.gradient.size(),
+               call.gradient.data<float>(), call.scaler.data<float>(), partial.mutable_data<float>());
+  cuda::launch(add_measures_kernel, 1, cuda::block_threads, 0, cuda::compute_stream(), partial.data<float>(),
+               call.measured.mutable_data<float>());
+}
+
+__global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates) {
+  begin_step_on(rule, measured, scaler, step, rates);
+}
+
+void begin_step_cuda(const BeginStep& call) {
+  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule,
+               call.measured.defined() ? call.measured.data<float>() : nullptr, call.scaler.mutable_data<float>(),
+               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
+}
+
+// update(g, state...) for each element, with what update.begin() makes of the rates. `packs`: how many packs of 4
+// elements from the start; the rest goes one by one.
+template <class Update, class... State>
+__global__ void update_kernel(int64_t size, int64_t packs, Update update, const float* rates, const float* gradient,
+                              State*... state) {
+  using Pack = cuda::Pack<float, 4>;
+  if (rates[rate_skip] != 0) return;
+  update.begin(rates);
+  for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
+    const Pack g = reinterpret_cast<const Pack*>(gradient)[p];
+    const auto update_pack = [&](cuda::Pack<State, 4>... s) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) update(g.value[j], s.value[j]...);
+      ((reinterpret_cast<Pack*>(state)[p] = s), ...);
+    };
+    update_pack(reinterpret_cast<const Pack*>(state)[p]...);
+  }
+  for (int64_t i = packs * 4 + cuda::global_thread(); i < size; i += cuda::global_threads()) {
+    update(gradient[i], state[i]...);
+  }
+}
+
+template <class Update, class... State>
+void update_all(int64_t size, const Update& update, const Tensor& rates, const Tensor& gradient, State*... state) {
+  const float* g = gradient.data<float>();
+  const bool aligned = cuda::is_aligned<float, 4>(g) && (cuda::is_aligned<float, 4>(state) && ...);
+  const int64_t packs = aligned ? size / 4 : 0;
+  cuda::launch(update_kernel<Update, State...>, cuda::blocks_for(aligned ? (size + 3) / 4 : size), cuda::block_threads,
+               0, cuda::compute_stream(), size, packs, update, rates.data<float>(), g, state...);
+}
+
+struct SgdUpdate {
+  SgdRule rule;
+  float learning_rate = 0, factor = 0;
+
+  __device__ void begin(const float* rates) {
+    learning_rate = rates[rate_learning];
+    factor = rates[rate_gradient];
+  }
+  __device__ void operator()(float g, float& v, float& w) const {
+    v = rule.momentum * v + (g * factor + rule.weight_decay * w);
+    w -= learning_rate * v;
+  }
+};
+
+void sgd_step_cuda(const SgdStep& call) {
+  update_all(call.value.size(), SgdUpdate{call.rule}, call.rates, call.gradient, call.velocity.mutable_data<float>(),
+             call.value.mutable_data<float>());
+}
+
+struct AdamUpdate {
+  AdamRule rule;
+  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0, into_gradient = 0, shrink = 0;
+
+  __device__ void begin(const float* rates) {
+    learning_rate = rates[rate_learning];
+    factor = rates[rate_gradient];
+    correction1 = rates[rate_correction1];
+    correction2 = rates[rate_correction2];
+    into_gradient = rule.decoupled ? 0 : rule.weight_decay;
+    shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
+  }
+  __device__ void operator()(float g, float& m, float& v, float& w) const {
+    g = g * factor + into_gradient * w;
+    m = rule.beta1 * m + (1 - rule.beta1) * g;
+    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
+    w = w * shrink - learning_rate * (m * correction1) / (sqrtf(v * correction2) + rule.epsilon);
+  }
+};
+
+void adam_step_cuda(const AdamStep& call) {
+  update_all(call.value.size(), AdamUpdate{call.rule}, call.rates, call.gradient, call.mean.mutable_data<float>(),
+             call.square.mutable_data<float>(), call.value.mutable_data<float>());
+}
+
+REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});
+REGISTER_KERNEL(measure_gradients, cuda, "simple",
+                {.run = measure_gradients_cuda, .workspace = [](const MeasureGradients&) {
+                   return static_cast<int64_t>(2 * measure_blocks * sizeof(float));
+                 }});
+REGISTER_KERNEL(begin_step, cuda, "simple", {.run = begin_step_cuda});
+REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
+REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});
+
+}  // namespace
+}  // namespace hs

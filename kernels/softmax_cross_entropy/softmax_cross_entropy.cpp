@@ -1,0 +1,120 @@
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+
+#include <cmath>
+
+#include "engine/check.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+namespace {
+
+void check_arguments(const char* op, const Tensor& logits, const Tensor& labels) {
+  check(logits.shape().rank() == 2 && labels.shape() == Shape{logits.shape()[0]} && labels.dtype() == DType::i32,
+        "{}: logits are {} and labels {} {}, expected (N, classes) and i32 (N)", op, logits.shape().to_string(),
+        name(labels.dtype()), labels.shape().to_string());
+}
+
+}  // namespace
+
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  const Op op("softmax_cross_entropy");
+  check_arguments("softmax_cross_entropy", logits, labels);
+  check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape().to_string());
+  Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
+  softmax_cross_entropy_forward({logits, labels, loss});
+  return record("softmax_cross_entropy", loss, {logits},
+                [logits = logits.saved(), labels = labels.saved()](const Tensor& dloss) -> Gradients {
+                  Tensor dlogits = logits.empty_like();
+                  softmax_cross_entropy_backward({logits, labels, dloss, dlogits});
+                  return {dlogits};
+                });
+}
+
+int64_t count_correct(const Tensor& logits, const Tensor& labels) {
+  const Op op("count_correct");
+  check_arguments("count_correct", logits, labels);
+  Tensor count = Tensor::empty({}, DType::i32, logits.device());
+  argmax_matches({logits, labels, count});
+  return static_cast<int64_t>(count.item());
+}
+
+namespace {
+
+// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum.
+template <class T>
+struct RowSum {
+  Computing<T> largest, sum = 0;
+  RowSum(const T* z, int64_t classes) : largest(to_computing(z[0])) {
+    for (int64_t j = 1; j < classes; ++j) largest = std::max(largest, to_computing(z[j]));
+    for (int64_t j = 0; j < classes; ++j) sum += exponential(z[j]);
+  }
+  Computing<T> exponential(T z) const { return std::exp(to_computing(z) - largest); }
+};
+
+// Rows are few and short (a batch of 64 has 640 logits), so one thread does them all, adding the losses in order.
+void forward_cpu(const SoftmaxCrossEntropyForward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* z = call.logits.data<T>();
+    double total = 0;
+    for (int64_t n = 0; n < N; ++n, z += classes) {
+      if (label[n] < 0 || label[n] >= classes) {
+        fail(ExitCode::bad_input, "label {} of sample {} in the batch is not in 0 to {}", label[n], n, classes - 1);
+      }
+      const RowSum<T> row(z, classes);
+      total += static_cast<double>(std::log(row.sum)) - static_cast<double>(to_computing(z[label[n]]) - row.largest);
+    }
+    *call.loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
+  });
+}
+
+void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* z = call.logits.data<T>();
+    T* dz = call.dlogits.mutable_data<T>();
+    const Real factor = *call.dloss.data<Real>() / static_cast<Real>(N);
+    for (int64_t n = 0; n < N; ++n, z += classes, dz += classes) {
+      const RowSum<T> row(z, classes);
+      for (int64_t j = 0; j < classes; ++j) {
+        const Real probability = row.exponential(z[j]) / row.sum;
+        const Real target = j == label[n] ? 1 : 0;
+        dz[j] = from_computing<T>((probability - target) * factor);
+      }
+    }
+  });
+}
+
+void argmax_matches_cpu(const ArgmaxMatches& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int32_t* label = call.labels.data<int32_t>();
+  for_float_type(call.logits.dtype(), [&]<class T>() {
+    const T* z = call.logits.data<T>();
+    int32_t correct = 0;
+    for (int64_t n = 0; n < N; ++n, z += classes) {
+      int64_t best = 0;
+      bool has_nan = false;
+      for (int64_t j = 0; j < classes; ++j) {
+        const Computing<T> value = to_computing(z[j]);
+        has_nan = has_nan || value != value;
+        if (value > to_computing(z[best])) best = j;
+      }
+      correct += !has_nan && best == label[n];
+    }
+    *call.count.mutable_data<int32_t>() = correct;
+  });
+}
+
+REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
+                {.run = forward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
+                {.run = backward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+REGISTER_KERNEL(argmax_matches, cpu, "simple",
+                {.run = argmax_matches_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,152 @@
+// Several lanes of a warp share a row: as many as it takes to leave 8 elements for each, at most all 32. So 10 classes
+// keep every lane busy, and 1000 are read 32 neighbours at a time.
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.cuh"
+
+namespace hs {
+namespace {
+
+constexpr unsigned whole_warp = 0xffffffffu;
+constexpr int most_threads = 1024;
+
+int lanes_for(int64_t classes) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * 8 < classes) lanes *= 2;
+  return lanes;
+}
+
+// Maximum, and sum, over the `lanes` lanes that share a row; each of them gets it.
+__device__ __forceinline__ float row_max(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(whole_warp, value, distance));
+  }
+  return value;
+}
+__device__ __forceinline__ float row_sum(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(whole_warp, value, distance);
+  return value;
+}
+
+// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp make it
+// together.
+template <class T>
+struct RowSum {
+  float largest = -INFINITY, sum = 0;
+  __device__ RowSum(const T* z, int64_t classes, int lane, int lanes) {
+    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
+    for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
+    largest = row_max(largest, lanes);
+    for (int64_t j = lane; j < classes; j += lanes) sum += exponential(z[j]);
+    sum = row_sum(sum, lanes);
+  }
+  __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
+};
+
+// One block, so that the sum of the losses has a fixed order: there is no memory in which those of other blocks could
+// wait for it.
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  float total = 0;
+  // Every thread does every round, because collectives want whole warps; where no row is left, the last one again.
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    const RowSum<T> softmax(z, classes, lane, lanes);
+    if (n >= N || lane != 0) continue;
+    const int32_t label = labels[row];
+    const bool valid = label >= 0 && label < classes;
+    total += valid ? logf(softmax.sum) - (cuda::to_f32(z[label]) - softmax.largest) : NAN;
+  }
+  total = cuda::block_sum(total);
+  if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
+}
+
+void forward_cuda(const SoftmaxCrossEntropyForward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
+    cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
+                 call.logits.data<T>(), call.labels.data<int32_t>(), call.loss.mutable_data<float>());
+  });
+}
+
+template <class T>
+__global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                                const float* dloss, T* dlogits) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const float factor = *dloss / static_cast<float>(N);
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    const RowSum<T> softmax(z, classes, lane, lanes);
+    if (n >= N) continue;
+    const int32_t label = labels[row];
+    for (int64_t j = lane; j < classes; j += lanes) {
+      const float probability = softmax.exponential(z[j]) / softmax.sum;
+      const float target = j == label ? 1.0f : 0.0f;
+      dlogits[row * classes + j] = cuda::from_f32<T>((probability - target) * factor);
+    }
+  }
+}
+
+void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int lanes = lanes_for(classes);
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
+    cuda::launch(backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
+                 classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
+                 call.dlogits.mutable_data<T>());
+  });
+}
+
+// A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
+template <class T>
+__global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                                      int32_t* count) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  int matches = 0;
+  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
+    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+    const T* z = logits + row * classes;
+    const int32_t label = labels[row];
+    bool correct = n < N && label >= 0 && label < classes;
+    if (correct) {
+      const float chosen = cuda::to_f32(z[label]);
+      for (int64_t j = lane; j < classes; j += lanes) {
+        const float value = cuda::to_f32(z[j]);
+        correct = correct && (j < label ? value < chosen : value <= chosen);
+      }
+    }
+    const float wrong_lanes = row_sum(correct ? 0.0f : 1.0f, lanes);
+    matches += __syncthreads_count(lane == 0 && wrong_lanes == 0);
+  }
+  if (threadIdx.x == 0) atomicAdd(count, matches);  // of integers: the order does not matter
+}
+
+void argmax_matches_cuda(const ArgmaxMatches& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  const int lanes = lanes_for(classes);
+  call.count.fill_zero();
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
+    cuda::launch(argmax_matches_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(),
+                 N, classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(),
+                 call.count.mutable_data<int32_t>());
+  });
+}
+
+REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
+                {.run = forward_cuda,
+                 .supported = [](const SoftmaxCrossEntropyForward& call) { return cuda::is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
+                {.run = backward_cuda,
+                 .supported = [](const SoftmaxCrossEntropyBackward& call) { return cuda::is_float(call.logits); }});
+REGISTER_KERNEL(argmax_matches, cuda, "simple",
+                {.run = argmax_matches_cuda,
+                 .supported = [](const ArgmaxMatches& call) { return cuda::is_float(call.logits); }});
+
+}  // namespace
+}  // namespace hs
