@@ -67,7 +67,45 @@ Json finite_or_null(const std::vector<double>& values) {
   return all;
 }
 
-std::string to_text(const Json& object) { return object.dump(2, ' ', true, Json::error_handler_t::replace) + "\n"; }
+namespace {
+
+constexpr size_t most_on_a_line = 8;  // members of an object
+
+// A list of scalars, however long, or a small object of scalars.
+bool is_one_line(const Json& value) {
+  if (value.is_object() && value.size() > most_on_a_line) return false;
+  return std::ranges::none_of(value, [](const Json& element) { return element.is_structured(); });
+}
+
+void append(const Json& value, size_t indent, std::string& text) {
+  const auto scalar = [](const Json& one) { return one.dump(-1, ' ', true, Json::error_handler_t::replace); };
+  if (!value.is_structured()) {
+    text += scalar(value);
+    return;
+  }
+  const bool one_line = indent > 0 && is_one_line(value);
+  const std::string line_end = one_line ? "" : "\n" + std::string(indent, ' ');
+  const std::string separator = one_line || value.empty() ? "" : line_end + "  ";
+  text += value.is_object() ? '{' : '[';
+  bool first = true;
+  for (const auto& [name, member] : value.items()) {
+    if (!first) text += one_line ? ", " : ",";
+    first = false;
+    text += separator;
+    if (value.is_object()) text += scalar(name) + ": ";
+    append(member, indent + 2, text);
+  }
+  if (!value.empty()) text += line_end;
+  text += value.is_object() ? '}' : ']';
+}
+
+}  // namespace
+
+std::string to_text(const Json& object) {
+  std::string text;
+  append(object, 0, text);
+  return text + "\n";
+}
 
 Json parse(std::string_view text, const std::string& source) {
   Limits limits(source, text.size());
