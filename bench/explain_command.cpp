@@ -121,10 +121,9 @@ void ExplainCommand::run(const Flags& flags) {
   const SampleInfo& info = data.train->info();
   const Peaks peaks = measure_peaks(device);  // of the machine, not of a forced variant
   const ForcedKernels forced(kernels_);
-  OneStep step(model_, blocks_, info, precision, device);
+  OneStep step(model_, blocks_, info, precision, device, checkpoint);
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();
-  step.set_checkpoint(checkpoint, batch);
   const KernelUse warming;
   for (int i = 0; i < 3; ++i) step.run(batch);
   forced.check_used(warming.since(), fmt::format("a step of {}", model_));
@@ -138,14 +137,13 @@ void ExplainCommand::run(const Flags& flags) {
   {
     const KernelTrace trace(KernelTrace::timed);
     double begin = 0;
-    step.run(batch, {.phase_ended =
-                         [&] {
-                           runtime(device).synchronize();
-                           phase_ends.push_back(trace.timed_calls().size());
-                           phase_seconds.push_back(trace.now() - begin);
-                           begin = trace.now();
-                         },
-                     .on_loss = [&](const Tensor& loss) { graph = to_dot(loss); }});
+    step.run(batch, [&](const char* phase, const Tensor& loss) {
+      runtime(device).synchronize();
+      phase_ends.push_back(trace.timed_calls().size());
+      phase_seconds.push_back(trace.now() - begin);
+      if (phase == std::string_view("forward")) graph = to_dot(loss);
+      begin = trace.now();
+    });
     calls = trace.timed_calls();
   }
   const size_t peak = memory_stats(device).peak;

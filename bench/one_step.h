@@ -1,35 +1,30 @@
-// The step that models/train_step.cpp takes, by hand, so that its phases and its kernels can be looked at one by one:
-// for `explain` and `doctor`.
+// A model with what a training step of it needs, to run that step (models/train_step.h) on one batch as often as
+// wanted: for `explain` and `doctor`.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "bench/experiment.h"
 #include "data/sample_source.h"
 #include "engine/ambient.h"
-#include "engine/autocast.h"
-#include "engine/batch.h"
-#include "engine/grad_scaler.h"
-#include "engine/optim.h"
 #include "models/checkpoint_plan.h"
 #include "models/models.h"
+#include "models/train_step.h"
 
 namespace hs::bench {
 
 class OneStep {
  public:
   // A model for the set's images, with Adam. `blocks`: see ModelSizes.
-  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device);
+  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
+          const CheckpointChoice& checkpoint = {});
 
-  struct Hooks {
-    std::function<void()> phase_ended;                // after forward, backward and update
-    std::function<void(const Tensor& loss)> on_loss;  // between forward and backward
-  };
-  // The segments that are computed again in backward, from now on. Throws Error (bad_input) if a budget is too small.
-  // REQUIRES: the batch is on the device, as bytes; for run() too
-  void set_checkpoint(const CheckpointChoice& choice, const Batch& batch);
-  void run(const Batch& batch, const Hooks& hooks = {});
+  // The first run chooses the segments that are computed again, from its batch. on_phase: see TrainHooks. Throws Error
+  // (bad_input) if a budget is too small.
+  void run(const Batch& batch, std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
 
   double loss() const { return loss_.item(); }  // of the last step
   double loss_scale() const { return scaler_.scale(); }
@@ -41,8 +36,9 @@ class OneStep {
   ParameterArena arena_;
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
-  const PixelScale scale_;
-  const Precision precision_;
+  std::optional<CheckpointPlan> plan_;
+  std::function<void(const char* phase, const Tensor& loss)> on_phase_;
+  std::optional<TrainStep> step_;
   Tensor loss_;
 };
 

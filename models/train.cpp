@@ -113,7 +113,8 @@ class Losses {
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
-  check(!config.graph || !hooks.on_gradients, "train: on_gradients cannot be called within a graph; switch one off");
+  check(!config.graph || (!hooks.on_gradients && !hooks.on_phase),
+        "train: on_gradients and on_phase cannot be called within a graph; switch one off");
   const AmbientScope scope;
   const int64_t batches = training.batches_per_epoch();
   const int64_t steps = (batches + config.accumulate - 1) / config.accumulate;  // of an epoch

@@ -73,6 +73,9 @@ struct TrainHooks {
   // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
   // read from the device. REQUIRES: no graph
   std::function<void(const GradScaler&)> on_gradients;
+  // After each "forward" and "backward", with the loss, whose tape is there until backward; and after the "update",
+  // with an undefined tensor. For whoever looks at the phases of a step. REQUIRES: no graph
+  std::function<void(const char* phase, const Tensor& loss)> on_phase;
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
   std::function<bool()> should_stop;  // asked after each step; true ends training there, without an evaluation

@@ -50,6 +50,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       augment_(config.augment),
       seed_(config.seed),
       on_gradients_(hooks.on_gradients),
+      on_phase_(hooks.on_phase),
       before_first_(hooks.before_first_step) {
   if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
 }
@@ -108,17 +109,22 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
       const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
       loss = softmax_cross_entropy(model_.forward(images), batch.labels);
     }
+    if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
       // The mean over the samples of the whole step, however they are divided.
       backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
     }
+    if (on_phase_) on_phase_("backward", loss);
     losses.push_back(loss.detach());
     ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
   }
   if (on_gradients_) on_gradients_(scaler_);
-  const StepPart part("update", seconds.update);
-  optimizer_.step(scaler_);
+  {
+    const StepPart part("update", seconds.update);
+    optimizer_.step(scaler_);
+  }
+  if (on_phase_) on_phase_("update", {});
 }
 
 }  // namespace hs

@@ -60,6 +60,7 @@ class TrainStep {
   const AugmentOptions augment_;
   const uint64_t seed_;
   std::function<void(const GradScaler&)> on_gradients_;
+  std::function<void(const char* phase, const Tensor& loss)> on_phase_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;
