@@ -277,7 +277,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     } catch (const Error& error) {
       // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
       const std::string message = error.what(), flag = "--" + message.substr(0, message.find(' '));
-      if (parsers[i]->get_option_no_throw(flag)) fail(error.code(), "--{}", message);
+      if (parsers[i]->get_option_no_throw(flag)) throw error.with_message("--" + message);
       throw;
     }
   }

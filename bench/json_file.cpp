@@ -84,14 +84,15 @@ void append(const Json& value, size_t indent, std::string& text) {
     return;
   }
   const bool one_line = indent > 0 && is_one_line(value);
-  const std::string line_end = one_line ? "" : "\n" + std::string(indent, ' ');
-  const std::string separator = one_line || value.empty() ? "" : line_end + "  ";
+  std::string line_end;
+  if (!one_line) line_end.append(1, '\n').append(indent, ' ');
   text += value.is_object() ? '{' : '[';
   bool first = true;
   for (const auto& [name, member] : value.items()) {
     if (!first) text += one_line ? ", " : ",";
     first = false;
-    text += separator;
+    text += line_end;
+    if (!one_line) text += "  ";
     if (value.is_object()) text += scalar(name) + ": ";
     append(member, indent + 2, text);
   }

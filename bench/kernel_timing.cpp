@@ -96,7 +96,7 @@ std::string variant_of_call(const KernelCase& kernel, Tensors& in, Tensors& out)
       if (call.slot == kernel.slot->name()) return call.variant;
     }
   } catch (const Error& error) {
-    if (error.code() != ExitCode::internal && error.code() != ExitCode::usage) throw;
+    if (error.kind() == ErrorKind::other) throw;
   }
   return "";
 }

@@ -52,7 +52,7 @@ auto about(const std::string& source, const Work& work) {
     return work();
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
-    throw Error(error.code(), source + ": " + error.what());
+    throw error.with_message(source + ": " + error.what());
   }
 }
 

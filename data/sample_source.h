@@ -60,7 +60,7 @@ class SampleSource {
     try {
       read_sample(index, image);
     } catch (const Error& error) {
-      throw Error(error.code(), std::string(error.what()) + " (sample " + std::to_string(index) + ")");
+      throw error.with_message(std::string(error.what()) + " (sample " + std::to_string(index) + ")");
     }
   }
   // read() for a source that is a view of this one and has a read() of its own.

@@ -155,7 +155,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     try {
       gradients = node->backward(std::move(dresult));
     } catch (const Error& error) {
-      fail(error.code(), "backward of {}: {}", node->op, error.what());
+      throw error.with_message(fmt::format("backward of {}: {}", node->op, error.what()));
     }
     check(gradients.size() == node->inputs.size(), "backward of {}: {} gradients for {} inputs, expected one for each",
           node->op, gradients.size(), node->inputs.size());

@@ -3,6 +3,7 @@
 // includes this file; code that formats a message includes engine/check.h (fmt), which .cu files may not see.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -46,13 +47,25 @@ inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::terminated, "stopped by SIGTERM"},
 };
 
+// What a caller may want to tell apart beyond the exit code.
+enum class ErrorKind : uint8_t {
+  other,
+  no_variant,      // no variant of a kernel supports the call
+  forced_variant,  // the variant that was forced does not; others may
+};
+
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, const std::string& message, ErrorKind kind = ErrorKind::other)
+      : std::runtime_error(message), code_(code), kind_(kind) {}
   ExitCode code() const { return code_; }
+  ErrorKind kind() const { return kind_; }
+  // The same with a message of its own, which adds where it happened.
+  Error with_message(const std::string& message) const { return {code_, message, kind_}; }
 
  private:
   ExitCode code_;
+  ErrorKind kind_;
 };
 
 }  // namespace hs

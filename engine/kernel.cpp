@@ -62,13 +62,14 @@ Device KernelSlot::device_of(CallTensors tensors) {
 }
 
 void KernelSlot::fail_unsupported(Device device, CallTensors tensors, const char* layout) const {
-  throw UnsupportedCall(
+  throw Error(
+      ExitCode::usage,
       fmt::format("{}: no {} kernel{} takes ({}){}; this build has {}; use arguments that one of them takes, such as "
                   "f32 tensors",
                   name_, hs::name(device), forced_ ? fmt::format(" named {}", forced_) : std::string(),
                   described(tensors), layout ? fmt::format(" with what was kept in layout {}", layout) : std::string(),
                   variant_names(*this)),
-      forced_ != nullptr);
+      forced_ ? ErrorKind::forced_variant : ErrorKind::no_variant);
 }
 
 void KernelSlot::force(const char* variant) {

@@ -41,12 +41,6 @@ namespace hs {
 class KernelSlot;
 class KernelTrace;
 
-// What a call throws (usage) that no variant supports, or not the one that was forced.
-struct UnsupportedCall : Error {
-  UnsupportedCall(const std::string& message, bool of_forced) : Error(ExitCode::usage, message), forced(of_forced) {}
-  bool forced;  // others may support it
-};
-
 // The tensors of a call, inputs first; some may be undefined.
 using CallTensors = std::span<const Tensor* const>;
 constexpr auto tensor_list(const auto&... tensors) {

@@ -80,9 +80,8 @@ void for_each_backward(const Convolution& c, const Operands& in, DType type,
       const Tensor y = conv2d(cast(leaves.x, type), cast(leaves.weight, type), cast(leaves.bias, type), c.options);
       backward(y, cast(leaves.dy, type));
       body(v->name, {leaves.x.grad(), leaves.weight.grad(), leaves.bias.grad()});
-    } catch (const UnsupportedCall&) {
     } catch (const Error& error) {
-      FAIL_CHECK(error.what());
+      if (error.kind() != ErrorKind::forced_variant) FAIL_CHECK(std::string(error.what()));
     }
     conv2d_backward.force(nullptr);
   }

@@ -45,10 +45,10 @@ std::string sha256(const std::string& bytes) {
 Hashes cuda_files(const fs::path& top) {
   Hashes hashes;
   for (const char* folder : {"engine", "kernels"}) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(top / folder)) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(top / folder)) {
       const fs::path extension = entry.path().extension();
       if (extension != ".cu" && extension != ".cuh") continue;
-      hashes[std::string(folder) + "/" + entry.path().filename().string()] = sha256(read_text(entry.path()));
+      hashes[entry.path().lexically_relative(top).string()] = sha256(read_text(entry.path()));
     }
   }
   return hashes;
