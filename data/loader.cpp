@@ -27,15 +27,6 @@ std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, Cache
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
 }
 
-// The formula of kernels/normalize_image.h, for each value that a pixel can have.
-std::vector<float> normalized(const PixelScale& scale) {
-  std::vector<float> values(256);
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = (static_cast<float>(i) / 255.0f - scale.mean) / scale.deviation;
-  }
-  return values;
-}
-
 // Reads a sample; whatever goes wrong is an Error that names it.
 void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
   try {
@@ -68,7 +59,9 @@ Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& 
     fail(ExitCode::usage,
          "--preprocess host: with --cache device the pixels are on the device; use --preprocess device");
   }
-  if (options.normalize_on_host) normalized_ = normalized(info.scale);
+  if (options.normalize_on_host) {
+    for (int pixel = 0; pixel < 256; ++pixel) normalized_.push_back(normalized(static_cast<float>(pixel), info.scale));
+  }
   // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
   for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
 }
