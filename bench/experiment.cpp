@@ -106,10 +106,6 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   return record;
 }
 
-MemorySource first_samples(const SampleSource& source, int64_t count) {
-  return {load_all(source, std::min(count, source.info().count)), source.info().name};
-}
-
 void warm_up(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
              const TrainHooks& hooks) {
   Experiment short_one = experiment;
@@ -117,8 +113,8 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   // Whether the budget can be met is for the run itself to say: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  run_experiment(short_one, first_samples(train_set, 2 * experiment.batch * experiment.accumulate),
-                 first_samples(test_set, experiment.batch), 0, hooks);
+  run_experiment(short_one, load_samples(train_set, 2 * experiment.batch * experiment.accumulate),
+                 load_samples(test_set, experiment.batch), 0, hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/memory_source.h"
 #include "engine/kernel.h"
 #include "models/checkpoint_plan.h"
 #include "models/models.h"
@@ -71,9 +71,6 @@ std::string sha256(const ParameterArena& arena);
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);
-
-// The first so many samples, or all if there are fewer, in memory.
-MemorySource first_samples(const SampleSource& source, int64_t count);
 
 // Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
 // is as fast as the others.

@@ -15,11 +15,11 @@
 #include "bench/kernel_timing.h"
 #include "bench/kernel_work.h"
 #include "bench/one_step.h"
-#include "bench/output_file.h"
 #include "bench/outputs.h"
 #include "bench/presentation.h"
 #include "bench/record.h"
 #include "data/loader.h"
+#include "data/output_file.h"
 #include "engine/autograd.h"
 #include "engine/parallel.h"
 #include "engine/storage.h"
@@ -115,7 +115,7 @@ void ExplainCommand::run(const Flags& flags) {
   const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
   static_cast<void>(ForcedKernels(kernels_));  // a mistake in it is seen before data are read
   set_threads(static_cast<int>(threads_));
-  OutputFile dot("--dot", dot_);
+  OutputFile dot(dot_, "--dot");
   outputs_.open(&dot);
   const TrainingData data = open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
@@ -194,10 +194,8 @@ void ExplainCommand::run(const Flags& flags) {
                           {"milliseconds", phase_seconds[phase] * 1e3},
                           {"milliseconds_in_kernels", in_kernels * 1e3}});
   }
-  if (dot.is_wanted()) {
-    dot.stage(graph);
-    dot.publish();
-  }
+  dot.write(graph);
+  dot.keep();
   Json record = new_record(name(), device);
   record["data"] = describe_data(data);
   record["config"] = {{"model", model_},

@@ -5,8 +5,8 @@
 #include "bench/commands.h"
 #include "bench/console.h"
 #include "bench/environment.h"
-#include "bench/output_file.h"
 #include "bench/record.h"
+#include "data/output_file.h"
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
 
@@ -90,9 +90,9 @@ std::string InfoCommand::as_text() const {
 }
 
 void InfoCommand::run(const Flags&) {
-  OutputFile file("--json", json_);
-  file.stage(to_text(as_json()));
-  file.publish();
+  OutputFile file(json_, "--json");
+  file.write(to_text(as_json()));
+  file.keep();
   if (!file.is_stdout()) write_stdout(as_text());
 }
 

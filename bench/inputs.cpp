@@ -1,14 +1,15 @@
 #include "bench/inputs.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "bench/build_info.h"
 #include "bench/console.h"
+#include "data/memory_source.h"
 #include "data/open_dataset.h"
+#include "data/places.h"
+#include "data/printable.h"
 #include "engine/check.h"
 #include "models/models.h"
 
@@ -73,44 +74,58 @@ Json blocks_or_null(const std::string& model, int64_t blocks) {
   return model_has_blocks(model) ? Json(blocks) : Json(nullptr);
 }
 
-DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test) {
-  constexpr int64_t image_side = 28;
-  DatasetPair data =
-      load_mnist(folder.empty() ? std::nullopt : std::optional<std::filesystem::path>(folder), train, test);
-  const Dataset& set = data.train;
-  if (set.rows != image_side || set.columns != image_side || set.channels != 1) {
-    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", folder, set.rows, set.columns,
-         set.channels, image_side, image_side);
+namespace {
+
+// The first samples of a part. `name_or_path`: of a set whose labels say how many classes there are; empty: of digits.
+std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, const Limit& limit,
+                                        const std::string& name_or_path) {
+  const bool are_digits = name_or_path.empty();
+  auto source = open_dataset(found, part, are_digits ? limit.samples : 0);
+  if (!are_digits && part == Part::train) warn_of_empty_classes(name_or_path, *source);
+  const int64_t count = source->info().count;
+  if (limit.samples > count && !limit.may_be_too_large) {
+    fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
   }
-  if (set.synthetic) notice(data.source);
-  return data;
+  if (limit.samples >= count) return source;
+  return std::make_unique<FirstSamples>(std::move(source), limit.samples);
 }
 
+}  // namespace
+
 TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test) {
-  TrainingData data;
-  if (name_or_path.empty()) {
-    DatasetPair digits = load_digits("", train.samples, test.samples);
-    data.synthetic = digits.train.synthetic;
-    data.source = digits.source;
-    const std::string name = digits.train.name;
-    data.train = std::make_unique<MemorySource>(std::move(digits.train), name);
-    data.test = std::make_unique<MemorySource>(std::move(digits.test), name);
-    return data;
-  }
+  if (name_or_path.empty()) return open_digits("", train, test);
   const FoundDataset found = find_dataset(name_or_path);
-  const auto open = [&](Part part, const Limit& limit) {
-    auto source = open_dataset(found, part);
-    const int64_t count = source->info().count;
-    if (part == Part::train) warn_of_empty_classes(name_or_path, *source);
-    const int64_t wanted = limit.may_be_too_large ? std::min(limit.samples, count) : limit.samples;
-    return first_samples(std::move(source), wanted, part == Part::train ? "--train" : "--test");
-  };
-  data.train = open(Part::train, train);
-  data.test = open(Part::test, test);
+  TrainingData data;
+  data.train = open_part(found, Part::train, train, name_or_path);
+  data.test = open_part(found, Part::test, test, name_or_path);
   check_one_set(name_or_path, data.train->info(), data.test->info());
   data.synthetic = found.format == DataFormat::generated;
   data.source = describe(data.train->info(), data.test->info());
   if (data.synthetic) notice(data.source);
+  return data;
+}
+
+TrainingData open_digits(const std::string& folder, Limit train, Limit test) {
+  constexpr int64_t image_side = 28;
+  const FoundDataset found = folder.empty() ? find_digits() : find_digits(folder);
+  TrainingData data;
+  data.train = open_part(found, Part::train, train, "");
+  data.test = open_part(found, Part::test, test, "");
+  const SampleInfo& info = data.train->info();
+  check_one_set(printable(found.train), info, data.test->info());
+  if (info.rows != image_side || info.columns != image_side) {
+    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", folder, info.rows, info.columns,
+         info.channels, image_side, image_side);
+  }
+  data.synthetic = found.format == DataFormat::generated;
+  if (data.synthetic) {
+    data.source = fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
+                              usual_places_text("mnist"));
+    notice(data.source);
+  } else {
+    data.source = fmt::format("mnist from {}: {} training and {} test images", printable(found.train), info.count,
+                              data.test->info().count);
+  }
   return data;
 }
 

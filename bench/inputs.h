@@ -7,7 +7,6 @@
 
 #include "bench/command_line.h"
 #include "bench/json_file.h"
-#include "data/dataset.h"
 #include "data/sample_source.h"
 #include "engine/device.h"
 
@@ -31,10 +30,6 @@ void check_blocks(const Flags& flags, const std::string& model, int64_t blocks);
 // For a record: null for a model without blocks.
 Json blocks_or_null(const std::string& model, int64_t blocks);
 
-// --data (empty: the usual places), --train and --test. Says so if the digits are generated. Throws what load_mnist
-// throws, and Error (bad_input) if images are not those that the models were made for, 28x28x1.
-DatasetPair load_digits(const std::string& folder, int64_t train, int64_t test);
-
 // A data set that stays where it is: in memory, or in its files.
 struct TrainingData {
   std::unique_ptr<SampleSource> train, test;
@@ -43,12 +38,16 @@ struct TrainingData {
 };
 
 struct Limit {
-  int64_t samples;        // the first so many of the set
-  bool may_be_too_large;  // take all if the set has fewer; else that is an Error
+  int64_t samples;                // the first so many of the set
+  bool may_be_too_large = false;  // take all if the set has fewer; else that is an Error
 };
 
-// --data NAME|DIR, as open_dataset() takes it; empty: as load_digits(). Says so if the data is generated. Throws what
+// --data NAME|DIR, as open_dataset() takes it; empty: as open_digits(). Says so if the data is generated. Throws what
 // opening throws, and Error: usage (a limit), bad_input (the two parts do not belong together).
 TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test);
+
+// --data DIR with MNIST in it, as find_digits() takes it; empty: the usual places, or generated digits. Throws as
+// open_training_data(), and Error (bad_input) if images are not those that the models were made for, 28x28x1.
+TrainingData open_digits(const std::string& folder, Limit train, Limit test);
 
 }  // namespace hs::bench

@@ -156,7 +156,7 @@ void LoaderCommand::print_list() const {
 
 // Each format is written and read with a few samples. Reading the others takes as long each.
 void LoaderCommand::print_plan(const SampleSource& data) const {
-  const MemorySource some = first_samples(data, 256);
+  const MemorySource some = load_samples(data, 256);
   const WorkFolder work;
   Table table = {{"format", "seconds"}, {}};
   const auto count = static_cast<double>(data.info().count), tried = static_cast<double>(some.info().count);
@@ -291,7 +291,7 @@ constexpr int64_t drawn_batches = 8;
 constexpr microseconds throttled_delay(100);
 
 Json LoaderCommand::measure_overlap() const {
-  const MemorySource set(synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches), "");
+  const MemorySource set = synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches);
   const ThrottledSource source(set, throttled_delay, throttled_batch, nullptr);
   const auto run_with = [&](const Setting& setting, double compute_ms) {
     LoaderOptions throttled = options(setting, CacheMode::none);
@@ -322,7 +322,7 @@ Json LoaderCommand::measure_overlap() const {
 
 Json LoaderCommand::measure_timelines(std::string& drawings) const {
   progress("timelines");
-  const MemorySource set(synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches), "");
+  const MemorySource set = synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches);
   const struct {
     const char* name;
     Setting setting;
@@ -359,7 +359,7 @@ void LoaderCommand::run(const Flags& flags) {
   device_ = resolve_device(device_name_);
   outputs_.open();
   const TrainingData all = open_training_data(data_, {samples_, !flags.given("--samples")}, {1, true});
-  const MemorySource data(load_all(*all.train), all.train->info().name);
+  const MemorySource data = load_samples(*all.train);
   if (dry_run_) return print_plan(data);
   const SampleInfo& info = data.info();
   const WorkFolder work;

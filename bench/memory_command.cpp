@@ -62,11 +62,11 @@ class MemoryCommand : public Command {
 
  private:
   StepCase step_case(Precision precision, int64_t accumulate) const;
-  std::vector<MemoryRow> measure_rows(const Dataset& digits) const;
-  std::vector<CurvePoint> measure_curve(const Dataset& digits) const;
+  std::vector<MemoryRow> measure_rows(const SampleSource& digits) const;
+  std::vector<CurvePoint> measure_curve(const SampleSource& digits) const;
   Table table_of(const std::vector<MemoryRow>& rows) const;
-  std::string headline(const DatasetPair& data) const;
-  void print_plan(const DatasetPair& data) const;
+  std::string headline(const TrainingData& data) const;
+  void print_plan(const TrainingData& data) const;
 
   std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
   int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
@@ -115,7 +115,7 @@ StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const
           .seed = static_cast<uint64_t>(seed_)};
 }
 
-std::vector<MemoryRow> MemoryCommand::measure_rows(const Dataset& digits) const {
+std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) const {
   std::vector<MemoryRow> rows;
   for (const Precision precision : precisions) {
     for (const char* checkpoint : checkpoints) {
@@ -135,7 +135,7 @@ std::vector<MemoryRow> MemoryCommand::measure_rows(const Dataset& digits) const 
   return rows;
 }
 
-std::vector<CurvePoint> MemoryCommand::measure_curve(const Dataset& digits) const {
+std::vector<CurvePoint> MemoryCommand::measure_curve(const SampleSource& digits) const {
   std::vector<CurvePoint> points;
   const StepCase what = step_case(Precision::f32, 1);
   const auto add = [&](const std::string& checkpoint) {
@@ -236,21 +236,21 @@ Table table_of(const std::vector<CurvePoint>& points) {
   return table;
 }
 
-std::string MemoryCommand::headline(const DatasetPair& data) const {
-  return fmt::format("{}: batch {}, adam, {}, device {}, threads {}", model_, batch_, data.train.name,
+std::string MemoryCommand::headline(const TrainingData& data) const {
+  return fmt::format("{}: batch {}, adam, {}, device {}, threads {}", model_, batch_, data.train->info().name,
                      hs::name(device_), threads());
 }
 
 // The peaks are the planner's, from one step of each type; the minutes follow from its time. The search for the largest
 // batch costs a few steps with about as many samples as the budget holds.
-void MemoryCommand::print_plan(const DatasetPair& data) const {
+void MemoryCommand::print_plan(const TrainingData& data) const {
   Table table = {.heads = {"type", "checkpoint", "step ms", "peak MiB"}, .lines = {}, .left = 2};
   double seconds = 0;
   for (const Precision precision : precisions) {
     for (const char* checkpoint : checkpoints) {
       const CheckpointChoice choice = parse_checkpoint(checkpoint);
       const MeasuredStep step = measure_step(
-          step_case(precision, 1), data.train, [&](const StepCosts& costs) { return segments_of(choice, costs); }, 1);
+          step_case(precision, 1), *data.train, [&](const StepCosts& costs) { return segments_of(choice, costs); }, 1);
       const auto peak = static_cast<double>(step.plan->predicted.peak);
       table.lines.push_back({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
                              mebibytes(static_cast<size_t>(step.plan->predicted.peak))});
@@ -263,9 +263,10 @@ void MemoryCommand::print_plan(const DatasetPair& data) const {
         seconds += static_cast<double>(curve_budgets * (steps_ + 1)) * step.milliseconds / 3e3;
     }
   }
+  const std::string& name = data.train->info().name;
   write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {}\n", headline(data),
-                           to_terminal({table}, data.train.name), data.train.name,
-                           table.lines.size() * std::size(accumulations), steps_, minutes_text(seconds)));
+                           to_terminal({table}, name), name, table.lines.size() * std::size(accumulations), steps_,
+                           minutes_text(seconds)));
 }
 
 void MemoryCommand::run(const Flags& flags) {
@@ -275,12 +276,12 @@ void MemoryCommand::run(const Flags& flags) {
   set_threads(static_cast<int>(threads_));
   outputs_.open();
   constexpr int64_t images = 512;  // memory does not depend on what is in them
-  const DatasetPair data = load_digits(data_, images, 1);
+  const TrainingData data = open_digits(data_, {images}, {1});
 
   if (dry_run_) return print_plan(data);
-  const AccumulationCost cost = measure_accumulation(step_case(Precision::f32, 1), data.train, 4, steps_);
-  const std::vector<MemoryRow> rows = measure_rows(data.train);
-  const std::vector<CurvePoint> points = curve_ ? measure_curve(data.train) : std::vector<CurvePoint>();
+  const AccumulationCost cost = measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
+  const std::vector<MemoryRow> rows = measure_rows(*data.train);
+  const std::vector<CurvePoint> points = curve_ ? measure_curve(*data.train) : std::vector<CurvePoint>();
 
   Json rows_json = Json::array(), curve_json = Json::array();
   for (const MemoryRow& row : rows) {
@@ -301,7 +302,7 @@ void MemoryCommand::run(const Flags& flags) {
     curve_json.push_back(std::move(one));
   }
   Json record = new_record(name(), device_);
-  record["data"] = {{"name", data.train.name}, {"synthetic", data.train.synthetic}, {"source", data.source}};
+  record["data"] = {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}};
   record["config"] = {{"model", model_},
                       {"blocks", blocks_or_null(model_, blocks_)},
                       {"batch", batch_},

@@ -18,25 +18,21 @@ namespace {
 double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
 // `count` samples, those of `digits` again and again.
-Dataset repeated(const Dataset& digits, int64_t count) {
-  Dataset set = digits;
-  set.count = count;
-  set.images.clear();
-  set.labels.clear();
-  const int64_t bytes = digits.rows * digits.columns * digits.channels;
+MemorySource repeated(const SampleSource& digits, int64_t count) {
+  const SampleInfo& info = digits.info();
+  std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
+  std::vector<int32_t> labels;
   for (int64_t n = 0; n < count; ++n) {
-    const int64_t from = n % digits.count;
-    set.images.insert(set.images.end(), digits.images.begin() + from * bytes,
-                      digits.images.begin() + (from + 1) * bytes);
-    set.labels.push_back(digits.labels[static_cast<size_t>(from)]);
+    digits.read(n % info.count, images.data() + n * info.image_bytes());
+    labels.push_back(digits.label(n % info.count));
   }
-  return set;
+  return {info, std::move(images), std::move(labels)};
 }
 
 // An epoch is a step: its hooks tell where a step begins and ends. The evaluation between them has one sample.
-void run_steps(const StepCase& what, const Dataset& digits, int64_t steps, const TrainHooks& hooks, StagedModel& model,
-               ParameterArena& arena) {
-  const Dataset training_set = repeated(digits, what.batch * what.accumulate), test_set = repeated(digits, 1);
+void run_steps(const StepCase& what, const SampleSource& digits, int64_t steps, const TrainHooks& hooks,
+               StagedModel& model, ParameterArena& arena) {
+  const MemorySource training_set = repeated(digits, what.batch * what.accumulate), test_set = repeated(digits, 1);
   Loader training(training_set, {.batch = what.batch, .shuffle = false, .seed = what.seed});
   Loader test(test_set, {.batch = 1, .shuffle = false, .seed = what.seed});
   TrainConfig config;
@@ -50,7 +46,7 @@ void run_steps(const StepCase& what, const Dataset& digits, int64_t steps, const
 
 }  // namespace
 
-MeasuredStep measure_step(const StepCase& what, const Dataset& digits, const Choose& choose, int64_t steps) {
+MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps) {
   const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
   ParameterArena arena(*model, what.device);
   MeasuredStep measured;
@@ -92,7 +88,7 @@ MeasuredStep measure_step(const StepCase& what, const Dataset& digits, const Cho
   return measured;
 }
 
-int64_t peak_of_step(const StepCase& what, const Dataset& digits, const std::vector<Segment>& segments) {
+int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments) {
   const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
   ParameterArena arena(*model, what.device);
   model->set_segments(segments);
@@ -105,7 +101,7 @@ int64_t peak_of_step(const StepCase& what, const Dataset& digits, const std::vec
 }
 
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
-                      const Dataset& digits, int64_t budget, int64_t most) {
+                      const SampleSource& digits, int64_t budget, int64_t most) {
   // A straight line through what does not grow with the batch, and the peak that is known.
   int64_t constant = 0;
   for (const MemoryPurpose purpose : {MemoryPurpose::parameters, MemoryPurpose::gradients, MemoryPurpose::optimizer}) {
@@ -126,18 +122,18 @@ int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std
   return fits;
 }
 
-AccumulationCost measure_accumulation(const StepCase& what, const Dataset& digits, int64_t micro_batches,
+AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
                                       int64_t repeats) {
   const AmbientScope scope;
   ambient().training = true;
   const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
   ParameterArena arena(*model, what.device);
   const auto pass = [&](int64_t count, int64_t batch) {
-    const Dataset set = repeated(digits, batch);
+    const MemorySource set = repeated(digits, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
     const Batch input = loader.next();
     const Autocast amp(what.precision, arena);
-    const Tensor images = normalize_image(input.images, set.scale);
+    const Tensor images = normalize_image(input.images, set.info().scale);
     runtime(what.device).synchronize();
     const Clock::time_point start = Clock::now();
     for (int64_t i = 0; i < count; ++i) backward(softmax_cross_entropy(model->forward(images), input.labels));

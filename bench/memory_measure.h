@@ -35,21 +35,21 @@ using Choose = std::function<std::vector<Segment>(const StepCosts& costs)>;
 
 // Trains for one step that is not timed and `steps` that are, with Adam, on the set's samples over and over; each step
 // has all its micro-batches. Throws Error (usage) where no segments are possible.
-MeasuredStep measure_step(const StepCase& what, const Dataset& digits, const Choose& choose, int64_t steps);
+MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps);
 // The same for one step, with these segments, and only its peak.
-int64_t peak_of_step(const StepCase& what, const Dataset& digits, const std::vector<Segment>& segments);
+int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments);
 
 // The largest batch, up to `most`, whose step with these segments has a peak of at most `budget`, from one whose peak
 // is known; checked by a step with it. 0: none.
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
-                      const Dataset& digits, int64_t budget, int64_t most);
+                      const SampleSource& digits, int64_t budget, int64_t most);
 
 // Forward and backward of `micro_batches` batches against one that is as large as all of them; medians, milliseconds.
 struct AccumulationCost {
   int64_t micro_batches, batch;
   double accumulated_ms, one_batch_ms;
 };
-AccumulationCost measure_accumulation(const StepCase& what, const Dataset& digits, int64_t micro_batches,
+AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
                                       int64_t repeats);
 
 }  // namespace hs::bench

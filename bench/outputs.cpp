@@ -52,7 +52,7 @@ void Outputs::declare(Flags& flags) {
 
 void Outputs::open(const OutputFile* other) {
   for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
-    files_.emplace_back(flag, *path);
+    files_.emplace_back(*path, flag);
   }
   if (!allow_dirty_ && !json_.empty() && json_ != "-") check_record_is_clean(json_, build_info.commit);
   std::vector<const OutputFile*> all = {other};
@@ -61,7 +61,7 @@ void Outputs::open(const OutputFile* other) {
   for (const OutputFile* file : all) {
     const auto same = std::ranges::find_if(all, [&](const OutputFile* each) { return is_same_file(*each, *file); });
     if (*same != file)
-      fail(ExitCode::usage, "{} and {}: both go to {}", (*same)->flag(), file->flag(), file->path().string());
+      fail(ExitCode::usage, "{} and {}: both go to {}", (*same)->label(), file->label(), file->path().string());
   }
 }
 
@@ -75,12 +75,13 @@ void Outputs::write(const Json& given) {
   check_record(record, "the record");
   for (OutputFile& file : files_) {
     if (!file.is_wanted()) continue;
-    if (file.flag() == "--json") file.stage(to_text(record));
-    if (file.flag() == "--csv") file.stage(csv(record));
-    if (file.flag() == "--md") file.stage(markdown(record));
-    if (file.flag() == "--html") file.stage(html_report(record));
+    if (file.label() == "--json") file.write(to_text(record));
+    if (file.label() == "--csv") file.write(csv(record));
+    if (file.label() == "--md") file.write(markdown(record));
+    if (file.label() == "--html") file.write(html_report(record));
+    file.finish();
   }
-  for (OutputFile& file : files_) file.publish();
+  for (OutputFile& file : files_) file.keep();
 }
 
 void Outputs::finish(const Json& record) {
@@ -91,7 +92,7 @@ void Outputs::finish(const Json& record) {
 
 void Outputs::print_report_path() const {
   for (const OutputFile& file : files_) {
-    if (file.flag() == "--html" && file.is_wanted() && !file.is_stdout()) {
+    if (file.label() == "--html" && file.is_wanted() && !file.is_stdout()) {
       write_stderr(fmt::format("report: {}\n", file.path().string()));
     }
   }

@@ -1,14 +1,14 @@
 // --json, --csv, --md and --html: one record, four ways to write it.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "bench/command_line.h"
 #include "bench/json_file.h"
-#include "bench/output_file.h"
+#include "data/output_file.h"
 
 namespace hs::bench {
 
@@ -32,7 +32,7 @@ class Outputs {
  private:
   std::string json_, csv_, md_, html_;
   bool allow_dirty_ = false;
-  std::vector<OutputFile> files_;
+  std::deque<OutputFile> files_;
 };
 
 // Records in bench/results of a checkout name the commit that made them, so a program that was built from changed

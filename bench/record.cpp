@@ -250,14 +250,6 @@ Json describe_data(const TrainingData& data) {
           {"source", data.source}};
 }
 
-Json describe_data(const DatasetPair& data) {
-  return {{"name", data.train.name},
-          {"synthetic", data.train.synthetic},
-          {"train", data.train.count},
-          {"test", data.test.count},
-          {"source", data.source}};
-}
-
 void check_record(const Json& record, const std::string& source) {
   if (!record.is_object()) fail(ExitCode::bad_input, "{}: is not a JSON object", source);
   const Json& schema = member(record, "schema");

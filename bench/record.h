@@ -8,7 +8,6 @@
 
 #include "bench/inputs.h"
 #include "bench/json_file.h"
-#include "data/dataset.h"
 #include "engine/device.h"
 #include "engine/error.h"
 
@@ -20,7 +19,6 @@ inline constexpr const char* peer_schema_name = "halfstep-peer-1";  // written b
 // {"schema", "command", "environment"}, to which a command adds its own members.
 Json new_record(const std::string& command, Device device);
 Json describe_data(const TrainingData& data);  // member "data"
-Json describe_data(const DatasetPair& data);
 
 // Throws Error (bad_input) that names `source` and the member if this is no record of a version that this program
 // knows: a member is missing, has the wrong type or an impossible value, or contradicts another.

@@ -53,9 +53,9 @@ void ReportCommand::write_readme() const {
     about(path, [&] { return readme_tables({records.back()}); });
   }
   const std::string page = with_tables(read_text(readme_), readme_tables(records), readme_);
-  OutputFile file("--readme", readme_);
-  file.stage(page);
-  file.publish();
+  OutputFile file(readme_, "--readme");
+  file.write(page);
+  file.keep();
 }
 
 void ReportCommand::run(const Flags& flags) {

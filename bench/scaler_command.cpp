@@ -24,6 +24,7 @@
 #include "bench/progress.h"
 #include "bench/record.h"
 #include "data/loader.h"
+#include "data/memory_source.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "models/models.h"
@@ -54,10 +55,11 @@ class ScalerCommand : public Command {
 
  private:
   Runs make_runs() const;
-  void train_one(ScalerRun& run, const DatasetPair& data, ProgressDisplay& display) const;
+  void train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
+                 ProgressDisplay& display) const;
   void print_plan() const;
   Json config() const;
-  std::string headline(const DatasetPair& data) const;
+  std::string headline(const TrainingData& data) const;
 
   std::string model_ = "mnist_cnn", data_, device_name_ = "auto";
   int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
@@ -109,12 +111,13 @@ void ScalerCommand::declare(Flags& flags) {
 }
 
 // Without run_experiment: the time and the memory that it measures would be those of the counting.
-void ScalerCommand::train_one(ScalerRun& run, const DatasetPair& data, ProgressDisplay& display) const {
+void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
+                              ProgressDisplay& display) const {
   const auto seed = static_cast<uint64_t>(seed_);
   run.model = make_model(model_, seed);
   run.arena = std::make_unique<ParameterArena>(*run.model, device_);
-  Loader training(data.train, {.batch = batch_, .shuffle = true, .seed = seed});
-  Loader test(data.test, {.batch = batch_, .shuffle = false, .seed = seed});
+  Loader training(train_set, {.batch = batch_, .shuffle = true, .seed = seed});
+  Loader test(test_set, {.batch = batch_, .shuffle = false, .seed = seed});
   TrainConfig config;
   config.epochs = epochs_;
   config.optimizer.learning_rate = static_cast<float>(learning_rate_);
@@ -244,10 +247,11 @@ std::vector<std::string> scale_changes(const Runs& runs) {
   return sentences;
 }
 
-std::string ScalerCommand::headline(const DatasetPair& data) const {
+std::string ScalerCommand::headline(const TrainingData& data) const {
+  const SampleInfo& info = data.train->info();
   return fmt::format(
       "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}", model_,
-      data.train.name, data.train.count, data.test.count, epochs_, batch_, hs::name(device_), threads());
+      info.name, info.count, data.test->info().count, epochs_, batch_, hs::name(device_), threads());
 }
 
 Runs ScalerCommand::make_runs() const {
@@ -262,29 +266,23 @@ Runs ScalerCommand::make_runs() const {
 
 // The scaled run over a few batches, after as many to warm up.
 void ScalerCommand::print_plan() const {
-  const DatasetPair all = load_digits(data_, train_, test_);
-  const auto first = [](Dataset set, int64_t count) {
-    set.count = std::min(set.count, count);
-    set.images.resize(static_cast<size_t>(set.count * set.rows * set.columns * set.channels));
-    set.labels.resize(static_cast<size_t>(set.count));
-    return set;
-  };
-  const DatasetPair some = {first(all.train, 4 * batch_), first(all.test, batch_), all.source};
-  ProgressDisplay display(true, "", 2, epochs_, some.train.count, batch_);
+  const TrainingData data = open_digits(data_, {train_}, {test_});
+  const SampleInfo& info = data.train->info();
+  const FirstSamples some(*data.train, 4 * batch_), few(*data.test, batch_);
+  ProgressDisplay display(true, "", 2, epochs_, some.info().count, batch_);
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {
     Runs runs = make_runs();
     reset_peak(device_);
     const Clock::time_point start = Clock::now();
-    train_one(runs[0], some, display);
+    train_one(runs[0], some, few, display);
     seconds = seconds_since(start);
   }
-  const double epochs = static_cast<double>(all.train.count) / static_cast<double>(some.train.count);
-  const Table table = {
-      {"run", "seconds of a run", "peak MiB"},
-      {{"each of two", fmt::format("{:.1f}", seconds * epochs), mebibytes(memory_stats(device_).peak)}}};
-  write_stdout(fmt::format("{}\n{}{}: about {}\n", headline(all), to_terminal({table}, all.train.name), all.train.name,
-                           minutes_text(2 * seconds * epochs)));
+  seconds *= static_cast<double>(info.count) / static_cast<double>(some.info().count);
+  const Table table = {{"run", "seconds of a run", "peak MiB"},
+                       {{"each of two", fmt::format("{:.1f}", seconds), mebibytes(memory_stats(device_).peak)}}};
+  write_stdout(fmt::format("{}\n{}{}: about {}\n", headline(data), to_terminal({table}, info.name), info.name,
+                           minutes_text(2 * seconds)));
 }
 
 void ScalerCommand::run(const Flags&) {
@@ -295,15 +293,16 @@ void ScalerCommand::run(const Flags&) {
   device_ = resolve_device(device_name_);
   outputs_.open();
   if (dry_run_) return print_plan();
-  const DatasetPair data = load_digits(data_, train_, test_);
+  const TrainingData data = open_digits(data_, {train_}, {test_});
+  const SampleInfo& info = data.train->info();
 
   Runs runs = make_runs();
-  ProgressDisplay display(quiet_, data.train.synthetic ? data.train.name : "", static_cast<int64_t>(runs.size()),
-                          epochs_, data.train.count, batch_);
+  ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()), epochs_,
+                          info.count, batch_);
   Json rows = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     display.start_run(static_cast<int64_t>(i) + 1);
-    train_one(runs[i], data, display);
+    train_one(runs[i], *data.train, *data.test, display);
     rows.push_back(to_json(runs[i]));
   }
   Json record = new_record(name(), device_);

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <optional>
 
-#include "data/dataset.h"
+#include "data/memory_source.h"
 
 namespace hs::bench {
 namespace {
@@ -80,8 +80,7 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
                           int64_t steps, uint64_t seed, const TrainHooks& hooks) {
   Experiment twice = experiment;
   twice.epochs = 2;
-  const auto some = view_of_first(train, steps * experiment.batch * experiment.accumulate);
-  const auto few = view_of_first(test, experiment.batch);
+  const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
   StepProfile result;
   std::optional<Profiler> profiler;
   TrainHooks profiling = hooks;
@@ -93,7 +92,7 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
       result.profile = profiler->finish();
     }
   };
-  const RunRecord run = run_experiment(twice, *some, *few, seed, profiling);
+  const RunRecord run = run_experiment(twice, some, few, seed, profiling);
   const std::vector<float>& scales = run.result.loss_scales;
   result.loss_scales.assign(scales.begin() + static_cast<std::ptrdiff_t>(scales.size() / 2), scales.end());
   const std::vector<ProfileSpan> profiled = steps_of(result.profile);

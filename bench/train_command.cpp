@@ -244,7 +244,7 @@ void TrainCommand::run(const Flags& flags) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
          experiment_.optimizer);
   }
-  OutputFile trace("--trace", trace_);
+  OutputFile trace(trace_, "--trace");
   outputs_.open(&trace);
   if (flags.given("--trace-steps") && !trace.is_wanted()) {
     fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
@@ -319,14 +319,16 @@ void TrainCommand::run(const Flags& flags) {
   if (outputs_.any() || trace.is_wanted()) {
     const StepProfile profile = profile_after_runs(data);
     step = typical_step(profile);
-    if (trace.is_wanted())
-      trace.stage(trace_file(profile, {{"command", name()},
+    if (trace.is_wanted()) {
+      trace.write(trace_file(profile, {{"command", name()},
                                        {"data", record["data"]},
                                        {"config", record["config"]},
                                        {"environment", record["environment"]}}));
+      trace.finish();
+    }
   }
   write_record();
-  if (trace.is_wanted()) trace.publish();
+  trace.keep();
   const std::string report = headline(data) + "\n" + to_table(row, info.name) + plan_table(row, info.name) +
                              goal_line(record["rows"][0], info.name);
   outputs_.use_stdout() || trace.is_stdout() ? write_stderr(report) : write_stdout(report);

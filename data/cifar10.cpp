@@ -78,9 +78,7 @@ std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, 
   info.rows = info.columns = cifar10_side;
   info.channels = 3;
   info.classes = 10;
-  // One mean and deviation for all three channels of the 50,000 training images, from the published values of each:
-  // (0.4914, 0.4822, 0.4465) and (0.2470, 0.2435, 0.2616).
-  info.scale = {0.4734f, 0.2516f};
+  info.scale = cifar10_scale;
   return std::make_unique<Cifar10Source>(std::move(info), std::move(files), std::move(labels), records_per_file);
 }
 

@@ -158,7 +158,7 @@ constexpr uint32_t short_labels_magic = 0x00000b01;
 constexpr uint32_t int_labels_magic = 0x00000c01;
 
 // Leaves `content` at the first sample. What it returns is safe to allocate.
-Header read_header(Content& content, const Kind& kind, bool wide_labels = false) {
+Header read_header(Content& content, const Kind& kind) {
   const std::string& name = content.name();
   const size_t header_bytes = kind.header_bytes();
   uint8_t bytes[16];
@@ -169,7 +169,7 @@ Header read_header(Content& content, const Kind& kind, bool wide_labels = false)
   }
   Header header;
   const uint32_t magic = big_endian(bytes);
-  if (wide_labels && (magic == short_labels_magic || magic == int_labels_magic)) {
+  if (kind.dimensions == 1 && (magic == short_labels_magic || magic == int_labels_magic)) {
     header.element_bytes = magic == short_labels_magic ? 2 : 4;
   } else {
     check_magic(name, magic, kind);
@@ -236,27 +236,10 @@ IdxImages read_images(Source source, int64_t limit) {
   return images;
 }
 
-IdxLabels read_labels(Source source, int classes, int64_t limit) {
-  check(limit >= 0 && classes >= 1, "read_idx_labels: limit is {}, classes is {}", limit, classes);
+std::vector<int32_t> read_labels(Source source, int classes) {
+  check(classes >= 1, "read_idx_labels: classes is {}", classes);
   Content content(std::move(source));
   const Header header = read_header(content, labels_kind);
-  IdxLabels labels;
-  labels.total = static_cast<int64_t>(header.count);
-  labels.values = read_samples(content, labels_kind, header, header.count);
-  for (size_t i = 0; i < labels.values.size(); ++i) {
-    if (labels.values[i] >= classes) {
-      fail(ExitCode::bad_input, "{}: label {} of sample {}, expected 0 to {}", content.name(), labels.values[i], i,
-           classes - 1);
-    }
-  }
-  if (limit != 0 && limit < labels.total) labels.values.resize(static_cast<size_t>(limit));
-  return labels;
-}
-
-std::vector<int32_t> read_wide_labels(Source source, int classes) {
-  check(classes >= 1, "read_idx_wide_labels: classes is {}", classes);
-  Content content(std::move(source));
-  const Header header = read_header(content, labels_kind, true);
   const std::vector<uint8_t> samples = read_samples(content, labels_kind, header, header.count * header.element_bytes);
   std::vector<int32_t> labels;
   labels.reserve(header.count);
@@ -294,26 +277,17 @@ IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit) {
   return read_images(file_source(file), limit);
 }
 
-IdxLabels read_idx_labels(const std::filesystem::path& path, int classes, int64_t limit) {
+std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes) {
   const InputFile file(path);
-  return read_labels(file_source(file), classes, limit);
-}
-
-std::vector<int32_t> read_idx_wide_labels(const std::filesystem::path& path, int classes) {
-  const InputFile file(path);
-  return read_wide_labels(file_source(file), classes);
+  return read_labels(file_source(file), classes);
 }
 
 IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit) {
   return read_images(memory_source(file, name), limit);
 }
 
-IdxLabels parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes, int64_t limit) {
-  return read_labels(memory_source(file, name), classes, limit);
-}
-
-std::vector<int32_t> parse_idx_wide_labels(std::span<const uint8_t> file, const std::string& name, int classes) {
-  return read_wide_labels(memory_source(file, name), classes);
+std::vector<int32_t> parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes) {
+  return read_labels(memory_source(file, name), classes);
 }
 
 }  // namespace hs

@@ -31,23 +31,16 @@ struct IdxImages {
   std::vector<uint8_t> pixels;  // (count, rows, columns)
 };
 
-struct IdxLabels {
-  int64_t total = 0;            // samples in the file
-  std::vector<uint8_t> values;  // the first min(limit, total), each below `classes`
-};
-
 // limit: keep the first `limit` samples only, 0 keeps all. The whole file is checked either way.
 // REQUIRES: limit >= 0
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
-IdxLabels read_idx_labels(const std::filesystem::path& path, int classes, int64_t limit = 0);
 
-// Labels of any number of classes: unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes.
-std::vector<int32_t> read_idx_wide_labels(const std::filesystem::path& path, int classes);
+// Labels are unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes; each must be below `classes`.
+std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes);
 
 // The same for a file that is in memory already; `name` stands in the messages.
 IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit = 0);
-IdxLabels parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes, int64_t limit = 0);
-std::vector<int32_t> parse_idx_wide_labels(std::span<const uint8_t> file, const std::string& name, int classes);
+std::vector<int32_t> parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes);
 
 // Writes a file of images and one of labels (of two bytes each if there are more than 256 classes).
 // Throws Error: usage (images of several channels: this format has none for them), io.

@@ -10,17 +10,17 @@ class IdxWriter : public SampleWriter {
  public:
   IdxWriter(const std::filesystem::path& images, const std::filesystem::path& labels, const SampleInfo& info)
       : info_(info), wide_(info.classes > 256) {
-    for (const auto& path : {images, labels}) files_.push_back(std::make_unique<OutputFile>(path));
+    for (const auto& path : {images, labels}) files_.emplace_back(path);
     const auto count = static_cast<uint32_t>(info.count);
     check(info.count == count, "{} samples do not fit into an IDX file", info.count);
-    put(*files_[0], {0x00000803, count, static_cast<uint32_t>(info.rows), static_cast<uint32_t>(info.columns)});
-    put(*files_[1], {wide_ ? 0x00000b01u : 0x00000801u, count});
+    put(files_[0], {0x00000803, count, static_cast<uint32_t>(info.rows), static_cast<uint32_t>(info.columns)});
+    put(files_[1], {wide_ ? 0x00000b01u : 0x00000801u, count});
   }
 
   void add(const uint8_t* image, int32_t label) override {
-    files_[0]->write(image, static_cast<size_t>(info_.image_bytes()));
+    files_[0].write(image, static_cast<size_t>(info_.image_bytes()));
     const uint8_t bytes[2] = {static_cast<uint8_t>(label >> 8), static_cast<uint8_t>(label)};
-    files_[1]->write(wide_ ? bytes : bytes + 1, wide_ ? 2 : 1);
+    files_[1].write(wide_ ? bytes : bytes + 1, wide_ ? 2 : 1);
     ++added_;
   }
 
@@ -40,7 +40,7 @@ class IdxWriter : public SampleWriter {
 
   const SampleInfo info_;
   const bool wide_;
-  std::vector<std::unique_ptr<OutputFile>> files_;  // images, labels
+  std::deque<OutputFile> files_;  // images, labels
   int64_t added_ = 0;
 };
 

@@ -13,27 +13,8 @@
 namespace hs {
 namespace {
 
-std::shared_ptr<const SampleSource> not_owning(const SampleSource& source) {
-  return {std::shared_ptr<const void>(), &source};
-}
-
-std::shared_ptr<const SampleSource> view_of(const Dataset& dataset) {
-  if (dataset.count < 1) fail(ExitCode::bad_input, "{}: the set has 0 samples, expected 1 or more", dataset.name);
-  return std::make_shared<MemorySource>(std::shared_ptr<const Dataset>(std::shared_ptr<const void>(), &dataset),
-                                        dataset.name);
-}
-
 std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, CacheMode mode) {
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
-}
-
-// The formula of kernels/normalize_image/normalize_image.h, for each value that a pixel can have.
-std::vector<float> normalized(const PixelScale& scale) {
-  std::vector<float> values(256);
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = (static_cast<float>(i) / 255.0f - scale.mean) / scale.deviation;
-  }
-  return values;
 }
 
 // Reads a sample; whatever goes wrong is an Error that names it.
@@ -51,12 +32,9 @@ void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
 
 }  // namespace
 
-Loader::Loader(const SampleSource& source, const LoaderOptions& options) : Loader(not_owning(source), options) {}
-Loader::Loader(const Dataset& dataset, const LoaderOptions& options) : Loader(view_of(dataset), options) {}
-
-Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options)
-    : options_(options), source_(std::move(source)), cache_(make_cache(*source_, options.cache)) {
-  const SampleInfo& info = source_->info();
+Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+    : options_(options), source_(source), cache_(make_cache(source, options.cache)) {
+  const SampleInfo& info = source_.info();
   if (options.batch < 1) fail(ExitCode::usage, "batch size {}: expected 1 or more", options.batch);
   if (options.prefetch < 0) fail(ExitCode::usage, "prefetch {}: expected 0 or more", options.prefetch);
   if (options.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
@@ -67,7 +45,9 @@ Loader::Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& 
   if (options.normalize_on_host && options.cache == CacheMode::device) {
     fail(ExitCode::usage, "preprocess host: with cache device the pixels are on the device; preprocess them there");
   }
-  if (options.normalize_on_host) normalized_ = normalized(info.scale);
+  if (options.normalize_on_host) {
+    for (int pixel = 0; pixel < 256; ++pixel) normalized_.push_back(normalized(static_cast<float>(pixel), info.scale));
+  }
   // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
   for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
 }
@@ -191,7 +171,7 @@ void Loader::fill(Slot& slot) {
 
 // Labels, indices and pixels of a batch, to the host buffer.
 void Loader::read(const Slot& slot, uint8_t* to) {
-  const SampleSource& source = cache_ ? *cache_ : *source_;
+  const SampleSource& source = cache_ ? *cache_ : source_;
   auto* labels = reinterpret_cast<int32_t*>(to);
   auto* samples = reinterpret_cast<int32_t*>(to + samples_at());
   *reinterpret_cast<int32_t*>(to + epoch_at()) = static_cast<int32_t>(slot.first.epoch);
@@ -212,7 +192,7 @@ void Loader::read(const Slot& slot, uint8_t* to) {
 }
 
 Batch Loader::batch_in(Slot& slot) {
-  const SampleInfo& info = source_->info();
+  const SampleInfo& info = source_.info();
   const Tensor& bytes = slot.buffers.hand_over();
   Batch batch;
   batch.images = bytes.carve(images_at(), {slot.count, info.rows, info.columns, info.channels}, image_type());
@@ -224,11 +204,11 @@ Batch Loader::batch_in(Slot& slot) {
 }
 
 void Loader::load_to_device() {
-  const SampleInfo& info = source_->info();
+  const SampleInfo& info = source_.info();
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
   Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, DType::u8);
   auto* image = all.mutable_data<uint8_t>();
-  for (int64_t i = 0; i < info.count; ++i) read_sample(*source_, i, image + i * info.image_bytes());
+  for (int64_t i = 0; i < info.count; ++i) read_sample(source_, i, image + i * info.image_bytes());
   on_device_ = all.to(options_.device);
 }
 

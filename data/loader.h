@@ -30,7 +30,6 @@
 #include <thread>
 #include <vector>
 
-#include "data/dataset.h"
 #include "data/loader_buffers.h"
 #include "data/sample_source.h"
 #include "engine/batch.h"
@@ -58,11 +57,10 @@ struct LoaderOptions {
 
 class Loader : public BatchSource {
  public:
-  // `source` (or `dataset`) must outlive the loader. A batch larger than the set gives one batch per epoch, the whole
-  // set. Throws Error: usage (options), bad_input (the set is empty), device (there is none), out_of_memory.
+  // `source` must outlive the loader. A batch larger than the set gives one batch per epoch, the whole set.
+  // Throws Error: usage (options), bad_input (the set is empty), device (there is none), out_of_memory.
   Loader(const SampleSource& source, const LoaderOptions& options);
-  Loader(const Dataset& dataset, const LoaderOptions& options);
-  Loader(Dataset&&, const LoaderOptions&) = delete;
+  Loader(SampleSource&&, const LoaderOptions&) = delete;
   ~Loader() override;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -73,9 +71,9 @@ class Loader : public BatchSource {
   // threads have then ended, and the loader stands where it stood: next() tries again, seek() goes elsewhere.
   Batch next() override;
 
-  int64_t samples() const override { return source_->info().count; }
+  int64_t samples() const override { return source_.info().count; }
   int64_t batches_per_epoch() const override;
-  PixelScale pixel_scale() const override { return source_->info().scale; }
+  PixelScale pixel_scale() const override { return source_.info().scale; }
 
   // The next batch begins at this position of this epoch. What was made ahead is thrown away.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
@@ -100,8 +98,6 @@ class Loader : public BatchSource {
     LoaderBuffers buffers;
   };
 
-  Loader(std::shared_ptr<const SampleSource> source, const LoaderOptions& options);
-
   int64_t count_at(Place place) const;
   int64_t sample_at(Place place) const;
   void add_slot();
@@ -120,11 +116,11 @@ class Loader : public BatchSource {
   int64_t samples_at() const { return 4 * largest(); }
   int64_t epoch_at() const { return 8 * largest(); }
   int64_t images_at() const { return (epoch_at() + 4 + 255) / 256 * 256; }
-  int64_t image_bytes() const { return source_->info().image_bytes() * static_cast<int64_t>(size_of(image_type())); }
+  int64_t image_bytes() const { return source_.info().image_bytes() * static_cast<int64_t>(size_of(image_type())); }
   DType image_type() const { return options_.normalize_on_host ? DType::f32 : DType::u8; }
 
   const LoaderOptions options_;
-  const std::shared_ptr<const SampleSource> source_;
+  const SampleSource& source_;
   const std::unique_ptr<const SampleSource> cache_;  // of it, with CacheMode::ram
   Tensor on_device_;                                 // (samples, rows, columns, channels) u8, with CacheMode::device
   std::vector<float> normalized_;                    // by pixel value, with normalize_on_host

@@ -6,6 +6,7 @@
 #include "data/idx.h"
 #include "data/image_folder.h"
 #include "data/input_file.h"
+#include "data/memory_source.h"
 #include "data/places.h"
 #include "data/record_file.h"
 #include "data/shards.h"
@@ -23,7 +24,7 @@ struct KnownSet {
   PixelScale scale;  // published: of the training images
 };
 constexpr KnownSet known_sets[] = {
-    {"mnist", {0.1307f, 0.3081f}}, {"fashion_mnist", {0.2860f, 0.3530f}}, {"cifar10", {0.4734f, 0.2516f}}};
+    {"mnist", {0.1307f, 0.3081f}}, {"fashion_mnist", {0.2860f, 0.3530f}}, {"cifar10", cifar10_scale}};
 constexpr int known_classes = 10;  // of each of them
 
 const KnownSet* find_known(const std::string& name) {
@@ -94,53 +95,51 @@ FoundDataset find_in_folder(const fs::path& folder) {
 }
 
 FoundDataset find_named(const KnownSet& known) {
-  std::string looked;
   for (const fs::path& folder : usual_places(known.name)) {
     if (is_there(folder)) return find_in_folder(folder);
-    looked += (looked.empty() ? "" : " and ") + printable(folder);
   }
   fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", known.name,
-       looked.empty() ? "any place (HALFSTEP_DATA and HOME are not set)" : looked, known.name);
+       usual_places_text(known.name), known.name);
 }
 
-// A set of labels as int32_t and the number of classes that they say there are, from both parts of the set.
+// The number of classes that the labels of both parts say there are.
 int classes_of(const IdxPlace& place, const SetIdentity& set) {
   if (find_known(set.name) != nullptr) return known_classes;
   int32_t largest = 0;
   for (const size_t file : {1, 3}) {
     if (place.files[file].empty()) continue;
-    const std::vector<int32_t> labels = read_idx_wide_labels(place.files[file], max_classes);
+    const std::vector<int32_t> labels = read_idx_labels(place.files[file], max_classes);
     largest = std::max(largest, *std::ranges::max_element(labels));
   }
   return largest + 1;
 }
 
-std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity& set, Part part) {
+std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity& set, Part part, int64_t limit) {
   const IdxPlace place = look_for_idx(folder);
   const size_t first = part == Part::train ? 0 : 2;
   const std::string missing = place.missing(first, first + 2);
   if (!missing.empty()) {
     fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz", printable(folder), missing);
   }
-  IdxImages images = read_idx_images(place.files[first]);
+  IdxImages images = read_idx_images(place.files[first], limit);
   if (images.rows > max_image_side || images.columns > max_image_side) {
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
          images.rows, images.columns, max_image_side, max_image_side);
   }
-  Dataset data;
-  data.name = set.name;
-  data.classes = classes_of(place, set);
-  data.labels = read_idx_wide_labels(place.files[first + 1], data.classes);
-  if (images.count != static_cast<int64_t>(data.labels.size())) {
+  SampleInfo info;
+  info.name = set.name;
+  info.scale = set.scale;
+  info.description = fmt::format("IDX files in {}", printable(folder));
+  info.rows = images.rows;
+  info.columns = images.columns;
+  info.classes = classes_of(place, set);
+  std::vector<int32_t> labels = read_idx_labels(place.files[first + 1], info.classes);
+  if (images.total != std::ssize(labels)) {
     fail(ExitCode::bad_input, "{} holds {} images but {} holds {} labels; expected as many, download both again",
-         printable(place.files[first]), images.count, printable(place.files[first + 1]), data.labels.size());
+         printable(place.files[first]), images.total, printable(place.files[first + 1]), labels.size());
   }
-  data.count = images.count;
-  data.rows = images.rows;
-  data.columns = images.columns;
-  data.scale = set.scale;
-  data.images = std::move(images.pixels);
-  return std::make_unique<MemorySource>(std::move(data), fmt::format("IDX files in {}", printable(folder)));
+  labels.resize(static_cast<size_t>(images.count));
+  return std::make_unique<MemorySource>(std::move(info), std::move(images.pixels), std::move(labels));
 }
 
 std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part) {
@@ -156,11 +155,44 @@ std::unique_ptr<SampleSource> open_images(const FoundDataset& found, Part part) 
   return open_image_folder(part == Part::train ? found.train : found.test, found.set);
 }
 
-std::unique_ptr<SampleSource> open_generated(Part part) {
-  // As many as MNIST has.
-  Dataset set = part == Part::train ? synthetic_digits(synthetic_train_seed, 60000)
-                                    : synthetic_digits(synthetic_test_seed, 10000);
-  return std::make_unique<MemorySource>(std::move(set), "generated digits");
+std::unique_ptr<SampleSource> open_generated(Part part, int64_t limit) {
+  const bool training = part == Part::train;
+  const int64_t all = training ? 60000 : 10000;  // as many as MNIST has
+  const int64_t count = limit == 0 ? all : std::min(limit, all);
+  // make_unique() would move it, and a source cannot be moved.
+  return std::unique_ptr<SampleSource>(
+      new MemorySource(synthetic_digits(training ? synthetic_train_seed : synthetic_test_seed, count)));
+}
+
+std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, int64_t limit) {
+  const fs::path& path = part == Part::train ? found.train : found.test;
+  switch (found.format) {
+    case DataFormat::idx:
+      return open_idx(path, found.set, part, limit);
+    case DataFormat::record:
+      return open_records(path);
+    case DataFormat::tfrecord:
+      return open_tfrecords(path, found.set);
+    case DataFormat::images:
+      return open_images(found, part);
+    case DataFormat::cifar10:
+      return open_cifar10(path, part == Part::train);
+    case DataFormat::generated:
+      return open_generated(part, limit);
+  }
+  fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
+}
+
+// IDX files that are all there.
+FoundDataset complete_mnist(const IdxPlace& place) {
+  const std::string missing = place.missing();
+  if (!missing.empty()) {
+    fail(ExitCode::io,
+         "{}: {} not found; looked for train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+         "t10k-labels-idx1-ubyte, also spelled with .idx and with .gz; `data/get mnist DIR` downloads them",
+         printable(place.folder), missing);
+  }
+  return {DataFormat::idx, {"mnist", find_known("mnist")->scale}, place.folder, place.folder};
 }
 
 }  // namespace
@@ -197,32 +229,28 @@ FoundDataset find_dataset(const std::string& name_or_path) {
        fmt::join(dataset_names(), ", "));
 }
 
-std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part) {
+FoundDataset find_digits(const std::optional<fs::path>& folder) {
+  if (folder) return complete_mnist(look_for_idx(*folder));
+  for (const fs::path& usual : usual_places("mnist")) {
+    const IdxPlace place = look_for_idx(usual);
+    if (!place.nothing()) return complete_mnist(place);
+  }
+  return find_dataset("synthetic");
+}
+
+std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit) {
   if (!found.has(part)) {
     const fs::path& other = part == Part::train ? found.test : found.train;
     fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
          printable(other));
   }
-  const fs::path& path = part == Part::train ? found.train : found.test;
-  switch (found.format) {
-    case DataFormat::idx:
-      return open_idx(path, found.set, part);
-    case DataFormat::record:
-      return open_records(path);
-    case DataFormat::tfrecord:
-      return open_tfrecords(path, found.set);
-    case DataFormat::images:
-      return open_images(found, part);
-    case DataFormat::cifar10:
-      return open_cifar10(path, part == Part::train);
-    case DataFormat::generated:
-      return open_generated(part);
-  }
-  fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
+  auto source = open_format(found, part, limit);
+  if (limit == 0 || limit >= source->info().count) return source;
+  return std::make_unique<FirstSamples>(std::move(source), limit);
 }
 
-std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part) {
-  return open_dataset(find_dataset(name_or_path), part);
+std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit) {
+  return open_dataset(find_dataset(name_or_path), part, limit);
 }
 
 void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
@@ -235,20 +263,6 @@ void check_one_set(const std::string& name_or_path, const SampleInfo& a, const S
 std::string describe(const SampleInfo& train, const SampleInfo& test) {
   return fmt::format("{} from {}: {} training and {} test images of {} classes", train.name, train.description,
                      train.count, test.count, train.classes);
-}
-
-DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit) {
-  const FoundDataset found = find_dataset(name_or_path);
-  const auto train = first_samples(open_dataset(found, Part::train), train_limit, "train");
-  const auto test = first_samples(open_dataset(found, Part::test), test_limit, "test");
-  check_one_set(name_or_path, train->info(), test->info());
-  DatasetPair pair;
-  pair.train = load_all(*train);
-  pair.test = load_all(*test);
-  pair.test.classes = pair.train.classes;
-  pair.train.synthetic = pair.test.synthetic = found.format == DataFormat::generated;
-  pair.source = describe(train->info(), test->info());
-  return pair;
 }
 
 }  // namespace hs

@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
 #include "data/sample_source.h"
 
 namespace hs {
@@ -44,16 +44,19 @@ const std::vector<std::string>& dataset_names();
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
-// Throws Error: io (the set has no such part, or files are missing), bad_input.
-std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part);
-std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part);
+// MNIST as IDX files in `folder`; without a folder in the first of the usual places that has any of them, or, if none
+// has, generated digits of the same shape: so a program runs without a download. It should say what it runs on.
+// Throws Error (io) if some of the four files are missing: half a set must not turn into other data.
+FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {});
+
+// A part of a set, or its first `limit` samples if that is not 0. Throws Error: io (the set has no such part, or files
+// are missing), bad_input.
+std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
+std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 
 // Throws Error (bad_input) if a training and a test part do not belong together.
 void check_one_set(const std::string& name_or_path, const SampleInfo& train, const SampleInfo& test);
 // One sentence for the user: what the data is and where it came from.
 std::string describe(const SampleInfo& train, const SampleInfo& test);
-
-// Both parts in memory; limits as for load_mnist(). Throws Error also if the parts do not belong together (bad_input).
-DatasetPair load_dataset(const std::string& name_or_path, int64_t train_limit, int64_t test_limit);
 
 }  // namespace hs

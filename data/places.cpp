@@ -20,6 +20,12 @@ std::vector<fs::path> usual_places(const std::string& name) {
   return places;
 }
 
+std::string usual_places_text(const std::string& name) {
+  std::string text;
+  for (const fs::path& place : usual_places(name)) text += (text.empty() ? "" : " and ") + printable(place);
+  return text.empty() ? "any place (HALFSTEP_DATA and HOME are not set)" : text;
+}
+
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

@@ -10,6 +10,8 @@ namespace hs {
 
 // $HALFSTEP_DATA/NAME and $HOME/.cache/halfstep/NAME, without those whose variable is not set.
 std::vector<std::filesystem::path> usual_places(const std::string& name);
+// The same for a message about a set that was not found there.
+std::string usual_places_text(const std::string& name);
 
 // True if there is something at `path`. Throws Error (io) if that cannot be found out.
 bool is_there(const std::filesystem::path& path);

@@ -67,16 +67,16 @@ class RecordWriter : public SampleWriter {
     for (size_t i = 0; i < files_.size(); ++i) {
       headers_[i].set_crc = set_crc_;
       const RecordHeaderBytes bytes = encode_record_header(headers_[i]);
-      files_[i]->write_at(0, bytes.data(), bytes.size());
+      files_[i].write_at(0, bytes.data(), bytes.size());
     }
     keep_all(files_);
   }
 
  private:
   void start_shard() {
-    files_.push_back(std::make_unique<OutputFile>(shard_path(prefix_, shard_, shards_)));
+    files_.emplace_back(shard_path(prefix_, shard_, shards_));
     const RecordHeaderBytes nothing{};  // the header is written last, when it is known
-    files_.back()->write(nothing.data(), nothing.size());
+    files_.back().write(nothing.data(), nothing.size());
     blocks_.clear();
     labels_.clear();
   }
@@ -93,10 +93,10 @@ class RecordWriter : public SampleWriter {
       packed.resize(size);
       stored = &packed;
     }
-    append(blocks_, files_.back()->position());
+    append(blocks_, files_.back().position());
     append(blocks_, static_cast<uint32_t>(stored->size()));
     append(blocks_, crc32c(stored->data(), stored->size()));
-    files_.back()->write(stored->data(), stored->size());
+    files_.back().write(stored->data(), stored->size());
     block_.clear();
   }
 
@@ -117,14 +117,14 @@ class RecordWriter : public SampleWriter {
     header.compression = compress_ ? RecordCompression::zlib : RecordCompression::none;
     header.samples_per_block = static_cast<uint32_t>(per_block_);
     header.blocks = blocks_.size() / record_block_entry_bytes;
-    header.index_offset = files_.back()->position();
+    header.index_offset = files_.back().position();
     header.name = info_.name.substr(0, record_max_name);
     Bytes index = std::move(blocks_);
     index.insert(index.end(), labels_.begin(), labels_.end());
     header.index_crc = crc32c(index.data(), index.size());
     set_crc_ = crc32c(index.data(), index.size(), set_crc_);
-    files_.back()->write(index.data(), index.size());
-    header.file_bytes = files_.back()->position();
+    files_.back().write(index.data(), index.size());
+    header.file_bytes = files_.back().position();
     headers_.push_back(header);
   }
 
@@ -133,7 +133,7 @@ class RecordWriter : public SampleWriter {
   int64_t shards_ = 1, per_block_ = 1;
   bool compress_ = false;
 
-  std::vector<std::unique_ptr<OutputFile>> files_;
+  std::deque<OutputFile> files_;
   std::vector<RecordHeader> headers_;  // of the shards that are written
   int64_t shard_ = 0, added_ = 0;
   uint32_t set_crc_ = 0;

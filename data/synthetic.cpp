@@ -185,26 +185,23 @@ int32_t synthetic_digit(uint64_t seed, int64_t index, std::span<uint8_t> pixels)
   return digit;
 }
 
-Dataset synthetic_digits(uint64_t seed, int64_t count) {
+MemorySource synthetic_digits(uint64_t seed, int64_t count) {
   check(count >= 1 && count <= int64_t{1} << 24, "synthetic_digits: count is {}", count);
-  Dataset set;
-  set.name = "synthetic digits";
-  set.synthetic = true;
-  set.count = count;
-  set.rows = side;
-  set.columns = side;
-  set.classes = 10;
-  set.scale = {0.134f, 0.272f};  // measured over the training set
-  set.images.resize(static_cast<size_t>(count * side * side));
-  set.labels.resize(static_cast<size_t>(count));
+  SampleInfo info;
+  info.name = "synthetic digits";
+  info.description = "generated digits";
+  info.rows = info.columns = side;
+  info.classes = 10;
+  info.scale = {0.134f, 0.272f};  // measured over the training set
+  std::vector<uint8_t> images(static_cast<size_t>(count * side * side));
+  std::vector<int32_t> labels(static_cast<size_t>(count));
   constexpr int64_t grain = 256;
   parallel_ranges(count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const std::span<uint8_t> pixels(set.images.data() + i * side * side, side * side);
-      set.labels[static_cast<size_t>(i)] = synthetic_digit(seed, i, pixels);
+      labels[static_cast<size_t>(i)] = synthetic_digit(seed, i, {images.data() + i * side * side, side * side});
     }
   });
-  return set;
+  return {info, std::move(images), std::move(labels)};
 }
 
 }  // namespace hs

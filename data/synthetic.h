@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "data/dataset.h"
+#include "data/memory_source.h"
 
 namespace hs {
 
@@ -20,6 +20,6 @@ int32_t synthetic_digit(uint64_t seed, int64_t index, std::span<uint8_t> pixels)
 
 // Samples 0 .. count-1.
 // REQUIRES: 1 <= count <= 2^24
-Dataset synthetic_digits(uint64_t seed, int64_t count);
+MemorySource synthetic_digits(uint64_t seed, int64_t count);
 
 }  // namespace hs

@@ -73,9 +73,6 @@ void remove_now(int folder, const char* name, int depth) {
 
 }  // namespace
 
-TemporaryPath::TemporaryPath(TemporaryPath&& other) noexcept
-    : path_(std::exchange(other.path_, {})), entry_(std::exchange(other.entry_, -1)) {}
-
 // Entered before it is made: a signal in between finds nothing to remove.
 void TemporaryPath::choose(const std::filesystem::path& folder) {
   while (is_closed) ::pause();

@@ -14,9 +14,8 @@ class TemporaryPath {
  public:
   TemporaryPath() = default;  // none
   ~TemporaryPath() { remove(); }
-  TemporaryPath(TemporaryPath&& other) noexcept;
   TemporaryPath(const TemporaryPath&) = delete;
-  TemporaryPath& operator=(TemporaryPath&&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
 
   // An empty file in `folder` ("" is the working folder), open for writing; -1 and errno if that fails.
   // REQUIRES of both: path() is empty

@@ -48,7 +48,7 @@ class TfrecordWriter : public SampleWriter {
   void add(const uint8_t* image, int32_t label) override {
     const ShardRange range = shard_range(shard_, shards_, info_.count);
     if (added_ == range.first + range.count) {
-      files_.back()->finish();
+      files_.back().finish();
       ++shard_;
       start_shard();
     }
@@ -65,14 +65,14 @@ class TfrecordWriter : public SampleWriter {
   }
 
  private:
-  void start_shard() { files_.push_back(std::make_unique<OutputFile>(shard_path(prefix_, shard_, shards_))); }
+  void start_shard() { files_.emplace_back(shard_path(prefix_, shard_, shards_)); }
 
   void write_record(const std::string& record) {
     uint8_t head[12], tail[4];
     put_little_endian(head, uint64_t{record.size()});
     put_little_endian(head + 8, masked_crc32c(head, 8));
     put_little_endian(tail, masked_crc32c(record.data(), record.size()));
-    OutputFile& file = *files_.back();
+    OutputFile& file = files_.back();
     file.write(head, sizeof(head));
     file.write(record.data(), record.size());
     file.write(tail, sizeof(tail));
@@ -82,7 +82,7 @@ class TfrecordWriter : public SampleWriter {
   const SampleInfo info_;
   const int64_t shards_;
   std::string shape_;
-  std::vector<std::unique_ptr<OutputFile>> files_;
+  std::deque<OutputFile> files_;
   int64_t shard_ = 0, added_ = 0;
 };
 

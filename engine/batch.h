@@ -2,6 +2,7 @@
 // other.
 #pragma once
 
+#include "engine/host_device.h"
 #include "engine/kernel.h"
 #include "engine/tensor.h"
 
@@ -25,11 +26,14 @@ struct GatherSamples {
 };
 constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
 
-// How a data set's pixels become numbers: (pixel/255 - mean) / deviation.
+// How a data set's pixels become numbers.
 struct PixelScale {
   float mean = 0;
   float deviation = 1;
 };
+HS_HOST_DEVICE inline float normalized(float pixel, const PixelScale& scale) {
+  return (pixel / 255.0f - scale.mean) / scale.deviation;
+}
 
 class BatchSource {
  public:

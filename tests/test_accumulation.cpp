@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "data/memory_source.h"
 #include "engine/random.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/linear/linear.h"
@@ -189,25 +190,25 @@ class Probe : public Module {
   Tensor weight_;
 };
 
-Dataset one_pixel_each(int64_t count) {
-  Dataset set;
-  set.name = "one pixel each";
-  set.count = count;
-  set.rows = set.columns = side;
-  set.scale = {0, 1};
-  set.images.assign(static_cast<size_t>(count * side * side), 0);
+MemorySource one_pixel_each(int64_t count) {
+  SampleInfo info;
+  info.name = "one pixel each";
+  info.rows = info.columns = side;
+  info.scale = {0, 1};
+  std::vector<uint8_t> images(static_cast<size_t>(count * side * side));
+  std::vector<int32_t> labels;
   for (int64_t n = 0; n < count; ++n) {
-    set.images[static_cast<size_t>(n * side * side + n)] = 255;
-    set.labels.push_back(static_cast<int32_t>(n % 2));
+    images[static_cast<size_t>(n * side * side + n)] = 255;
+    labels.push_back(static_cast<int32_t>(n % 2));
   }
-  return set;
+  return {info, std::move(images), std::move(labels)};
 }
 
 size_t live(MemoryPurpose purpose) { return memory_stats(Device::cpu).live_by_purpose[static_cast<size_t>(purpose)]; }
 
 void check_epochs(int64_t samples, int64_t batch_size, int64_t accumulate) {
   constexpr int64_t epochs = 2;
-  const Dataset set = one_pixel_each(samples);
+  const MemorySource set = one_pixel_each(samples);
   Probe model;
   ParameterArena arena(model);
   Loader training(set, {.batch = batch_size, .shuffle = true, .seed = 4}), test(set, {.batch = 25, .shuffle = false});

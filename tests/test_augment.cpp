@@ -5,8 +5,10 @@
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <numeric>
 
 #include "data/loader.h"
+#include "data/memory_source.h"
 #include "engine/error.h"
 #include "kernels/augment/augment.h"
 #include "tests/support/naive.h"
@@ -202,11 +204,12 @@ TEST_CASE("pixels depend on seed, epoch and sample alone, not on the batch") {
 }
 
 TEST_CASE("the loader numbers its samples: shuffled batches of any size give the same pictures") {
-  Dataset set;
-  set.count = 23, set.rows = 6, set.columns = 5;
-  set.images = noise(23 * 30);
-  for (int32_t i = 0; i < 23; ++i) set.labels.push_back(i);  // so that a label tells its sample
-  std::map<std::pair<int32_t, int32_t>, Bytes> seen;         // (epoch, sample)
+  SampleInfo info;
+  info.rows = 6, info.columns = 5;
+  std::vector<int32_t> labels(23);
+  std::iota(labels.begin(), labels.end(), 0);  // so that a label tells its sample
+  const MemorySource set(info, noise(23 * 30), labels);
+  std::map<std::pair<int32_t, int32_t>, Bytes> seen;  // (epoch, sample)
   for (const int64_t batch : {1, 4, 23}) {
     Loader loader(set, {.batch = batch, .seed = 5});
     for (int32_t epoch = 0; epoch < 3; ++epoch) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/synthetic.h"
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
@@ -111,14 +111,11 @@ void count(const Tensor& gradient, Shares& shares) {
 
 TEST_CASE("the shares of one step are those of the same step done by hand, under either scale") {
   const json record = record_of("--train 24 --test 10 --batch 24 --seed 5 --scale 4096");
-  unsetenv("HALFSTEP_DATA");
-  setenv("HOME", "/nowhere", 1);  // as the program under test
-  const DatasetPair data = load_mnist({}, 24, 10);
-  REQUIRE(data.train.synthetic);
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, 24);
   for (const size_t run : {size_t{0}, size_t{1}}) {
     const auto model = make_model("mnist_cnn", 5);
     ParameterArena arena(*model);
-    Loader loader(data.train, {.batch = 24, .shuffle = true, .seed = 5});
+    Loader loader(digits, {.batch = 24, .shuffle = true, .seed = 5});
     const AmbientScope scope;
     ambient().training = true;
     ambient().seed = 5;
@@ -216,6 +213,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"scaler --scale 0.5", 2, "--scale 0.5: expected a number from 1"},
       {"scaler --growth-interval 0", 2, "--growth-interval 0: expected a whole number from 1"},
       {"scaler --train 60001 --device cpu", 2, "--train 60001: the set has 60000 samples"},
+      {"scaler --train 10 --test 10001 --device cpu", 2, "--test 10001: the set has 10000 samples"},
       {"scaler --data /nonexistent --device cpu", 4, "/nonexistent"},
       {"scaler --json /nonexistent/x.json --device cpu", 4, "/nonexistent/x.json"},
   });
@@ -235,8 +233,8 @@ TEST_CASE("a run that diverges is reported, recorded, and ends with exit code 6"
 TEST_CASE("gradients cannot be looked at inside a graph") {
   const auto model = make_model("mlp", 1);
   ParameterArena arena(*model);
-  const DatasetPair data = load_mnist({}, 8, 8);
-  Loader loader(data.train, {.batch = 8});
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, 8);
+  Loader loader(digits, {.batch = 8});
   TrainConfig config;
   config.graph = true;
   TrainHooks hooks;

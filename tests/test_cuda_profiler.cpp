@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t batch = 8, batches = 6;
 
 Profile profile_training(bool graph) {
-  const Dataset digits = synthetic_digits(synthetic_train_seed, batch * batches);
-  const Dataset few = synthetic_digits(synthetic_test_seed, batch);
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, batch * batches);
+  const MemorySource few = synthetic_digits(synthetic_test_seed, batch);
   Loader training(digits, {.batch = batch, .device = Device::cuda, .prefetch = 2, .workers = 2});
   Loader test(few, {.batch = batch, .device = Device::cuda});
   const auto model = make_model("mlp", 1);

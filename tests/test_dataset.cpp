@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/open_dataset.h"
 #include "data/synthetic.h"
 #include "engine/error.h"
 #include "tests/support/temporary_folder.h"
@@ -98,36 +98,51 @@ void write_set(const fs::path& folder, const std::string& separator = "-", const
   write(name("t10k-labels", "idx1-ubyte"), labels_idx({7, 2, 1, 0}));
 }
 
-TEST_CASE("mnist: both spellings, plain and gzip") {
+// A part of a set that is in memory.
+struct Loaded {
+  SampleInfo info;
+  std::vector<uint8_t> images;
+  std::vector<int32_t> labels;
+};
+Loaded load(const FoundDataset& found, Part part, int64_t limit = 0) {
+  const auto source = open_dataset(found, part, limit);
+  const auto& memory = dynamic_cast<const MemorySource&>(*source);
+  return {memory.info(), memory.images(), memory.labels()};
+}
+
+TEST_CASE("digits: MNIST in both spellings, plain and gzip") {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
       const TemporaryFolder folder;
       write_set(folder.path, separator, suffix);
-      const DatasetPair pair = load_mnist(folder.path, 0, 3);
-      CHECK(pair.train.name == "mnist");
-      CHECK(!pair.train.synthetic);
-      CHECK(pair.train.count == 6);
-      CHECK(pair.train.rows == 3);
-      CHECK(pair.train.columns == 2);
-      CHECK(pair.train.channels == 1);
-      CHECK(pair.train.classes == 10);
-      CHECK(pair.train.scale.mean == 0.1307f);
-      CHECK(pair.train.scale.deviation == 0.3081f);
-      CHECK(pair.train.images.size() == 36);
-      CHECK(pair.train.labels == std::vector<int32_t>{5, 0, 4, 1, 9, 2});
-      CHECK(pair.test.count == 3);
-      CHECK(pair.test.labels == std::vector<int32_t>{7, 2, 1});
-      CHECK(contains(pair.source, folder.path.string()));
+      const FoundDataset found = find_digits(folder.path);
+      CHECK(found.format == DataFormat::idx);
+      const Loaded train = load(found, Part::train), test = load(found, Part::test, 3);
+      CHECK(train.info.name == "mnist");
+      CHECK(train.info.count == 6);
+      CHECK(train.info.rows == 3);
+      CHECK(train.info.columns == 2);
+      CHECK(train.info.channels == 1);
+      CHECK(train.info.classes == 10);
+      CHECK(train.info.scale.mean == 0.1307f);
+      CHECK(train.info.scale.deviation == 0.3081f);
+      CHECK(train.images.size() == 36);
+      CHECK(train.labels == std::vector<int32_t>{5, 0, 4, 1, 9, 2});
+      CHECK(test.info.count == 3);
+      CHECK(test.images.size() == 18);
+      CHECK(test.labels == std::vector<int32_t>{7, 2, 1});
+      CHECK(load(found, Part::test, 5).info.count == 4);
+      CHECK(contains(train.info.description, folder.path.string()));
     }
   }
 }
 
-TEST_CASE("mnist: the given folder must have it, without a fallback") {
+TEST_CASE("digits: the given folder must have MNIST, without a fallback") {
   const TemporaryFolder good, empty;
   write_set(good.path / "mnist");
   const Environment data("HALFSTEP_DATA", good.path.string());
   for (const fs::path& folder : {empty.path, empty.path / "nowhere"}) {
-    const Failure failure = failure_of([&] { load_mnist(folder, 0, 0); });
+    const Failure failure = failure_of([&] { find_digits(folder); });
     CHECK(failure.code == ExitCode::io);
     for (const char* name : {"train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"}) {
       CHECK_MESSAGE(contains(failure.message, name), failure.message);
@@ -136,47 +151,43 @@ TEST_CASE("mnist: the given folder must have it, without a fallback") {
   }
 }
 
-TEST_CASE("mnist: the usual places, in order, then generated digits") {
+TEST_CASE("digits: MNIST in the usual places, in order, then generated digits") {
   const TemporaryFolder data_folder, home_folder;
   const Environment data("HALFSTEP_DATA", data_folder.path.string());
   const Environment home("HOME", home_folder.path.string());
   const fs::path in_data = data_folder.path / "mnist";
   const fs::path in_home = home_folder.path / ".cache/halfstep/mnist";
 
-  const DatasetPair made = load_mnist({}, 20, 10);
-  CHECK(made.train.synthetic);
-  CHECK(made.train.name == "synthetic digits");
-  CHECK(made.train.count == 20);
-  CHECK(made.test.count == 10);
-  for (const std::string& part : {in_data.string(), in_home.string(), std::string("`data/get mnist` downloads it")}) {
-    CHECK_MESSAGE(contains(made.source, part), made.source);
-  }
-  CHECK(failure_of([] { load_mnist({}, 60001, 1); }).message == "train 60001: the set has 60000 samples");
-  CHECK(failure_of([] { load_mnist({}, 1, 10001); }).message == "test 10001: the set has 10000 samples");
+  const FoundDataset made = find_digits();
+  CHECK(made.format == DataFormat::generated);
+  CHECK(load(made, Part::train, 20).info.name == "synthetic digits");
+  CHECK(load(made, Part::train, 20).info.count == 20);
+  CHECK(load(made, Part::test, 60000).info.count == 10000);
 
+  // What other formats leave there is not looked at.
+  fs::create_directories(in_data / "train" / "0");
+  CHECK(find_digits().format == DataFormat::generated);
   write_set(in_home);
-  CHECK(contains(load_mnist({}, 0, 0).source, in_home.string()));
+  CHECK(find_digits().train == in_home);
   write_set(in_data);
-  CHECK(contains(load_mnist({}, 0, 0).source, in_data.string()));
+  CHECK(find_digits().train == in_data);
 
   // Half a set is an error, not a reason to use other data.
   fs::remove(in_data / "t10k-labels-idx1-ubyte");
-  const Failure half = failure_of([] { load_mnist({}, 0, 0); });
+  const Failure half = failure_of([] { find_digits(); });
   CHECK(half.code == ExitCode::io);
   CHECK_MESSAGE(contains(half.message, "mnist: t10k-labels-idx1-ubyte not found"), half.message);
 }
 
-TEST_CASE("mnist: no HOME and no HALFSTEP_DATA") {
+TEST_CASE("digits: no HOME and no HALFSTEP_DATA") {
   const Environment home("HOME", {});
   for (const std::optional<std::string>& value : {std::optional<std::string>{}, std::optional<std::string>{""}}) {
     const Environment data("HALFSTEP_DATA", value);
-    const DatasetPair pair = load_mnist({}, 1, 1);
-    CHECK(pair.train.synthetic);
-    CHECK_MESSAGE(contains(pair.source, "HALFSTEP_DATA and HOME are not set"), pair.source);
+    CHECK(find_digits().format == DataFormat::generated);
   }
 }
 
-TEST_CASE("mnist: limits, and files that do not belong together") {
+TEST_CASE("digits: files that do not belong together, also beyond the limit") {
   struct Row {
     const char* file;  // replaced by `bytes`; empty: none
     std::string bytes;
@@ -186,14 +197,12 @@ TEST_CASE("mnist: limits, and files that do not belong together") {
   };
   const std::vector<Row> rows = {
       {"", "", 6, 4, ExitCode::ok, ""},
-      {"", "", 7, 0, ExitCode::usage, "train 7: the set has 6 samples"},
-      {"", "", 0, 5, ExitCode::usage, "test 5: the set has 4 samples"},
-      {"", "", -1, 0, ExitCode::usage, "train -1: expected 0 (all samples) or more"},
       {"train-images-idx3-ubyte", images_idx(7), 0, 0, ExitCode::bad_input, "holds 7 images but"},
       {"train-images-idx3-ubyte", images_idx(7), 2, 2, ExitCode::bad_input, "holds 6 labels"},
       {"t10k-labels-idx1-ubyte", labels_idx("\1"), 0, 0, ExitCode::bad_input, "holds 1 labels"},
       {"t10k-labels-idx1-ubyte", labels_idx({1, 2, 3, 10}), 0, 1, ExitCode::bad_input, "label 10 of sample 3"},
-      {"t10k-images-idx3-ubyte", images_idx(4, 2, 3), 0, 0, ExitCode::bad_input, "images are 3 x 2 but test images 2"},
+      {"t10k-images-idx3-ubyte", images_idx(4, 2, 3), 0, 0, ExitCode::bad_input,
+       "training images are 3 x 2 x 1 of 10 classes but test images 2 x 3"},
       {"train-images-idx3-ubyte", images_idx(0), 0, 0, ExitCode::bad_input, "a dimension is 0"},
       {"train-images-idx3-ubyte", labels_idx({5, 0, 4, 1, 9, 2, 0, 0}), 0, 0, ExitCode::bad_input, "swapped?"},
   };
@@ -202,7 +211,11 @@ TEST_CASE("mnist: limits, and files that do not belong together") {
     const TemporaryFolder folder;
     write_set(folder.path);
     if (*row.file != '\0') write(folder.path / row.file, row.bytes);
-    const Failure failure = failure_of([&] { load_mnist(folder.path, row.train_limit, row.test_limit); });
+    const Failure failure = failure_of([&] {
+      const FoundDataset found = find_digits(folder.path);
+      const Loaded train = load(found, Part::train, row.train_limit), test = load(found, Part::test, row.test_limit);
+      check_one_set("set", train.info, test.info);
+    });
     CHECK(failure.code == row.code);
     CHECK_MESSAGE(contains(failure.message, row.part), failure.message);
   }
@@ -217,16 +230,15 @@ std::optional<fs::path> real_mnist() {
 
 TEST_CASE("the real mnist") {
   if (!real_mnist()) return;
-  const DatasetPair pair = load_mnist({}, 0, 0);
-  CHECK(pair.train.count == 60000);
-  CHECK(pair.test.count == 10000);
-  CHECK(pair.train.images.size() == 47040000);
-  CHECK(pair.test.images.size() == 7840000);
-  const auto first = [](const Dataset& set) { return std::vector(set.labels.begin(), set.labels.begin() + 5); };
-  CHECK(first(pair.train) == std::vector<int32_t>{5, 0, 4, 1, 9});
-  CHECK(first(pair.test) == std::vector<int32_t>{7, 2, 1, 0, 4});
-  CHECK(load_mnist({}, 20000, 5000).train.labels.size() == 20000);
-  CHECK(failure_of([] { load_mnist({}, 70000, 0); }).message == "train 70000: the set has 60000 samples");
+  const Loaded train = load(find_digits(), Part::train), test = load(find_digits(), Part::test);
+  CHECK(train.info.count == 60000);
+  CHECK(test.info.count == 10000);
+  CHECK(train.images.size() == 47040000);
+  CHECK(test.images.size() == 7840000);
+  const auto first = [](const Loaded& set) { return std::vector(set.labels.begin(), set.labels.begin() + 5); };
+  CHECK(first(train) == std::vector<int32_t>{5, 0, 4, 1, 9});
+  CHECK(first(test) == std::vector<int32_t>{7, 2, 1, 0, 4});
+  CHECK(load(find_digits(), Part::train, 20000).images.size() == 20000 * 784);
 }
 
 uint64_t fnv1a(const std::vector<uint8_t>& bytes) {
@@ -236,25 +248,25 @@ uint64_t fnv1a(const std::vector<uint8_t>& bytes) {
 }
 
 TEST_CASE("generated digits are the same on every machine and depend on seed and index alone") {
-  const Dataset set = synthetic_digits(synthetic_train_seed, 1000);
-  CHECK(fnv1a(set.images) == 0x3a28c341d8c8a56e);  // GCC 12 and Clang 14, -O0 to -O3 -march=native
-  CHECK(std::vector(set.labels.begin(), set.labels.begin() + 8) == std::vector<int32_t>{5, 9, 6, 7, 9, 8, 6, 7});
+  const MemorySource set = synthetic_digits(synthetic_train_seed, 1000);
+  CHECK(fnv1a(set.images()) == 0x3a28c341d8c8a56e);  // GCC 12 and Clang 14, -O0 to -O3 -march=native
+  CHECK(std::vector(set.labels().begin(), set.labels().begin() + 8) == std::vector<int32_t>{5, 9, 6, 7, 9, 8, 6, 7});
 
   std::vector<uint8_t> one(784);
-  CHECK(synthetic_digit(synthetic_train_seed, 737, one) == set.labels[737]);
-  CHECK(std::equal(one.begin(), one.end(), set.images.begin() + 737 * 784));
-  CHECK(synthetic_digits(synthetic_test_seed, 1000).images != set.images);
+  CHECK(synthetic_digit(synthetic_train_seed, 737, one) == set.labels()[737]);
+  CHECK(std::equal(one.begin(), one.end(), set.images().begin() + 737 * 784));
+  CHECK(synthetic_digits(synthetic_test_seed, 1000).images() != set.images());
 }
 
 TEST_CASE("generated digits can be told apart, but not by a template") {
-  const Dataset train = synthetic_digits(synthetic_train_seed, 4000);
-  const Dataset test = synthetic_digits(synthetic_test_seed, 1000);
+  const MemorySource train = synthetic_digits(synthetic_train_seed, 4000);
+  const MemorySource test = synthetic_digits(synthetic_test_seed, 1000);
   std::vector<double> mean(10 * 784);
   std::vector<int> count(10);
   for (size_t i = 0; i < 4000; ++i) {
-    const auto digit = static_cast<size_t>(train.labels[i]);
+    const auto digit = static_cast<size_t>(train.labels()[i]);
     ++count[digit];
-    for (size_t p = 0; p < 784; ++p) mean[digit * 784 + p] += train.images[i * 784 + p];
+    for (size_t p = 0; p < 784; ++p) mean[digit * 784 + p] += train.images()[i * 784 + p];
   }
   for (size_t digit = 0; digit < 10; ++digit) {
     CHECK(count[digit] > 300);
@@ -265,10 +277,10 @@ TEST_CASE("generated digits can be told apart, but not by a template") {
   for (size_t i = 0; i < 1000; ++i) {
     std::vector<double> distance(10);
     for (size_t j = 0; j < 10 * 784; ++j) {
-      const double apart = test.images[i * 784 + j % 784] - mean[j];
+      const double apart = test.images()[i * 784 + j % 784] - mean[j];
       distance[j / 784] += apart * apart;
     }
-    right += std::min_element(distance.begin(), distance.end()) - distance.begin() == test.labels[i];
+    right += std::min_element(distance.begin(), distance.end()) - distance.begin() == test.labels()[i];
   }
   MESSAGE("nearest class mean: " << right << " of 1000");
   CHECK(right > 600);
@@ -276,19 +288,20 @@ TEST_CASE("generated digits can be told apart, but not by a template") {
 }
 
 // Image i is the two bytes of i, so that a batch tells which samples it holds.
-Dataset numbered(int64_t count) {
-  Dataset set;
-  set.name = "numbered";
-  set.count = count;
-  set.rows = 1;
-  set.columns = 2;
-  set.scale = {0.25f, 0.5f};
+MemorySource numbered(int64_t count) {
+  SampleInfo info;
+  info.name = "numbered";
+  info.rows = 1;
+  info.columns = 2;
+  info.scale = {0.25f, 0.5f};
+  std::vector<uint8_t> images;
+  std::vector<int32_t> labels;
   for (int64_t i = 0; i < count; ++i) {
-    set.images.push_back(static_cast<uint8_t>(i >> 8));
-    set.images.push_back(static_cast<uint8_t>(i));
-    set.labels.push_back(static_cast<int32_t>(i));
+    images.push_back(static_cast<uint8_t>(i >> 8));
+    images.push_back(static_cast<uint8_t>(i));
+    labels.push_back(static_cast<int32_t>(i));
   }
-  return set;
+  return {info, std::move(images), std::move(labels)};
 }
 
 std::vector<int64_t> epoch_order(Loader& loader) {
@@ -308,8 +321,8 @@ std::vector<int64_t> epoch_order(Loader& loader) {
 
 TEST_CASE("loader: every epoch is a permutation that depends on seed and epoch alone") {
   for (const int64_t count : {1, 2, 7, 300}) {
-    const Dataset set = numbered(count);
-    std::vector<int64_t> sorted(set.labels.begin(), set.labels.end());
+    const MemorySource set = numbered(count);
+    std::vector<int64_t> sorted(set.labels().begin(), set.labels().end());
     for (const int64_t batch : {1, 3, 7, 1000}) {
       CAPTURE(count);
       CAPTURE(batch);
@@ -344,7 +357,7 @@ TEST_CASE("loader: every epoch is a permutation that depends on seed and epoch a
 }
 
 TEST_CASE("loader: the last batch is short, and a batch larger than the set is the set") {
-  const Dataset set = numbered(10);
+  const MemorySource set = numbered(10);
   const auto sizes = [&](int64_t batch) {
     Loader loader(set, {.batch = batch});
     std::vector<int64_t> seen;
@@ -358,10 +371,11 @@ TEST_CASE("loader: the last batch is short, and a batch larger than the set is t
 }
 
 TEST_CASE("loader: wrong options") {
-  const Dataset set = numbered(3), empty = numbered(0);
+  const MemorySource set = numbered(3), empty = numbered(0);
   CHECK(failure_of([&] { Loader(set, {.batch = 0}); }).code == ExitCode::usage);
   CHECK(failure_of([&] { Loader(set, {.batch = -1}); }).message == "batch size -1: expected 1 or more");
   CHECK(failure_of([&] { Loader(empty, {.batch = 1}); }).code == ExitCode::bad_input);
+  CHECK(failure_of([&] { MemorySource(set.info(), set.images(), {1, 2}); }).code == ExitCode::usage);
   Loader loader(set, {.batch = 1});
   CHECK(failure_of([&] { loader.start_epoch(-1); }).code == ExitCode::usage);
   CHECK(failure_of([&] { loader.start_epoch(int64_t{1} << 32); }).code == ExitCode::usage);

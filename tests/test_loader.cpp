@@ -13,6 +13,7 @@
 #include "data/idx.h"
 #include "data/image_file.h"
 #include "data/image_folder.h"
+#include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "data/record_file.h"
 #include "data/tfrecord.h"
@@ -61,7 +62,7 @@ std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> all_formats(c
   write_all(*write_idx(folder / "idx" / "train-images-idx3-ubyte", folder / "idx" / "train-labels-idx1-ubyte", info),
             info);
   std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> all;
-  all.emplace_back("memory", std::make_unique<MemorySource>(load_all(TestSource(info)), "memory"));
+  all.emplace_back("memory", std::unique_ptr<SampleSource>(new MemorySource(load_samples(TestSource(info)))));
   all.emplace_back("record", open_records(folder / "plain.record"));
   all.emplace_back("compressed record",
                    open_records(folder / "packed.record", {.resident_limit = 0, .cache_bytes = 1}));
@@ -131,7 +132,7 @@ TEST_CASE("formats with an order of their own: the batches are those of the same
   sources.emplace_back("cifar10", open_cifar10(folder / "cifar10", true, 3));
   for (const auto& [format, source] : sources) {
     CAPTURE(format);
-    const MemorySource memory(load_all(*source), "memory");
+    const MemorySource memory = load_samples(*source);
     for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
       for (const int64_t workers : {0, 1, 2, 5}) {
         for (const int64_t prefetch : {0, 1, 2, 4}) {

@@ -55,19 +55,15 @@ TEST_CASE("data sets: the files of a folder tell the format, and every format gi
         if (format != "images") CHECK(first_wrong(*source, info) == -1);
       }
     }
-    const DatasetPair pair = load_dataset((folder / "some").string(), 0, 2);
-    CHECK(pair.train.count == 12);
-    CHECK(pair.test.count == 2);
-    CHECK(pair.test.classes == 4);
-    CHECK(pair.train.images.size() == 12 * 16);
-    CHECK(!pair.train.synthetic);
-    if (format != "images")
-      CHECK(std::equal(pair.test.images.begin(), pair.test.images.begin() + 16, image_of(test_info, 0).begin()));
-    const auto refused = [&](int64_t train, int64_t test) {
-      return outcome_of([&] { load_dataset((folder / "some").string(), train, test); }).message;
-    };
-    CHECK(refused(13, 0) == "train 13: the set has 12 samples");
-    CHECK(refused(0, -1) == "test -1: expected 0 (all samples) or more");
+    // With a limit, the first samples.
+    for (const int64_t limit : {2, 5, 6}) {
+      SampleInfo first = test_info;
+      first.count = std::min<int64_t>(limit, 5);
+      const auto source = open_dataset((folder / "some").string(), Part::test, limit);
+      CHECK(same_shape(source->info(), first));
+      if (format != "images") CHECK(first_wrong(*source, first) == -1);
+      CHECK(outcome_of([&] { source->label(first.count); }).code == ExitCode::usage);
+    }
     // Two formats in one folder.
     write_as(format == "idx" ? "record" : "idx", folder / "some");
     check_refused(outcome_of([&] { find_dataset((folder / "some").string()); }), ExitCode::bad_input,
@@ -154,7 +150,6 @@ TEST_CASE("idx: images of any size up to 512 x 512, and no larger") {
         CHECK(source->label(i) == 7 * i + 3);
       }
     }
-    CHECK(load_dataset(folder.path.string(), 0, 0).test.classes == train.classes);
   }
   for (const Shape3 shape : {Shape3{513, 1}, Shape3{1, 513}}) {
     const TemporaryFolder folder;
@@ -191,7 +186,7 @@ TEST_CASE("every reader refuses what is of another format, in one line with the 
   const std::string path = (folder / "set" / "test_batch.bin").string();
   const std::vector<std::pair<std::string, std::function<void()>>> readers = {
       {"images", [&] { read_idx_images(path); }},
-      {"labels", [&] { read_idx_wide_labels(path, 1000); }},
+      {"labels", [&] { read_idx_labels(path, 1000); }},
       {"record", [&] { open_records(folder / "set" / "a"); }},
       {"tfrecord", [&] { open_tfrecords(path); }},
       {"image", [&] { decode_image(read_bytes(path), path); }},
@@ -228,7 +223,7 @@ TEST_CASE("idx: labels of up to 1,000 classes") {
 
   const auto parse = [](const Bytes& bytes) {
     std::vector<int32_t> values;
-    const Outcome outcome = outcome_of([&] { values = parse_idx_wide_labels(bytes, "FILE", 1000); });
+    const Outcome outcome = outcome_of([&] { values = parse_idx_labels(bytes, "FILE", 1000); });
     return std::make_pair(outcome, values);
   };
   CHECK(parse({0, 0, 8, 1, 0, 0, 0, 2, 7, 255}).second == std::vector<int32_t>{7, 255});

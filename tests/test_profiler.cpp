@@ -131,7 +131,8 @@ TEST_CASE("a kernel is work of the device, with its variant, and the memory afte
 }
 
 TEST_CASE("a training run shows its phases, its kernels and its loader's threads") {
-  const Dataset digits = synthetic_digits(synthetic_train_seed, 40), few = synthetic_digits(synthetic_test_seed, 8);
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, 40),
+                     few = synthetic_digits(synthetic_test_seed, 8);
   Loader training(digits, {.batch = 8, .prefetch = 3, .workers = 2});
   Loader test(few, {.batch = 8});
   const auto model = make_model("mlp", 1);

@@ -19,7 +19,7 @@ void normalize_image_cpu(const NormalizeImageForward& call) {
   const uint8_t* in = call.images.data<uint8_t>();
   float* out = call.y.mutable_data<float>();
   parallel_ranges(call.images.size(), elementwise_grain, [=, scale = call.scale](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = (static_cast<float>(in[i]) / 255.0f - scale.mean) / scale.deviation;
+    for (int64_t i = begin; i < end; ++i) out[i] = normalized(in[i], scale);
   });
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 struct Normalize {
   PixelScale scale;
-  __device__ float operator()(int64_t, float pixel) const { return (pixel / 255.0f - scale.mean) / scale.deviation; }
+  __device__ float operator()(int64_t, float pixel) const { return normalized(pixel, scale); }
 };
 
 void normalize_image_cuda(const NormalizeImageForward& call) {

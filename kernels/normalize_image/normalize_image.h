@@ -1,5 +1,4 @@
-// Raw pixels to network input: y = (x/255 - mean) / deviation. Done on the device, so that a quarter of the bytes
-// travel.
+// Raw pixels to network input: y = normalized(x). Done on the device, so that a quarter of the bytes travel.
 #pragma once
 
 #include "engine/batch.h"

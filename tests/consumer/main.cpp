@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <typeinfo>
 
-#include "data/dataset.h"
+#include "data/loader.h"
 #include "engine/tensor.h"
 
 using namespace hs;

@@ -42,6 +42,7 @@ case $1 in
     images='\0\0\010\003' labels='\0\0\010\001'
     printf "$images"'\0\0\0\002\0\0\0\003\0\0\0\002abcdefghijkl' >images
     printf "$labels"'\0\0\0\005\005\0\004\001\011' >labels
+    printf '\0\0\013\001\0\0\0\002\0\003\0\011' >labels_of_two_bytes
     printf "$labels"'\0\0\0\002\0\012' >label_10
     printf "$labels"'\0\0\0\003\0\001' >labels_count_plus_1
     printf "$images"'\0\0\0\001\0\0\0\003\0\0\0\002abcdefghijkl' >images_count_minus_1

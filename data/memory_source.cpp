@@ -1,0 +1,50 @@
+#include "data/memory_source.h"
+
+#include <algorithm>
+
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+SampleInfo with_count(SampleInfo info, int64_t count) {
+  info.count = count;
+  return info;
+}
+
+}  // namespace
+
+MemorySource::MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels)
+    : SampleSource(with_count(std::move(info), std::ssize(labels))),
+      images_(std::move(images)),
+      labels_(std::move(labels)) {
+  check(std::ssize(images_) == this->info().count * this->info().image_bytes(),
+        "MemorySource: {} bytes of images for {} labels, expected {} bytes for each", images_.size(), labels_.size(),
+        this->info().image_bytes());
+}
+
+void MemorySource::read_sample(int64_t index, uint8_t* image) const {
+  std::copy_n(images_.data() + index * info().image_bytes(), info().image_bytes(), image);
+}
+
+MemorySource load_samples(const SampleSource& source, int64_t count) {
+  const SampleInfo& info = source.info();
+  count = std::min(count, info.count);
+  std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
+  std::vector<int32_t> labels(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    source.read(i, images.data() + i * info.image_bytes());
+    labels[static_cast<size_t>(i)] = source.label(i);
+  }
+  return {info, std::move(images), std::move(labels)};
+}
+
+FirstSamples::FirstSamples(const SampleSource& source, int64_t count)
+    : SampleSource(with_count(source.info(), std::min(count, source.info().count))), source_(source) {}
+
+FirstSamples::FirstSamples(std::unique_ptr<const SampleSource> source, int64_t count)
+    : SampleSource(with_count(source->info(), std::min(count, source->info().count))),
+      owned_(std::move(source)),
+      source_(*owned_) {}
+
+}  // namespace hs

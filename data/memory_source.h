@@ -1,0 +1,50 @@
+// Sources made of memory, and of other sources. Read next: data/open_dataset.h (sets and formats), data/loader.h
+// (batches).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/sample_source.h"
+
+namespace hs {
+
+// Labelled images in memory, raw bytes.
+class MemorySource : public SampleSource {
+ public:
+  // `info` but for its count: there are as many samples as labels. REQUIRES: as many images
+  MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels);
+
+  bool is_in_memory() const override { return true; }
+  const std::vector<uint8_t>& images() const { return images_; }  // (count, rows, columns, channels)
+  const std::vector<int32_t>& labels() const { return labels_; }  // (count)
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override;
+  int32_t sample_label(int64_t index) const override { return labels_[static_cast<size_t>(index)]; }
+
+  const std::vector<uint8_t> images_;
+  const std::vector<int32_t> labels_;
+};
+
+// Copies the first `count` samples of a source, or all if there are fewer. Throws what reading throws.
+MemorySource load_samples(const SampleSource& source, int64_t count = INT64_MAX);
+
+// The first `count` samples of a source, or all if there are fewer, where they are.
+class FirstSamples : public SampleSource {
+ public:
+  FirstSamples(const SampleSource& source, int64_t count);  // `source` must outlive it
+  FirstSamples(std::unique_ptr<const SampleSource> source, int64_t count);
+
+  bool is_in_memory() const override { return source_.is_in_memory(); }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override { source_.read_through(index, image); }
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  const std::unique_ptr<const SampleSource> owned_;
+  const SampleSource& source_;
+};
+
+}  // namespace hs
