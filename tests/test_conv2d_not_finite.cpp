@@ -121,9 +121,12 @@ TEST_CASE("one inf or NaN in dy, or in an x that dy needs, reaches the gradients
             CHECK(found_by_scaler(got.dbias) == in_dy);
             CHECK(any_not_finite(got.dx) == in_dy);
             const Numbers of_weight = to_numbers(got.dweight);
+            // The naive variant leaves out the taps that lie in the padding.
+            const bool every_tap = variant != "naive" || c.options.padding == 0;
             for (int64_t i = 0; in_dy && i < got.dweight.size(); ++i) {
-              const bool same_channel = i % c.OC == at % c.OC;
-              if (std::isfinite(of_weight[static_cast<size_t>(i)]) == same_channel) FAIL_CHECK("dweight[", i, "]");
+              const bool same_channel = i % c.OC == at % c.OC,
+                         finite = std::isfinite(of_weight[static_cast<size_t>(i)]);
+              if (same_channel ? finite && every_tap : !finite) FAIL_CHECK("dweight[", i, "]");
             }
           });
         }

@@ -41,10 +41,10 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 // Inf and NaN: one in dy makes every element of dbias and dweight of its output channel inf or NaN, and some of dx, in
 // every variant, so that an overflow is seen by whoever looks at the gradients. For the rest, 0 * inf is NaN, and
 // variants differ in the zeros that they multiply; the head of each says which.
-//   naive                those in dy, not those of the padding
-//   im2col               all of the formula: those in dy, and those of the padding
-//   direct, avx512_bf16  not those in dy: an inf or NaN in x or weight contributes nothing where dy is 0
-//   amx                  also those that it puts around the data: NaN reaches elements that do not use the inf
+//   naive                those in dy, not those of the padding: there dweight has no inf or NaN of taps that see only
+//   it im2col               all of the formula: those in dy, and those of the padding direct, avx512_bf16  not those in
+//   dy: an inf or NaN in x or weight contributes nothing where dy is 0 amx                  also those that it puts
+//   around the data: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
 struct Conv2dBackward {
