@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 Json finite_or_null(double value);
 Json finite_or_null(const std::vector<double>& values);
 
-// As --json writes it: two spaces per level, lists of scalars and small objects of scalars on one line, ASCII only (other
-// characters as \u00e9, bytes that are not UTF-8 replaced), a newline at the end.
+// As --json writes it: two spaces per level, lists of scalars and small objects of scalars on one line, ASCII only
+// (other characters as \u00e9, bytes that are not UTF-8 replaced), a newline at the end.
 std::string to_text(const Json& object);
 
 // What a file may hold, so that no file makes a reader run out of stack, memory or time.

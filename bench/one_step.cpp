@@ -2,7 +2,6 @@
 
 #include <utility>
 
-
 namespace hs::bench {
 
 OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
