@@ -22,12 +22,12 @@ const std::vector<Format>& formats() {
        [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
       {"pgm",
        [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::pgm);
+         return write_image_folder(at / "set", info, ImageFormat::pgm, Lifetime::temporary);
        },
        [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
       {"png",
        [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::png);
+         return write_image_folder(at / "set", info, ImageFormat::png, Lifetime::temporary);
        },
        [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
   };

@@ -73,8 +73,8 @@ class ImageFolderSource : public SampleSource {
 
 class ImageFolderWriter : public SampleWriter {
  public:
-  ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format)
-      : folder_(folder), info_(info), format_(format) {
+  ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format, Lifetime lifetime)
+      : folder_(folder, lifetime), info_(info), format_(format) {
     for (int label = 0; label < info.classes; ++label) {
       std::error_code error;
       std::filesystem::create_directory(class_folder(label), error);
@@ -163,14 +163,15 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
   return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images));
 }
 
-std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format) {
+std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format,
+                                                 Lifetime lifetime) {
   if (format == ImageFormat::png && !can_read_png()) {
     fail(ExitCode::usage, "png: this program was built without libpng; install libpng-dev and build again, or use pgm");
   }
   if (format == ImageFormat::pgm && info.channels != 1) {
     fail(ExitCode::usage, "pgm holds images of 1 channel, but {} has {}; use png", info.name, info.channels);
   }
-  return std::make_unique<ImageFolderWriter>(folder, info, format);
+  return std::make_unique<ImageFolderWriter>(folder, info, format, lifetime);
 }
 
 }  // namespace hs

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/output_file.h"
 #include "data/sample_source.h"
 #include "data/sample_writer.h"
 
@@ -31,6 +32,6 @@ enum class ImageFormat { png, pgm };
 // Throws Error: usage (PNG without libpng; PGM and several channels), io (`folder` is there already, or the disk
 // fails).
 std::unique_ptr<SampleWriter> write_image_folder(const std::filesystem::path& folder, const SampleInfo& info,
-                                                 ImageFormat format);
+                                                 ImageFormat format, Lifetime lifetime = Lifetime::permanent);
 
 }  // namespace hs

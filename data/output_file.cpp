@@ -141,7 +141,7 @@ void keep_all(std::deque<OutputFile>& files) {
   }
 }
 
-OutputFolder::OutputFolder(const fs::path& folder) : folder_(folder) {
+OutputFolder::OutputFolder(const fs::path& folder, Lifetime lifetime) : folder_(folder), lifetime_(lifetime) {
   std::error_code ignored;
   if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "a/b/"
   if (fs::exists(folder_, ignored) && !fs::is_empty(folder_, ignored)) {
@@ -158,6 +158,10 @@ void OutputFolder::fail_io(const char* what) const {
 
 // One wait for everything on the file system instead of one for each of thousands of files.
 void OutputFolder::keep() {
+  if (lifetime_ == Lifetime::temporary) {
+    if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
+    return;
+  }
   const int descriptor = ::open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_io("cannot be opened");
   const int status = ::syncfs(descriptor);

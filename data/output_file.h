@@ -59,11 +59,15 @@ class OutputFile {
 // REQUIRES: regular files
 void keep_all(std::deque<OutputFile>& files);
 
+// Whether files are to survive a power cut. What a program deletes again when it ends need not, and the disk, which may
+// take seconds, is not waited for.
+enum class Lifetime : bool { temporary, permanent };
+
 // The same for a folder of any number of files: they are written into path(), and keep() brings all of them to the disk
 // and gives the folder its name. Throws Error (io), also if there is something at `folder` that is not an empty folder.
 class OutputFolder {
  public:
-  explicit OutputFolder(const std::filesystem::path& folder);
+  explicit OutputFolder(const std::filesystem::path& folder, Lifetime lifetime = Lifetime::permanent);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
@@ -74,6 +78,7 @@ class OutputFolder {
   [[noreturn]] void fail_io(const char* what) const;
 
   std::filesystem::path folder_;
+  const Lifetime lifetime_;
   TemporaryPath temporary_;
 };
 
