@@ -318,6 +318,13 @@ TEST_CASE("data that trains something else than was meant") {
   CHECK_FALSE(contains(clean.err, "classes"));
 }
 
+// AddressSanitizer keeps freed memory for a while: it needs a little over twice as much.
+#ifdef __SANITIZE_ADDRESS__
+constexpr double most_megabytes = 2000;
+#else
+constexpr double most_megabytes = 1000;
+#endif
+
 TEST_CASE("large records are compared and shown in bounded time and memory") {
   const TemporaryFolder folder;
   constexpr int runs = 200'000;
@@ -350,7 +357,7 @@ TEST_CASE("large records are compared and shown in bounded time and memory") {
     const Ended ended = run_bench(words, {.folder = folder.path, .patience = 120});
     CHECK(ended.code == 0);
     CHECK(ended.seconds < 60);
-    CHECK(ended.megabytes < 1000);
+    CHECK(ended.megabytes < most_megabytes);
     ++cases;
   }
 }
