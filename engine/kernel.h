@@ -9,8 +9,8 @@
 //   };
 //   constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
 //   // kernels/relu/relu.cpp
-//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});  // void relu_forward_cpu(const
-//   ReluForward&)
+//   void relu_forward_cpu(const ReluForward& call) { ... }
+//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});
 //   // anywhere
 //   relu_forward({x, y});
 //
