@@ -1,4 +1,4 @@
-// Sources made of memory, and of other sources. Read next: data/open_dataset.h (sets and formats), data/loader.h
+// Sources made of memory, and of other sources. Read next: data/open_dataset.h (sets and formats), data/loader/loader.h
 // (batches).
 #pragma once
 

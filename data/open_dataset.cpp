@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-#include "data/cifar10.h"
-#include "data/idx.h"
-#include "data/image_folder.h"
-#include "data/input_file.h"
+#include "data/formats/cifar10.h"
+#include "data/formats/idx.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/record_file.h"
+#include "data/formats/shards.h"
+#include "data/formats/tfrecord.h"
+#include "data/io/input_file.h"
 #include "data/memory_source.h"
 #include "data/places.h"
-#include "data/record_file.h"
-#include "data/shards.h"
 #include "data/synthetic.h"
-#include "data/tfrecord.h"
 #include "engine/check.h"
 
 namespace hs {

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "data/input_file.h"
+#include "data/io/input_file.h"
 #include "engine/check.h"
 
 namespace hs {

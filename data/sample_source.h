@@ -1,6 +1,6 @@
 // SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
 // ones. Every format is one implementation, so that the loader, the converter and the training program know none.
-// Read next: data/open_dataset.h (which format a path holds), data/record_file.h (the format made for this).
+// Read next: data/open_dataset.h (which format a path holds), data/formats/record_file.h (the format made for this).
 #pragma once
 
 #include <cstdint>

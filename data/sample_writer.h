@@ -1,5 +1,5 @@
 // SampleWriter: one part of a data set, written sample by sample in the order of its indices. Read next:
-// data/record_file.h.
+// data/formats/record_file.h.
 #pragma once
 
 #include <cstdint>

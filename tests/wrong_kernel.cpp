@@ -1,4 +1,4 @@
-// A variant of gemm that is wrong, as a library to load before a program: tests/test_bench_kernels.cpp.
+// A variant of gemm that is wrong, as a library to load before a program: tests/bench/kernels.cpp.
 #include "kernels/gemm/gemm.h"
 
 namespace hs {

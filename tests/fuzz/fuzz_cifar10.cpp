@@ -2,7 +2,7 @@
 // hold: accepted exactly if it is whole records and every label is below 10; the pixels are the planes of the file.
 #include <algorithm>
 
-#include "data/cifar10.h"
+#include "data/formats/cifar10.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "data/idx.h"
+#include "data/formats/idx.h"
 #include "engine/error.h"
 
 namespace {

@@ -3,7 +3,7 @@
 // as its shape says, and is the same after it was encoded and decoded again.
 #include <zlib.h>
 
-#include "data/image_file.h"
+#include "data/formats/image_file.h"
 #include "data/sample_source.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -5,10 +5,10 @@
 //   as it is: accepted and read to the end only if the checksums were right already.
 #include <algorithm>
 
-#include "data/crc32c.h"
-#include "data/little_endian.h"
-#include "data/record_file.h"
-#include "data/record_format.h"
+#include "data/formats/crc32c.h"
+#include "data/formats/little_endian.h"
+#include "data/formats/record_file.h"
+#include "data/formats/record_format.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

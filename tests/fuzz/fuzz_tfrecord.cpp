@@ -6,8 +6,8 @@
 //   framed:   accepted exactly if the record alone is; never if a byte is missing or too many.
 #include <algorithm>
 
-#include "data/little_endian.h"
-#include "data/tfrecord.h"
+#include "data/formats/little_endian.h"
+#include "data/formats/tfrecord.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

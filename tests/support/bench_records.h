@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/record.h"
-#include "bench/report.h"
-#include "bench/statistics.h"
+#include "bench/measure/report.h"
+#include "bench/measure/statistics.h"
+#include "bench/report/record.h"
 
 namespace hs::test {
 
@@ -33,13 +33,13 @@ inline Json row(const std::string& name, const std::string& group, const std::ve
                     {"loss_scale", 1.0},
                     {"epochs", epochs}});
   }
-  const bench::Interval interval = bench::median_interval(seconds);
+  const bench::measure::Interval interval = bench::measure::median_interval(seconds);
   return {{"name", name},
-          {"seconds", bench::median(seconds)},
+          {"seconds", bench::measure::median(seconds)},
           {"seconds_low", bench::finite_or_null(interval.low)},
           {"seconds_high", bench::finite_or_null(interval.high)},
           {"seconds_all", seconds},
-          {"samples_per_second", 8000 / bench::median(seconds)},
+          {"samples_per_second", 8000 / bench::measure::median(seconds)},
           {"stall_share", nullptr},
           {"test_accuracy", 0.97},
           {"test_accuracy_all", accuracies},
@@ -52,7 +52,7 @@ inline Json row(const std::string& name, const std::string& group, const std::ve
 
 // A record of `techniques` with three rows that makes no mistake.
 inline Json good_record() {
-  Json record = bench::new_record("techniques", Device::cpu);
+  Json record = bench::report::new_record("techniques", Device::cpu);
   record["environment"]["commit"] = "0123456789ab";
   record["data"] = {{"name", "mnist"}, {"synthetic", false}, {"train", 4000}, {"test", 1000}, {"source", "mnist"}};
   record["config"] = {{"model", "mnist_cnn"},
@@ -70,7 +70,7 @@ inline Json good_record() {
   record["rows"] = {row("baseline", "baseline", times(2, 5)), row("mixed precision (bf16)", "alone", times(1, 5, 1)),
                     row("accumulation (4 x 16)", "alone", times(2.004, 5, 2)),
                     row("accumulation (4 x 16)", "cumulative", times(1.2, 5, 3))};
-  for (size_t i = 1; i < 4; ++i) bench::add_comparison(record["rows"][i], record["rows"][0]);
+  for (size_t i = 1; i < 4; ++i) bench::measure::add_comparison(record["rows"][i], record["rows"][0]);
   record["rows"][2]["for_memory"] = record["rows"][3]["for_memory"] = true;
   record["rows"][2]["peak_bytes"] = 4731520;
   record["rows"][2]["bytes_ratio"] = 0.5;

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "data/loader.h"
+#include "data/loader/loader.h"
 #include "engine/random.h"
 #include "tests/support/sample_sets.h"
 

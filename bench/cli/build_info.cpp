@@ -1,0 +1,19 @@
+// Compiled with the definitions that bench/CMakeLists.txt gives this file alone.
+#include "bench/cli/build_info.h"
+
+#include "commit.h"
+
+namespace hs::bench::cli {
+
+const BuildInfo build_info = {
+    .version = BUILD_VERSION,
+    .commit = BUILD_COMMIT,
+    .build_type = BUILD_TYPE,
+    .compiler = BUILD_COMPILER,
+    .flags = BUILD_FLAGS,
+    .native = BUILD_NATIVE != 0,
+    .openmp = BUILD_OPENMP != 0,
+    .cuda = BUILD_CUDA,
+};
+
+}  // namespace hs::bench::cli

@@ -1,0 +1,287 @@
+#include "bench/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/console.h"
+#include "bench/cli/environment.h"
+#include "bench/cli/interrupt.h"
+#include "engine/check.h"
+
+namespace hs::bench::cli {
+namespace {
+
+// The whole word as a number, or false. Unlike strtod, from_chars knows no locale, no blanks, no 0x and no "+".
+template <class Number>
+bool parse_number(const std::string& word, Number& value) {
+  const char* end = word.data() + word.size();
+  const auto [stop, error] = std::from_chars(word.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+template <class Number>
+void read_number(const std::string& flag, const std::string& word, Number low, Number high, Number& value) {
+  Number number{};
+  // Written so that NaN fails.
+  if (parse_number(word, number) && number >= low && number <= high) {
+    value = number;
+    return;
+  }
+  constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
+  fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+}
+
+std::string without_dashes(std::string_view word) {
+  word = word.substr(0, word.find('='));
+  return std::string(word.substr(std::min(word.find_first_not_of('-'), word.size())));
+}
+
+std::vector<std::string> long_flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  return names;
+}
+
+bool is_flag(const std::string& word) { return word.starts_with('-'); }
+
+// `known`: the flags that may have been meant.
+[[noreturn]] void fail_unknown_flag(const std::string& flag, const std::vector<std::string>& known,
+                                    const std::string& command) {
+  const std::string meant = nearest(without_dashes(flag), known);
+  const std::string advice = meant.empty() ? "" : fmt::format("did you mean --{}? ", meant);
+  fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag.substr(0, flag.find('=')), advice, command);
+}
+
+// CLI11 takes the next word as the value of "--flag=".
+void check_no_empty_value(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      fail(ExitCode::usage, "{}: the value is empty", word.substr(0, word.size() - 1));
+    }
+  }
+}
+
+std::string program_footnote() {
+  std::string text = "Examples:\n";
+  text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
+  text += "  halfstep-bench train --repeat 3 --json -    the same with three seeds, results as JSON\n";
+  text += "  halfstep-bench techniques                   every technique alone and together, with intervals\n";
+  text += "  halfstep-bench info                         what was built, and which kernels there are\n\n";
+  text += "Exit codes:\n";
+  for (const ExitCodeRow& row : exit_code_table) {
+    text += fmt::format("  {:>3}  {}\n", static_cast<int>(row.code), row.meaning);
+  }
+  return text;
+}
+
+std::string version_line() {
+  return fmt::format("{} {} (commit {}, {}, cuda {}, devices: {})\n", program_name, build_info.version,
+                     build_info.commit, build_info.build_type, build_info.cuda, device_names());
+}
+
+[[noreturn]] void fail_no_command(const Commands& commands, const std::string& word) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.push_back(command->name());
+  if (word.empty()) {
+    fail(ExitCode::usage, "a sub-command is missing, one of {}; try {} train, or {} --help", fmt::join(names, ", "),
+         program_name, program_name);
+  }
+  const std::string meant = nearest(word, names);
+  const std::string advice = meant.empty() ? fmt::format("there are {}", fmt::join(names, ", "))  //
+                                           : fmt::format("did you mean {}?", meant);
+  fail(ExitCode::usage, "{}: unknown sub-command; {}", word, advice);
+}
+
+}  // namespace
+
+void Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader,
+                bool repeatable) {
+  CLI::Option* option = app_.add_option(
+      flag, [](const CLI::results_t&) { return true; }, help);
+  // Exactly one word follows, however often the flag stands; read() counts how often that was.
+  option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  flags_.push_back({flag, option, std::move(reader), repeatable});
+}
+
+void Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
+  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
+  add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+}
+
+void Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
+  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
+  add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+}
+
+void Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
+                   const std::string& help) {
+  const auto read = [flag, &value, choices](const std::string& word) {
+    if (std::ranges::find(choices, word) == choices.end()) {
+      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(choices, ", "));
+    }
+    value = word;
+  };
+  add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(choices, ", "), value), read, false);
+}
+
+void Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
+  add(
+      flag, type, help, [&value](const std::string& word) { value = word; }, false);
+}
+
+void Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
+                 const std::string& help) {
+  add(
+      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, true);
+}
+
+void Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
+  app_.add_flag(flag, value, help)->disable_flag_override();
+}
+
+void Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+                  const std::string& help) {
+  CLI::Option* option = app_.add_option(
+      type, [](const CLI::results_t&) { return true; }, help);
+  option->type_name("")->expected(0, 1 << 20)->allow_extra_args(true);
+  words_.push_back({type, option, &values, low, high});
+}
+
+bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
+
+void Flags::read() const {
+  for (const Flag& flag : flags_) {
+    const std::vector<std::string> words = flag.option->results();
+    for (const std::string& word : words) {
+      if (word.empty()) fail(ExitCode::usage, "{}: the value is empty", flag.name);
+      if (word.starts_with("--")) fail(ExitCode::usage, "{}: a value is missing before {}", flag.name, word);
+    }
+    if (words.size() > 1 && !flag.repeatable) {
+      fail(ExitCode::usage, "{}: given {} times, with {}; give it once", flag.name, words.size(),
+           fmt::join(words, " and "));
+    }
+    for (const std::string& word : words) flag.reader(word);
+  }
+  for (const Words& words : words_) {
+    *words.values = words.option->results();
+    const size_t count = words.values->size();
+    if (count > words.high) fail(ExitCode::usage, "{}: unexpected word", (*words.values)[words.high]);
+    if (count >= words.low) continue;
+    fail(ExitCode::usage, "{} {}: {} given, expected {}{}; see {} {} --help", app_.get_name(), words.type, count,
+         words.low, words.high > words.low ? " or more" : "", program_name, app_.get_name());
+  }
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& words) {
+  // The distance of Damerau and Levenshtein, row by row: replaced, added, left out, or swapped with its neighbour.
+  const auto distance = [word](const std::string& other) {
+    std::vector<size_t> before_last, last, row(other.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= word.size(); ++i) {
+      before_last = std::exchange(last, row);
+      row[0] = i;
+      for (size_t j = 1; j <= other.size(); ++j) {
+        row[j] = std::min({last[j - 1] + (word[i - 1] != other[j - 1]), last[j] + 1, row[j - 1] + 1});
+        if (i < 2 || j < 2 || word[i - 1] != other[j - 2] || word[i - 2] != other[j - 1]) continue;
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    return row[other.size()];
+  };
+  std::string best;
+  size_t best_distance = word.size() / 2 + 1;
+  for (const std::string& other : words) {
+    // The beginning of a flag is what a user types who expects abbreviations to work.
+    const size_t d = word.size() > 1 && other.starts_with(word) ? 1 : distance(other);
+    if (d < best_distance) {
+      best = other;
+      best_distance = d;
+    }
+  }
+  return best;
+}
+
+void run_command_line(const Commands& commands, int argc, const char* const* argv) {
+  check_no_empty_value(argc, argv);
+  CLI::App app("Trains small networks with the halfstep engine and reports time, accuracy and memory.", program_name);
+  app.get_formatter()->column_width(30);
+  app.allow_extras();
+  app.set_help_flag("-h,--help", "This text");
+  bool version = false;
+  app.add_flag("--version", version, "Version, commit, build type and devices, on one line")->disable_flag_override();
+  std::vector<CLI::App*> parsers;
+  std::vector<Flags> flags;
+  for (const auto& command : commands) {
+    CLI::App* parser = app.add_subcommand(command->name(), command->summary());
+    command->declare(flags.emplace_back(*parser));
+    parsers.push_back(parser);
+  }
+  app.require_subcommand(0, 1);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    // Not as CLI11's footer, which newer versions wrap.
+    std::string footnote = program_footnote();
+    for (size_t i = 0; i < commands.size(); ++i) {
+      if (parsers[i]->parsed()) footnote = commands[i]->footnote();
+    }
+    std::string help = app.help();
+    help.resize(help.find_last_not_of('\n') + 1);
+    return write_stdout(help + "\n\n" + footnote);
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--batch: 1 required N missing": the last word was a flag that wants a value. Or "--quiet was given a value".
+    const std::string_view what = error.what();
+    const std::string flag = without_dashes(what.substr(0, what.find_first_of(": ")));
+    const bool missing = what.find("required") != std::string_view::npos;
+    fail(ExitCode::usage, "--{}: {}", flag, missing ? "a value is missing" : "takes no value");
+  } catch (const CLI::ParseError& error) {
+    fail(ExitCode::usage, "{}; see {} --help", error.what(), program_name);
+  }
+
+  if (version) return write_stdout(version_line());
+  const std::vector<std::string> unknown = app.remaining();
+  if (!unknown.empty()) {
+    if (!is_flag(unknown.front())) fail_no_command(commands, unknown.front());
+    std::vector<std::string> known = long_flags(app);
+    for (const CLI::App* parser : parsers) {
+      const std::string flag = "--" + without_dashes(unknown.front());
+      std::ranges::copy(long_flags(*parser), std::back_inserter(known));
+      if (parser->get_option_no_throw(flag) == nullptr) continue;
+      fail(ExitCode::usage, "{}: goes after the sub-command, {} {} {}", flag, program_name, parser->get_name(), flag);
+    }
+    fail_unknown_flag(unknown.front(), known, program_name);
+  }
+  for (size_t i = 0; i < commands.size(); ++i) {
+    if (!parsers[i]->parsed()) continue;
+    // Before the other words: the value of a misspelt flag may have become one of those.
+    const std::string command = fmt::format("{} {}", program_name, commands[i]->name());
+    const std::vector<std::string> left_over = parsers[i]->remaining();
+    const auto flag = std::ranges::find_if(left_over, is_flag);
+    if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(*parsers[i]), command);
+    flags[i].read();
+    if (!left_over.empty()) {
+      fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
+    }
+    name_running_command(commands[i]->name());
+    try {
+      return commands[i]->run(flags[i]);
+    } catch (const Error& error) {
+      // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+      const std::string message = error.what(), flag = "--" + message.substr(0, message.find(' '));
+      if (parsers[i]->get_option_no_throw(flag)) throw error.with_message("--" + message);
+      throw;
+    }
+  }
+  fail_no_command(commands, "");
+}
+
+}  // namespace hs::bench::cli

@@ -1,0 +1,122 @@
+#include "bench/cli/environment.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "bench/cli/build_info.h"
+#include "engine/cpu_features.h"
+#include "engine/parallel.h"
+
+namespace hs::bench::cli {
+namespace {
+
+// What follows `key` and `separator` on the first line that starts with the key; empty if there is none.
+std::string field(const char* file, std::string_view key, char separator) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(separator);
+    if (!line.starts_with(key) || at == std::string::npos) continue;
+    // "model name" and not "model": only blanks may stand between the key and the separator.
+    if (line.find_first_not_of(" \t", key.size()) != at) continue;
+    const size_t begin = line.find_first_not_of(" \t\"", at + 1);
+    const size_t end = line.find_last_not_of(" \t\"");
+    return begin == std::string::npos ? "" : line.substr(begin, end + 1 - begin);
+  }
+  return "";
+}
+
+int64_t status_bytes(std::string_view key) {
+  const std::string value = field("/proc/self/status", key, ':');  // "12345 kB"
+  int64_t kibibytes = 0;
+  std::from_chars(value.data(), value.data() + value.size(), kibibytes);
+  return kibibytes * 1024;
+}
+
+std::string operating_system() {
+  utsname kernel{};
+  uname(&kernel);
+  const std::string distribution = field("/etc/os-release", "PRETTY_NAME", '=');
+  return fmt::format("{}{}{} {} {}", distribution, distribution.empty() ? "" : ", ", kernel.sysname, kernel.release,
+                     kernel.machine);
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+}  // namespace
+
+std::string cpu_name() {
+  std::string name = field("/proc/cpuinfo", "model name", ':');
+  if (!name.empty()) return name;
+  utsname kernel{};
+  uname(&kernel);
+  return kernel.machine;
+}
+
+std::vector<Device> available_devices() {
+  std::vector<Device> devices;
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    if (is_available(device)) devices.push_back(device);
+  }
+  return devices;
+}
+
+std::string device_names() {
+  std::string names;
+  for (const Device device : available_devices()) names += (names.empty() ? "" : ", ") + std::string(name(device));
+  return names;
+}
+
+// Not getrusage(): its maximum survives exec, so it can be that of the program that started this one.
+int64_t resident_bytes() { return status_bytes("VmRSS"); }
+int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
+
+Json environment(Device device) {
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  double load = NAN;  // of the last minute: on a busy machine, threads that wait for each other are many times slower
+  getloadavg(&load, 1);
+  const std::string& isa_cap = cpu_features().cap;
+  Json features = Json::array();
+  for (const CpuFeature& feature : cpu_features().all) {
+    if (feature.present) features.push_back(feature.name);
+  }
+  Json device_facts = Json::object();
+  for (const auto& [what, value] : runtime(device).describe()) device_facts[what] = value;
+  return {
+      {"cpu", cpu_name()},
+      {"cores", std::max(1u, std::thread::hardware_concurrency())},
+      {"threads", threads()},
+      {"cpu_features", features},
+      {"isa_cap", isa_cap.empty() ? Json() : Json(isa_cap)},
+      {"load_average", finite_or_null(load)},
+      {"memory_bytes", memory},
+      {"os", operating_system()},
+      {"compiler", build_info.compiler},
+      {"flags", build_info.flags},
+      {"build_type", build_info.build_type},
+      {"native", build_info.native},
+      {"openmp", build_info.openmp},
+      {"commit", build_info.commit},
+      {"version", build_info.version},
+      {"cuda", build_info.cuda},
+      {"device", name(device)},
+      {"device_facts", device_facts},
+      {"date", utc_now()},
+  };
+}
+
+}  // namespace hs::bench::cli

@@ -1,0 +1,43 @@
+#include "bench/cli/forced_kernels.h"
+
+#include <set>
+#include <utility>
+
+#include "engine/check.h"
+#include "engine/kernel.h"
+
+namespace hs::bench::cli {
+namespace {
+
+std::string slot_of(const std::string& assignment) { return assignment.substr(0, assignment.find('=')); }
+
+}  // namespace
+
+ForcedKernels::ForcedKernels(std::vector<std::string> assignments) : assignments_(std::move(assignments)) {
+  std::set<std::string> slots;
+  for (const std::string& assignment : assignments_) {
+    force_variant(assignment);
+    if (!slots.insert(slot_of(assignment)).second) {
+      fail(ExitCode::usage, "--kernel {}: {} was given a variant before", assignment, slot_of(assignment));
+    }
+  }
+}
+
+ForcedKernels::~ForcedKernels() {
+  for (const std::string& assignment : assignments_) {
+    for (KernelSlot* slot : kernel_slots()) {
+      if (assignment.starts_with(std::string(slot->name()) + "=")) slot->force(nullptr);
+    }
+  }
+}
+
+void ForcedKernels::check_used(const std::map<std::string, std::string>& used, std::string_view who) const {
+  std::string names;
+  for (const auto& [slot, variant] : used) names += (names.empty() ? "" : ", ") + slot;
+  for (const std::string& assignment : assignments_) {
+    if (used.contains(slot_of(assignment))) continue;
+    fail(ExitCode::usage, "--kernel {}: {} never calls {}; it calls {}", assignment, who, slot_of(assignment), names);
+  }
+}
+
+}  // namespace hs::bench::cli

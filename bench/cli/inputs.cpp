@@ -1,0 +1,132 @@
+#include "bench/cli/inputs.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/console.h"
+#include "data/io/printable.h"
+#include "data/memory_source.h"
+#include "data/open_dataset.h"
+#include "data/places.h"
+#include "engine/check.h"
+#include "models/models.h"
+
+namespace hs::bench::cli {
+namespace {
+
+// Where the labels alone say how many classes there are, a stray one makes some that have no image.
+void warn_of_empty_classes(const std::string& name_or_path, const SampleSource& training) {
+  const SampleInfo& info = training.info();
+  std::vector<bool> seen(static_cast<size_t>(info.classes));
+  for (int64_t i = 0; i < info.count; ++i) seen[static_cast<size_t>(training.label(i))] = true;
+  const auto empty = std::ranges::count(seen, false);
+  if (empty == 0) return;
+  notice(fmt::format(
+      "{}: {} classes, but {} of them without a training image, the first with the label {}; check the labels",
+      name_or_path, info.classes, empty, std::ranges::find(seen, false) - seen.begin()));
+}
+
+}  // namespace
+
+DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda) {
+  if (wanted == "cpu") return {Device::cpu, ""};
+  if (wanted == "cuda") {
+    if (why_not_cuda.empty()) return {Device::cuda, ""};
+    fail(ExitCode::device, "--device cuda: {}; use --device cpu or auto", why_not_cuda);
+  }
+  if (built_cuda == "OFF") return {Device::cpu, ""};
+  if (!why_not_cuda.empty()) return {Device::cpu, why_not_cuda + ": using the CPU"};
+  if (built_cuda.starts_with("EMULATED")) {
+    return {Device::cpu, "cuda is emulated in this build, slowly: using the CPU; --device cuda runs the emulator"};
+  }
+  return {Device::cuda, ""};
+}
+
+Device resolve_device(const std::string& wanted) {
+  const DeviceChoice choice = choose_device(wanted, build_info.cuda, why_unavailable(Device::cuda));
+  if (!choice.notice.empty()) notice(choice.notice);
+  return choice.device;
+}
+
+namespace {
+
+std::string models_with_blocks() {
+  std::vector<std::string> names = model_names();
+  std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+void declare_model(Flags& flags, std::string& model, int64_t& blocks) {
+  flags.choice("--model", model, model_names(), "Model");
+  flags.integer("--blocks", blocks, 1, 4096, "Blocks of the model (" + models_with_blocks() + ")");
+}
+
+void check_blocks(const Flags& flags, const std::string& model, int64_t blocks) {
+  if (!flags.given("--blocks") || model_has_blocks(model)) return;
+  fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", blocks, model, models_with_blocks());
+}
+
+Json blocks_or_null(const std::string& model, int64_t blocks) {
+  return model_has_blocks(model) ? Json(blocks) : Json(nullptr);
+}
+
+namespace {
+
+// The first samples of a part. `name_or_path`: of a set whose labels say how many classes there are; empty: of digits.
+std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, const Limit& limit,
+                                        const std::string& name_or_path) {
+  const bool are_digits = name_or_path.empty();
+  auto source = open_dataset(found, part, are_digits ? limit.samples : 0);
+  if (!are_digits && part == Part::train) warn_of_empty_classes(name_or_path, *source);
+  const int64_t count = source->info().count;
+  if (limit.samples > count && !limit.may_be_too_large) {
+    fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
+  }
+  if (limit.samples >= count) return source;
+  return std::make_unique<FirstSamples>(std::move(source), limit.samples);
+}
+
+}  // namespace
+
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test) {
+  if (name_or_path.empty()) return open_digits("", train, test);
+  const FoundDataset found = find_dataset(name_or_path);
+  TrainingData data;
+  data.train = open_part(found, Part::train, train, name_or_path);
+  data.test = open_part(found, Part::test, test, name_or_path);
+  check_one_set(name_or_path, data.train->info(), data.test->info());
+  data.synthetic = found.format == DataFormat::generated;
+  data.source = describe(data.train->info(), data.test->info());
+  if (data.synthetic) notice(data.source);
+  return data;
+}
+
+TrainingData open_digits(const std::string& folder, Limit train, Limit test) {
+  constexpr int64_t image_side = 28;
+  const FoundDataset found = folder.empty() ? find_digits() : find_digits(folder);
+  TrainingData data;
+  data.train = open_part(found, Part::train, train, "");
+  data.test = open_part(found, Part::test, test, "");
+  const SampleInfo& info = data.train->info();
+  check_one_set(printable(found.train), info, data.test->info());
+  if (info.rows != image_side || info.columns != image_side) {
+    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", folder, info.rows, info.columns,
+         info.channels, image_side, image_side);
+  }
+  data.synthetic = found.format == DataFormat::generated;
+  if (data.synthetic) {
+    data.source = fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
+                              usual_places_text("mnist"));
+    notice(data.source);
+  } else {
+    data.source = fmt::format("mnist from {}: {} training and {} test images", printable(found.train), info.count,
+                              data.test->info().count);
+  }
+  return data;
+}
+
+}  // namespace hs::bench::cli

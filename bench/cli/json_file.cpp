@@ -1,0 +1,131 @@
+#include "bench/cli/json_file.h"
+
+#include <cmath>
+
+#include "data/io/printable.h"
+#include "engine/check.h"
+
+namespace hs::bench {
+namespace {
+
+// Reads without keeping anything. (A callback of Json::parse() would see the same, but makes it look at all items of a
+// list after each of them.)
+class Limits : public nlohmann::json_sax<Json> {
+ public:
+  Limits(const std::string& source, size_t bytes) : source_(source), bytes_(bytes) {}
+
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t) override { return value(); }
+  bool number_unsigned(number_unsigned_t) override { return value(); }
+  bool number_float(number_float_t, const string_t&) override { return value(); }
+  bool string(string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
+  bool start_object(size_t) override { return begin(); }
+  bool start_array(size_t) override { return begin(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool key(string_t&) override {
+    if (++members_.back() <= JsonLimits::members) return true;
+    fail(ExitCode::bad_input, "{}: an object has more than {} members", source_, JsonLimits::members);
+  }
+  bool parse_error(size_t byte, const std::string& token, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      fail(ExitCode::bad_input, "{}: the number {:.40} is too large", source_, token);
+    }
+    fail(ExitCode::bad_input, "{}: is not JSON, at byte {} of {}", source_, byte, bytes_);
+  }
+
+ private:
+  bool value() {
+    if (++values_ <= JsonLimits::values) return true;
+    fail(ExitCode::bad_input, "{}: more than {} values, expected fewer", source_, JsonLimits::values);
+  }
+  bool begin() {
+    members_.push_back(0);
+    if (members_.size() <= JsonLimits::depth) return value();
+    fail(ExitCode::bad_input, "{}: lists and objects are nested more than {} deep", source_, JsonLimits::depth);
+  }
+  bool end() {
+    members_.pop_back();
+    return true;
+  }
+
+  const std::string& source_;
+  const size_t bytes_;
+  size_t values_ = 0;
+  std::vector<size_t> members_;  // so far, of each list and object that is open
+};
+
+}  // namespace
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json finite_or_null(const std::vector<double>& values) {
+  Json all = Json::array();
+  for (const double value : values) all.push_back(finite_or_null(value));
+  return all;
+}
+
+namespace {
+
+constexpr size_t most_on_a_line = 8;  // members of an object
+
+// A list of scalars, however long, or a small object of scalars.
+bool is_one_line(const Json& value) {
+  if (value.is_object() && value.size() > most_on_a_line) return false;
+  return std::ranges::none_of(value, [](const Json& element) { return element.is_structured(); });
+}
+
+void append(const Json& value, size_t indent, std::string& text) {
+  const auto scalar = [](const Json& one) { return one.dump(-1, ' ', true, Json::error_handler_t::replace); };
+  if (!value.is_structured()) {
+    text += scalar(value);
+    return;
+  }
+  const bool one_line = indent > 0 && is_one_line(value);
+  std::string line_end;
+  if (!one_line) line_end.append(1, '\n').append(indent, ' ');
+  text += value.is_object() ? '{' : '[';
+  bool first = true;
+  for (const auto& [name, member] : value.items()) {
+    if (!first) text += one_line ? ", " : ",";
+    first = false;
+    text += line_end;
+    if (!one_line) text += "  ";
+    if (value.is_object()) text += scalar(name) + ": ";
+    append(member, indent + 2, text);
+  }
+  if (!value.empty()) text += line_end;
+  text += value.is_object() ? '}' : ']';
+}
+
+}  // namespace
+
+std::string to_text(const Json& object) {
+  std::string text;
+  append(object, 0, text);
+  return text + "\n";
+}
+
+Json parse(std::string_view text, const std::string& source) {
+  Limits limits(source, text.size());
+  Json::sax_parse(text, &limits);
+  return Json::parse(text);
+}
+
+Json printable(const Json& value) {
+  if (value.is_string()) return printable_text(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return value;
+  Json shown = value.is_array() ? Json::array() : Json::object();
+  for (const auto& [name, item] : value.items()) {
+    if (value.is_array()) {
+      shown.push_back(printable(item));
+    } else {
+      shown[printable_text(name)] = printable(item);
+    }
+  }
+  return shown;
+}
+
+}  // namespace hs::bench

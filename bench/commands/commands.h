@@ -1,0 +1,24 @@
+// The sub-commands. A new one is a file of its own, a line here and a line in main.cpp.
+#pragma once
+
+#include "bench/cli/command_line.h"
+
+namespace hs::bench::commands {
+
+std::unique_ptr<cli::Command> make_train_command();
+std::unique_ptr<cli::Command> make_info_command();
+std::unique_ptr<cli::Command> make_convert_command();
+std::unique_ptr<cli::Command> make_scaler_command();
+std::unique_ptr<cli::Command> make_gemm_command();
+std::unique_ptr<cli::Command> make_conv_command();
+std::unique_ptr<cli::Command> make_ops_command();
+std::unique_ptr<cli::Command> make_explain_command();
+std::unique_ptr<cli::Command> make_doctor_command();
+std::unique_ptr<cli::Command> make_loader_command();
+std::unique_ptr<cli::Command> make_memory_command();
+std::unique_ptr<cli::Command> make_techniques_command();
+std::unique_ptr<cli::Command> make_peers_command();
+std::unique_ptr<cli::Command> make_report_command();
+std::unique_ptr<cli::Command> make_compare_command();
+
+}  // namespace hs::bench::commands

@@ -1,0 +1,99 @@
+// halfstep-bench compare: two records, with a test of whether the second is slower. Its own record has the environment
+// of the second, "config" (which two), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change
+// (of the time: 0.1 is 10 % slower), accuracy_change, probability, verdict.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "bench/cli/environment.h"
+#include "bench/commands/commands.h"
+#include "bench/report/comparison.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+
+namespace hs::bench::commands {
+namespace {
+
+class CompareCommand : public cli::Command {
+ public:
+  std::string name() const override { return "compare"; }
+  std::string summary() const override { return "Compare two records, with a test of whether one is slower"; }
+  std::string footnote() const override {
+    return R"(BEFORE and AFTER are what --json wrote. Rows are matched by their names. p is the probability that chance alone makes
+AFTER's runs as much slower (or faster) as they are: the one-sided test of Mann and Whitney on the times of the single
+runs, exact up to 20 runs together. From 0.05 down a difference counts. Three runs of each are the fewest that can get
+there; five or more can see smaller differences.
+
+--fail-if-slower P ends with exit code 1 if a row is more than P percent slower and the difference counts, and with exit
+code 2 if there are too few runs to tell. What differs between the two records besides the times is printed.
+
+Examples:
+  halfstep-bench compare before.json after.json
+  halfstep-bench compare before.json after.json --fail-if-slower 3%
+  halfstep-bench compare before.json after.json --md -
+)";
+  }
+  void declare(cli::Flags& flags) override {
+    flags.words("RECORD", paths_, 2, 2, "BEFORE and AFTER, two records");
+    flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+    outputs_.declare(flags);
+  }
+  void run(const cli::Flags& flags) override;
+
+ private:
+  double limit() const;
+
+  std::vector<std::string> paths_;
+  std::string limit_;
+  report::Outputs outputs_;
+};
+
+// "3%" and "3" are three percent.
+double CompareCommand::limit() const {
+  const char* end = limit_.data() + limit_.size() - (limit_.ends_with('%') ? 1 : 0);
+  double percent = 0;
+  const auto [stop, error] = std::from_chars(limit_.data(), end, percent);
+  if (error != std::errc() || stop != end || !(percent >= 0 && percent <= 1000)) {
+    fail(ExitCode::usage, "--fail-if-slower {}: expected percent from 0 to 1000, for example 3%", limit_);
+  }
+  return percent / 100;
+}
+
+void CompareCommand::run(const cli::Flags& flags) {
+  const bool judges = flags.given("--fail-if-slower");
+  const double allowed = judges ? limit() : 0;
+  outputs_.open();
+  const Json before = report::read_record(paths_[0]), after = report::read_record(paths_[1]);
+  const report::Comparison comparison = report::compare(before, after, paths_[0], paths_[1]);
+  if (comparison.rows.empty()) {
+    fail(ExitCode::bad_input, "{} and {}: have no row in common", paths_[0], paths_[1]);
+  }
+  Json record = report::new_record(name(), Device::cpu);
+  if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
+  record["config"] = {{"before", paths_[0]}, {"after", paths_[1]}};
+  record["rows"] = to_json(comparison);
+  std::vector<std::string> sentences = comparison.only_one;
+  for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
+  report::present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {to_table(comparison)}, sentences);
+  outputs_.finish(record);
+  if (!judges) return;
+  for (const report::RowComparison& row : comparison.rows) {
+    if (!row.is_regression(allowed)) continue;
+    fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
+         row.probability);
+  }
+  for (const report::RowComparison& row : comparison.rows) {
+    if (row.can_tell && std::isfinite(row.change)) continue;
+    fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
+         row.name, row.runs_before, row.runs_after);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_compare_command() { return std::make_unique<CompareCommand>(); }
+
+}  // namespace hs::bench::commands

@@ -1,0 +1,341 @@
+// halfstep-bench memory: where the bytes of a training step go, what checkpointing and accumulation make of them, and
+// whether the planner's predictions hold.
+//
+// Beside "data" and "config" its record has
+//   rows               precision x checkpoint x accumulate: segments, predicted_peak_bytes, peak_bytes, at_peak (bytes
+//                      by purpose), peak_by_purpose (not all at the same time), step_ms, largest_batch (whose step has
+//                      a peak within config.budget_bytes), weights_sha256, and timeline for accumulate 1
+//   rows[].timeline    live bytes by purpose over one step: points {op, event, bytes, live}; every event where there
+//                      are at most 128, else of each of 128 stretches the one after which most was live
+//   accumulation_cost  forward and backward of micro_batches batches, and of one batch as large as all of them
+//   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/cli/console.h"
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/forecast.h"
+#include "bench/measure/memory_measure.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench::commands {
+namespace {
+
+constexpr Precision precisions[] = {Precision::f32, Precision::bf16};
+constexpr const char* checkpoints[] = {"off", "all", "budget=auto"};
+constexpr int64_t accumulations[] = {1, 4};
+constexpr int curve_budgets = 10;
+constexpr int64_t largest_batch_looked_at = 4096;
+
+struct Combination {
+  Precision precision;
+  std::string checkpoint;
+  int64_t accumulate;
+};
+
+struct MemoryRow {
+  Combination combination;
+  measure::MeasuredStep step;
+  int64_t largest_batch;
+};
+
+struct CurvePoint {
+  std::string checkpoint;
+  measure::MeasuredStep step;
+};
+
+class MemoryCommand : public cli::Command {
+ public:
+  std::string name() const override { return "memory"; }
+  std::string summary() const override { return "Explain the memory of a training step, by purpose and over time"; }
+  std::string footnote() const override;
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  measure::StepCase step_case(Precision precision, int64_t accumulate) const;
+  std::vector<MemoryRow> measure_rows(const SampleSource& digits) const;
+  std::vector<CurvePoint> measure_curve(const SampleSource& digits) const;
+  report::Table table_of(const std::vector<MemoryRow>& rows) const;
+  std::string headline(const cli::TrainingData& data) const;
+  void print_plan(const cli::TrainingData& data) const;
+
+  std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
+  int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
+  bool curve_ = false, dry_run_ = false, quiet_ = false;
+  int64_t budget_bytes_ = 0;
+  Device device_ = Device::cpu;
+  report::Outputs outputs_;
+};
+
+std::string MemoryCommand::footnote() const {
+  return R"(Each row trains for a few steps with Adam. "predicted" comes from one step that was measured stage by stage, "peak"
+from the steps themselves; MiB by purpose are those at the peak. "largest batch" is the largest whose step, with the
+same segments, stays within --budget (at most 4096), checked by a step with it. With accumulate 4, a step is four
+batches of --batch.
+
+--curve trains with ten budgets between the smallest possible and everything kept, in f32, beside the table.
+
+Examples:
+  halfstep-bench memory
+  halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
+)";
+}
+
+void MemoryCommand::declare(cli::Flags& flags) {
+  cli::declare_model(flags, model_, blocks_);
+  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
+  flags.integer("--batch", batch_, 1, 4096, "Samples per batch");
+  flags.text("--budget", budget_, "BYTES", "For the largest batch that fits; k, M and G are powers of 1024");
+  flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
+  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
+  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights and dropout");
+  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
+  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  outputs_.declare(flags);
+  flags.on_off("--dry-run", dry_run_, "Measure one step, print the plan with minutes and memory, and end");
+  flags.on_off("--quiet", quiet_, "No progress");
+}
+
+measure::StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
+  return {.model = model_,
+          .blocks = blocks_,
+          .batch = batch_,
+          .accumulate = accumulate,
+          .precision = precision,
+          .device = device_,
+          .seed = static_cast<uint64_t>(seed_)};
+}
+
+std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) const {
+  std::vector<MemoryRow> rows;
+  for (const Precision precision : precisions) {
+    for (const char* checkpoint : checkpoints) {
+      for (const int64_t accumulate : accumulations) {
+        if (!quiet_)
+          cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
+        const CheckpointChoice choice = parse_checkpoint(checkpoint);
+        const measure::StepCase what = step_case(precision, accumulate);
+        measure::MeasuredStep step = measure::measure_step(
+            what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_);
+        const int64_t largest =
+            measure::largest_batch(what, step, step.plan->segments, digits, budget_bytes_, largest_batch_looked_at);
+        rows.push_back({{precision, checkpoint, accumulate}, std::move(step), largest});
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<CurvePoint> MemoryCommand::measure_curve(const SampleSource& digits) const {
+  std::vector<CurvePoint> points;
+  const measure::StepCase what = step_case(Precision::f32, 1);
+  const auto add = [&](const std::string& checkpoint) {
+    if (!quiet_) cli::notice("curve, checkpoint " + checkpoint);
+    const CheckpointChoice choice = parse_checkpoint(checkpoint);
+    points.push_back(
+        {checkpoint, measure::measure_step(
+                         what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_)});
+  };
+  add("off");
+  add("budget=auto");
+  const measure::CheckpointPlan& off = *points[0].step.plan;
+  const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
+  for (int i = 0; i < curve_budgets; ++i) {
+    add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
+  }
+  return points;
+}
+
+Json by_purpose(const BytesByPurpose& bytes) {
+  Json json = Json::object();
+  for (size_t p = 0; p < memory_purposes; ++p) json[hs::name(static_cast<MemoryPurpose>(p))] = bytes[p];
+  return json;
+}
+
+size_t total(const BytesByPurpose& bytes) { return std::accumulate(bytes.begin(), bytes.end(), size_t{0}); }
+
+Json timeline(const measure::MeasuredStep& step) {
+  constexpr size_t most = 128;
+  const size_t count = step.events.size(), points = std::min(count, most);
+  Json json = Json::array();
+  BytesByPurpose live = step.live_at_start;
+  size_t i = 0;
+  for (size_t point = 0; point < points; ++point) {
+    const MemoryEvent* shown = nullptr;
+    BytesByPurpose then{};
+    for (; i < (point + 1) * count / points; ++i) {
+      const MemoryEvent& event = step.events[i];
+      size_t& bytes = live[static_cast<size_t>(event.purpose)];
+      bytes = event.made ? bytes + event.bytes : bytes - event.bytes;
+      if (!shown || total(live) > total(then)) shown = &event, then = live;
+    }
+    json.push_back({{"op", shown->op},
+                    {"event", shown->made ? "made" : "freed"},
+                    {"purpose", hs::name(shown->purpose)},
+                    {"bytes", shown->bytes},
+                    {"live", by_purpose(then)}});
+  }
+  return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
+}
+
+Json to_json(const measure::MeasuredStep& step) {
+  Json segments = Json::array();
+  for (const Segment& s : step.plan->segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  return {{"stages", step.plan->costs.stages.size() - 1},
+          {"segments", segments},
+          {"predicted_peak_bytes", step.plan->predicted.peak},
+          {"peak_bytes", step.peak},
+          {"predicted_extra_time", step.plan->predicted.extra_ms / step.plan->costs.milliseconds()},
+          {"step_ms", step.milliseconds},
+          {"at_peak", by_purpose(step.at_peak)},
+          {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
+          {"weights_sha256", step.weights_sha256}};
+}
+
+size_t activation_peak(const measure::MeasuredStep& step) {
+  return step.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
+}
+
+report::Table MemoryCommand::table_of(const std::vector<MemoryRow>& rows) const {
+  report::Table table = {
+      .heads = {"type", "checkpoint", "accumulate", "predicted", "peak MiB"}, .lines = {}, .left = 2};
+  for (size_t p = 0; p < memory_purposes; ++p) table.heads.emplace_back(hs::name(static_cast<MemoryPurpose>(p)));
+  table.heads.insert(table.heads.end(), {"step ms", "largest batch in " + budget_});
+  for (const MemoryRow& row : rows) {
+    const measure::MeasuredStep& step = row.step;
+    auto& line = table.lines.emplace_back(std::vector<std::string>{
+        hs::name(row.combination.precision), row.combination.checkpoint, std::to_string(row.combination.accumulate),
+        report::mebibytes(static_cast<size_t>(step.plan->predicted.peak)),
+        report::mebibytes(static_cast<size_t>(step.peak))});
+    for (const size_t bytes : step.at_peak) line.push_back(report::mebibytes(bytes));
+    line.insert(line.end(), {fmt::format("{:.1f}", step.milliseconds), std::to_string(row.largest_batch)});
+  }
+  return table;
+}
+
+report::Table curve_table(const std::vector<CurvePoint>& points) {
+  report::Table table = {
+      {"checkpoint, f32", "segments", "predicted", "peak MiB", "activations MiB", "step ms", "time", "weights"},
+      {},
+      "bytes against time"};
+  for (const CurvePoint& point : points) {
+    table.lines.push_back({point.checkpoint, std::to_string(point.step.plan->segments.size()),
+                           report::mebibytes(static_cast<size_t>(point.step.plan->predicted.peak)),
+                           report::mebibytes(static_cast<size_t>(point.step.peak)),
+                           report::mebibytes(activation_peak(point.step)),
+                           fmt::format("{:.1f}", point.step.milliseconds),
+                           fmt::format("{:+.1f} %", (point.step.milliseconds / points[0].step.milliseconds - 1) * 100),
+                           point.step.weights_sha256 == points[0].step.weights_sha256 ? "the same" : "DIFFERENT"});
+  }
+  return table;
+}
+
+std::string MemoryCommand::headline(const cli::TrainingData& data) const {
+  return fmt::format("{}: batch {}, adam, {}, device {}, threads {}", model_, batch_, data.train->info().name,
+                     hs::name(device_), threads());
+}
+
+// The peaks are the planner's, from one step of each type; the minutes follow from its time. The search for the largest
+// batch costs a few steps with about as many samples as the budget holds.
+void MemoryCommand::print_plan(const cli::TrainingData& data) const {
+  report::Table table = {.heads = {"type", "checkpoint", "step ms", "peak MiB"}, .lines = {}, .left = 2};
+  double seconds = 0;
+  for (const Precision precision : precisions) {
+    for (const char* checkpoint : checkpoints) {
+      const CheckpointChoice choice = parse_checkpoint(checkpoint);
+      const measure::MeasuredStep step = measure::measure_step(
+          step_case(precision, 1), *data.train, [&](const StepCosts& costs) { return segments_of(choice, costs); }, 1);
+      const auto peak = static_cast<double>(step.plan->predicted.peak);
+      table.lines.push_back({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
+                             report::mebibytes(static_cast<size_t>(step.plan->predicted.peak))});
+      constexpr double steps_of_search = 3;
+      double steps = steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
+                                                static_cast<double>(largest_batch_looked_at / batch_));
+      for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
+      seconds += steps * step.milliseconds / 1e3;
+      if (curve_ && precision == Precision::f32)
+        seconds += static_cast<double>(curve_budgets * (steps_ + 1)) * step.milliseconds / 3e3;
+    }
+  }
+  const std::string& name = data.train->info().name;
+  cli::write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {}\n", headline(data),
+                                report::to_terminal({table}, name), name, table.lines.size() * std::size(accumulations),
+                                steps_, measure::minutes_text(seconds)));
+}
+
+void MemoryCommand::run(const cli::Flags& flags) {
+  cli::check_blocks(flags, model_, blocks_);
+  budget_bytes_ = parse_bytes("budget ", budget_);
+  device_ = cli::resolve_device(device_name_);
+  set_threads(static_cast<int>(threads_));
+  outputs_.open();
+  constexpr int64_t images = 512;  // memory does not depend on what is in them
+  const cli::TrainingData data = cli::open_digits(data_, {images}, {1});
+
+  if (dry_run_) return print_plan(data);
+  const measure::AccumulationCost cost =
+      measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
+  const std::vector<MemoryRow> rows = measure_rows(*data.train);
+  const std::vector<CurvePoint> points = curve_ ? measure_curve(*data.train) : std::vector<CurvePoint>();
+
+  Json rows_json = Json::array(), curve_json = Json::array();
+  for (const MemoryRow& row : rows) {
+    Json one = {{"precision", hs::name(row.combination.precision)},
+                {"checkpoint", row.combination.checkpoint},
+                {"accumulate", row.combination.accumulate}};
+    one.update(to_json(row.step));
+    one["largest_batch"] = row.largest_batch;
+    if (row.combination.accumulate == 1) one["timeline"] = timeline(row.step);
+    rows_json.push_back(std::move(one));
+  }
+  for (const CurvePoint& point : points) {
+    Json one = {{"checkpoint", point.checkpoint}};
+    one.update(to_json(point.step));
+    one["extra_time"] = point.step.milliseconds / points[0].step.milliseconds - 1;
+    one["activations_saved"] =
+        1 - static_cast<double>(activation_peak(point.step)) / static_cast<double>(activation_peak(points[0].step));
+    curve_json.push_back(std::move(one));
+  }
+  Json record = report::new_record(name(), device_);
+  record["data"] = {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}};
+  record["config"] = {{"model", model_},
+                      {"blocks", cli::blocks_or_null(model_, blocks_)},
+                      {"batch", batch_},
+                      {"optimizer", "adam"},
+                      {"budget_bytes", budget_bytes_},
+                      {"steps", steps_},
+                      {"seed", seed_},
+                      {"threads", threads()},
+                      {"device", device_name_}};
+  record["rows"] = rows_json;
+  record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
+                                 {"batch", cost.batch},
+                                 {"accumulated_ms", cost.accumulated_ms},
+                                 {"one_batch_ms", cost.one_batch_ms},
+                                 {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
+  record["curve"] = curve_json;
+  std::vector<report::Table> tables = {table_of(rows)};
+  if (curve_) tables.push_back(curve_table(points));
+  report::present(
+      record, headline(data), tables,
+      {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
+                   "ms: {:.2f} times",
+                   cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
+                   cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms)});
+  outputs_.finish(record);
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_memory_command() { return std::make_unique<MemoryCommand>(); }
+
+}  // namespace hs::bench::commands

@@ -1,0 +1,47 @@
+// Energy of a run, from counters that the machine keeps by itself: RAPL of the CPU packages (Linux' powercap), or the
+// GPU's through NVML. Both count everything that the chip does, other programs included.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/cli/json_file.h"
+#include "engine/device.h"
+
+namespace hs::bench::measure {
+
+class EnergyMeter {
+ public:
+  // For the chip that does the work: cuda is the first GPU. The folder is where Linux shows RAPL.
+  explicit EnergyMeter(Device device, const std::filesystem::path& powercap = "/sys/class/powercap");
+
+  // Empty if there is a counter; else why not.
+  const std::string& why_not() const { return why_not_; }
+  const std::string& source() const { return source_; }
+
+  void start();
+  std::optional<double> joules();  // since start(); none if there is no counter or it failed
+
+ private:
+  // A counter in units of `scale` joules that starts again at 0 after `range`, 0: never.
+  struct Counter {
+    std::function<std::optional<uint64_t>()> read;
+    double scale;
+    uint64_t range;
+    std::optional<uint64_t> start = {};
+  };
+  void find_rapl(const std::filesystem::path& powercap);
+  void find_nvml();
+
+  std::string why_not_, source_;
+  std::vector<Counter> counters_;
+};
+
+// Member "energy" of a record: source and null, or null and why_not.
+Json describe_energy(Device device);
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,103 @@
+// One measured training run: what `train` repeats, and what other sub-commands vary.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader/loader.h"
+#include "data/memory_source.h"
+#include "engine/kernel.h"
+#include "models/checkpoint_plan.h"
+#include "models/models.h"
+#include "models/train.h"
+
+namespace hs::bench::measure {
+
+// The defaults are the headline experiment.
+struct Experiment {
+  std::string model = "mnist_cnn";
+  std::string optimizer = "adam";
+  double learning_rate = 1e-3;
+  double momentum = 0.9;  // sgd only
+  double weight_decay = 0;
+  int64_t epochs = 5;
+  int64_t batch = 64;
+  Device device = Device::cpu;
+  bool graph = false;  // CUDA only
+  Precision precision = Precision::f32;
+  int64_t accumulate = 1;
+  double clip = 0;
+  std::string schedule = "constant";
+  int64_t warmup = 0;
+  std::string augment;               // as parse_augment takes it
+  std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
+  // How batches are loaded; batch, order, seed and device come from the run.
+  LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
+  int64_t blocks = default_blocks;  // see ModelSizes
+  CheckpointChoice checkpoint;
+};
+
+// How a run was checkpointed, where a budget was asked for.
+struct CheckpointPlan {
+  StepCosts costs;
+  std::vector<Segment> segments;
+  PlanFigures predicted;
+};
+
+struct RunRecord {
+  uint64_t seed = 0;
+  TrainResult result;
+  std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
+  size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to its end
+  std::optional<CheckpointPlan> plan;
+  std::vector<int64_t> resident_bytes_by_epoch;
+  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, where the caller measures it
+};
+
+// Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
+// that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
+RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+                         uint64_t seed, const TrainHooks& hooks);
+
+// Of the values of all parameters, in their order, without gaps.
+std::string sha256(const ParameterArena& arena);
+
+// A hook for TrainHooks::before_first_step that sets the model's segments; for a budget it measures the step, fills in
+// `plan` and resets the device's peak. The model and `plan` must outlive training.
+std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
+                                                                             StagedModel& model,
+                                                                             std::optional<CheckpointPlan>& plan);
+
+// Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
+// is as fast as the others.
+void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+             const TrainHooks& hooks);
+
+// The kernels of a run, each combination once, in the order of their first call, with the number of calls.
+struct KernelRow {
+  KernelCall call;
+  int64_t count;
+};
+std::vector<KernelRow> summarize(const KernelTrace& trace);
+// Whether one of them is a matrix product or a convolution on a tensor unit (a GPU's tensor cores, AMX).
+bool has_tensor_unit(const std::vector<KernelRow>& rows);
+
+// Which variants ran, from the slots' counters of calls.
+class KernelUse {
+ public:
+  KernelUse();  // counts from here
+
+  // Slot -> the variant called since; "a+b", the one called more often first, if the shapes took several.
+  std::map<std::string, std::string> since() const;
+
+ private:
+  using Counts = std::map<std::string, std::map<std::string, uint64_t>>;
+  static Counts count();
+  Counts start_;
+};
+
+}  // namespace hs::bench::measure

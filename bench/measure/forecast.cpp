@@ -1,0 +1,26 @@
+#include "bench/measure/forecast.h"
+
+#include <fmt/format.h>
+
+namespace hs::bench::measure {
+
+Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed) {
+  warm_up(experiment, train, test, {});
+  Experiment once = experiment;
+  once.epochs = 1;
+  const MemorySource some = load_samples(train, 4 * experiment.batch * experiment.accumulate);
+  const MemorySource some_test = load_samples(test, experiment.batch);
+  const RunRecord run = run_experiment(once, some, some_test, seed, {});
+  const auto of_all = [](double seconds, const SampleSource& part, const SampleSource& whole) {
+    return seconds / static_cast<double>(part.info().count) * static_cast<double>(whole.info().count);
+  };
+  const double epoch =
+      of_all(run.result.seconds, some, train) + of_all(run.result.epochs[0].evaluation_seconds, some_test, test);
+  return {epoch * static_cast<double>(experiment.epochs), run.peak_bytes};
+}
+
+std::string minutes_text(double seconds) {
+  return fmt::format("{:.{}f} minutes", seconds / 60, seconds < 60 ? 2 : seconds < 600 ? 1 : 0);
+}
+
+}  // namespace hs::bench::measure

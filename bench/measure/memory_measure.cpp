@@ -1,0 +1,154 @@
+#include "bench/measure/memory_measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/interrupt.h"
+#include "bench/measure/statistics.h"
+#include "data/loader/loader.h"
+#include "engine/autograd.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/measure_stages.h"
+
+namespace hs::bench::measure {
+namespace {
+
+double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
+
+// `count` samples, those of `digits` again and again.
+MemorySource repeated(const SampleSource& digits, int64_t count) {
+  const SampleInfo& info = digits.info();
+  std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
+  std::vector<int32_t> labels;
+  for (int64_t n = 0; n < count; ++n) {
+    digits.read(n % info.count, images.data() + n * info.image_bytes());
+    labels.push_back(digits.label(n % info.count));
+  }
+  return {info, std::move(images), std::move(labels)};
+}
+
+// An epoch is a step: its hooks tell where a step begins and ends. The evaluation between them has one sample.
+void run_steps(const StepCase& what, const SampleSource& digits, int64_t steps, const TrainHooks& hooks,
+               StagedModel& model, ParameterArena& arena) {
+  const MemorySource training_set = repeated(digits, what.batch * what.accumulate), test_set = repeated(digits, 1);
+  Loader training(training_set, {.batch = what.batch, .shuffle = false, .seed = what.seed});
+  Loader test(test_set, {.batch = 1, .shuffle = false, .seed = what.seed});
+  TrainConfig config;
+  config.epochs = steps;
+  config.seed = what.seed;
+  config.device = what.device;
+  config.precision = what.precision;
+  config.accumulate = what.accumulate;
+  train(model, arena, training, test, config, hooks);
+}
+
+}  // namespace
+
+MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps) {
+  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
+  ParameterArena arena(*model, what.device);
+  MeasuredStep measured;
+  std::vector<double> times;
+  std::optional<MemoryRecorder> recorder;
+  Clock::time_point start;
+  TrainHooks hooks;
+  hooks.before_first_step = [&](const Tensor& images, const Tensor& labels) {
+    StepCosts costs = measure_stages(*model, images, labels);
+    const std::vector<Segment> segments = choose(costs);
+    const PlanFigures predicted = predict(costs, segments);
+    measured.plan = {std::move(costs), segments, predicted};
+    model->set_segments(segments);
+    reset_peak(what.device);
+  };
+  hooks.on_epoch = [&](int64_t epoch, const EpochResult&) {
+    cli::check_signals("while measuring; no results were written");
+    if (epoch == 1) recorder.emplace(what.device);
+    runtime(what.device).synchronize();
+    start = Clock::now();
+  };
+  hooks.on_step = [&](const Progress& progress) {
+    runtime(what.device).synchronize();
+    if (progress.epoch > 1) times.push_back(ms_since(start));
+    if (progress.epoch == 2) {
+      measured.live_at_start = recorder->live_at_start();
+      measured.events = recorder->events();
+      recorder.reset();
+    }
+    const MemoryStats stats = memory_stats(what.device);
+    measured.peak = static_cast<int64_t>(stats.peak);
+    measured.at_peak = stats.at_peak;
+    measured.peak_by_purpose = stats.peak_by_purpose;
+    measured.after = stats.live_by_purpose;
+  };
+  run_steps(what, digits, 1 + steps, hooks, *model, arena);
+  measured.milliseconds = median(times);
+  measured.weights_sha256 = sha256(arena);
+  return measured;
+}
+
+int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments) {
+  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
+  ParameterArena arena(*model, what.device);
+  model->set_segments(segments);
+  TrainHooks hooks;
+  int64_t peak = 0;
+  hooks.before_first_step = [&](const Tensor&, const Tensor&) { reset_peak(what.device); };
+  hooks.on_step = [&](const Progress&) { peak = static_cast<int64_t>(memory_stats(what.device).peak); };
+  run_steps(what, digits, 1, hooks, *model, arena);
+  return peak;
+}
+
+int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
+                      const SampleSource& digits, int64_t budget, int64_t most) {
+  // A straight line through what does not grow with the batch, and the peak that is known.
+  int64_t constant = 0;
+  for (const MemoryPurpose purpose : {MemoryPurpose::parameters, MemoryPurpose::gradients, MemoryPurpose::optimizer}) {
+    constant += static_cast<int64_t>(known.after[static_cast<size_t>(purpose)]);
+  }
+  double per_sample = static_cast<double>(known.peak - constant) / static_cast<double>(what.batch);
+  StepCase larger = what;
+  int64_t fits = known.peak <= budget ? what.batch : 0, too_large = most + 1;
+  for (int tries = 0; tries < 4 && fits + 1 < too_large; ++tries) {
+    cli::check_signals("while measuring; no results were written");
+    const auto on_line = static_cast<int64_t>(static_cast<double>(budget - constant) / per_sample);
+    larger.batch = std::clamp(on_line, fits + 1, too_large - 1);
+    if (budget <= constant || on_line <= fits) break;
+    const int64_t peak = peak_of_step(larger, digits, segments);
+    (peak <= budget ? fits : too_large) = larger.batch;
+    per_sample = static_cast<double>(peak - constant) / static_cast<double>(larger.batch);
+  }
+  return fits;
+}
+
+AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
+                                      int64_t repeats) {
+  const AmbientScope scope;
+  ambient().training = true;
+  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
+  ParameterArena arena(*model, what.device);
+  const auto pass = [&](int64_t count, int64_t batch) {
+    const MemorySource set = repeated(digits, batch);
+    Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
+    const Batch input = loader.next();
+    const Autocast amp(what.precision, arena);
+    const Tensor images = normalize_image(input.images, set.info().scale);
+    runtime(what.device).synchronize();
+    const Clock::time_point start = Clock::now();
+    for (int64_t i = 0; i < count; ++i) backward(softmax_cross_entropy(model->forward(images), input.labels));
+    runtime(what.device).synchronize();
+    return ms_since(start);
+  };
+  std::vector<double> accumulated, one_batch;
+  for (int64_t r = 0; r <= repeats; ++r) {
+    cli::check_signals("while measuring; no results were written");
+    const double parts = pass(micro_batches, what.batch), whole = pass(1, micro_batches * what.batch);
+    if (r == 0) continue;  // memory and threads are warm from here on
+    accumulated.push_back(parts);
+    one_batch.push_back(whole);
+  }
+  return {micro_batches, what.batch, median(accumulated), median(one_batch)};
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,45 @@
+// A model with what a training step of it needs, to run that step (models/train_step.h) on one batch as often as
+// wanted: for `explain` and `doctor`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bench/measure/experiment.h"
+#include "data/sample_source.h"
+#include "engine/ambient.h"
+#include "models/checkpoint_plan.h"
+#include "models/models.h"
+#include "models/train_step.h"
+
+namespace hs::bench::measure {
+
+class OneStep {
+ public:
+  // A model for the set's images, with Adam. `blocks`: see ModelSizes.
+  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
+          const CheckpointChoice& checkpoint = {});
+
+  // The first run chooses the segments that are computed again, from its batch. on_phase: see TrainHooks. Throws Error
+  // (bad_input) if a budget is too small.
+  void run(const Batch& batch, std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
+
+  double loss() const { return loss_.item(); }  // of the last step
+  double loss_scale() const { return scaler_.scale(); }
+  int64_t parameters() { return model_->parameter_count(); }
+
+ private:
+  const AmbientScope scope_;
+  std::unique_ptr<StagedModel> model_;
+  ParameterArena arena_;
+  std::unique_ptr<Optimizer> optimizer_;
+  GradScaler scaler_;
+  std::optional<CheckpointPlan> plan_;
+  std::function<void(const char* phase, const Tensor& loss)> on_phase_;
+  std::optional<TrainStep> step_;
+  Tensor loss_;
+};
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,222 @@
+#include "bench/measure/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "bench/cli/environment.h"
+#include "bench/measure/statistics.h"
+#include "bench/report/table.h"
+
+namespace hs::bench::measure {
+namespace {
+
+std::vector<double> of_runs(const Row& row, const std::function<double(const TrainResult&)>& figure) {
+  std::vector<double> values;
+  for (const RunRecord& run : row.runs) values.push_back(figure(run.result));
+  return values;
+}
+
+struct Figures {
+  std::vector<double> seconds, accuracies, losses;
+  double samples_per_second;
+  size_t peak_bytes = 0;
+
+  explicit Figures(const Row& row)
+      : seconds(of_runs(row, [](const TrainResult& r) { return r.seconds; })),
+        accuracies(of_runs(row, [](const TrainResult& r) { return r.epochs.back().test.accuracy; })),
+        losses(of_runs(row, [](const TrainResult& r) { return r.epochs.back().training_loss; })) {
+    samples_per_second = row.runs.empty() ? NAN : static_cast<double>(row.runs[0].result.samples) / median(seconds);
+    for (const RunRecord& run : row.runs) peak_bytes = std::max(peak_bytes, run.peak_bytes);
+  }
+};
+
+Json epochs_to_json(const TrainResult& result) {
+  Json epochs = Json::array();
+  for (const EpochResult& epoch : result.epochs) {
+    epochs.push_back({{"training_loss", finite_or_null(epoch.training_loss)},
+                      {"test_loss", finite_or_null(epoch.test.loss)},
+                      {"test_accuracy", finite_or_null(epoch.test.accuracy)},
+                      {"seconds", epoch.seconds},
+                      {"evaluation_seconds", epoch.evaluation_seconds}});
+  }
+  return epochs;
+}
+
+// The loss scale after which steps, from 1, became another one.
+Json scale_history(const TrainResult& result) {
+  Json changes = Json::array();
+  float scale = GradScalerConfig().initial;
+  for (size_t step = 0; step < result.loss_scales.size(); ++step) {
+    if (result.loss_scales[step] == scale) continue;
+    scale = result.loss_scales[step];
+    changes.push_back({{"after_step", step + 1}, {"scale", scale}});
+  }
+  return {{"first", GradScalerConfig().initial}, {"changes", changes}, {"last", scale}};
+}
+
+Json run_to_json(const RunRecord& run) {
+  double evaluation = 0;
+  for (const EpochResult& epoch : run.result.epochs) evaluation += epoch.evaluation_seconds;
+  return {{"seed", run.seed},
+          {"evaluation_seconds", evaluation},
+          {"steps", run.result.steps},
+          {"skipped_steps", run.result.skipped_steps},
+          {"loss_scale", finite_or_null(run.result.loss_scale)},
+          {"energy_joules", finite_or_null(run.joules)},
+          {"epochs", epochs_to_json(run.result)}};
+}
+
+// Means of the runs, in seconds.
+Json parts_of(const Row& row) {
+  const auto seconds = [&](double StepSeconds::*part) {
+    return finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
+  };
+  return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
+          {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
+          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
+}
+
+// What the stage's tape keeps until backward.
+int64_t kept_bytes(const StageCost& stage) {
+  return stage.saved + (stage.saves_input ? stage.input : 0) + (stage.saves_output ? stage.output : 0);
+}
+
+// The segment that stage i is in, from 1; 0: it is kept.
+size_t segment_of(const CheckpointPlan& plan, size_t i) {
+  const auto found = std::ranges::find_if(plan.segments, [i](const Segment& s) { return s.begin <= i && i < s.end; });
+  return found == plan.segments.end() ? 0 : static_cast<size_t>(found - plan.segments.begin()) + 1;
+}
+
+}  // namespace
+
+double stall_share(const Row& row) {
+  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
+  const std::vector<double> seconds = of_runs(row, [](const TrainResult& r) { return r.seconds; });
+  return mean(waits) / mean(seconds);
+}
+
+Json to_json(const Row& row) {
+  const Figures figures(row);
+  const Interval interval = median_interval(figures.seconds);
+  std::vector<double> joules;
+  Json resident = Json::array(), hashes = Json::array(), runs = Json::array();
+  for (const RunRecord& run : row.runs) {
+    hashes.push_back(run.weights_sha256);
+    runs.push_back(run_to_json(run));
+    joules.push_back(run.joules);
+  }
+  if (!row.runs.empty()) resident = row.runs[0].resident_bytes_by_epoch;
+  Json json = {
+      {"name", row.name},
+      {"seconds", finite_or_null(median(figures.seconds))},
+      {"seconds_low", finite_or_null(interval.low)},
+      {"seconds_high", finite_or_null(interval.high)},
+      {"seconds_all", finite_or_null(figures.seconds)},
+      {"samples_per_second", finite_or_null(figures.samples_per_second)},
+      {"stall_share", finite_or_null(stall_share(row))},
+      {"test_accuracy", finite_or_null(mean(figures.accuracies))},
+      {"test_accuracy_all", finite_or_null(figures.accuracies)},
+      {"final_loss", finite_or_null(mean(figures.losses))},
+      {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
+      {"peak_resident_bytes", cli::peak_resident_bytes()},
+      {"resident_bytes_by_epoch", resident},
+      {"energy_joules", finite_or_null(mean(joules))},
+      {"parts", parts_of(row)},
+      {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
+      {"weights_sha256_all", hashes},
+      {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
+      {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},
+      {"runs", runs},
+  };
+  if (!row.runs.empty() && !row.runs[0].result.loss_scales.empty()) {
+    json["steps"] = row.runs[0].result.loss_scales.size();
+    json["scale"] = scale_history(row.runs[0].result);
+  }
+  if (!row.error.empty()) json["error"] = row.error;
+  return json;
+}
+
+Json to_json(const CheckpointPlan& plan) {
+  Json stages = Json::array(), segments = Json::array();
+  const auto& costs = plan.costs.stages;
+  for (size_t i = 0; i < costs.size(); ++i) {
+    stages.push_back({{"name", costs[i].name},
+                      {"input_bytes", costs[i].input},
+                      {"saved_bytes", kept_bytes(costs[i])},
+                      {"forward_ms", costs[i].forward_ms},
+                      {"backward_ms", costs[i].backward_ms},
+                      {"recomputed", segment_of(plan, i) != 0}});
+  }
+  for (const Segment& s : plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  return {{"stages", stages},
+          {"segments", segments},
+          {"fixed_bytes", plan.costs.fixed},
+          {"predicted_peak_bytes", plan.predicted.peak},
+          {"measuring_peak_bytes", plan.costs.measuring_peak},
+          {"step_ms", plan.costs.milliseconds()},
+          {"extra_ms", plan.predicted.extra_ms}};
+}
+
+std::string plan_table(const Row& row, const std::string& data_name) {
+  if (row.runs.empty() || !row.runs[0].plan) return "";
+  const CheckpointPlan& plan = *row.runs[0].plan;
+  report::Table table = {.heads = {"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"},
+                         .lines = {},
+                         .left = 2};
+  for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
+    const StageCost& stage = plan.costs.stages[i];
+    const size_t segment = segment_of(plan, i);
+    table.lines.push_back({data_name, stage.name, report::mebibytes(static_cast<size_t>(stage.input)),
+                           report::mebibytes(static_cast<size_t>(kept_bytes(stage))),
+                           fmt::format("{:.2f}", stage.forward_ms), fmt::format("{:.2f}", stage.backward_ms),
+                           segment ? fmt::format("recomputed, segment {}", segment) : "kept"});
+  }
+  const double peak = static_cast<double>(row.runs[0].peak_bytes), predicted = static_cast<double>(plan.predicted.peak);
+  return fmt::format(
+      "\n{}{}  peak predicted {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %); time predicted {:+.1f} %; measuring took "
+      "{:.1f} MiB\n",
+      to_text(table), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
+      plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
+      static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
+}
+
+void add_comparison(Json& row, const Json& baseline) {
+  const std::vector<double> before = report::numbers(baseline, "seconds_all"),
+                            after = report::numbers(row, "seconds_all");
+  const double speed_up = median(before) / median(after);
+  const Interval interval = ratio_interval(before, after);
+  row["speed_up"] = finite_or_null(speed_up);
+  row["speed_up_low"] = finite_or_null(interval.low);
+  row["speed_up_high"] = finite_or_null(interval.high);
+  row["verdict"] = after.size() < 3       ? "too few runs to tell"
+                   : interval.contains(1) ? "within noise"
+                   : speed_up > 1         ? "faster"
+                                          : "slower";
+  row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
+}
+
+std::string to_table(const Row& row, const std::string& data_name) {
+  const Figures figures(row);
+  report::Table table = {
+      {"data", "run", "seed", "seconds", "samples/s", "accuracy", "final loss", "peak MiB", "weights"}, {}};
+  const auto add = [&](const std::string& run, const std::string& seed, double seconds, double rate, double accuracy,
+                       double loss, size_t peak, const std::string& weights) {
+    table.lines.push_back({data_name, run, seed, fmt::format("{:.3f}", seconds), fmt::format("{:.0f}", rate),
+                           fmt::format("{:.2f} %", accuracy * 100), fmt::format("{:.4f}", loss),
+                           report::mebibytes(peak), weights});
+  };
+  for (size_t i = 0; i < row.runs.size(); ++i) {
+    const RunRecord& run = row.runs[i];
+    add(std::to_string(i + 1), std::to_string(run.seed), figures.seconds[i],
+        static_cast<double>(run.result.samples) / figures.seconds[i], figures.accuracies[i], figures.losses[i],
+        run.peak_bytes, run.weights_sha256.substr(0, 12));
+  }
+  add("summary", "-", median(figures.seconds), figures.samples_per_second, mean(figures.accuracies),
+      mean(figures.losses), figures.peak_bytes, "-");
+  return to_text(table);
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,35 @@
+// What a configuration's repeats add up to: a row of a record (its members: bench/results/README.md), and the table
+// that `train` prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/measure/experiment.h"
+#include "bench/report/record.h"
+
+namespace hs::bench::measure {
+
+struct Row {
+  std::string name;
+  std::vector<RunRecord> runs;  // may be fewer than wanted if there is an error
+  std::string error;
+};
+
+Json to_json(const Row& row);
+
+// What a row is against the baseline of the same record: speed_up with its interval (null with one run), verdict
+// ("faster", "slower", "within noise", "too few runs to tell"), and bytes_ratio.
+void add_comparison(Json& row, const Json& baseline);
+
+// A line per run and a summary, each ending in a newline and starting with the data set's name.
+// REQUIRES: at least one run, no error
+std::string to_table(const Row& row, const std::string& data_name);
+
+// The part of the time that training waited for data; NaN if nothing ran.
+double stall_share(const Row& row);
+// The plan of the first run, a line per stage. Empty without a plan.
+std::string plan_table(const Row& row, const std::string& data_name);
+Json to_json(const CheckpointPlan& plan);
+
+}  // namespace hs::bench::measure

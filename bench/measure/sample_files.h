@@ -1,0 +1,27 @@
+// A data set in memory, as files in a temporary folder: an image each, as data sets often come. So that "no cache"
+// means what it means elsewhere, a file to open and decode for every sample of every epoch.
+#pragma once
+
+#include <memory>
+
+#include "bench/measure/work_folder.h"
+#include "data/sample_source.h"
+
+namespace hs::bench::measure {
+
+class SampleFiles {
+ public:
+  // Writes PGM, or PNG if there are several channels. Throws Error: io, usage (PNG without libpng).
+  SampleFiles(const SampleSource& train, const SampleSource& test);
+
+  const SampleSource& train() const { return *train_; }
+  const SampleSource& test() const { return *test_; }
+
+ private:
+  std::unique_ptr<SampleSource> write(const SampleSource& source, const char* part) const;
+
+  WorkFolder folder_;  // before the sources, whose files are in it
+  std::unique_ptr<SampleSource> train_, test_;
+};
+
+}  // namespace hs::bench::measure

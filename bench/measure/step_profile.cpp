@@ -1,0 +1,176 @@
+#include "bench/measure/step_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "data/memory_source.h"
+
+namespace hs::bench::measure {
+namespace {
+
+constexpr size_t most_points = 400;  // of a timeline of memory
+
+std::vector<ProfileSpan> steps_of(const Profile& profile) {
+  std::vector<ProfileSpan> steps;
+  for (const ProfileSpan& span : profile.spans) {
+    if (span.row == 0 && span.name == std::string_view("step")) steps.push_back(span);
+  }
+  return steps;
+}
+
+std::string label(const ProfileSpan& span) {
+  return *span.detail ? fmt::format("{} {}", span.name, span.detail) : span.name;
+}
+
+// The training loop, the device, then the loader's threads.
+int place(const std::string& row) {
+  const std::vector<std::string> first = {"training", "compute", "copy"};
+  return static_cast<int>(std::ranges::find(first, row) - first.begin());
+}
+
+std::vector<size_t> in_order(const std::vector<std::string>& rows) {
+  std::vector<size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](size_t row) { return std::pair(place(rows[row]), rows[row]); });
+  return order;
+}
+
+Json purposes_of(const std::vector<const MemorySample*>& samples) {
+  Json purposes = Json::array();
+  for (size_t p = 0; p < memory_purposes; ++p) {
+    Json bytes = Json::array();
+    bool any = false;
+    for (const MemorySample* sample : samples) {
+      bytes.push_back(sample->live[p]);
+      any = any || sample->live[p] > 0;
+    }
+    if (any) purposes.push_back({{"name", hs::name(static_cast<MemoryPurpose>(p))}, {"live_bytes", bytes}});
+  }
+  return purposes;
+}
+
+// Those within the time, and the last before it. Of too many, the largest of each of so many equal parts.
+std::vector<const MemorySample*> samples_in(const std::vector<MemorySample>& memory, double begin, double end) {
+  const auto total = [](const MemorySample* sample) {
+    return std::accumulate(sample->live.begin(), sample->live.end(), size_t{0});
+  };
+  std::vector<const MemorySample*> inside;
+  for (const MemorySample& sample : memory) {
+    if (sample.time > end) break;
+    if (sample.time < begin) inside.clear();
+    inside.push_back(&sample);
+  }
+  if (inside.size() <= most_points) return inside;
+  std::vector<const MemorySample*> kept;
+  for (size_t i = 0; i < most_points; ++i) {
+    const auto from = inside.begin() + static_cast<std::ptrdiff_t>(i * inside.size() / most_points);
+    const auto to = inside.begin() + static_cast<std::ptrdiff_t>((i + 1) * inside.size() / most_points);
+    kept.push_back(*std::ranges::max_element(from, to, {}, total));
+  }
+  return kept;
+}
+
+}  // namespace
+
+StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
+                          int64_t steps, uint64_t seed, const TrainHooks& hooks) {
+  Experiment twice = experiment;
+  twice.epochs = 2;
+  const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
+  StepProfile result;
+  std::optional<Profiler> profiler;
+  TrainHooks profiling = hooks;
+  profiling.on_epoch = [&](int64_t epoch, const EpochResult& epoch_result) {
+    if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
+    if (epoch == 1) {
+      profiler.emplace(experiment.device);
+    } else {
+      result.profile = profiler->finish();
+    }
+  };
+  const RunRecord run = run_experiment(twice, some, few, seed, profiling);
+  const std::vector<float>& scales = run.result.loss_scales;
+  result.loss_scales.assign(scales.begin() + static_cast<std::ptrdiff_t>(scales.size() / 2), scales.end());
+  const std::vector<ProfileSpan> profiled = steps_of(result.profile);
+  const double end = profiled.empty() ? 0 : profiled.back().end;
+  std::erase_if(result.profile.spans, [end](const ProfileSpan& span) { return span.begin >= end; });
+  std::erase_if(result.profile.memory, [end](const MemorySample& sample) { return sample.time >= end; });
+  return result;
+}
+
+std::string trace_file(const StepProfile& steps, const Json& facts) {
+  const Profile& profile = steps.profile;
+  std::vector<Json> events;
+  events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", "halfstep"}}}});
+  int position = 0;
+  for (const size_t row : in_order(profile.rows)) {
+    if (std::ranges::find(profile.spans, row, &ProfileSpan::row) == profile.spans.end()) continue;
+    const auto about_row = [&](const char* what, const Json& args) {
+      events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", row + 1}, {"name", what}, {"args", args}});
+    };
+    about_row("thread_name", {{"name", profile.rows[row]}});
+    about_row("thread_sort_index", {{"sort_index", position++}});
+  }
+  for (const ProfileSpan& span : profile.spans) {
+    Json args = Json::object();
+    if (*span.detail) args["variant"] = span.detail;
+    if (span.number >= 0) args["number"] = span.number;
+    events.push_back(
+        {{"ph", "X"},
+         {"pid", 1},
+         {"tid", span.row + 1},
+         {"name", span.name},
+         {"cat", place(profile.rows[span.row]) == 1 || place(profile.rows[span.row]) == 2 ? "device" : "host"},
+         {"ts", span.begin * 1e6},
+         {"dur", (span.end - span.begin) * 1e6},
+         {"args", args}});
+  }
+  const auto counter = [&](const char* what, double time, const Json& values) {
+    events.push_back({{"ph", "C"}, {"pid", 1}, {"tid", 0}, {"name", what}, {"ts", time * 1e6}, {"args", values}});
+  };
+  for (const MemorySample& sample : profile.memory) {
+    Json values = Json::object();
+    for (size_t p = 0; p < memory_purposes; ++p) values[hs::name(static_cast<MemoryPurpose>(p))] = sample.live[p];
+    counter("memory", sample.time, values);
+  }
+  const std::vector<ProfileSpan> done = steps_of(profile);
+  for (size_t i = 0; i < std::min(done.size(), steps.loss_scales.size()); ++i) {
+    counter("loss scale", done[i].end, {{"scale", steps.loss_scales[i]}});
+  }
+  Json other = facts;
+  other["dropped_spans"] = profile.dropped;
+  std::string text = fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n",
+                                 other.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (size_t i = 0; i < events.size(); ++i) {
+    text += events[i].dump(-1, ' ', false, Json::error_handler_t::replace) + (i + 1 < events.size() ? ",\n" : "\n");
+  }
+  return text + "]}\n";
+}
+
+Json typical_step(const StepProfile& steps) {
+  const Profile& profile = steps.profile;
+  std::vector<ProfileSpan> done = steps_of(profile);
+  if (done.empty()) return nullptr;
+  std::ranges::sort(done, {}, [](const ProfileSpan& span) { return span.end - span.begin; });
+  const ProfileSpan step = done[done.size() / 2];
+  std::map<size_t, Json> spans;
+  for (const ProfileSpan& span : profile.spans) {
+    const double begin = std::max(span.begin, step.begin), end = std::min(span.end, step.end);
+    // Of the training loop its parts; the ops in them are seen as kernels.
+    if (begin >= end || span.depth != (span.row == 0 ? 1 : 0)) continue;
+    spans[span.row].push_back({{"name", label(span)}, {"start", begin - step.begin}, {"end", end - step.begin}});
+  }
+  Json lanes = Json::array();
+  for (const size_t row : in_order(profile.rows)) {
+    if (spans.contains(row)) lanes.push_back({{"name", profile.rows[row]}, {"spans", spans[row]}});
+  }
+  return {{"seconds", step.end - step.begin},
+          {"lanes", lanes},
+          {"purposes", purposes_of(samples_in(profile.memory, step.begin, step.end))}};
+}
+
+}  // namespace hs::bench::measure

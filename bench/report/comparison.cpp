@@ -1,0 +1,127 @@
+#include "bench/report/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bench/measure/statistics.h"
+#include "bench/report/record.h"
+
+namespace hs::bench::report {
+namespace {
+
+// Rows of one record may share a name: alone and cumulative.
+std::string key(const Json& row) {
+  return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
+}
+
+// What is compared of a row.
+struct Timed {
+  std::string key;
+  std::vector<double> seconds;
+  double accuracy;
+};
+
+std::vector<Timed> timed_rows(const Json& record, const std::string& source) {
+  return about(source, [&] {
+    std::vector<Timed> rows;
+    for (const Json& row : objects(record, "rows")) {
+      rows.push_back({key(row), numbers(row, "seconds_all"), number(row, "test_accuracy")});
+    }
+    return rows;
+  });
+}
+
+// The first row of each name.
+std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
+  std::map<std::string, const Timed*> found;
+  for (const Timed& row : rows) found.emplace(row.key, &row);
+  return found;
+}
+
+RowComparison compare_rows(const Timed& before, const Timed& after) {
+  const std::vector<double>&a = before.seconds, &b = after.seconds;
+  RowComparison row = {before.key, a.size(), b.size(), measure::median(a), measure::median(b), 0, 0, 1, false};
+  row.change = row.seconds_after / row.seconds_before - 1;
+  row.accuracy_change = after.accuracy - before.accuracy;
+  row.probability = row.change > 0 ? measure::probability_not_larger(a, b) : measure::probability_not_larger(b, a);
+  row.can_tell = measure::smallest_probability(a.size(), b.size()) <= significance;
+  return row;
+}
+
+std::string short_dump(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+void add_differences(const Json& before, const Json& after, const char* part, std::vector<const char*> names,
+                     std::vector<std::string>& differences) {
+  const Json &a = member(before, part), &b = member(after, part);
+  for (const char* name : names) {
+    if (member(a, name) == member(b, name)) continue;
+    differences.push_back(fmt::format("{}: {} and {}", name, short_dump(member(a, name)), short_dump(member(b, name))));
+  }
+}
+
+}  // namespace
+
+Comparison compare(const Json& before, const Json& after, const std::string& before_name,
+                   const std::string& after_name) {
+  Comparison comparison;
+  const std::vector<Timed> rows_before = timed_rows(before, before_name), rows_after = timed_rows(after, after_name);
+  const auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
+  for (const Timed& row : rows_before) {
+    if (const auto other = keys_after.find(row.key); other != keys_after.end()) {
+      comparison.rows.push_back(compare_rows(row, *other->second));
+    } else {
+      comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, before_name));
+    }
+  }
+  for (const Timed& row : rows_after) {
+    if (!keys_before.contains(row.key))
+      comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, after_name));
+  }
+  std::vector<std::string>& differences = comparison.differences;
+  add_differences(before, after, "environment", {"cpu", "cores", "threads", "isa_cap", "device", "compiler", "flags"},
+                  differences);
+  add_differences(before, after, "data", {"name", "train", "test"}, differences);
+  add_differences(before, after, "config",
+                  {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph"},
+                  differences);
+  return comparison;
+}
+
+const char* RowComparison::verdict() const {
+  if (!std::isfinite(change)) return "no times";
+  if (!can_tell) return "too few runs to tell";
+  if (!significant()) return "within noise";
+  return change > 0 ? "slower" : "faster";
+}
+
+Table to_table(const Comparison& comparison) {
+  Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
+  for (const RowComparison& row : comparison.rows) {
+    table.lines.push_back(
+        {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
+         fmt::format("{}, {}", row.runs_before, row.runs_after), fmt::format("{:+.1f} %", row.change * 100),
+         fmt::format("{:.3f}", row.probability), fmt::format("{:+.2f} %", row.accuracy_change * 100), row.verdict()});
+  }
+  return table;
+}
+
+Json to_json(const Comparison& comparison) {
+  Json rows = Json::array();
+  for (const RowComparison& row : comparison.rows) {
+    rows.push_back({{"name", row.name},
+                    {"runs_before", row.runs_before},
+                    {"runs_after", row.runs_after},
+                    {"seconds_before", finite_or_null(row.seconds_before)},
+                    {"seconds_after", finite_or_null(row.seconds_after)},
+                    {"change", finite_or_null(row.change)},
+                    {"accuracy_change", finite_or_null(row.accuracy_change)},
+                    {"probability", row.probability},
+                    {"verdict", row.verdict()}});
+  }
+  return rows;
+}
+
+}  // namespace hs::bench::report

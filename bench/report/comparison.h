@@ -1,0 +1,40 @@
+// Two records of the same commands, row by row: is the second slower than chance explains?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/cli/json_file.h"
+#include "bench/report/table.h"
+
+namespace hs::bench::report {
+
+// Below this probability a difference is more than chance (one-sided).
+inline constexpr double significance = 0.05;
+
+struct RowComparison {
+  std::string name;
+  size_t runs_before, runs_after;
+  double seconds_before, seconds_after;  // medians
+  double change;                         // of the time: 0.1 is 10 % slower
+  double accuracy_change;
+  double probability;  // that a difference this large in this direction comes from chance
+  bool can_tell;       // there are enough runs for it to fall below `significance`
+  bool significant() const { return probability <= significance; }
+  const char* verdict() const;  // in words
+  bool is_regression(double limit) const { return significant() && change > limit; }
+};
+
+struct Comparison {
+  std::vector<RowComparison> rows;       // that both records have
+  std::vector<std::string> only_one;     // "NAME: only in FILE"
+  std::vector<std::string> differences;  // of machine, data and settings: "threads: 1 and 2"
+};
+
+Comparison compare(const Json& before, const Json& after, const std::string& before_name,
+                   const std::string& after_name);
+
+Table to_table(const Comparison& comparison);
+Json to_json(const Comparison& comparison);  // a list of the rows
+
+}  // namespace hs::bench::report

@@ -1,0 +1,101 @@
+#include "bench/report/outputs.h"
+
+#include <algorithm>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/console.h"
+#include "bench/report/html_report.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+
+namespace hs::bench::report {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without links and dots, whether it exists or not.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  const fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : found;
+}
+
+bool is_same_file(const OutputFile& a, const OutputFile& b) {
+  if (a.is_stdout() || b.is_stdout()) return a.is_stdout() && b.is_stdout();
+  std::error_code error;  // one of them does not exist
+  return resolved(a.path()) == resolved(b.path()) || fs::equivalent(a.path(), b.path(), error);
+}
+
+}  // namespace
+
+void check_record_is_clean(const fs::path& json, std::string_view commit) {
+  if (!commit.ends_with("-dirty")) return;
+  const fs::path folder = resolved(json).parent_path();
+  for (auto part = folder.begin(); part != folder.end() && std::next(part) != folder.end(); ++part) {
+    if (*part != "bench" || *std::next(part) != "results") continue;
+    fail(ExitCode::usage,
+         "--json {}: this program was built from changed sources (commit {}); commit them and build again, or give "
+         "--allow-dirty",
+         json.string(), commit);
+  }
+}
+
+void Outputs::declare(cli::Flags& flags) {
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
+  flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout");
+  flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout");
+  flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout");
+  flags.on_off("--allow-dirty", allow_dirty_, "Let --json write to bench/results though the sources were changed");
+}
+
+void Outputs::open(const OutputFile* other) {
+  for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
+    files_.emplace_back(*path, flag);
+  }
+  if (!allow_dirty_ && !json_.empty() && json_ != "-") check_record_is_clean(json_, cli::build_info.commit);
+  std::vector<const OutputFile*> all = {other};
+  for (const OutputFile& file : files_) all.push_back(&file);
+  std::erase_if(all, [](const OutputFile* file) { return !file || !file->is_wanted() || file->path() == "/dev/null"; });
+  for (const OutputFile* file : all) {
+    const auto same = std::ranges::find_if(all, [&](const OutputFile* each) { return is_same_file(*each, *file); });
+    if (*same != file)
+      fail(ExitCode::usage, "{} and {}: both go to {}", (*same)->label(), file->label(), file->path().string());
+  }
+}
+
+bool Outputs::any() const { return std::ranges::any_of(files_, &OutputFile::is_wanted); }
+bool Outputs::use_stdout() const { return std::ranges::any_of(files_, &OutputFile::is_stdout); }
+
+// Every file is made from what a reader of the JSON gets, without NaN and with text that is UTF-8: so `report` makes
+// the same files from it.
+void Outputs::write(const Json& given) {
+  const Json record = Json::parse(bench::to_text(given));
+  check_record(record, "the record");
+  for (OutputFile& file : files_) {
+    if (!file.is_wanted()) continue;
+    if (file.label() == "--json") file.write(bench::to_text(record));
+    if (file.label() == "--csv") file.write(csv(record));
+    if (file.label() == "--md") file.write(markdown(record));
+    if (file.label() == "--html") file.write(html_report(record));
+    file.finish();
+  }
+  for (OutputFile& file : files_) file.keep();
+}
+
+void Outputs::finish(const Json& record) {
+  write(record);
+  use_stdout() ? cli::write_stderr(to_terminal(record)) : cli::write_stdout(to_terminal(record));
+  print_report_path();
+}
+
+void Outputs::print_report_path() const {
+  for (const OutputFile& file : files_) {
+    if (file.label() == "--html" && file.is_wanted() && !file.is_stdout()) {
+      cli::write_stderr(fmt::format("report: {}\n", file.path().string()));
+    }
+  }
+}
+
+}  // namespace hs::bench::report

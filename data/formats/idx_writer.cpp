@@ -1,0 +1,58 @@
+// The writing half of data/formats/idx.h.
+#include "data/formats/idx.h"
+#include "data/io/output_file.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+class IdxWriter : public SampleWriter {
+ public:
+  IdxWriter(const std::filesystem::path& images, const std::filesystem::path& labels, const SampleInfo& info)
+      : info_(info), wide_(info.classes > 256) {
+    for (const auto& path : {images, labels}) files_.emplace_back(path);
+    const auto count = static_cast<uint32_t>(info.count);
+    check(info.count == count, "{} samples do not fit into an IDX file", info.count);
+    put(files_[0], {0x00000803, count, static_cast<uint32_t>(info.rows), static_cast<uint32_t>(info.columns)});
+    put(files_[1], {wide_ ? 0x00000b01u : 0x00000801u, count});
+  }
+
+  void add(const uint8_t* image, int32_t label) override {
+    files_[0].write(image, static_cast<size_t>(info_.image_bytes()));
+    const uint8_t bytes[2] = {static_cast<uint8_t>(label >> 8), static_cast<uint8_t>(label)};
+    files_[1].write(wide_ ? bytes : bytes + 1, wide_ ? 2 : 1);
+    ++added_;
+  }
+
+  void finish() override {
+    check(added_ == info_.count, "{} of {} samples were added", added_, info_.count);
+    keep_all(files_);
+  }
+
+ private:
+  static void put(OutputFile& file, std::initializer_list<uint32_t> words) {
+    for (const uint32_t word : words) {
+      const uint8_t bytes[4] = {static_cast<uint8_t>(word >> 24), static_cast<uint8_t>(word >> 16),
+                                static_cast<uint8_t>(word >> 8), static_cast<uint8_t>(word)};
+      file.write(bytes, sizeof(bytes));
+    }
+  }
+
+  const SampleInfo info_;
+  const bool wide_;
+  std::deque<OutputFile> files_;  // images, labels
+  int64_t added_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleWriter> write_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
+                                        const SampleInfo& info) {
+  if (info.channels != 1) {
+    fail(ExitCode::usage, "idx holds images of 1 channel, but {} has {}; choose another format", info.name,
+         info.channels);
+  }
+  return std::make_unique<IdxWriter>(images, labels, info);
+}
+
+}  // namespace hs

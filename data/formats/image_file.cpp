@@ -1,0 +1,277 @@
+#include "data/formats/image_file.h"
+
+#ifdef HALFSTEP_PNG
+#include <png.h>
+#endif
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+
+#include "data/sample_source.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+using View = std::span<const uint8_t>;
+
+void check_shape(const std::string& name, int64_t rows, int64_t columns) {
+  if (rows >= 1 && rows <= max_image_side && columns >= 1 && columns <= max_image_side) return;
+  fail(ExitCode::bad_input, "{}: an image of {} x {} pixels, expected 1 x 1 to {} x {}", name, rows, columns,
+       max_image_side, max_image_side);
+}
+
+// P5 WIDTH HEIGHT MAXIMUM, separated by white space and comments, one white space, the pixels.
+class PgmReader {
+ public:
+  PgmReader(View file, const std::string& name) : file_(file), name_(name) {}
+
+  Image read() {
+    at_ = 2;
+    Image image;
+    image.columns = number();
+    image.rows = number();
+    const int64_t maximum = number();
+    ++at_;  // one white space, which number() has seen
+    check_shape(name_, image.rows, image.columns);
+    if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name_, maximum);
+    image.channels = 1;
+    const auto pixels = static_cast<uint64_t>(image.rows * image.columns);
+    if (file_.size() != at_ + pixels) {
+      fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes",
+           name_, image.rows, image.columns, at_, file_.size());
+    }
+    image.pixels.assign(file_.begin() + static_cast<std::ptrdiff_t>(at_), file_.end());
+    return image;
+  }
+
+ private:
+  int peek() const { return at_ < file_.size() ? file_[at_] : -1; }
+  static bool is_space(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+  // White space and comments, then digits, then a white space that is left there.
+  int64_t number() {
+    while (is_space(peek()) || peek() == '#') {
+      if (peek() == '#') {
+        while (peek() != '\n' && peek() != -1) ++at_;
+      } else {
+        ++at_;
+      }
+    }
+    int64_t value = -1;
+    for (; peek() >= '0' && peek() <= '9'; ++at_)
+      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (peek() - '0'), 1 << 20);
+    if (value < 0 || !is_space(peek())) {
+      fail(ExitCode::bad_input, "{}: PGM with a damaged header (byte {})", name_, at_);
+    }
+    return value;
+  }
+
+  View file_;
+  const std::string& name_;
+  size_t at_ = 0;
+};
+
+constexpr uint8_t png_signature[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+
+bool is_png(View file) {
+  return file.size() >= sizeof(png_signature) &&
+         std::equal(std::begin(png_signature), std::end(png_signature), file.begin());
+}
+bool is_pgm(View file) { return file.size() >= 3 && file[0] == 'P' && file[1] == '5'; }
+
+#ifdef HALFSTEP_PNG
+
+// libpng reports an error by a jump. What it jumps over must have no destructor to run, so all that is allocated
+// belongs to an object that lives outside, and the functions that call libpng have plain variables only.
+struct PngState {
+  jmp_buf back;
+  char message[128] = "damaged";
+  const uint8_t* in = nullptr;  // rest of the file
+  size_t in_bytes = 0;
+  std::vector<uint8_t>* out = nullptr;
+  bool out_of_memory = false;
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+};
+
+PngState& state_of(png_structp png) { return *static_cast<PngState*>(png_get_error_ptr(png)); }
+
+[[noreturn]] void on_png_error(png_structp png, png_const_charp message) {
+  PngState& state = state_of(png);
+  std::strncpy(state.message, message, sizeof(state.message) - 1);
+  longjmp(state.back, 1);
+}
+// Of the pixels ("IDAT: ...") a warning is an error too: libpng reads on when there are more than the image has.
+void on_png_warning(png_structp png, png_const_charp message) {
+  if (std::strncmp(message, "IDAT: ", 6) == 0) on_png_error(png, message);
+}
+
+void read_png_bytes(png_structp png, png_bytep to, size_t count) {
+  PngState& state = state_of(png);
+  if (count > state.in_bytes) png_error(png, "the file ends too early");
+  std::memcpy(to, state.in, count);
+  state.in += count;
+  state.in_bytes -= count;
+}
+
+void write_png_bytes(png_structp png, png_bytep from, size_t count) {
+  PngState& state = state_of(png);
+  try {
+    state.out->insert(state.out->end(), from, from + count);
+    return;
+  } catch (const std::bad_alloc&) {
+    state.out_of_memory = true;
+  }
+  png_error(png, "no memory");
+}
+
+class PngReader {
+ public:
+  explicit PngReader(View file) {
+    state_.in = file.data();
+    state_.in_bytes = file.size();
+  }
+  ~PngReader() { png_destroy_read_struct(&state_.png, &state_.info, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  const char* message() const { return state_.message; }
+
+  // The size of the image after conversion. False: message() says why.
+  bool read_header(Image& image) {
+    if (setjmp(state_.back) != 0) return false;
+    state_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
+    if (state_.png == nullptr) return false;
+    state_.info = png_create_info_struct(state_.png);
+    if (state_.info == nullptr) return false;
+    png_set_read_fn(state_.png, &state_, read_png_bytes);
+    // A checksum that is wrong is an error in every part, also where libpng would go on with a warning.
+    png_set_crc_action(state_.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
+    png_set_user_limits(state_.png, max_image_side, max_image_side);
+    png_set_chunk_malloc_max(state_.png, 1 << 20);  // of texts and profiles
+    png_read_info(state_.png, state_.info);
+    if (png_get_bit_depth(state_.png, state_.info) == 16) png_error(state_.png, "16 bits per channel, expected 8");
+    png_set_expand(state_.png);
+    png_set_interlace_handling(state_.png);
+    png_read_update_info(state_.png, state_.info);
+    image.rows = png_get_image_height(state_.png, state_.info);
+    image.columns = png_get_image_width(state_.png, state_.info);
+    image.channels = png_get_channels(state_.png, state_.info);
+    if (png_get_rowbytes(state_.png, state_.info) != static_cast<size_t>(image.columns * image.channels)) {
+      png_error(state_.png, "rows of an unexpected size");
+    }
+    return true;
+  }
+
+  bool read_pixels(const png_bytepp rows) {
+    if (setjmp(state_.back) != 0) return false;
+    png_read_image(state_.png, rows);
+    png_read_end(state_.png, nullptr);
+    return true;
+  }
+
+ private:
+  PngState state_;
+};
+
+std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
+  std::vector<png_bytep> pointers;
+  const auto row_bytes = pixels.size() / static_cast<size_t>(rows);
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row) pointers.push_back(pixels.data() + row * row_bytes);
+  return pointers;
+}
+
+Image decode_png(View file, const std::string& name) {
+  // libpng says of a wrong size only that it is wrong. The first part is the header: width at 16, height at 20.
+  const auto word = [&](size_t at) {
+    return int64_t{file[at]} << 24 | file[at + 1] << 16 | file[at + 2] << 8 | file[at + 3];
+  };
+  if (file.size() >= 24) check_shape(name, word(20), word(16));
+  PngReader reader(file);
+  Image image;
+  const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };
+  if (!reader.read_header(image)) fail_png();
+  image.pixels.resize(static_cast<size_t>(image.rows * image.columns * image.channels));
+  std::vector<png_bytep> rows = rows_of(image.pixels, image.rows);
+  if (!reader.read_pixels(rows.data())) fail_png();
+  return image;
+}
+
+class PngWriter {
+ public:
+  explicit PngWriter(std::vector<uint8_t>& out) { state_.out = &out; }
+  ~PngWriter() { png_destroy_write_struct(&state_.png, &state_.info); }
+  PngWriter(const PngWriter&) = delete;
+  PngWriter& operator=(const PngWriter&) = delete;
+
+  bool write(const Image& image, const png_bytepp rows) {
+    if (setjmp(state_.back) != 0) return false;
+    state_.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
+    if (state_.png == nullptr) return false;
+    state_.info = png_create_info_struct(state_.png);
+    if (state_.info == nullptr) return false;
+    png_set_write_fn(state_.png, &state_, write_png_bytes, nullptr);
+    constexpr int colour_types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
+                                    PNG_COLOR_TYPE_RGB_ALPHA};
+    png_set_IHDR(state_.png, state_.info, static_cast<png_uint_32>(image.columns), static_cast<png_uint_32>(image.rows),
+                 8, colour_types[image.channels - 1], PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(state_.png, state_.info);
+    png_write_image(state_.png, rows);
+    png_write_end(state_.png, nullptr);
+    return true;
+  }
+
+ private:
+  PngState state_;
+};
+
+#endif
+
+}  // namespace
+
+#ifdef HALFSTEP_PNG
+
+bool can_read_png() { return true; }
+
+std::vector<uint8_t> encode_png(const Image& image) {
+  std::vector<uint8_t> pixels = image.pixels;  // libpng takes pointers to non-const
+  std::vector<png_bytep> rows = rows_of(pixels, image.rows);
+  std::vector<uint8_t> file;
+  if (!PngWriter(file).write(image, rows.data())) fail(ExitCode::out_of_memory, "no memory to encode an image");
+  return file;
+}
+
+#else
+
+bool can_read_png() { return false; }
+
+namespace {
+Image decode_png(View, const std::string& name) {
+  fail(ExitCode::bad_input, "{}: PNG, but this program was built without libpng; install libpng-dev and build again",
+       name);
+}
+}  // namespace
+
+std::vector<uint8_t> encode_png(const Image&) {
+  fail(ExitCode::usage, "PNG: this program was built without libpng; install libpng-dev and build again, or use pgm");
+}
+
+#endif
+
+Image decode_image(std::span<const uint8_t> file, const std::string& name) {
+  if (is_png(file)) return decode_png(file, name);
+  if (is_pgm(file)) return PgmReader(file, name).read();
+  fail(ExitCode::bad_input, "{}: starts neither as PNG nor as PGM (P5), expected one of them", name);
+}
+
+std::vector<uint8_t> encode_pgm(const Image& image) {
+  const std::string header = fmt::format("P5\n{} {}\n255\n", image.columns, image.rows);
+  std::vector<uint8_t> file(header.begin(), header.end());
+  file.insert(file.end(), image.pixels.begin(), image.pixels.end());
+  return file;
+}
+
+}  // namespace hs

@@ -1,0 +1,177 @@
+#include "data/formats/image_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "data/formats/image_file.h"
+#include "data/io/input_file.h"
+#include "data/io/output_file.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sorted, without hidden ones.
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (!entry->path().filename().native().starts_with('.')) paths.push_back(entry->path());
+  }
+  if (error) fail(ExitCode::io, "{}: cannot be read: {}", printable(folder), error.message());
+  std::ranges::sort(paths, {}, [](const fs::path& path) -> const std::string& { return path.native(); });
+  return paths;
+}
+
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> folders = entries_of(folder);
+  std::error_code ignored;
+  std::erase_if(folders, [&ignored](const fs::path& path) { return !fs::is_directory(path, ignored); });
+  return folders;
+}
+
+bool has_image_name(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return extension == ".png" || extension == ".pgm";
+}
+
+Image read_image(const fs::path& path) { return decode_image(read_file(path, max_image_file_bytes), printable(path)); }
+
+struct ImageEntry {
+  int32_t label;
+  std::string file;  // its name in the folder of the class
+};
+
+class ImageFolderSource : public SampleSource {
+ public:
+  ImageFolderSource(SampleInfo info, std::vector<fs::path> classes, std::vector<ImageEntry> images)
+      : SampleSource(std::move(info)), classes_(std::move(classes)), images_(std::move(images)) {}
+
+ private:
+  void read_sample(int64_t index, uint8_t* to) const override {
+    const ImageEntry& entry = images_[static_cast<size_t>(index)];
+    const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
+    const Image image = read_image(path);
+    if (image.rows != info().rows || image.columns != info().columns || image.channels != info().channels) {
+      fail(ExitCode::bad_input, "{}: {} x {} x {}, but the first image is {} x {} x {}; expected one size",
+           printable(path), image.rows, image.columns, image.channels, info().rows, info().columns, info().channels);
+    }
+    std::copy(image.pixels.begin(), image.pixels.end(), to);
+  }
+  int32_t sample_label(int64_t index) const override { return images_[static_cast<size_t>(index)].label; }
+
+  const std::vector<fs::path> classes_;
+  const std::vector<ImageEntry> images_;
+};
+
+class ImageFolderWriter : public SampleWriter {
+ public:
+  ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format, Lifetime lifetime)
+      : folder_(folder, lifetime), info_(info), format_(format) {
+    for (int label = 0; label < info.classes; ++label) {
+      std::error_code error;
+      std::filesystem::create_directory(class_folder(label), error);
+      if (error) fail(ExitCode::io, "{}: cannot be made: {}", printable(class_folder(label)), error.message());
+    }
+  }
+
+  void add(const uint8_t* image, int32_t label) override {
+    const Image one{info_.rows, info_.columns, info_.channels, {image, image + info_.image_bytes()}};
+    const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
+    const fs::path path =
+        class_folder(label) / fmt::format("{:07}.{}", added_, format_ == ImageFormat::png ? "png" : "pgm");
+    // Not an OutputFile, which waits for the disk: the folder appears as a whole.
+    errno = 0;
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    file.close();
+    if (!file) fail(ExitCode::io, "{}: cannot be written: {}", printable(path), std::strerror(errno));
+    ++added_;
+  }
+
+  void finish() override {
+    check(added_ == info_.count, "{} of {} samples were added", added_, info_.count);
+    folder_.keep();
+  }
+
+ private:
+  fs::path class_folder(int32_t label) const { return folder_.path() / fmt::format("{:03}", label); }
+
+  OutputFolder folder_;
+  const SampleInfo info_;
+  const ImageFormat format_;
+  int64_t added_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::string> class_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::path& path : folders_in(folder)) names.push_back(path.filename().string());
+  return names;
+}
+
+bool is_image_folder(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) return false;
+  for (const fs::path& inner : folders_in(folder)) {
+    const std::vector<fs::path> files = entries_of(inner);
+    if (std::ranges::any_of(files, has_image_name)) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const SetIdentity& set) {
+  std::vector<fs::path> classes = folders_in(folder);
+  if (classes.empty()) {
+    fail(ExitCode::bad_input, "{}: has no folders in it, expected one for each class", printable(folder));
+  }
+  if (classes.size() > static_cast<size_t>(max_classes)) {
+    fail(ExitCode::bad_input, "{}: {} folders, expected one for each of at most {} classes", printable(folder),
+         classes.size(), max_classes);
+  }
+  std::vector<ImageEntry> images;
+  for (size_t label = 0; label < classes.size(); ++label) {
+    for (const fs::path& path : entries_of(classes[label])) {
+      if (!has_image_name(path)) {
+        fail(ExitCode::bad_input, "{}: expected files named .png or .pgm in the folder of a class", printable(path));
+      }
+      images.push_back({static_cast<int32_t>(label), path.filename().string()});
+    }
+  }
+  if (images.empty()) {
+    fail(ExitCode::bad_input, "{}: {} folders of classes, but no .png or .pgm file in them", printable(folder),
+         classes.size());
+  }
+  const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file);
+  SampleInfo info;
+  info.name = set.name;
+  info.scale = set.scale;
+  info.description = fmt::format("folder of images {}", printable(folder));
+  info.count = static_cast<int64_t>(images.size());
+  info.rows = first.rows;
+  info.columns = first.columns;
+  info.channels = first.channels;
+  info.classes = static_cast<int>(classes.size());
+  return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images));
+}
+
+std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format,
+                                                 Lifetime lifetime) {
+  if (format == ImageFormat::png && !can_read_png()) {
+    fail(ExitCode::usage, "png: this program was built without libpng; install libpng-dev and build again, or use pgm");
+  }
+  if (format == ImageFormat::pgm && info.channels != 1) {
+    fail(ExitCode::usage, "pgm holds images of 1 channel, but {} has {}; use png", info.name, info.channels);
+  }
+  return std::make_unique<ImageFolderWriter>(folder, info, format, lifetime);
+}
+
+}  // namespace hs

@@ -1,0 +1,105 @@
+#include "data/formats/shards.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "data/io/input_file.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Suffix {
+  int64_t shard;
+  int64_t shards;
+};
+
+// What stands behind the prefix: "-00001-of-00004".
+std::optional<Suffix> parse_suffix(const std::string& text) {
+  const auto number = [&](size_t at) {
+    int64_t value = 0;
+    for (const char c : text.substr(at, 5)) value = c < '0' || c > '9' ? -1'000'000 : 10 * value + (c - '0');
+    return value;
+  };
+  if (text.size() != 15 || text[0] != '-' || text.substr(6, 4) != "-of-") return {};
+  const Suffix suffix{number(1), number(10)};
+  if (suffix.shard < 0 || suffix.shards < 0) return {};
+  return suffix;
+}
+
+constexpr size_t suffix_size = 15;
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// The suffixes of all files with this prefix.
+std::vector<Suffix> suffixes_of(const fs::path& prefix) {
+  std::vector<Suffix> found;
+  const std::string name = prefix.filename().string();
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_of(prefix), error), end; !error && entry != end; entry.increment(error)) {
+    const std::string file = entry->path().filename().string();
+    if (!file.starts_with(name)) continue;
+    if (const auto suffix = parse_suffix(file.substr(name.size()))) found.push_back(*suffix);
+  }
+  return found;
+}
+
+}  // namespace
+
+fs::path shard_path(const fs::path& prefix, int64_t shard, int64_t shards) {
+  fs::path path = prefix;
+  path += fmt::format("-{:05}-of-{:05}", shard, shards);
+  return path;
+}
+
+bool has_shards(const fs::path& prefix) { return !suffixes_of(prefix).empty(); }
+
+std::vector<fs::path> find_shards(const fs::path& path) {
+  fs::path prefix = path;
+  const std::string name = path.filename().string();
+  if (name.size() > suffix_size && parse_suffix(name.substr(name.size() - suffix_size))) {
+    prefix.replace_filename(name.substr(0, name.size() - suffix_size));
+  }
+  const std::vector<Suffix> found = suffixes_of(prefix);
+  if (found.empty()) {
+    fail(ExitCode::io, "{}: not found, expected files like {}", printable(path),
+         printable(shard_path(prefix, 0, 1).filename()));
+  }
+  const int64_t shards = found.front().shards;
+  for (const Suffix& other : found) {
+    if (other.shards == shards) continue;
+    fail(ExitCode::bad_input, "{}: there are shards of two sets here, of {} and of {} files; remove one of them",
+         printable(prefix), std::min(shards, other.shards), std::max(shards, other.shards));
+  }
+  if (shards < 1 || shards > max_shards) {
+    fail(ExitCode::bad_input, "{}: a set of {} shards, expected 1 to {}", printable(prefix), shards, max_shards);
+  }
+  std::set<int64_t> present;
+  for (const Suffix& one : found) {
+    if (one.shard >= shards) {
+      fail(ExitCode::bad_input, "{}: its name says shard {} of {}, expected 0 to {}",
+           printable(shard_path(prefix, one.shard, shards)), one.shard, shards, shards - 1);
+    }
+    present.insert(one.shard);
+  }
+  std::vector<fs::path> files;
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    files.push_back(shard_path(prefix, shard, shards));
+    if (!present.contains(shard)) {
+      fail(ExitCode::bad_input, "{}: missing, and {} of the {} shards are here; copy it too, or convert the set again",
+           printable(files.back()), present.size(), shards);
+    }
+  }
+  return files;
+}
+
+ShardRange shard_range(int64_t shard, int64_t shards, int64_t samples) {
+  const int64_t each = samples / shards, more = samples % shards;
+  return {shard * each + std::min(shard, more), each + (shard < more ? 1 : 0)};
+}
+
+}  // namespace hs

@@ -1,0 +1,39 @@
+// A regular file that is open for reading. Every reader of data starts here, so that folders, FIFOs and devices are
+// refused alike, and errors name the file alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/io/printable.h"  // for the messages of readers
+
+namespace hs {
+
+class InputFile {
+ public:
+  // Throws Error: io (cannot be opened), bad_input (is not a regular file).
+  explicit InputFile(const std::filesystem::path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& name() const { return name_; }  // printable
+  uint64_t size() const { return size_; }            // at opening
+  int descriptor() const { return descriptor_; }
+
+  // The next bytes, up to `count`, fewer at the end only. Throws Error (io).
+  size_t read(uint8_t* to, size_t count) const;
+
+ private:
+  std::string name_;
+  int descriptor_;
+  uint64_t size_ = 0;
+};
+
+// All of a file. Throws Error: io, bad_input (not a regular file, or more than `limit` bytes, which then are not read).
+std::vector<uint8_t> read_file(const std::filesystem::path& path, uint64_t limit);
+
+}  // namespace hs

@@ -1,0 +1,184 @@
+#include "data/io/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "data/io/input_file.h"
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t buffer_bytes = 1 << 16;
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// Some file systems have nothing to bring to a disk.
+bool reaches_disk(int descriptor) { return ::fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS; }
+
+}  // namespace
+
+OutputFile::OutputFile(const fs::path& path, std::string label) : label_(std::move(label)), path_(path) {
+  name_ = is_stdout() ? "stdout" : (label_.empty() ? "" : label_ + " ") + printable(path);
+  if (!is_wanted()) return;
+  if (is_stdout()) {
+    is_stream_ = true;
+    descriptor_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (descriptor_ < 0) fail_io();
+    return;
+  }
+  struct stat status = {};
+  if (::stat(path_.c_str(), &status) != 0) {
+    if (errno != ENOENT) fail_io();  // a name that is too long, for one
+  } else if (S_ISDIR(status.st_mode)) {
+    fail(ExitCode::io, "{}: is a directory, expected a file", name_);
+  } else if (!S_ISREG(status.st_mode)) {
+    open_stream(S_ISFIFO(status.st_mode));
+    return;
+  } else {
+    if (::access(path_.c_str(), W_OK) != 0) fail_io();
+    path_ = fs::canonical(path_);  // the rename replaces the file, not the link
+  }
+  TemporaryPath probe;  // what is written may come hours later
+  make_file(probe);
+  close();
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void OutputFile::fail_io() const { fail(ExitCode::io, "{}: cannot be written: {}", name_, std::strerror(errno)); }
+
+void OutputFile::open_stream(bool is_pipe) {
+  is_stream_ = true;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (descriptor_ < 0 && errno == ENXIO && is_pipe) {
+    fail(ExitCode::io, "{}: is a pipe that no program reads; start the reader first", name_);
+  }
+  if (descriptor_ < 0 || ::fcntl(descriptor_, F_SETFL, 0) != 0) fail_io();
+}
+
+// A file that is replaced hands on its permissions.
+void OutputFile::make_file(TemporaryPath& at) {
+  descriptor_ = at.make_file(path_.parent_path());
+  if (descriptor_ < 0) fail_io();
+  struct stat status = {};
+  if (::stat(path_.c_str(), &status) == 0) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));
+}
+
+void OutputFile::write(const void* bytes, size_t size) {
+  if (!is_wanted()) return;
+  buffer_.append(static_cast<const char*>(bytes), size);
+  position_ += size;
+  if (!is_stream_ && buffer_.size() >= buffer_bytes) flush();
+}
+
+void OutputFile::flush() {
+  if (descriptor_ < 0) make_file(temporary_);
+  const std::string bytes = std::exchange(buffer_, {});
+  put(position_ - bytes.size(), bytes.data(), bytes.size());
+}
+
+void OutputFile::write_at(uint64_t offset, const void* bytes, size_t size) {
+  flush();
+  put(offset, bytes, size);
+}
+
+void OutputFile::put(uint64_t offset, const void* bytes, size_t size) {
+  const auto* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t written =
+        is_stream_ ? ::write(descriptor_, at, size) : ::pwrite(descriptor_, at, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_io();
+    at += written;
+    offset += static_cast<uint64_t>(written);
+    size -= static_cast<size_t>(written);
+  }
+}
+
+// Some file systems report a full disk here.
+void OutputFile::close() {
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_io();
+}
+
+void OutputFile::finish() {
+  if (!is_wanted() || is_stream_ || is_finished_) return;
+  flush();
+  if (!reaches_disk(descriptor_)) fail_io();
+  close();
+  is_finished_ = true;
+}
+
+void OutputFile::keep() {
+  if (!is_wanted()) return;
+  finish();
+  if (is_stream_) {
+    flush();
+    close();
+  } else if (!temporary_.rename_to(path_)) {
+    fail_io();
+  }
+}
+
+void keep_all(std::deque<OutputFile>& files) {
+  for (OutputFile& file : files) file.finish();
+  size_t kept = 0;
+  try {
+    for (; kept < files.size(); ++kept) files[kept].keep();
+    for (const OutputFile& file : files) sync_folder(folder_of(file.path()));
+  } catch (const Error&) {
+    for (size_t i = 0; i < kept; ++i) ::unlink(files[i].path().c_str());
+    throw;
+  }
+}
+
+OutputFolder::OutputFolder(const fs::path& folder, Lifetime lifetime) : folder_(folder), lifetime_(lifetime) {
+  std::error_code ignored;
+  if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "a/b/"
+  if (fs::exists(folder_, ignored) && !fs::is_empty(folder_, ignored)) {
+    fail(ExitCode::io, "{}: is there already; remove it or choose another place", printable(folder_));
+  }
+  struct stat status = {};
+  if (::lstat(folder_.c_str(), &status) != 0 && errno != ENOENT) fail_io("cannot be made");
+  if (!temporary_.make_folder(folder_of(folder_))) fail_io("cannot be made");
+}
+
+void OutputFolder::fail_io(const char* what) const {
+  fail(ExitCode::io, "{}: {}: {}", printable(folder_), what, std::strerror(errno));
+}
+
+// One wait for everything on the file system instead of one for each of thousands of files.
+void OutputFolder::keep() {
+  if (lifetime_ == Lifetime::temporary) {
+    if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
+    return;
+  }
+  const int descriptor = ::open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_io("cannot be opened");
+  const int status = ::syncfs(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  if (status != 0) fail_io("cannot be brought to the disk");
+  if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
+  sync_folder(folder_of(folder_));
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && reaches_disk(descriptor);
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!synced) fail(ExitCode::io, "{}: cannot be brought to the disk: {}", printable(folder), std::strerror(error));
+}
+
+}  // namespace hs

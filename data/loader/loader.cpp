@@ -1,0 +1,231 @@
+#include "data/loader/loader.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include "data/loader/sample_cache.h"
+#include "engine/check.h"
+#include "engine/memory.h"
+#include "engine/profiler.h"
+#include "engine/random.h"
+
+namespace hs {
+namespace {
+
+std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, CacheMode mode) {
+  return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
+}
+
+// Reads a sample; whatever goes wrong is an Error that names it.
+void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
+  try {
+    source.read(sample, image);
+  } catch (const Error&) {
+    throw;  // names it already
+  } catch (const std::bad_alloc&) {
+    fail(ExitCode::out_of_memory, "{}: out of host memory (sample {})", source.info().name, sample);
+  } catch (const std::exception& error) {
+    fail(ExitCode::internal, "{}: {} (sample {})", source.info().name, error.what(), sample);
+  }
+}
+
+}  // namespace
+
+Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+    : options_(options), source_(source), cache_(make_cache(source, options.cache)) {
+  const SampleInfo& info = source_.info();
+  if (options.batch < 1) fail(ExitCode::usage, "batch size {}: expected 1 or more", options.batch);
+  if (options.prefetch < 0) fail(ExitCode::usage, "prefetch {}: expected 0 or more", options.prefetch);
+  if (options.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
+  if (info.count < 1) fail(ExitCode::bad_input, "{}: the set has 0 samples, expected 1 or more", info.name);
+  if (info.count > INT32_MAX) {
+    fail(ExitCode::bad_input, "{}: {} samples, expected at most {}", info.name, info.count, INT32_MAX);
+  }
+  if (options.normalize_on_host && options.cache == CacheMode::device) {
+    fail(ExitCode::usage, "preprocess host: with cache device the pixels are on the device; preprocess them there");
+  }
+  if (options.normalize_on_host) {
+    for (int pixel = 0; pixel < 256; ++pixel) normalized_.push_back(normalized(static_cast<float>(pixel), info.scale));
+  }
+  // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
+  for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
+}
+
+Loader::~Loader() { stop(); }
+
+int64_t Loader::batches_per_epoch() const { return (samples() - 1) / options_.batch + 1; }
+
+void Loader::seek(int64_t epoch, int64_t position) {
+  check(epoch >= 0 && epoch < int64_t{1} << 32, "Loader: epoch {} is not in 0 .. 2^32-1", epoch);
+  check(position >= 0 && position < samples(), "Loader: position {} in an epoch of {} samples", position, samples());
+  stop();
+  next_ = requested_ = {epoch, position};
+}
+
+// Samples of the batch that begins here.
+int64_t Loader::count_at(Place place) const { return std::min(options_.batch, samples() - place.position); }
+
+int64_t Loader::sample_at(Place place) const {
+  if (!options_.shuffle) return place.position;
+  const RandomStream stream{
+      .seed = options_.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(place.epoch)};
+  return static_cast<int64_t>(
+      permute_index(static_cast<uint64_t>(place.position), static_cast<uint64_t>(samples()), stream));
+}
+
+Batch Loader::next() {
+  if (options_.cache == CacheMode::device && !on_device_.defined()) load_to_device();
+  std::unique_lock lock(mutex_);
+  for (const auto& slot : slots_) {
+    if (slot->state == State::in_use && slot->buffers.try_release()) slot->state = State::free;
+  }
+  while (static_cast<int64_t>(ahead_.size()) <= options_.prefetch) request();
+  if (options_.prefetch == 0 || options_.workers == 0) {
+    for (; !to_fill_.empty(); to_fill_.pop_front()) {
+      fill(*to_fill_.front());
+      to_fill_.front()->state = State::uploading;
+    }
+  } else {
+    start_workers();
+  }
+  Slot* slot = ahead_.front();
+  made_.wait(lock, [&] { return slot->state == State::uploading; });
+  if (slot->error) {
+    const std::exception_ptr error = slot->error;
+    lock.unlock();
+    stop();
+    std::rethrow_exception(error);
+  }
+  std::erase(ahead_, slot);
+  slot->state = State::in_use;
+  next_.position += slot->count;
+  if (next_.position == samples()) next_ = {next_.epoch + 1, 0};
+  lock.unlock();
+  return batch_in(*slot);
+}
+
+void Loader::add_slot() {
+  slots_.push_back(std::make_unique<Slot>(options_.device, images_at() + largest() * image_bytes(), options_.pin));
+}
+
+// Gives the next batch to a free slot, or to a new one: there is none if the caller keeps many batches.
+// REQUIRES: the mutex is held
+void Loader::request() {
+  auto found = std::ranges::find(slots_, State::free, [](const auto& slot) { return slot->state; });
+  if (found == slots_.end()) {
+    add_slot();
+    found = slots_.end() - 1;
+  }
+  Slot& slot = **found;
+  slot.state = State::filling;
+  slot.first = requested_;
+  slot.count = count_at(requested_);
+  requested_.position += slot.count;
+  if (requested_.position == samples()) requested_ = {requested_.epoch + 1, 0};
+  ahead_.push_back(&slot);
+  to_fill_.push_back(&slot);
+  wanted_.notify_one();
+}
+
+void Loader::start_workers() {
+  while (std::ssize(threads_) < options_.workers) {
+    try {
+      threads_.emplace_back([this, number = threads_.size() + 1] { work(number); });
+    } catch (const std::system_error& error) {
+      fail(ExitCode::out_of_memory, "workers {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`",
+           options_.workers, threads_.size(), error.code().message());
+    }
+  }
+}
+
+// What a worker does.
+void Loader::work(size_t number) {
+  Profiler::name_this_thread(fmt::format("loader {}", number));
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wanted_.wait(lock, [this] { return stopping_ || !to_fill_.empty(); });
+    if (stopping_) return;
+    Slot* slot = to_fill_.front();
+    to_fill_.pop_front();
+    lock.unlock();
+    fill(*slot);
+    lock.lock();
+    slot->state = State::uploading;
+    made_.notify_one();
+  }
+}
+
+// Does not throw: what goes wrong waits in the slot until next() comes to it.
+void Loader::fill(Slot& slot) {
+  slot.error = nullptr;
+  const Range range("fill", slot.first.position / options_.batch);
+  try {
+    read(slot, slot.buffers.begin_fill());
+    const int64_t pixels = on_device_.defined() ? 0 : slot.count * image_bytes();
+    slot.buffers.upload(static_cast<size_t>(images_at() + pixels));
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+}
+
+// Labels, indices and pixels of a batch, to the host buffer.
+void Loader::read(const Slot& slot, uint8_t* to) {
+  const SampleSource& source = cache_ ? *cache_ : source_;
+  auto* labels = reinterpret_cast<int32_t*>(to);
+  auto* samples = reinterpret_cast<int32_t*>(to + samples_at());
+  *reinterpret_cast<int32_t*>(to + epoch_at()) = static_cast<int32_t>(slot.first.epoch);
+  std::vector<uint8_t> pixels(options_.normalize_on_host ? static_cast<size_t>(source.info().image_bytes()) : 0);
+  auto* values = reinterpret_cast<float*>(to + images_at());
+  for (int64_t i = 0; i < slot.count && !stopping_; ++i) {
+    const int64_t sample = sample_at({slot.first.epoch, slot.first.position + i});
+    labels[i] = source.label(sample);
+    samples[i] = static_cast<int32_t>(sample);
+    if (on_device_.defined()) continue;
+    if (!options_.normalize_on_host) {
+      read_sample(source, sample, to + images_at() + i * image_bytes());
+      continue;
+    }
+    read_sample(source, sample, pixels.data());
+    for (const uint8_t pixel : pixels) *values++ = normalized_[pixel];
+  }
+}
+
+Batch Loader::batch_in(Slot& slot) {
+  const SampleInfo& info = source_.info();
+  const Tensor& bytes = slot.buffers.hand_over();
+  Batch batch;
+  batch.images = bytes.carve(images_at(), {slot.count, info.rows, info.columns, info.channels}, image_type());
+  batch.labels = bytes.carve(0, {slot.count}, DType::i32);
+  batch.samples = bytes.carve(samples_at(), {slot.count}, DType::i32);
+  batch.epoch = bytes.carve(epoch_at(), {}, DType::i32);
+  if (on_device_.defined()) gather_samples({on_device_, batch.samples, batch.images});
+  return batch;
+}
+
+void Loader::load_to_device() {
+  const SampleInfo& info = source_.info();
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, DType::u8);
+  auto* image = all.mutable_data<uint8_t>();
+  for (int64_t i = 0; i < info.count; ++i) read_sample(source_, i, image + i * info.image_bytes());
+  on_device_ = all.to(options_.device);
+}
+
+// Ends the threads, whatever they are doing, and frees the slots of batches that were not returned.
+void Loader::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  wanted_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  stopping_ = false;
+  for (Slot* slot : ahead_) slot->state = State::free;
+  ahead_.clear();
+  to_fill_.clear();
+  requested_ = next_;
+}
+
+}  // namespace hs

@@ -1,0 +1,141 @@
+// Loader: batches of any SampleSource, made ahead of time by threads, epoch after epoch.
+//
+// The order of epoch e depends on (seed, e) alone: position p of it holds sample permute_index(p), computed when it is
+// needed. There is no order to store, and to resume is to seek(). Threads decide when a batch is made, never which.
+//
+// A batch is made in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h):
+//
+//   state      what happens in it, and what it waits for             becomes the next
+//   free       nothing                                               when next() wants a batch that is `prefetch` ahead
+//   filling    begin_fill() waits until the slot's last copy has     when the samples are there
+//              left the host buffer; samples are read into it
+//   uploading  upload() starts a copy, which waits for `released`    when next() comes to this batch
+//   in use     hand_over(): kernels wait for `uploaded`              free, when no tensor of the batch is left:
+//                                                                    try_release() records `released`
+//
+// Slots are queued in the order of their batches and leave the queue from its front, whoever is finished first: that is
+// "delivery by index". Workers take the work from the front, too. With prefetch 0, or no workers, the same functions
+// run inside next(), in the caller's thread. On the CPU the copy is left out, and nothing else.
+//
+// Not thread safe: one thread calls next(), and uses or drops the batches.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "data/loader/loader_buffers.h"
+#include "data/sample_source.h"
+#include "engine/batch.h"
+#include "engine/device.h"
+
+namespace hs {
+
+enum class CacheMode {
+  none,    // each sample is read from the source each time
+  ram,     // once, and kept as u8 (data/loader/sample_cache.h); a source in memory stays where it is
+  device,  // once, before the first batch, all of it to the device; batches are gathered there
+};
+
+struct LoaderOptions {
+  int64_t batch = 128;
+  bool shuffle = true;
+  uint64_t seed = 1;
+  Device device = Device::cpu;
+  int64_t prefetch = 0;  // batches made ahead of the one that next() returns; 0: none, and no threads
+  int64_t workers = 1;   // threads, each of which makes one batch at a time; 0: next() makes those ahead itself
+  CacheMode cache = CacheMode::none;
+  bool pin = true;                 // host buffers that the device reads by itself; no difference on the CPU
+  bool normalize_on_host = false;  // f32 travels, four times the bytes; not with CacheMode::device
+};
+
+class Loader : public BatchSource {
+ public:
+  // `source` must outlive the loader. A batch larger than the set gives one batch per epoch, the whole set.
+  // Throws Error: usage (options), bad_input (the set is empty), device (there is none), out_of_memory.
+  Loader(const SampleSource& source, const LoaderOptions& options);
+  Loader(SampleSource&&, const LoaderOptions&) = delete;
+  ~Loader() override;
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The tensors may be kept for as long as anyone likes: their slot is used again when none of them is left. (To drop
+  // them before the next call is what keeps the number of slots at prefetch + 2.)
+  // What reading a sample throws comes out of the call for its batch, with the sample's index in the message. All
+  // threads have then ended, and the loader stands where it stood: next() tries again, seek() goes elsewhere.
+  Batch next() override;
+
+  int64_t samples() const override { return source_.info().count; }
+  int64_t batches_per_epoch() const override;
+  PixelScale pixel_scale() const override { return source_.info().scale; }
+
+  // The next batch begins at this position of this epoch. What was made ahead is thrown away.
+  // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
+  void seek(int64_t epoch, int64_t position);
+  void start_epoch(int64_t epoch) { seek(epoch, 0); }
+  // Where the next batch comes from: its epoch, and its first position there (0 at the start of an epoch).
+  int64_t epoch() const { return next_.epoch; }
+  int64_t position() const { return next_.position; }
+
+ private:
+  enum class State { free, filling, uploading, in_use };
+  struct Place {
+    int64_t epoch = 0;
+    int64_t position = 0;
+  };
+  struct Slot {
+    Slot(Device device, int64_t bytes, bool pin) : buffers(device, bytes, pin) {}
+    State state = State::free;
+    Place first;        // of its batch
+    int64_t count = 0;  // samples of its batch
+    std::exception_ptr error;
+    LoaderBuffers buffers;
+  };
+
+  int64_t count_at(Place place) const;
+  int64_t sample_at(Place place) const;
+  void add_slot();
+  void request();
+  void start_workers();
+  void work(size_t number);
+  void fill(Slot& slot);
+  void read(const Slot& slot, uint8_t* to);
+  Batch batch_in(Slot& slot);
+  void load_to_device();
+  void stop();
+
+  // The parts of a slot's buffers, in bytes from their start: labels (batch) i32, samples (batch) i32, epoch i32,
+  // images.
+  int64_t largest() const { return std::min(options_.batch, samples()); }
+  int64_t samples_at() const { return 4 * largest(); }
+  int64_t epoch_at() const { return 8 * largest(); }
+  int64_t images_at() const { return (epoch_at() + 4 + 255) / 256 * 256; }
+  int64_t image_bytes() const { return source_.info().image_bytes() * static_cast<int64_t>(size_of(image_type())); }
+  DType image_type() const { return options_.normalize_on_host ? DType::f32 : DType::u8; }
+
+  const LoaderOptions options_;
+  const SampleSource& source_;
+  const std::unique_ptr<const SampleSource> cache_;  // of it, with CacheMode::ram
+  Tensor on_device_;                                 // (samples, rows, columns, channels) u8, with CacheMode::device
+  std::vector<float> normalized_;                    // by pixel value, with normalize_on_host
+
+  Place next_;       // of the batch that next() returns
+  Place requested_;  // of the batch that is requested next
+
+  // Slots change hands under this mutex; who has one (a worker, or the thread of next()) works on it without.
+  std::mutex mutex_;
+  std::condition_variable wanted_, made_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::deque<Slot*> ahead_;    // requested and not yet returned, in the order of their batches
+  std::deque<Slot*> to_fill_;  // of these, the ones that no thread has taken, in the same order
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hs

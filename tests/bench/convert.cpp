@@ -1,0 +1,154 @@
+// `halfstep-bench convert` as its users meet it, between all formats, and when it cannot end well.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/formats/image_file.h"
+#include "data/open_dataset.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/sample_sets.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+namespace fs = std::filesystem;
+
+Ended convert(const TemporaryFolder& folder, Words words, Surroundings around = {}) {
+  words.insert(words.begin(), "convert");
+  around.folder = folder.path;
+  return run_bench(words, around);
+}
+
+const Words small = {"--train", "300", "--test", "50"};
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::vector<Words> formats() {
+  std::vector<Words> all = {
+      {"idx"}, {"record"}, {"record", "--shards", "7", "--compress"}, {"tfrecord", "--shards", "3"}, {"pgm"}};
+  if (can_read_png()) all.push_back({"png"});
+  return all;
+}
+
+TEST_CASE("from each format into each other: the samples stay the same") {
+  const TemporaryFolder folder;
+  const Ended first = convert(folder, with({"synthetic", "first"}, small));
+  REQUIRE_MESSAGE(first.code == 0, first.err);
+  CHECK(first.out.starts_with("first: 300 training and 50 test images as record, 2 files, "));
+  CHECK(first.err.starts_with("train: 300 images in "));
+  const auto sorted = [&](const std::string& name, Part part) {
+    const auto source = open_dataset((folder / name).string(), part);
+    std::multiset<std::string> samples;  // pixels and label: folders of images have an order of their own
+    for (int64_t i = 0; i < source->info().count; ++i) {
+      const std::vector<uint8_t> image = read_image(*source, i);
+      samples.insert(std::string(image.begin(), image.end()) + std::to_string(source->label(i)));
+    }
+    return samples;
+  };
+  const auto train = sorted("first", Part::train), test = sorted("first", Part::test);
+  CHECK(train.size() == 300);
+  int number = 0;
+  for (const Words& from : formats()) {
+    const std::string middle = fmt::format("middle{}", number++);
+    REQUIRE(convert(folder, with({"first", middle, "--quiet", "--format"}, from)).code == 0);
+    for (const Words& to : formats()) {
+      CAPTURE(from[0]);
+      CAPTURE(to[0]);
+      const std::string last = fmt::format("last{}", number++);
+      const Ended ended = convert(folder, with({middle, last, "--quiet", "--format"}, to));
+      CHECK_MESSAGE(ended.code == 0, ended.err);
+      CHECK(ended.err == "");
+      CHECK(sorted(last, Part::train) == train);
+      CHECK(sorted(last, Part::test) == test);
+      fs::remove_all(folder / last);
+    }
+    fs::remove_all(folder / middle);
+  }
+  CHECK(folder.names() == std::set<std::string>{"first"});
+}
+
+TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
+  const TemporaryFolder folder;
+  const struct {
+    Words words;
+    const char* part;
+  } mistakes[] = {
+      {{}, "convert: SRC is missing"},
+      {{"synthetic"}, "convert: DST is missing"},
+      {{"synthetic", "a", "b"}, "b: unexpected word"},
+      {{"synthetic", "a", "--format", "hdf5"}, "--format hdf5: expected one of record, tfrecord, idx, png, pgm"},
+      {{"synthetic", "a", "--shards", "0"}, "--shards 0: expected a whole number from 1 to 256"},
+      {{"synthetic", "a", "--shards", "257"}, "--shards 257: expected"},
+      {{"synthetic", "a", "--format", "idx", "--shards", "2"}, "--shards 2: idx has none"},
+      {{"synthetic", "a", "--format", "idx", "--compress"}, "--compress: idx has no such switch"},
+      {{"synthetic", "a", "--train", "60001"}, "--train 60001: the set has 60000 samples"},
+      {{"synthetic", "a", "--test", "-1"}, "--test -1: expected a whole number"},
+      {{"synthetic", "a", "--train", "9", "--shards", "10"}, "10 shards of 9 samples: expected 1 to 9"},
+      {{"synthetic", ""}, "the value is empty"},
+  };
+  for (const auto& [words, part] : mistakes) check_one_line(convert(folder, words), 2, part);
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("files and folders that are not there, in the way, or damaged") {
+  const TemporaryFolder folder;
+  check_one_line(convert(folder, {"none", "a"}), 4, "none: not found");
+  check_one_line(convert(folder, {"mnist", "a"}), 4, "mnist: not found in /nonexistent/.cache/halfstep/mnist");
+  check_one_line(convert(folder, {"synthetic", "no/where"}), 4, "no/where: cannot be made");
+  std::ofstream(folder / "file") << "x";
+  check_one_line(convert(folder, {"synthetic", "file"}), 4, "file: is there already");
+  check_one_line(convert(folder, {"file", "a"}), 3, "file: expected a folder");
+  fs::create_directory(folder / "empty");
+  check_one_line(convert(folder, {"empty", "a"}), 3, "empty: no data set in this folder");
+
+  REQUIRE(convert(folder, with({"synthetic", "set", "--quiet", "--shards", "2"}, small)).code == 0);
+  check_one_line(convert(folder, {"set", "set"}), 4, "set: is there already");
+  REQUIRE(convert(folder, {"set", "empty/", "--quiet"}).code == 0);  // an empty folder is no obstacle
+  const fs::path shard = folder / "set" / "test.record-00001-of-00002";
+  std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(4100).put('\x7f');
+  const Ended damaged = convert(folder, {"set", "a", "--quiet"});
+  check_one_line(damaged, 3, "test.record-00001-of-00002: block 0 of 1 is damaged");
+  CHECK(damaged.err.find("(sample 25)") != std::string::npos);
+  fs::remove(shard);
+  check_one_line(convert(folder, {"set", "a", "--quiet"}), 3, "test.record-00001-of-00002: missing");
+  CHECK(folder.names() == std::set<std::string>{"empty", "file", "set"});
+}
+
+TEST_CASE("a disk that takes no more: exit code 4, nothing at the path or beside it") {
+  const TemporaryFolder folder;
+  for (const Words& format : formats()) {
+    CAPTURE(format[0]);
+    // Single images and compressed shards are small, but the message must fit too.
+    const rlim_t limit = format[0] == "png" || format[0] == "pgm" ? 150 : format.size() == 4 ? 4100 : 50'000;
+    check_one_line(
+        convert(folder, with(with({"synthetic", "a", "--quiet", "--format"}, format), small), {.file_limit = limit}), 4,
+        "File too large");
+    CHECK(folder.names().empty());
+  }
+}
+
+TEST_CASE("a signal while converting: one line, and nothing is left") {
+  const TemporaryFolder folder;
+  // The temporary folder is there as soon as the digits are; 60,000 files take a while.
+  const auto ask = [&](const std::string&) {
+    if (folder.names().empty()) return 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return SIGINT;
+  };
+  const Ended ended = convert(folder, {"synthetic", "a", "--format", "pgm"}, {.ask = ask});
+  check_one_line(ended, 130, "stopped by SIGINT while ");  // by the command, or by the handler
+  CHECK((contains(ended.err, "converting; nothing was written") || contains(ended.err, "running convert (")));
+  CHECK(folder.names().empty());
+}
+
+}  // namespace

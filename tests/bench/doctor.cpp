@@ -1,0 +1,242 @@
+// The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
+// Before that, the device that they and all others run on.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "bench/cli/inputs.h"
+#include "bench/measure/doctor.h"
+#include "bench/measure/kernel_work.h"
+#include "engine/autograd.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/relu/relu.h"
+#include "models/models.h"
+#include "tests/support/bench_outputs.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::bench;
+using namespace hs::bench::cli;
+using namespace hs::bench::measure;
+using namespace hs::test;
+using nlohmann::json;
+
+TEST_CASE("--device: auto is the GPU if there is one; an emulated one it leaves to those who ask for it, and says so") {
+  const std::string missing = "no usable CUDA device", absent = "this build has no cuda";
+  struct Choice {
+    const char *wanted, *built;
+    std::string why_not;
+    Device device;
+    const char* notice;
+  };
+  const Choice choices[] = {
+      {"auto", "ON (toolkit 13)", "", Device::cuda, ""},
+      {"auto", "ON (toolkit 13)", missing, Device::cpu, "no usable CUDA device: using the CPU"},
+      {"auto", "OFF", absent, Device::cpu, ""},
+      {"auto", "EMULATED (slowly)", "", Device::cpu,
+       "cuda is emulated in this build, slowly: using the CPU; --device cuda runs the emulator"},
+      {"cuda", "EMULATED (slowly)", "", Device::cuda, ""},
+      {"cuda", "ON (toolkit 13)", "", Device::cuda, ""},
+      {"cpu", "EMULATED (slowly)", "", Device::cpu, ""},
+      {"cpu", "OFF", absent, Device::cpu, ""},
+  };
+  for (const auto& [wanted, built, why_not, device, notice] : choices) {
+    INFO("--device ", std::string(wanted), ", ", std::string(built));
+    const DeviceChoice choice = choose_device(wanted, built, why_not);
+    CHECK(choice.device == device);
+    CHECK(choice.notice == notice);
+  }
+  CHECK_THROWS_WITH_AS(choose_device("cuda", "OFF", absent),
+                       "--device cuda: this build has no cuda; use --device cpu or auto", Error);
+}
+
+// Of no machine: what a call makes of its peak does not matter to a run that is bound by one thing alone.
+const Peaks peaks{1e11, 1e10, "a test"};
+
+// Another program on the machine can make any run look bound by something else: five tries.
+Verdict verdict_on(Bound expected, const std::function<void()>& load, const std::function<void()>& step) {
+  Verdict verdict{};
+  for (int i = 0; i < 5; ++i) {
+    verdict = diagnose(profile_steps(load, step, 5, Device::cpu, peaks), Device::cpu);
+    if (verdict.bound == expected) break;
+  }
+  CHECK(verdict.bound == expected);
+  return verdict;
+}
+
+TEST_CASE("a slow loader") {
+  const Tensor x = Tensor::zeros({1000}, DType::f32);
+  const Verdict verdict = verdict_on(
+      Bound::data, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
+  CHECK(verdict.name == "data-bound");
+  CHECK(verdict.advice.find("--prefetch") != std::string::npos);
+}
+
+TEST_CASE("tiny kernels") {
+  const Tensor x = Tensor::zeros({4}, DType::f32);
+  const Verdict verdict = verdict_on(
+      Bound::launch, [] {},
+      [&] {
+        for (int i = 0; i < 2000; ++i) relu(x);
+      });
+  CHECK(verdict.advice.find("--batch") != std::string::npos);
+}
+
+TEST_CASE("moving bytes") {
+  const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
+  Tensor y = x.clone();
+  const auto add = [&] { accumulate({x, y}); };  // no allocation, which would be a gap
+  const Verdict verdict = verdict_on(
+      Bound::memory, [] {}, add);
+  CHECK(verdict.advice.find("--precision") != std::string::npos);
+}
+
+TEST_CASE("a matrix product") {
+  const Tensor a = Tensor::zeros({768, 768}, DType::f32);
+  verdict_on(
+      Bound::compute, [] {}, [&] { matmul(a, a); });
+}
+
+TEST_CASE("the work of a kernel follows from its shapes") {
+  const KernelTrace trace(KernelTrace::timed);
+  const Tensor a = Tensor::zeros({5, 7}, DType::f32), b = Tensor::zeros({11, 7}, DType::f32);
+  matmul(a, b, {}, {.transpose_b = true});
+  matmul(a, a, {}, {.transpose_a = true});
+  conv2d(Tensor::zeros({2, 6, 6, 3}, DType::f32), Tensor::zeros({27, 4}, DType::f32), {});
+  relu(a);
+  std::vector<double> flops;
+  for (const TimedCall& call : trace.timed_calls()) {
+    flops.push_back(flops_of(call));
+    CHECK(call.begin <= call.end);
+    CHECK(call.bytes > 0);
+  }
+  CHECK(flops == std::vector<double>{2.0 * 5 * 11 * 7, 2.0 * 7 * 7 * 5, 2.0 * (2 * 4 * 4 * 4) * 27, 0});
+}
+
+Ended bench(const std::string& line) { return run_bench_line(line + " --device cpu"); }
+
+TEST_CASE("doctor: parts that add up to the step, and a verdict") {
+  const Ended ended = bench("doctor --steps 5 --batch 8 --train 200 --json -");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const Json record = Json::parse(ended.out);
+  const Json& profile = record["profile"];
+  double parts = 0;
+  for (const char* part : {"wait_ms", "gaps_ms", "tiny_ms", "memory_ms", "compute_ms"}) {
+    CHECK(profile[part] >= 0);
+    parts += profile[part].get<double>();
+  }
+  // Kernels are timed in other steps than the whole.
+  CHECK(parts >= profile["step_ms"].get<double>() * 0.999);
+  CHECK(profile["flops"] > 0);
+  CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
+      record["verdict"]["name"]));
+  CHECK(ended.err.find("try next: ") != std::string::npos);
+  CHECK(bench("doctor --preprocess host").code == 2);
+}
+
+TEST_CASE("explain: the step of each model from the first kernel to the update") {
+  for (const std::string& model : model_names()) {
+    CAPTURE(model);
+    const TemporaryFolder folder;
+    const std::string dot = (folder / "step.dot").string();
+    const Ended ended = bench("explain --batch 4 --model " + model + " --json - --dot " + dot);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const Json record = Json::parse(ended.out);
+    std::vector<std::string> phases;
+    double flops = 0;
+    for (const Json& call : record["calls"]) {
+      if (phases.empty() || phases.back() != call["phase"]) phases.push_back(call["phase"]);
+      CHECK(call["milliseconds"] >= 0);
+      CHECK(call["live_bytes"] > 0);
+      flops += call["flops"].get<double>();
+    }
+    CHECK(phases == std::vector<std::string>{"forward", "backward", "update"});
+    CHECK(record["calls"].front()["kernel"] == "normalize_image_forward");
+    CHECK(record["calls"].back()["kernel"] == "adam_step");
+    CHECK(flops > 0);
+    CHECK(record["phases"].size() == 3);
+    const std::string graph = read_text(dot);
+    CHECK(graph.starts_with("digraph step {"));
+    CHECK(graph.find("softmax_cross_entropy") != std::string::npos);
+    CHECK(graph.ends_with("}\n"));
+  }
+  CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
+  for (const char* command : {"explain", "doctor"}) {
+    const Ended ended = bench(std::string(command) + " --model mlp --blocks 3");
+    CHECK(ended.code == 2);
+    CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: deep_cnn") != std::string::npos);
+  }
+}
+
+TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again") {
+  const auto calls_of = [](const std::string& checkpoint) {
+    const Ended ended = bench("explain --batch 4 --model mnist_cnn --json - --checkpoint " + checkpoint);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    return json::parse(ended.out)["calls"];
+  };
+  const auto again = [](const json& call) { return call["recomputed"] == true; };
+  const json plain = calls_of("off"), all = calls_of("all");
+  CHECK(std::ranges::none_of(plain, again));
+  for (size_t i = 1; i < plain.size(); ++i) {
+    CHECK(plain[i]["kept_bytes"] == plain[i]["live_bytes"].get<int64_t>() - plain[i - 1]["live_bytes"].get<int64_t>());
+  }
+  // The kernels of forward, each once more, and no other.
+  std::multiset<std::string> forward, repeated;
+  for (const json& call : all) {
+    if (call["phase"] == "forward") forward.insert(call["kernel"]);
+    if (again(call)) {
+      CHECK(call["phase"] == "backward");
+      repeated.insert(call["kernel"]);
+    }
+  }
+  CHECK(repeated.count("conv2d_forward") == 2);
+  for (const std::string& kernel : repeated) CHECK(repeated.count(kernel) <= forward.count(kernel));
+  CHECK(all.size() == plain.size() + repeated.size());
+  CHECK(bench("explain --checkpoint half").code == 2);
+}
+
+TEST_CASE("explain --kernel: the forced variants ran, and the record says that they were forced") {
+  const json record =
+      record_of("explain --batch 4 --device cpu --kernel conv2d_forward=im2col --kernel conv2d_backward=im2col");
+  CHECK(record["config"]["kernels"] == json({"conv2d_forward=im2col", "conv2d_backward=im2col"}));
+  int convolutions = 0;
+  for (const json& call : record["calls"]) {
+    if (!call["kernel"].get<std::string>().starts_with("conv2d_")) continue;
+    CHECK(call["variant"] == "im2col");
+    ++convolutions;
+  }
+  CHECK(convolutions == 4);
+  CHECK(record_of("explain --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
+  const std::string mlp = "explain --batch 4 --device cpu --model mlp --kernel ";
+  check_mistakes({{mlp + "gemm", 2, "--kernel gemm: expected SLOT=VARIANT"},
+                  {mlp + "gem=x", 2, "--kernel gem=x: no slot gem"},
+                  {mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
+  const Ended unused = bench("explain --batch 4 --model mlp --kernel conv2d_forward=im2col");
+  CHECK(unused.code == 2);  // and a notice that the digits are synthetic comes before the message
+  CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
+}
+
+TEST_CASE("doctor and explain: four outputs that show the same") {
+  const json doctor = check_outputs("doctor --device cpu --steps 3 --batch 4 --train 40");
+  CHECK(doctor["rows"].size() == 5);
+  CHECK(contains(doctor["remarks"][1].get<std::string>(), doctor["verdict"]["name"].get<std::string>()));
+  const json explain = check_outputs("explain --device cpu --batch 4 --model mlp");
+  REQUIRE(explain["tables"].size() == 3);
+  size_t lines = 0;
+  for (const json& table : explain["tables"]) lines += table["lines"].size();
+  CHECK(lines == explain["calls"].size());
+  check_mistakes(
+      {{"doctor --json a --md a", 2, "--json and --md: both go to a"},
+       {"explain --html /nonexistent/x.html --device cpu", 4, "--html /nonexistent/x.html: cannot be written"}});
+}
+
+}  // namespace

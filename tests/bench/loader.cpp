@@ -1,0 +1,201 @@
+// `halfstep-bench loader` as its users meet it, and what `train` makes of other sets and of its switches for loading.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "data/formats/record_file.h"
+#include "models/models.h"
+#include "tests/support/bench_outputs.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/sample_sets.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// With a folder for temporary files of its own, which must be empty afterwards.
+Ended bench(const std::string& line) {
+  const TemporaryFolder temporary;
+  const Ended ended = run_bench_line(line + " --device cpu", {.variables = {"TMPDIR=" + temporary.path.string()}});
+  CHECK(temporary.names().empty());
+  return ended;
+}
+
+json record_of(const std::string& line) {
+  const Ended ended = bench(line + " --json -");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  return json::parse(ended.out);
+}
+
+// A set of record files with both parts.
+void write_set(const fs::path& folder, Shape3 shape, int classes) {
+  fs::create_directories(folder);
+  for (const char* part : {"train", "test"}) {
+    const SampleInfo info = info_for(60, shape, classes);
+    write_all(*write_records(folder / (std::string(part) + ".record"), info), info);
+  }
+}
+
+TEST_CASE("loader: every format, cache and setting is in the record") {
+  const json record = record_of("loader --samples 90 --batch 16 --compute 300");
+  CHECK(record["schema"] == "halfstep-bench-1");
+  CHECK(record["command"] == "loader");
+  CHECK(record["data"]["samples"] == 90);
+  CHECK(record["data"]["image_bytes"] == 784);
+  std::set<std::string> formats;
+  for (const json& format : record["formats"]) {
+    formats.insert(format["name"]);
+    CHECK(format["cold_samples_per_second"] > 0);
+    CHECK(format["warm_samples_per_second"] > 0);
+    CHECK(format["files"] == (format["name"] == "memory"                           ? 0
+                              : format["name"] == "png" || format["name"] == "pgm" ? 90
+                                                                                   : 1));
+  }
+  CHECK(formats == std::set<std::string>{"memory", "record", "record_zlib", "tfrecord", "pgm", "png"});
+  CHECK(record["rows"].size() == 6 * 3 * 4);
+  std::set<std::string> settings;
+  for (const json& row : record["rows"]) {
+    settings.insert(row["format"].get<std::string>() + row["cache"].get<std::string>() + row["workers"].dump() +
+                    row["prefetch"].dump());
+    CHECK(row["samples_per_second"] > 0);
+    CHECK(row["wait_us_per_step"] >= 0);
+    CHECK(row["stall_share"] >= 0);
+    CHECK(row["stall_share"] <= 1);
+  }
+  CHECK(settings.size() == record["rows"].size());
+  REQUIRE(record["sweep"].size() == 6);
+  for (const json& row : record["sweep"]) {
+    if (!row["cheapest"].is_null()) CHECK(row["cheapest"]["stall_share"] < 0.01);
+  }
+}
+
+TEST_CASE("loader: loading and computing overlap with a thread, and follow each other without") {
+  const json record = record_of("loader --samples 40 --batch 8 --compute 0 --format record");
+  CHECK(record["formats"].size() == 2);
+  REQUIRE(record["overlap"].size() == 12);
+  for (const json& row : record["overlap"]) {
+    // Sleeping cannot be shorter than asked for: what is one after the other takes at least the sum of the sleeps.
+    if (row["prefetch"] == 0) CHECK(row["step_ms"].get<double>() >= 1.6 + row["compute_ms"].get<double>());
+    CHECK(row["step_ms"].get<double>() >= row["compute_ms"].get<double>());
+  }
+  REQUIRE(record["timelines"].size() == 3);
+  for (const json& timeline : record["timelines"]) {
+    double step_end = 0;
+    for (const json& span : timeline["spans"]) {
+      CHECK(span[2] <= span[3]);
+      if (span[0] != "step") continue;
+      CHECK(span[2].get<double>() >= step_end);  // steps follow each other, each behind the load of its batch
+      step_end = span[3];
+      for (const json& load : timeline["spans"]) {
+        if (load[0] != "step" && load[1] == span[1]) CHECK(load[3].get<double>() <= span[2].get<double>());
+      }
+    }
+    // Spans are ordered by lane, then batch. Synchronously no load overlaps a step.
+    if (timeline["prefetch"] != 0) continue;
+    for (const json& load : timeline["spans"]) {
+      for (const json& step : timeline["spans"]) {
+        if (load[0] == "step" || step[0] != "step") continue;
+        CHECK((load[3] <= step[2] || load[2] >= step[3]));
+      }
+    }
+  }
+}
+
+TEST_CASE("loader: four outputs that show the same") {
+  const json record = check_outputs("loader --device cpu --samples 40 --batch 8 --compute 0 --format record --quiet");
+  REQUIRE(record["tables"].size() == 4);
+  CHECK(record["tables"][0]["lines"].size() == record["formats"].size());
+  CHECK(record["tables"][1]["lines"].size() == record["rows"].size());
+  CHECK(record["tables"][2]["lines"].size() == record["sweep"].size());
+  CHECK(record["tables"][3]["lines"].size() == record["overlap"].size());
+}
+
+TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
+  const Ended list = bench("loader --list");
+  CHECK(list.code == 0);
+  for (const char* part : {"memory", "record_zlib", "png", "none, ram, device", "0 and 0, 1 and 1"}) {
+    CHECK(contains(list.out, part));
+  }
+  const TemporaryFolder folder;
+  const Ended plan = bench("loader --dry-run --samples 500 --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "synthetic digits: 6 formats: about "));
+  CHECK(contains(plan.out, " minutes; the set takes 0.4 MiB"));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("loader: wrong flags") {
+  for (const char* words : {"loader --samples 0", "loader --format tiff", "loader --batch -1"}) {
+    const Ended ended = bench(words);
+    CHECK(ended.code == 2);
+    CHECK(ended.out.empty());
+  }
+  CHECK(bench("loader --data /nonexistent/set").code == 4);
+}
+
+const std::string small = "train --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
+
+TEST_CASE("train: every way to load gives the same weights, and says where the time went") {
+  const json expected = record_of(small + "--prefetch 0 --cache none")["rows"][0];
+  for (const char* flags : {"", "--prefetch 4 --workers 3", "--prefetch 2 --workers 0", "--cache device", "--pin off",
+                            "--cache none", "--preprocess host"}) {
+    CAPTURE(flags);
+    const json row = record_of(small + flags)["rows"][0];
+    CHECK(row["weights_sha256"] == expected["weights_sha256"]);
+    double parts = 0;
+    for (const char* part : {"wait", "upload", "forward", "backward", "update", "replay"}) {
+      CHECK(row["parts"][part] >= 0);
+      parts += row["parts"][part].get<double>();
+    }
+    CHECK(parts <= row["seconds"].get<double>());
+    CHECK(row["parts"]["forward"] > 0);
+    CHECK(row["parts"]["backward"] > 0);
+    CHECK(row["stall_share"].get<double>() ==
+          doctest::Approx(row["parts"]["wait"].get<double>() / row["seconds"].get<double>()));
+  }
+  const json config = record_of(small + "--prefetch 3 --workers 2 --cache none --pin off --preprocess host")["config"];
+  CHECK(config["prefetch"] == 3);
+  CHECK(config["workers"] == 2);
+  CHECK(config["cache"] == "none");
+  CHECK(config["pin"] == "off");
+  CHECK(config["preprocess"] == "host");
+  const Ended both = bench(small + "--cache device --preprocess host");
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "preprocess them there"));
+}
+
+TEST_CASE("train: sets of other sizes and classes, and models that cannot take them") {
+  const TemporaryFolder folder;
+  write_set(folder / "wide", {12, 30, 3}, 7);
+  write_set(folder / "tiny", {5, 5, 1}, 1000);
+  const std::string few = "train --epochs 1 --batch 16 --quiet ";
+  for (const std::string& model : hs::model_names()) {
+    CAPTURE(model);
+    const Ended ended = bench(few + "--json - --model " + model + " --data " + (folder / "wide").string());
+    if (ended.code != 0) {  // a model may be made for larger images
+      CHECK(ended.code == 3);
+      CHECK(contains(ended.err, "--model " + model + ": images of 12 x 30 are too small for it; use mlp"));
+      continue;
+    }
+    const json record = json::parse(ended.out);
+    CHECK(record["data"]["name"] == "numbered");
+    CHECK(record["data"]["train"] == 60);  // the default of 20,000 is all there are
+    CHECK(record["rows"][0]["final_loss"] > 0);
+  }
+  CHECK(record_of(few + "--model mlp --data " + (folder / "tiny").string())["rows"][0]["final_loss"] > 0);
+  const Ended small_images = bench(few + "--data " + (folder / "tiny").string());
+  CHECK(small_images.code == 3);
+  CHECK(contains(small_images.err, "--model mnist_cnn: images of 5 x 5 are too small for it; use mlp"));
+  const Ended too_many = bench(few + "--train 61 --data " + (folder / "tiny").string());
+  CHECK(too_many.code == 2);
+  CHECK(contains(too_many.err, "--train 61: the set has 60 samples"));
+  CHECK(record_of(few + "--train 20 --test 10 --data synthetic")["data"]["name"] == "synthetic digits");
+}
+
+}  // namespace

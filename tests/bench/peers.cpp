@@ -1,0 +1,433 @@
+// `halfstep-bench peers` with stand-ins for the peers, shell scripts that write what a test wants, so that nothing but
+// a shell needs to be installed; and what the real scripts say without their engines.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/measure/peers.h"
+#include "models/models.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using hs::test::TemporaryFolder;
+using nlohmann::json;
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+using hs::test::bench_program;
+using hs::test::contains;
+using hs::test::Ended;
+using hs::test::lines_of;
+using hs::test::run_bench_line;
+using hs::test::Surroundings;
+
+std::string read(const fs::path& path) { return hs::test::read_text(path); }
+
+// A line of shell, for other surroundings than the program's usual ones, and for the scripts themselves.
+Ended shell(const std::string& line) {
+  const TemporaryFolder folder;
+  const std::string script = fmt::format(
+      "exec 1>'{0}/out' 2>'{0}/err'\nexport HOME=/nonexistent OMP_WAIT_POLICY=passive\nunset HALFSTEP_DATA PYTHONPATH\n"
+      "exec env {1}",
+      folder.path.string(), line);
+  const int status = std::system(script.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0, read(folder / "out"), read(folder / "err")};
+}
+
+// Once the file `started` is there, `signal` is sent to the program.
+Ended run(const std::string& words, int signal = 0, const fs::path& started = {}) {
+  Surroundings around;
+  if (signal != 0) around.ask = [&](const std::string&) { return fs::exists(started) ? signal : 0; };
+  return run_bench_line(words, around);
+}
+
+// A folder with stand-ins for the scripts, each a shell script, and a log of how they were called.
+struct StandIns {
+  TemporaryFolder folder;
+
+  // `body` comes before it writes its record; it sees $seed, $precision and $words, and may change $seconds, $samples,
+  // $accuracy and $rest (what follows the row).
+  void write(const std::string& name, const std::string& body) const {
+    std::ofstream(folder / (name + "_mnist.py")) << fmt::format(
+        R"(here='{}'
+if [ "$1" = --version ]; then
+  echo "{} 1.0"
+  exit 0
+fi
+echo "{} $*" >>"$here/log"
+words="$*" samples=96 accuracy=0.9 rest=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --seed) seed=$2 ;;
+    --precision) precision=$2 ;;
+  esac
+  shift
+done
+seconds=$seed
+{}
+cat <<END
+{{"schema": "halfstep-peer-1", "environment": {{"cpu": "C", "cores": 2, "threads": 1, "device": "cpu"}}, "rows": [
+{{"name": "x", "seconds": $seconds, "seconds_all": [$seconds], "samples_per_second": $((samples / seed)),
+"warmup_seconds": 0.5, "test_accuracy": $accuracy, "test_accuracy_all": [$accuracy], "final_loss": 0.1}} $rest ]}}
+END
+)",
+        folder.path.string(), name, name, body);
+  }
+  void write_raw(const std::string& name, const std::string& text) const {
+    std::ofstream(folder / (name + "_mnist.py")) << text;
+  }
+
+  std::string flags() const {
+    return fmt::format(
+        "peers --peers {} --python /bin/sh --device cpu --model mlp --train 96 --test 32 --epochs 1 "
+        "--threads 1 ",
+        folder.path.string());
+  }
+  Lines log() const { return lines_of(read(folder / "log")); }
+};
+
+json row_of(const json& record, const std::string& name) {
+  for (const json& row : record["rows"]) {
+    if (row["name"] == name) return row;
+  }
+  FAIL("no row " << name << " in " << record.dump());
+  return {};
+}
+
+double median_of_three(const json& row) {
+  std::vector<double> seconds = row["seconds_all"];
+  REQUIRE(seconds.size() == 3);
+  std::ranges::sort(seconds);
+  return seconds[1];
+}
+
+bool is_gone(const std::string& process) { return kill(std::stoi(process), 0) != 0 && errno == ESRCH; }
+
+// A process that was ended may still be there for a moment, until its new parent has looked.
+bool are_gone(const Lines& processes) {
+  for (int i = 0; i < 500; ++i) {
+    if (std::ranges::all_of(processes, is_gone)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+const Lines all_rows = {"halfstep f32",         "halfstep bf16",   "torch f32", "torch f32 NHWC", "torch f32 compiled",
+                        "torch f32 DataLoader", "torch bf16 NHWC", "jax f32",   "jax bf16"};
+
+TEST_CASE("in turns, with ratios, an interval and every output") {
+  const StandIns peers;
+  peers.write("torch", "");
+  peers.write("jax", "");
+  const TemporaryFolder folder;
+  const std::string base = (folder / "r").string();
+  const Ended ended = run(peers.flags() + "--seed 1 --repeat 3 --json " + base + ".json --csv " + base + ".csv --md " +
+                          base + ".md --html " + base + ".html");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  CHECK(folder.names() == std::set<std::string>{"r.json", "r.csv", "r.md", "r.html"});
+
+  // Who ran when: halfstep by the progress, the others by what they were called with.
+  const Lines progress = lines_of(ended.err);
+  REQUIRE(progress.size() == 3 * all_rows.size() + 2);  // and what the data is, and the path of the report
+  for (size_t i = 0; i < 3 * all_rows.size(); ++i) {
+    CHECK(progress[i + 1].starts_with(fmt::format("synthetic digits  pass {} of 3, ", i / all_rows.size() + 1)));
+    CHECK(contains(progress[i + 1], ": " + all_rows[i % all_rows.size()] + "  "));
+  }
+  const Lines calls = peers.log();
+  const Lines engines = {"torch", "torch", "torch", "torch", "torch", "jax", "jax"};
+  const Lines flags = {"f32 --json",
+                       "f32 --channels-last --json",
+                       "f32 --channels-last --mode compile --json",
+                       "f32 --channels-last --loading dataloader --json",
+                       "bf16 --channels-last --json",
+                       "f32 --json",
+                       "bf16 --json"};
+  REQUIRE(calls.size() == 3 * engines.size());
+  std::set<std::string> folders;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CHECK(calls[i].starts_with(engines[i % engines.size()] + " --data "));
+    CHECK(contains(calls[i], "--model mlp --train 96 --test 32 --epochs 1 --batch 64 --lr 0.001 "));
+    CHECK(contains(calls[i], fmt::format("--seed {} --threads 1 --device cpu --precision {} -", i / engines.size() + 1,
+                                         flags[i % flags.size()])));
+    folders.insert(calls[i].substr(calls[i].find("--data "), calls[i].find(" --model") - calls[i].find("--data ")));
+  }
+  REQUIRE(folders.size() == 1);  // the same samples for all
+  CHECK_FALSE(fs::exists(folders.begin()->substr(7)));
+
+  const json record = json::parse(read(base + ".json"));
+  CHECK(record["schema"] == "halfstep-bench-1");
+  CHECK(record["command"] == "peers");
+  CHECK(record["absent"].empty());
+  CHECK(record["data"]["train"] == 96);
+  CHECK(record["data"]["synthetic"] == true);
+  CHECK(record["engines"]["jax"]["version"] == "jax 1.0");
+  CHECK(record["engines"]["torch"]["environment"]["cpu"] == "C");
+  CHECK_FALSE(contains(record.dump(), "/tmp/"));  // nobody's folders
+  REQUIRE(record["rows"].size() == all_rows.size());
+  const double f32 = median_of_three(record["rows"][0]), bf16 = median_of_three(record["rows"][1]);
+  for (size_t i = 0; i < all_rows.size(); ++i) {
+    const json& row = record["rows"][i];
+    CAPTURE(row);
+    CHECK(row["name"] == all_rows[i]);
+    if (i < 2) {
+      CHECK(row["group"] == "halfstep");
+      CHECK_FALSE(row.contains("ratio"));
+      CHECK(row["peak_bytes"] > 0);
+      CHECK(row["runs"].size() == 3);
+      CHECK(row["runs"][2]["seed"] == 3);
+      continue;
+    }
+    const bool is_bf16 = contains(all_rows[i], "bf16");
+    const double ours = is_bf16 ? bf16 : f32;
+    CHECK(row["group"] == "peer");
+    CHECK(row["seconds_all"] == json({1, 2, 3}));
+    CHECK(row["seconds"] == 2);
+    CHECK(row["samples_per_second"] == 48);
+    CHECK(row["warmup_seconds"] == 0.5);
+    CHECK(row["ratio"].get<double>() == doctest::Approx(2 / ours).epsilon(1e-12));
+    CHECK(row["ratio_low"] <= row["ratio"]);
+    CHECK(row["ratio_high"] >= row["ratio"]);
+    const bool holds_one = row["ratio_low"] <= 1 && row["ratio_high"] >= 1;
+    CHECK(row["verdict"] == (holds_one ? "within noise" : row["ratio"] > 1 ? "slower" : "faster"));
+    CHECK(row["compared_with"] == (is_bf16 ? "halfstep bf16" : "halfstep f32"));
+  }
+
+  CHECK(contains(ended.out, "synthetic digits  torch f32 compiled       2.00    1.00 - 3.00       48.0"));
+  CHECK(contains(ended.out, "compiling included"));
+  CHECK(contains(ended.out, ", torch 1.0, jax 1.0.\n"));
+  CHECK(lines_of(read(base + ".csv")).size() == all_rows.size() + 1);
+  CHECK(contains(read(base + ".md"), "| torch f32 | 2.00 |"));
+  CHECK(contains(read(base + ".html"), "Other engines on the same training"));
+  CHECK(contains(read(base + ".html"), "<svg"));
+  for (const std::string kind : {"html", "md", "csv", "json"}) {
+    CAPTURE(kind);
+    CHECK(run("report " + base + ".json --" + kind + " -").out == read(base + "." + kind));
+  }
+  const Ended same = run("compare " + base + ".json " + base + ".json");
+  CHECK(same.code == 0);
+  CHECK(contains(same.out, "torch f32 compiled"));
+}
+
+TEST_CASE("engines that are missing are named and no failure; the first Python that has one is taken") {
+  const StandIns peers;
+  peers.write_raw("torch", "echo 'torch_mnist: no PyTorch here; install it: pip install torch' >&2\nexit 7\n");
+  const Ended none = run(peers.flags() + "--repeat 1 --quiet --json -");
+  REQUIRE_MESSAGE(none.code == 0, none.err);
+  const json record = json::parse(none.out);
+  CHECK(record["rows"].size() == 2);
+  CHECK(record["absent"] == json({{{"name", "jax"}, {"reason", "--peers has no jax_mnist.py"}},
+                                  {{"name", "torch"}, {"reason", "no PyTorch here; install it: pip install torch"}}}));
+  CHECK(contains(none.err, "No row for torch: no PyTorch here; install it: pip install torch."));
+
+  // Without any Python.
+  const Ended no_python = shell("PATH=/nonexistent '" + bench_program() + "' peers --dry-run --device cpu --peers '" +
+                                peers.folder.path.string() + "'");
+  CHECK(no_python.code == 0);
+  CHECK(contains(no_python.out, "No row for torch: python3: cannot be started: No such file or directory; install"));
+  const Ended wrong = run(peers.flags() + "--python /nonexistent/python");
+  CHECK(wrong.code == 4);
+  CHECK(contains(wrong.err, "--python /nonexistent/python: cannot be started: No such file"));
+
+  // The second Python has it.
+  const std::string second = (peers.folder / "second").string();
+  std::ofstream(second) << "#!/bin/sh\necho second 2.0\n";
+  fs::permissions(second, fs::perms::owner_all);
+  const Ended found = run(peers.flags() + "--dry-run --python " + second);
+  CHECK(found.code == 0);
+  CHECK(contains(found.out, "torch f32: " + second + " " + peers.folder.path.string() + "/torch_mnist.py --data DIR "));
+  CHECK_FALSE(contains(found.out, "No row for torch"));
+}
+
+TEST_CASE("a peer that fails is a row with an error, and the others go on") {
+  const struct {
+    const char* body;  // of the run in bf16; the others are as they should be
+    int code;
+    const char* message;
+  } failures[] = {
+      {"echo 'torch_mnist: the loss is nan' >&2; exit 6", 6, "exit code 6: the loss is nan"},
+      {"printf 'Traceback:\\nValueError: boom\\n\\n' >&2; exit 1", 4, "exit code 1: ValueError: boom"},
+      {"exit 77", 4, "exit code 77"},
+      {"kill -9 $$", 4, "ended by signal 9"},
+      {"echo hello; exit 0", 3, "its stdout is not JSON: 6 bytes, 'hello'"},
+      {"exit 0", 3, "its stdout is not JSON: 0 bytes, ''"},
+      {"seconds=NaN", 3, "its stdout is not JSON"},
+      {"seconds=null", 3, "its record: row 'x': neither times nor an error"},
+      {"seconds=-1", 3, "its record: row 'x': seconds is -1, expected a number from 0"},
+      {"seconds=0 seed=1", 3, "its record has 1 times above 0"},
+      {"accuracy=null", 3, "its record has no accuracy or no loss"},
+      {"accuracy=97", 3, "test_accuracy is 97, expected a number from 0 to 1"},
+      {"samples=192", 3, "trained on 192 samples by its record, expected 96"},
+      {"rest=', {}'", 3, "row '': name is missing"},
+      {"echo '{\"schema\": \"x\"}'; exit 0", 3, "its record: its schema is 'x'"},
+      {"echo '[1]'; exit 0", 3, "its record: is not a JSON object"},
+  };
+  for (const auto& failure : failures) {
+    CAPTURE(failure.body);
+    const StandIns peers;
+    peers.write("torch", fmt::format("if [ $precision = bf16 ]; then\n{}\nfi", failure.body));
+    const TemporaryFolder folder;
+    const std::string file = (folder / "r.json").string();
+    const Ended ended = run(peers.flags() + "--seed 1 --repeat 2 --quiet --json " + file);
+    CHECK(ended.code == failure.code);
+    CHECK_MESSAGE(contains(lines_of(ended.err).back(), std::string("halfstep-bench: torch bf16 NHWC: ")), ended.err);
+    CHECK_MESSAGE(contains(ended.err, failure.message), ended.err);
+    const json record = json::parse(read(file));
+    REQUIRE(record["rows"].size() == 7);
+    const json row = row_of(record, "torch bf16 NHWC");
+    CHECK(row["seconds"].is_null());
+    CHECK(contains(row["error"], failure.message));
+    CHECK_FALSE(row.contains("ratio"));
+    CHECK(row_of(record, "torch f32")["seconds_all"].size() == 2);
+    CHECK(row_of(record, "torch f32")["verdict"] == "too few runs to tell");
+    CHECK(peers.log().size() == 4 + 1 + 4);  // it does not run again
+    CHECK(run("report " + file).code == 0);
+  }
+}
+
+TEST_CASE("what a peer can not do here is no failure at first, and one later") {
+  const StandIns peers;
+  peers.write("torch", "if [ $precision = bf16 ]; then echo 'torch_mnist: no bf16 here' >&2; exit 7; fi");
+  const Ended never = run(peers.flags() + "--repeat 1 --quiet --json -");
+  REQUIRE_MESSAGE(never.code == 0, never.err);
+  const json record = json::parse(never.out);
+  CHECK(record["rows"].size() == 2 + 4);
+  CHECK(record["absent"].back() == json({{"name", "torch bf16 NHWC"}, {"reason", "exit code 7: no bf16 here"}}));
+
+  peers.write("torch", "if [ $precision = bf16 ] && [ $seed = 2 ]; then echo 'torch_mnist: gone' >&2; exit 7; fi");
+  const Ended later = run(peers.flags() + "--seed 1 --repeat 3 --quiet --json -");
+  CHECK(later.code == 7);
+  const json row = row_of(json::parse(later.out), "torch bf16 NHWC");
+  CHECK(row["seconds_all"] == json({1}));
+  CHECK(row["error"] == "exit code 7: gone");
+}
+
+TEST_CASE("a peer that takes too long is ended with what it started") {
+  const StandIns peers;
+  peers.write("torch", R"(if [ $precision = bf16 ]; then
+  sleep 1000 &
+  echo $$ >"$here/ids"; echo $! >>"$here/ids"
+  wait
+fi)");
+  const Ended ended = run(peers.flags() + "--repeat 1 --quiet --timeout 20 --json -");
+  CHECK(ended.code == 1);
+  CHECK(contains(ended.err, "halfstep-bench: torch bf16 NHWC: did not end within 20 s (--timeout)"));
+  const Lines ids = lines_of(read(peers.folder / "ids"));
+  REQUIRE(ids.size() == 2);
+  CHECK(are_gone(ids));
+  CHECK(row_of(json::parse(ended.out), "torch f32")["seconds"] == 1);
+}
+
+TEST_CASE("what a peer leaves behind ends with it, and nobody waits for it") {
+  const StandIns peers;
+  peers.write("torch", "sleep 1000 & echo $! >>\"$here/ids\"");
+  const Ended ended = run(peers.flags() + "--repeat 1 --quiet");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const Lines ids = lines_of(read(peers.folder / "ids"));
+  CHECK(ids.size() == 5);
+  CHECK(are_gone(ids));
+}
+
+TEST_CASE("a signal ends the peer too, and no file is written") {
+  for (const auto& [signal, code, name] : {std::tuple(SIGINT, 130, "SIGINT"), {SIGTERM, 143, "SIGTERM"}}) {
+    CAPTURE(name);
+    const StandIns peers;
+    // It does not listen when it is asked to end.
+    peers.write("torch", "trap '' TERM\necho $$ >\"$here/new\"; mv \"$here/new\" \"$here/ids\"\nsleep 1000");
+    const TemporaryFolder folder;
+    const Ended ended =
+        run(peers.flags() + "--quiet --json " + (folder / "r.json").string(), signal, peers.folder / "ids");
+    CHECK(ended.code == code);
+    // By the command, or by the handler if a second went by first.
+    CHECK((contains(ended.err, std::string("stopped by ") + name + " while measuring; no results were written") ||
+           contains(ended.err, std::string("stopped by ") + name + " while running peers (")));
+    CHECK(are_gone(lines_of(read(peers.folder / "ids"))));
+    CHECK(folder.names().empty());
+  }
+}
+
+TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit code") {
+  const StandIns peers;
+  peers.write("torch", "");
+  const Ended list = run("peers --list --device cpu");
+  CHECK(list.code == 0);
+  for (const std::string& name : all_rows) CHECK(contains(list.out, name));
+  const Ended plan = run(peers.flags() + "--dry-run --json " + (peers.folder / "r.json").string());
+  CHECK(plan.code == 0);
+  CHECK(contains(plan.out, "halfstep bf16: "));
+  CHECK(contains(plan.out, " train --quiet --data DIR --model mlp --train 96 --test 32 "));
+  CHECK(contains(plan.out, "7 rows, 3 runs of each, in turns\nNo row for jax: --peers has no jax_mnist.py.\n"));
+  CHECK(peers.log().empty());
+  CHECK(peers.folder.names() == std::set<std::string>{"torch_mnist.py"});
+
+  // The scripts are found above the program, which is below the sources in most builds, or in the current folder.
+  CHECK(shell("-C '" HALFSTEP_SOURCE_DIR "/tests' '" + bench_program() + "' peers --dry-run").code == 0);
+  const std::string copy = (peers.folder / "halfstep-bench").string();
+  fs::copy_file(bench_program(), copy);
+  const Ended lost = shell("-C / '" + copy + "' peers --dry-run");
+  CHECK(lost.code == 4);
+  CHECK(contains(lost.err, "or give --peers DIR"));
+
+  const std::string images = (peers.folder / "images").string();
+  hs::test::check_mistakes({
+      {"peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
+      {"peers --timeout 0", 2, "--timeout 0: expected a number from 0.1"},
+      {"peers --model deep_cnn", 2, "--model deep_cnn: expected one of mnist_cnn"},
+      {"peers --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
+      {"peers extra", 2, "extra: unexpected word"},
+      {"peers --json a --csv a", 2, "--json and --csv: both go to a"},
+      {peers.flags() + "--data /nonexistent", 4, "/nonexistent"},
+  });
+}
+
+TEST_CASE("the models that peers take are those of halfstep that both scripts have") {
+  const fs::path scripts = fs::path(HALFSTEP_SOURCE_DIR) / "bench/peers";
+  const std::string torch = read(scripts / "torch_mnist.py"), jax = read(scripts / "jax_mnist.py");
+  std::set<std::string> shared;
+  for (const std::string& model : hs::model_names()) {
+    const std::string key = "    \"" + model + "\": ";
+    if (contains(torch, key) && contains(jax, key)) shared.insert(model);
+  }
+  CHECK(shared ==
+        std::set<std::string>(hs::bench::measure::peer_models.begin(), hs::bench::measure::peer_models.end()));
+}
+
+TEST_CASE("the real scripts compile, and say how to install what is missing") {
+  if (std::system("python3 --version >/dev/null 2>&1") != 0) {
+    MESSAGE("skipped: there is no python3");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string scripts = HALFSTEP_SOURCE_DIR "/bench/peers/";
+  const std::string python = "PYTHONPYCACHEPREFIX='" + folder.path.string() + "' python3 ";
+  for (const auto& entry : fs::directory_iterator(scripts)) {
+    if (entry.path().extension() != ".py") continue;
+    CAPTURE(entry.path().string());
+    const Ended compiled = shell(python + "-m py_compile '" + entry.path().string() + "'");
+    CHECK_MESSAGE(compiled.code == 0, compiled.err);
+  }
+  // -S: without what is installed.
+  for (const auto& [script, package] : {std::pair("torch_mnist", "torch"), {"jax_mnist", "jax"}}) {
+    CAPTURE(script);
+    const Ended ended = shell(python + "-S '" + scripts + script + ".py' --version");
+    CHECK(ended.code == 7);
+    CHECK(ended.out == "");
+    CHECK(lines_of(ended.err).size() == 1);
+    CHECK_MESSAGE(ended.err.starts_with(std::string(script) + ": "), ended.err);
+    CHECK_MESSAGE(contains(ended.err, std::string("python3 -m pip install ") + package), ended.err);
+  }
+}
+
+}  // namespace

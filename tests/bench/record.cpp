@@ -1,0 +1,505 @@
+// Records: what is refused, how they survive files, and the tables that every command puts into them.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/report/comparison.h"
+#include "bench/report/html_report.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/readme_tables.h"
+#include "bench/report/record.h"
+#include "bench/report/table.h"
+#include "data/io/printable.h"
+#include "engine/error.h"
+#include "tests/support/bench_outputs.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/bench_records.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::bench;
+using namespace hs::bench::report;
+using hs::test::Cells;
+using hs::test::check_self_contained;
+using hs::test::check_well_formed;
+using hs::test::contains;
+using hs::test::good_record;
+using hs::test::parse_csv;
+using hs::test::row;
+using hs::test::TemporaryFolder;
+using hs::test::times;
+namespace fs = std::filesystem;
+
+Json of_table(const Table& table) { return to_json(std::vector<Table>{table}); }
+
+TEST_CASE("a record survives the way through a file, and every committed record is one") {
+  const TemporaryFolder folder;
+  const Json record = good_record();
+  std::ofstream(folder / "record.json") << to_text(record);
+  CHECK(read_record(folder / "record.json") == record);
+  int committed = 0;
+  for (const char* part : {"cpu", "target"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(HALFSTEP_SOURCE_DIR "/bench/results") / part)) {
+      if (entry.is_directory()) continue;
+      INFO(entry.path().string());
+      CHECK_NOTHROW(read_record(entry.path()));
+      ++committed;
+    }
+  }
+  CHECK(committed >= 10);
+}
+
+TEST_CASE("what is no record is refused by name") {
+  struct Damage {
+    void (*apply)(Json& record);
+    const char* message;
+  };
+  const Damage damages[] = {
+      {[](Json& r) { r = Json::array(); }, "is not a JSON object"},
+      {[](Json& r) { r["schema"] = "halfstep-bench-2"; },
+       "its schema is 'halfstep-bench-2', expected halfstep-bench-1"},
+      {[](Json& r) { r.erase("schema"); }, "its schema is ''"},
+      {[](Json& r) { r.erase("environment"); }, "environment is missing"},
+      {[](Json& r) { r.erase("rows"); }, "has no rows"},
+      {[](Json& r) { r["environment"]["cores"] = "two"; }, "cores is \"two\", expected a whole number from 0"},
+      {[](Json& r) { r["environment"]["date"] = nullptr; }, "date is null, expected a text"},
+      {[](Json& r) { r["data"]["synthetic"] = 0; }, "synthetic is 0, expected true or false"},
+      {[](Json& r) { r["rows"][1].erase("name"); }, "name is missing"},
+      {[](Json& r) { r["rows"][1] = 5; }, "is not an object"},
+      {[](Json& r) { r["rows"][0]["seconds"] = -1; }, "row 'baseline': seconds is -1, expected a number from 0"},
+      {[](Json& r) { r["rows"][0]["test_accuracy"] = 97; }, "test_accuracy is 97, expected a number from 0 to 1"},
+      {[](Json& r) { r["rows"][0]["seconds"] = 1.0; }, "seconds is 1, but the median of seconds_all is 2"},
+      {[](Json& r) { r["rows"][0]["seconds"] = nullptr; }, "neither times nor an error"},
+      {[](Json& r) { r["rows"][0]["seconds_all"] = {2.0}; }, "5 accuracies of 1 runs"},
+      {[](Json& r) { r["rows"][0]["epochs"][0].erase("seconds"); }, "an epoch: seconds is missing"},
+      {[](Json& r) { r["rows"][0]["runs"][1]["seed"] = -1; }, "a run: seed is -1"},
+      {[](Json& r) { r["headline"] = 5; }, "headline is 5, expected a text"},
+      {[](Json& r) { r["remarks"] = "one"; }, "remarks is \"one\", expected a list"},
+      {[](Json& r) {
+         r["remarks"] = {"one", 2};
+       },
+       "remarks is [\"one\",2], expected a list of texts"},
+      {[](Json& r) { r["tables"] = Json::object(); }, "tables is {}, expected a list"},
+      {[](Json& r) { r["tables"] = {5}; }, "tables is [5], expected a list of objects"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a", "b"}, {{"1", "2"}, {"1"}}, "T"});
+       },
+       "table 'T': a line of 1 cells under 2 heads"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1", "2"}}});
+       },
+       "a line of 2 cells under 1 heads"},
+      {[](Json& r) { r["tables"] = of_table({}); }, "has no heads"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = "nan";
+       },
+       "a cell is nan, expected -"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = "-inf %";
+       },
+       "a cell is -inf %, expected -"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0]["lines"][0][0] = 1;
+       },
+       "a cell is 1, expected a text"},
+      {[](Json& r) {
+         r["tables"] = of_table({{"a"}, {{"1"}}});
+         r["tables"][0].erase("heads");
+       },
+       "heads is missing"},
+  };
+  for (const Damage& damage : damages) {
+    Json record = good_record();
+    damage.apply(record);
+    CHECK_THROWS_WITH_AS(check_record(record, "FILE"), doctest::Contains(damage.message), Error);
+    CHECK_THROWS_WITH_AS(check_record(record, "FILE"), doctest::Contains("FILE: "), Error);
+  }
+  const TemporaryFolder folder;
+  std::ofstream(folder / "half.json") << to_text(good_record()).substr(0, 300);
+  CHECK_THROWS_WITH_AS(read_record(folder / "half.json"), doctest::Contains("is not JSON, at byte"), Error);
+  CHECK_THROWS_WITH_AS(read_record(folder / "none.json"), doctest::Contains("cannot be opened"), Error);
+  CHECK_THROWS_WITH_AS(read_record(folder.path), doctest::Contains("a folder, expected a regular file"), Error);
+  Json newer = good_record();
+  newer["a member of tomorrow"] = 1;
+  newer["rows"][0]["another"] = "x";
+  CHECK_NOTHROW(check_record(newer, "FILE"));
+}
+
+TEST_CASE("NaN and infinity become null, bytes that are not UTF-8 are replaced") {
+  CHECK(finite_or_null(std::nan("")).is_null());
+  CHECK(finite_or_null(INFINITY).is_null());
+  CHECK(finite_or_null(std::vector<double>{1, NAN}) == Json::array({1.0, nullptr}));
+  CHECK(contains(to_text(Json{{"host", "a\xff"}}), "a\\ufffd"));
+  for (const char* cell : {"nan", "-nan", "inf", "-inf", "+inf %", "nan ms"}) CHECK(is_not_finite(cell));
+  for (const char* cell : {"", "-", "+", "1", "-2.5 %", "nano", "inf/NaN", "info", "none"})
+    CHECK_FALSE(is_not_finite(cell));
+  CHECK(of_table({{"a", "b"}, {{"nan %", "1"}}})[0]["lines"][0] == Json::array({"-", "1"}));
+}
+
+TEST_CASE("tables: text, Markdown and CSV have the same rows, and cells cannot break them") {
+  Json record = good_record();
+  record["rows"][0]["name"] = "a|b \"c\"<";
+  const Table table = results_table(record);
+  CHECK(table.lines.size() == 4);
+  for (const auto& line : table.lines) CHECK(line.size() == table.heads.size());
+  CHECK(std::ranges::find(table.heads, "stall") == table.heads.end());  // nobody measured it
+  CHECK(table.lines[1].back() == "faster");
+  CHECK(table.lines[2].back() == "within noise; -50 % bytes");
+  CHECK(table.lines[3][0] == "+ accumulation (4 x 16)");
+
+  const std::string md = markdown(record);
+  CHECK(contains(md, "| a\\|b \"c\"&lt; | 2.00 |"));
+  CHECK(contains(md, "No row for graph: cpu captures no graphs."));
+  CHECK(contains(md, "accumulation (4 x 16): made to save memory, to be judged by peak bytes and not by seconds."));
+  CHECK(contains(md, "mnist: 4000 for training, 1000 for the test."));
+  CHECK(contains(md, "commit 0123456789ab"));
+
+  const std::string lines = csv(record);
+  CHECK(std::ranges::count(lines, '\n') == 5);
+  CHECK(contains(lines, "\r\n\"halfstep-bench-1\",\"techniques\",\"mnist\",\"cpu\","));
+  CHECK(contains(lines, ",\"a|b \"\"c\"\"<\",\"baseline\",2.0,"));
+  const std::string head = lines.substr(0, lines.find("\r\n")),
+                    last = lines.substr(lines.rfind("\r\n", lines.size() - 3));
+  CHECK(std::ranges::count(head, ',') == std::ranges::count(last, ','));
+}
+
+// A record of another command than train and techniques, with names that want to break what shows them.
+Json table_record() {
+  Json record = new_record("doctor", Device::cpu);
+  record["environment"]["cpu"] = "a <b> & \"c\" | d, 'e'";
+  record["data"] = {{"name", "<i>|&\""}, {"synthetic", false}};
+  record["rows"] = {{{"name", "a \"b\", c\nd"}, {"milliseconds", 1.5}, {"peak", {{"bytes", 3}, {"of", nullptr}}}},
+                    {{"name", "<td>"}, {"milliseconds", std::nan("")}, {"list", {1, 2}}, {"late", true}}};
+  record["verdict"] = {{"name", "<u>"}, {"reason", "&"}, {"advice", "\""}};
+  present(record, "a <headline> | b",
+          {{{"part", "what", "ms"}, {{"<td>|", "a&b", "1.5"}, {"x", "nano", "-"}}, "title <t>", 2}}, {"one <s> | two"});
+  return record;
+}
+
+TEST_CASE("tables of a record: escaped in Markdown and HTML, aligned on the terminal, rows as CSV") {
+  const Json record = table_record();
+  CHECK_NOTHROW(check_record(record, "F"));
+  const std::string html = html_report(record);
+  check_well_formed(html);
+  for (const char* part : {"<b>", "<i>", "<td>|", "<t>", "<u>", "<s>", "<headline>", "& ", "\"c\""}) {
+    CAPTURE(part);
+    CHECK_FALSE(contains(html.substr(html.find("</style>")), part));
+  }
+  CHECK(contains(html, "a &lt;b&gt; &amp; &quot;c&quot; | d, &#39;e&#39;"));
+  CHECK(contains(html, "<td>&lt;td&gt;|</td><td class=\"left\">a&amp;b</td><td>1.5</td>"));
+
+  const std::string md = markdown(record);
+  CHECK(contains(md, "a &lt;headline> \\| b. a &lt;b> & \"c\" \\| d, 'e', "));
+  CHECK(contains(md, "\n**title &lt;t>**\n\n| part | what | ms |\n|---|---|---:|\n| &lt;td>\\| | a&b | 1.5 |\n"));
+  CHECK(contains(md, "\none &lt;s> \\| two\n"));
+
+  const std::string terminal = to_terminal(record);
+  CHECK(terminal ==
+        "a <headline> | b\n\n<i>|&\"  title <t>\ndata    part   what   ms\n<i>|&\"  <td>|  a&b   1.5\n"
+        "<i>|&\"  x      nano    -\n\n<i>|&\"  one <s> | two\n");
+
+  const std::string lines = csv(Json::parse(to_text(record)));
+  CHECK(lines.starts_with("schema,command,data,device,date,commit,name,milliseconds,peak.bytes,peak.of,late\r\n"));
+  CHECK(contains(lines, ",\"<i>|&\"\"\","));
+  CHECK(contains(lines, ",\"a \"\"b\"\", c\\x0ad\",1.5,3,,\r\n"));
+  CHECK(lines.ends_with(",\"<td>\",,,,true\r\n"));
+  const Cells cells = parse_csv(lines);
+  REQUIRE(cells.size() == 3);
+  for (const auto& line : cells) CHECK(line.size() == cells[0].size());
+  CHECK(cells[1][6] == "a \"b\", c\\x0ad");
+}
+
+TEST_CASE("what is written has no NaN and is UTF-8, and a record that contradicts itself is not written") {
+  const TemporaryFolder folder;
+  const auto write = [&](const Json& record) {
+    CLI::App app;
+    cli::Flags flags(app);
+    Outputs outputs;
+    outputs.declare(flags);
+    app.parse(fmt::format("--json {0}/r.json --csv {0}/r.csv --html {0}/r.html", folder.path.string()), false);
+    flags.read();
+    outputs.open();
+    outputs.write(record);
+  };
+  Json broken = table_record();
+  broken["tables"][0]["lines"][0].push_back("more");
+  CHECK_THROWS_WITH_AS(write(broken), doctest::Contains("a line of 4 cells under 3 heads"), Error);
+  CHECK(folder.names().empty());
+  Json record = table_record();
+  record["environment"]["cpu"] = "a\xff";
+  write(record);
+  const Json read = read_record(folder / "r.json");
+  CHECK(read["rows"][1]["milliseconds"].is_null());
+  CHECK(hs::test::read_text(folder / "r.csv") == csv(read));
+  CHECK(hs::test::read_text(folder / "r.html") == html_report(read));
+  CHECK(contains(html_report(read), "a\xef\xbf\xbd"));
+}
+
+TEST_CASE("every committed record is shown in all ways, those too that were written before there were tables") {
+  const std::map<std::string, const char*> parts = {{"memory", "Memory by purpose over one step"},
+                                                    {"conv", "The ladder of each kernel"},
+                                                    {"loader", "Loading and computing"},
+                                                    {"scaler", "Gradients that are zero"}};
+  std::set<std::string> seen;
+  for (const auto& entry : fs::recursive_directory_iterator(HALFSTEP_SOURCE_DIR "/bench/results/cpu")) {
+    if (entry.is_directory()) continue;
+    INFO(entry.path().string());
+    const Json record = read_record(entry.path());
+    const std::string html = html_report(record), command = text(record, "command");
+    check_well_formed(html);
+    check_self_contained(html);
+    CHECK(contains(html, "<td>"));
+    const Cells rows = parse_csv(csv(record));
+    REQUIRE(rows.size() > 1);
+    for (const auto& line : rows) CHECK(line.size() == rows[0].size());
+    const Cells shown = hs::test::parse_markdown(markdown(record));
+    CHECK(shown.size() > 1);
+    if (!parts.contains(command)) continue;
+    seen.insert(command);
+    CHECK(contains(html, parts.at(command)));
+    CHECK(contains(html, "<svg"));
+  }
+  CHECK(seen.size() == parts.size());
+  const Json curve = read_record(HALFSTEP_SOURCE_DIR "/bench/results/cpu/memory-deep_cnn.json");
+  CHECK(contains(html_report(curve), "Bytes against time"));
+}
+
+// A list or an object is replaced as well as each of its members. Every member of the first and the last item of a
+// list.
+void for_each_member(Json& value, const std::string& place, const std::function<void(Json&, const std::string&)>& use) {
+  use(value, place);
+  if (value.is_object()) {
+    for (auto& [name, item] : value.items()) for_each_member(item, place + "." + name, use);
+  } else if (value.is_array() && !value.empty()) {
+    for_each_member(value.front(), place + "[]", use);
+    if (value.size() > 1) for_each_member(value.back(), place + "[]", use);
+  }
+}
+
+TEST_CASE("whatever a member of a record is, it is shown or refused by name") {
+  const Json values[] = {nullptr,
+                         true,
+                         -1,
+                         1e308,
+                         5e-324,
+                         "",
+                         "x",
+                         Json::array(),
+                         Json::object(),
+                         Json::array({1, "x", nullptr}),
+                         Json::array({Json::object()}),
+                         {{"a", {{"b", {1}}}}}};
+#ifdef __SANITIZE_ADDRESS__
+  constexpr size_t stride = 4;  // each member gets other values; all of them take minutes there
+#else
+  constexpr size_t stride = 1;
+#endif
+  std::map<std::string, int> times_seen;  // of the places in records of a command
+  int shown = 0, refused = 0;
+  for (const char* part : {"cpu", "target"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(HALFSTEP_SOURCE_DIR "/bench/results") / part)) {
+      if (entry.is_directory()) continue;
+      Json record = read_record(entry.path());
+      // The ends of long lists are enough, and drawing all of them takes long.
+      for_each_member(record, "", [](Json& value, const std::string&) {
+        if (value.is_array() && value.size() > 4 && value[0].is_object())
+          value.erase(value.begin() + 2, value.end() - 2);
+      });
+      const Json whole = record;
+      const std::string command = text(record, "command");
+      for_each_member(record, command, [&](Json& member, const std::string& place) {
+        if (++times_seen[place] > 1) return;
+        const Json before = member;
+        for (size_t i = times_seen.size() % stride; i < std::size(values); i += stride) {
+          const Json& value = values[i];
+          member = value;
+          CAPTURE(place);
+          CAPTURE(value.dump());
+          try {
+            const Json read = parse(to_text(record), "F");
+            check_record(read, "F");
+            const std::string page = html_report(read);
+            CHECK(page.ends_with("</html>\n"));
+            csv(read);
+            markdown(read);
+            to_terminal(read);
+            readme_tables({read});
+            compare(read, whole, "F", "G");
+            compare(whole, read, "F", "G");
+            ++shown;
+          } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::bad_input);
+            CHECK_FALSE(std::string(error.what()).empty());
+            ++refused;
+          }
+        }
+        member = before;
+      });
+    }
+  }
+  MESSAGE(times_seen.size(), " members, ", shown, " records shown and ", refused, " refused");
+  CHECK(shown > 1000);
+  CHECK(refused > 1000);
+}
+
+TEST_CASE("members that a reader looks at are refused by name when they have another type") {
+  const auto refusal = [](const char* file, const std::function<void(Json & record)>& change) -> std::string {
+    Json record = read_record(std::string(HALFSTEP_SOURCE_DIR "/bench/results/cpu/") + file);
+    change(record);
+    try {
+      check_record(record, "F");
+      html_report(record);
+      readme_tables({record});
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::bad_input);
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(refusal("mnist_cnn.json", [](Json& r) { r["config"]["kernels"] = {1}; }) ==
+        "kernels is [1], expected a list of texts");
+  CHECK(refusal("scaler-batch-4096.json", [](Json& r) { r["rows"][0]["gradients"] = 0; }) ==
+        "gradients is 0, expected a list of objects");
+  CHECK(refusal("mnist_cnn.json", [](Json& r) { r["rows"] = Json::array(); }) ==
+        "rows is empty, expected a row to show");
+  CHECK(refusal("loader-formats.json", [](Json& r) { r["timelines"][0]["spans"][0] = 1; }) ==
+        "spans: expected lists of a lane, a batch, its begin and its end");
+  CHECK(refusal("memory-mnist_cnn.json", [](Json& r) { r["rows"][0]["timeline"] = 1; }) ==
+        "timeline is 1, expected an object");
+  CHECK(refusal("techniques.json", [](Json& r) { r["rows"][1]["for_memory"] = 1; }) ==
+        "for_memory is 1, expected true or false");
+}
+
+TEST_CASE("what would take too much stack, memory or time is refused") {
+  const auto refusal = [](const std::string& bytes) -> std::string {
+    try {
+      parse(bytes, "F");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::bad_input);
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  CHECK(refusal(nested(JsonLimits::depth)) == "no error");
+  CHECK(refusal(nested(JsonLimits::depth + 1)) == "F: lists and objects are nested more than 32 deep");
+  CHECK(refusal(std::string(10'000'000, '[')) == "F: lists and objects are nested more than 32 deep");
+  CHECK(refusal("{\"a\": [1e999]}") == "F: the number 1e999 is too large");
+  CHECK(refusal("{\"a\": 1") == "F: is not JSON, at byte 8 of 7");
+  std::string wide = "{";
+  for (size_t i = 0; i <= JsonLimits::members; ++i) wide += fmt::format("\"{}\":0,", i);
+  CHECK(refusal(wide) == "F: an object has more than 1000 members");
+  std::string many = "[0";
+  for (size_t i = 0; i < JsonLimits::values; ++i) many += ",0";
+  CHECK(refusal(many) == "F: more than 4000000 values, expected fewer");
+  // Two objects side by side have their own members.
+  std::string two = "[{";
+  for (size_t i = 0; i < 600; ++i) two += fmt::format("{}\"{}\":0", i ? "," : "", i);
+  CHECK(refusal(two + "}," + two.substr(1) + "}]") == "no error");
+
+  Json record = new_record("doctor", Device::cpu);
+  for (int i = 0; i < 900; ++i) record["rows"][0]["member " + std::to_string(i)] = i;
+  CHECK_NOTHROW(to_terminal(record));
+  for (int i = 0; i < 900; ++i) record["rows"][1]["other " + std::to_string(i)] = i;
+  CHECK_THROWS_WITH_AS(to_terminal(record), doctest::Contains("a table of 2 rows and 1800 columns"), Error);
+}
+
+TEST_CASE("control characters, wrong bytes and hidden characters of a record are shown as escapes, everywhere") {
+  struct Shown {
+    const char *text, *escaped;
+  };
+  const Shown all[] = {{"a\x1b[31mb", "a\\x1b[31mb"},
+                       {"\a\b\t\r\n\x7f", "\\x07\\x08\\x09\\x0d\\x0a\\x7f"},
+                       {"\xc2\x9b", "\\x9b"},                         // CSI in one character
+                       {"\xe2\x80\xae", "\\u{202e}"},                 // turns the direction of writing
+                       {"\xe2\x80\x8b", "\\u{200b}"},                 // no width
+                       {"\x9b\xff\xc0\xaf", "\\x9b\\xff\\xc0\\xaf"},  // not UTF-8
+                       {"\xe2\x82", "\\xe2\\x82"},
+                       {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+                       {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"}};
+  for (const Shown& one : all) {
+    CHECK(printable_text(one.text) == one.escaped);
+    CHECK(printable_text(one.escaped) == one.escaped);
+  }
+  CHECK(printable_text(std::string_view("\0", 1)) == "\\x00");
+
+  const std::string evil = "x\x1b]0;\a\x7f\xc2\x85\xe2\x80\xae" + std::string(1, '\0');
+  for (const char* file : {"techniques.json", "memory-mnist_cnn.json", "scaler-batch-4096.json", "conv.json"}) {
+    Json record = read_record(std::string(HALFSTEP_SOURCE_DIR "/bench/results/cpu/") + file);
+    // Every text and every name of a member.
+    const std::function<Json(const Json&)> spoilt = [&](const Json& value) -> Json {
+      if (value.is_string()) return value.get<std::string>() + evil;
+      if (!value.is_structured()) return value;
+      Json changed = value;
+      for (auto& item : changed) item = spoilt(item);
+      return changed;
+    };
+    const std::string schema = text(record, "schema"), command = text(record, "command");
+    record = spoilt(record);
+    record["schema"] = schema, record["command"] = command;
+    record["config"][evil] = evil;
+    if (record.contains("rows")) record["rows"][0][evil] = evil;
+    const Json read = parse(to_text(record), "F");
+    CHECK_NOTHROW(check_record(read, "F"));
+    Json compared = new_record("compare", Device::cpu);
+    present(compared, evil, {to_table(compare(read, read, "F", "G"))}, {evil});
+    for (const std::string& shown : {to_text(read), to_terminal(read), markdown(read), html_report(read), csv(read),
+                                     readme_tables({read}), to_terminal(compared)}) {
+      const auto wrong = std::ranges::find_if(
+          shown, [&](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r') || c == 0x7f; });
+      CHECK_MESSAGE(wrong == shown.end(), shown.substr(static_cast<size_t>(wrong - shown.begin()), 20));
+      CHECK_FALSE(contains(shown, "\xc2\x85"));
+      CHECK_FALSE(contains(shown, "\xe2\x80\xae"));
+    }
+    CHECK(parse(to_text(read), "F") == read);  // nothing is lost in JSON
+  }
+}
+
+TEST_CASE("a cell is no formula, no link, and no end of the README's tables") {
+  CHECK(csv_cell("=1+1") == "\"'=1+1\"");
+  CHECK(csv_cell("+ dropout") == "\"'+ dropout\"");
+  CHECK(csv_cell("-x") == "\"'-x\"");
+  CHECK(csv_cell("@SUM(A1)") == "\"'@SUM(A1)\"");
+  CHECK(csv_cell("-2.5") == "\"-2.5\"");
+  CHECK(csv_cell("a=1") == "\"a=1\"");
+  CHECK(csv_cell(-2.5) == "-2.5");
+  CHECK(csv_cell(Json::array({1, 2})) == "\"[1,2]\"");
+  CHECK(csv_cell(Json{{"a", "b"}}) == "\"{\"\"a\"\":\"\"b\"\"}\"");
+  Json record = new_record("doctor", Device::cpu);
+  record["rows"] = {{{"=cmd", -1}, {"name", "@x"}}};
+  CHECK(contains(csv(record), ",\"'=cmd\",name\r\n"));
+  CHECK(contains(csv(record), ",-1,\"'@x\"\r\n"));
+
+  CHECK(markdown_cell("[a](javascript:b)") == "\\[a](javascript:b)");
+  CHECK(markdown_cell("![a](b)") == "!\\[a](b)");
+  CHECK(markdown_cell("a\\|b") == "a\\\\\\|b");
+  CHECK(markdown_cell("<javascript:a>") == "&lt;javascript:a>");
+  Json train = good_record(), techniques = good_record();
+  train["command"] = "train";
+  const std::string marker = "<!-- results:end -->";
+  for (Json* each : {&train, &techniques}) {
+    (*each)["config"]["model"] = (*each)["environment"]["cpu"] = (*each)["rows"][0]["name"] = marker;
+    (*each)["config"]["kernels"] = (*each)["remarks"] = Json::array({marker});
+  }
+  const std::string page = "<!-- results:begin -->\n" + marker;
+  const std::string once = with_tables(page, readme_tables({train, techniques}), "F");
+  CHECK(with_tables(once, readme_tables({train, techniques}), "F") == once);
+}
+
+}  // namespace

@@ -1,0 +1,245 @@
+// `halfstep-bench scaler` as its users meet it, and its counts against a step done here by hand.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "data/loader/loader.h"
+#include "data/synthetic.h"
+#include "engine/autocast.h"
+#include "engine/autograd.h"
+#include "engine/error.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/models.h"
+#include "models/train.h"
+#include "tests/support/bench_outputs.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+using nlohmann::json;
+
+// On the CPU unless the flags say otherwise.
+Ended scaler(const std::string& flags) {
+  return run_bench_line("scaler " + flags + (contains(flags, "--device") ? "" : " --device cpu"));
+}
+json record_of(const std::string& flags) { return hs::test::record_of("scaler " + flags + " --quiet --device cpu"); }
+
+// This learning rate moves no weight, so that both runs have the same gradients but for the scale.
+const std::string still = "--lr 1e-12 --train 96 --test 20 --batch 32";
+
+const std::vector<std::string> mnist_cnn_rows = {"conv2d 1",     "max_pool2d 1",  "relu 1",     "conv2d 2",
+                                                 "max_pool2d 2", "relu 2",        "reshape 1",  "dropout 1",
+                                                 "linear 1",     "conv1.weight",  "conv1.bias", "conv2.weight",
+                                                 "conv2.bias",   "linear.weight", "linear.bias"};
+
+TEST_CASE("the record: members, rows in the model's order, and fewer gradients lost with scaling") {
+  const json record = record_of(still);
+  CHECK(record["schema"] == "halfstep-bench-1");
+  CHECK(record["command"] == "scaler");
+  CHECK(record["environment"]["device"].is_string());
+  CHECK(record["data"]["name"] == "synthetic digits");
+  CHECK(record["config"]["batch"] == 32);
+  CHECK(record["config"]["precision"] == "f16");
+  CHECK(record["measured_steps"] == "all");
+  REQUIRE(record["rows"].size() == 2);
+  const json &scaled = record["rows"][0], &unscaled = record["rows"][1];
+  CHECK(scaled["name"] == "scaling");
+  CHECK(unscaled["name"] == "no scaling");
+  CHECK(scaled["scale"] == json{{"first", 65536}, {"changes", json::array()}, {"last", 65536}});
+  CHECK(unscaled["scale"] == json{{"first", 1}, {"changes", json::array()}, {"last", 1}});
+  for (const json& row : record["rows"]) {
+    CHECK(row["steps"] == 3);
+    CHECK(row["skipped_steps"] == 0);
+    CHECK(row["skipped"] == json::array());
+    CHECK(row["test_accuracy"] >= 0);
+    CHECK(row["final_loss"] > 0);
+    REQUIRE(row["gradients"].size() == mnist_cnn_rows.size());
+  }
+  CHECK(scaled["gradients"][0]["values"] == 96 * 26 * 26 * 32);
+  CHECK(scaled["gradients"][9]["values"] == 3 * 9 * 32);
+  double lost = 0;
+  for (size_t i = 0; i < mnist_cnn_rows.size(); ++i) {
+    const json &with = scaled["gradients"][i], &without = unscaled["gradients"][i];
+    CAPTURE(mnist_cnn_rows[i]);
+    const bool is_activation = i < 9;
+    for (const json* row : {&with, &without}) {
+      CHECK((*row)["name"] == mnist_cnn_rows[i]);
+      CHECK((*row)["kind"] == (is_activation ? "activation" : "parameter"));
+      CHECK((*row)["type"] == (is_activation ? "f16" : "f32"));
+      CHECK((*row)["zero"] <= (*row)["below_smallest_subnormal"]);
+      CHECK((*row)["below_smallest_subnormal"] <= (*row)["below_smallest_normal"]);
+      CHECK((*row)["not_finite"] == 0);
+      if (is_activation) CHECK((*row)["zero"] == (*row)["below_smallest_subnormal"]);
+    }
+    CHECK(with["below_smallest_subnormal"] <= without["below_smallest_subnormal"]);
+    CHECK(with["below_smallest_normal"] <= without["below_smallest_normal"]);
+    if (is_activation) lost += without["zero"].get<double>() - with["zero"].get<double>();
+  }
+  CHECK(lost > 0);
+  // What comes before ReLU and pooling has hardly a zero of its own.
+  CHECK(scaled["gradients"][7]["below_smallest_normal"] < 0.001);
+  CHECK(unscaled["gradients"][7]["below_smallest_normal"] > 0.01);
+}
+
+struct Shares {
+  double values = 0, zero = 0, below_subnormal = 0, below_normal = 0;
+};
+
+void count(const Tensor& gradient, Shares& shares) {
+  const std::vector<float> values = [&] {
+    if (gradient.dtype() == DType::f32) return gradient.to_vector<float>();
+    std::vector<float> widened;
+    for (const Half value : gradient.to_vector<Half>()) widened.push_back(to_float(value));
+    return widened;
+  }();
+  for (const float value : values) {
+    ++shares.values;
+    shares.zero += value == 0;
+    shares.below_subnormal += std::abs(value) < std::ldexp(1.0, -24);
+    shares.below_normal += std::abs(value) < std::ldexp(1.0, -14);
+  }
+}
+
+TEST_CASE("the shares of one step are those of the same step done by hand, under either scale") {
+  const json record = record_of("--train 24 --test 10 --batch 24 --seed 5 --scale 4096");
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, 24);
+  for (const size_t run : {size_t{0}, size_t{1}}) {
+    const auto model = make_model("mnist_cnn", 5);
+    ParameterArena arena(*model);
+    Loader loader(digits, {.batch = 24, .shuffle = true, .seed = 5});
+    const AmbientScope scope;
+    ambient().training = true;
+    ambient().seed = 5;
+    const Autocast amp(Precision::f16, arena);
+    const Batch batch = loader.next();
+    const Tensor loss =
+        softmax_cross_entropy(model->forward(normalize_image(batch.images, loader.pixel_scale())), batch.labels);
+    std::vector<Shares> expected;
+    {
+      const GradientObserver observer([&](const char*, const Tensor& dy) {
+        if (dy.dtype() == DType::f16) count(dy, *expected.insert(expected.begin(), Shares()));
+      });
+      backward(loss, Tensor::from(std::vector<float>{run == 0 ? 4096.0f : 1.0f}, {}));
+    }
+    for (const NamedParameter& parameter : arena.parameters()) count(parameter.value->grad(), expected.emplace_back());
+
+    const json& rows = record["rows"][run]["gradients"];
+    REQUIRE(rows.size() == expected.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      INFO(run, ": ", rows[i]["name"]);
+      const Shares& shares = expected[i];
+      CHECK(rows[i]["values"] == shares.values);
+      CHECK(rows[i]["zero"] == shares.zero / shares.values);
+      CHECK(rows[i]["below_smallest_subnormal"] == shares.below_subnormal / shares.values);
+      CHECK(rows[i]["below_smallest_normal"] == shares.below_normal / shares.values);
+      CHECK(rows[i]["not_finite"] == 0);
+    }
+  }
+}
+
+TEST_CASE("a scale that is too large falls until it fits, and then grows until it does not") {
+  const json row = record_of("--train 128 --test 10 --batch 4 --scale 4294967296 --growth-interval 3")["rows"][0];
+  CHECK(row["steps"] == 32);
+  CHECK(row["scale"]["first"] == 4294967296.0);
+  double scale = 4294967296.0;
+  std::vector<int64_t> falls;
+  bool grew = false;
+  for (const json& change : row["scale"]["changes"]) {
+    const double next = change["scale"];
+    CHECK((next == 2 * scale || next == scale / 2));
+    if (next < scale) falls.push_back(change["after_step"]);
+    grew = grew || next > scale;
+    scale = next;
+  }
+  CHECK(row["scale"]["last"] == scale);
+  CHECK(grew);
+  CHECK(row["skipped"] == falls);
+  CHECK(row["skipped_steps"] == falls.size());
+  CHECK(falls.at(0) == 1);
+  CHECK(falls.size() >= 8);
+  // A skipped step is counted like the others, and something overflowed in it.
+  for (const json& gradients : row["gradients"]) CHECK(gradients["not_finite"] > 0);
+}
+
+TEST_CASE("the table: every line with a figure names the data, and a line for each change and each row") {
+  const Ended ended = scaler("--train 32 --test 10 --batch 8 --scale 4294967296");
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  CHECK(contains(ended.err, "run 2/2, epoch 1/1"));
+  for (const std::string& line : lines_of(ended.out)) {
+    CAPTURE(line);
+    CHECK((line.empty() || line.starts_with("synthetic digits  ") || line.starts_with("data  ") ||
+           contains(line, " on synthetic digits: ")));
+    CHECK_FALSE(line.ends_with(' '));
+  }
+  CHECK(contains(ended.out, "synthetic digits  scaling: after step 1 the scale became 2147483648\n"));
+  CHECK(contains(ended.out, "synthetic digits  scaling: skipped steps 1, 2, 3, 4\n"));
+  for (const std::string& name : mnist_cnn_rows) CHECK(contains(ended.out, "\nsynthetic digits  " + name + " "));
+}
+
+TEST_CASE("four outputs that show the same, and a plan that writes none") {
+  const std::string small = "scaler --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
+  const json record = check_outputs(small);
+  REQUIRE(record["tables"].size() == 2);
+  CHECK(record["tables"][1]["lines"].size() == mnist_cnn_rows.size());
+  const TemporaryFolder folder;
+  const Ended plan = run_bench_line(small + "--dry-run --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.out, "synthetic digits: about "));
+  CHECK(contains(plan.out, "peak MiB"));
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("the other models, whatever they are made of") {
+  const json rows = record_of("--model mlp --train 64 --test 10")["rows"];
+  CHECK(rows[0]["gradients"][0]["name"] == "feed_forward 1");
+  CHECK(rows[0]["gradients"].back()["name"] == "linear2.bias");
+}
+
+TEST_CASE("mistakes are one line and an exit code") {
+  check_mistakes({
+      {"scaler --batch 0", 2, "--batch 0: expected a whole number from 1"},
+      {"scaler --model cnn", 2, "--model cnn: expected one of "},
+      {"scaler --precision f16", 2, "--precision: unknown flag"},
+      {"scaler --scale 3", 2, "--scale 3: expected a power of two"},
+      {"scaler --scale 0.5", 2, "--scale 0.5: expected a number from 1"},
+      {"scaler --growth-interval 0", 2, "--growth-interval 0: expected a whole number from 1"},
+      {"scaler --train 60001 --device cpu", 2, "--train 60001: the set has 60000 samples"},
+      {"scaler --train 10 --test 10001 --device cpu", 2, "--test 10001: the set has 10000 samples"},
+      {"scaler --data /nonexistent --device cpu", 4, "/nonexistent"},
+      {"scaler --json /nonexistent/x.json --device cpu", 4, "/nonexistent/x.json"},
+  });
+  if (!is_available(Device::cuda)) CHECK(scaler("--device cuda").code == 7);
+}
+
+TEST_CASE("a run that diverges is reported, recorded, and ends with exit code 6") {
+  const Ended ended = scaler("--train 64 --test 10 --batch 8 --lr 1000 --json - --quiet");
+  CHECK(ended.code == 6);
+  CHECK(contains(ended.err, "halfstep-bench: scaling: the loss became"));
+  const json row = json::parse(ended.out)["rows"][0];
+  CHECK(contains(row["error"].get<std::string>(), "the loss became"));
+  CHECK(row["test_accuracy"].is_null());
+  CHECK(row["gradients"].size() == mnist_cnn_rows.size());
+}
+
+TEST_CASE("gradients cannot be looked at inside a graph") {
+  const auto model = make_model("mlp", 1);
+  ParameterArena arena(*model);
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, 8);
+  Loader loader(digits, {.batch = 8});
+  TrainConfig config;
+  config.graph = true;
+  TrainHooks hooks;
+  hooks.on_gradients = [](const GradScaler&) {};
+  CHECK_THROWS_WITH_AS(train(*model, arena, loader, loader, config, hooks), doctest::Contains("on_gradients"), Error);
+}
+
+}  // namespace

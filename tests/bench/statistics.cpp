@@ -1,0 +1,185 @@
+// What the bench makes of measurements: intervals, comparisons, time to a target, energy.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/measure/energy.h"
+#include "bench/measure/report.h"
+#include "bench/measure/statistics.h"
+#include "bench/measure/target.h"
+#include "bench/report/comparison.h"
+#include "bench/report/record.h"
+#include "engine/error.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/bench_records.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::bench;
+using namespace hs::bench::measure;
+using namespace hs::bench::report;
+using hs::test::contains;
+using hs::test::good_record;
+using hs::test::row;
+using hs::test::TemporaryFolder;
+using hs::test::times;
+namespace fs = std::filesystem;
+
+TEST_CASE("median and intervals") {
+  CHECK(median({3, 1, 2}) == 2);
+  CHECK(median({4, 1, 2, 3}) == 2.5);
+  CHECK(std::isnan(median({})));
+  CHECK(std::isnan(median_interval({1}).low));
+  const Interval three = median_interval({3, 1, 2});
+  CHECK(three.low == 1);
+  CHECK(three.high == 3);
+  const std::vector<double> a = times(2, 20), b = times(1, 20, 1);
+  const Interval interval = median_interval(a);
+  CHECK(interval.low <= median(a));
+  CHECK(interval.high >= median(a));
+  CHECK(interval.high - interval.low < 0.02);
+  CHECK(interval.low < interval.high);
+  CHECK(median_interval(a).low == interval.low);
+  CHECK(ratio_interval(a, b).contains(2));
+  CHECK_FALSE(ratio_interval(a, b).contains(1));
+  // What slows a pass down slows both: the ratio does not see it.
+  CHECK(ratio_interval({1, 2, 3, 4, 50}, {1, 2, 3, 4, 50}).low == 1);
+  CHECK(ratio_interval({1, 2, 3, 4, 50}, {1, 2, 3, 4, 50}).high == 1);
+}
+
+TEST_CASE("Mann-Whitney: exact for few values, the normal approximation for many") {
+  CHECK(probability_not_larger({1, 2, 3}, {4, 5, 6}) == doctest::Approx(1.0 / 20));
+  CHECK(probability_not_larger({4, 5, 6}, {1, 2, 3}) == 1);
+  // U = 8 of 9: one of 20 divisions is larger, one as large.
+  CHECK(probability_not_larger({1, 2, 4}, {3, 5, 6}) == doctest::Approx(2.0 / 20));
+  CHECK(probability_not_larger({1, 1}, {1, 1}) == 1);
+  CHECK(probability_not_larger({}, {1}) == 1);
+  // 0..11 and 3.5..14.5: U = 108, its mean 72, its variance 300, z = 35.5 / 17.32 = 2.0496
+  std::vector<double> a, b;
+  for (int i = 0; i < 12; ++i) a.push_back(i), b.push_back(i + 3.5);
+  CHECK(probability_not_larger(a, b) == doctest::Approx(0.0202).epsilon(0.002));
+  CHECK(probability_not_larger(std::vector<double>(15, 1), std::vector<double>(15, 1)) == 1);
+  // Ties, with unequal groups: counted by hand over the 10 choices of three of 1, 2, 2, 3, 3.
+  CHECK(probability_not_larger({1, 2}, {2, 3, 3}) == doctest::Approx(2.0 / 10));
+  CHECK(probability_not_larger({2, 3}, {1, 2, 3}) == doctest::Approx(9.0 / 10));
+  CHECK(smallest_probability(3, 3) == doctest::Approx(1.0 / 20));
+  CHECK(smallest_probability(1, 1) == 0.5);
+}
+
+TEST_CASE("regressions of 0, 2 and 10 percent") {
+  const Json before = good_record();
+  const auto slowed = [&](double factor) {
+    Json after = before;
+    after["rows"][0] = row("baseline", "baseline", times(2 * factor, 5, 0.7));
+    return compare(before, after, "A", "B").rows[0];
+  };
+  const RowComparison same = slowed(1), small = slowed(1.02), large = slowed(1.1);
+  CHECK_FALSE(same.is_regression(0.03));
+  CHECK_FALSE(same.is_regression(0));
+  CHECK_FALSE(small.is_regression(0.03));
+  CHECK(small.is_regression(0.01));
+  CHECK(large.is_regression(0.03));
+  CHECK(large.change == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(large.probability == doctest::Approx(1.0 / 252));
+  CHECK_FALSE(slowed(0.9).is_regression(0));
+  CHECK(slowed(0.9).significant());
+}
+
+TEST_CASE("a comparison says what it cannot tell, and what else differs") {
+  const Json before = good_record();
+  Json after = before;
+  after["rows"].erase(3);
+  after["rows"][1] = row("mixed precision (bf16)", "alone", {5.0});
+  after["environment"]["threads"] = 77;
+  after["config"]["batch"] = 128;
+  const Comparison comparison = compare(before, after, "A", "B");
+  REQUIRE(comparison.rows.size() == 3);
+  CHECK(comparison.rows[0].can_tell);
+  CHECK_FALSE(comparison.rows[1].can_tell);
+  CHECK_FALSE(comparison.rows[1].is_regression(0));
+  CHECK(comparison.only_one == std::vector<std::string>{"+ accumulation (4 x 16): only in A"});
+  REQUIRE(comparison.differences.size() == 2);
+  CHECK(contains(comparison.differences[0], "threads: "));
+  CHECK(comparison.differences[1] == "batch: 64 and 128");
+  const Table table = to_table(comparison);
+  CHECK(table.lines[0].back() == "within noise");
+  CHECK(table.lines[1].back() == "too few runs to tell");
+  // Of rows with the same name the first is meant.
+  Json twice = before;
+  twice["rows"].push_back(row("baseline", "baseline", {9.0}));
+  CHECK(compare(before, twice, "A", "B").rows[0].seconds_after == before["rows"][0]["seconds"]);
+}
+
+TEST_CASE("rows say whether a difference is inside the noise") {
+  const Json rows = good_record()["rows"];
+  CHECK(rows[1]["verdict"] == "faster");
+  CHECK(rows[1]["speed_up"].get<double>() == doctest::Approx(2).epsilon(0.01));
+  CHECK(rows[2]["verdict"] == "within noise");
+  Json slower = row("slow", "alone", times(3, 5, 1)), once = row("once", "alone", {1.0});
+  add_comparison(slower, rows[0]);
+  CHECK(slower["verdict"] == "slower");
+  add_comparison(once, row("baseline", "baseline", {2.0}));
+  CHECK(once["verdict"] == "too few runs to tell");
+  CHECK(once["speed_up_low"].is_null());
+}
+
+TEST_CASE("time to target: until the first evaluation that reaches it, over the runs that do") {
+  const auto run = [](const std::vector<double>& accuracies) {
+    RunRecord record;
+    for (const double accuracy : accuracies) record.result.epochs.push_back({0.1, 2.0, {accuracy, 0.1}, 0.5});
+    record.result.seconds = 2.0 * static_cast<double>(accuracies.size());
+    return record;
+  };
+  const std::vector<RunRecord> runs = {run({0.90, 0.96, 0.95}), run({0.97, 0.96, 0.98}), run({0.1, 0.2, 0.3})};
+  CHECK_FALSE(reached(runs[2].result, 0.96));
+  Json row = Json::object();
+  Goal goal;
+  goal.accuracy = 0.96, goal.price_per_hour = 36;
+  add_goal(row, runs, goal);
+  CHECK(row["target"]["reached_share"].get<double>() == doctest::Approx(2.0 / 3));
+  CHECK(row["target"]["seconds"] == 3);  // (4 + 2) / 2
+  CHECK(row["target"]["evaluation_seconds"] == 0.75);
+  CHECK(row["target"]["epochs"] == 1.5);
+  CHECK(row["cost"]["per_run"].get<double>() == doctest::Approx(0.01 * 7.5));
+  CHECK(row["cost"]["to_target"].get<double>() == doctest::Approx(0.01 * 3.75));
+  row["name"] = "x";
+  row["test_accuracy_all"] = {0.95, 0.98, 0.3};
+  CHECK_THROWS_WITH_AS(check_goal(Json::array({row}), goal), doctest::Contains("x reached it in 67 % of its runs"),
+                       Error);
+  goal.accuracy = 0.99;
+  add_goal(row, runs, goal);
+  CHECK(row["target"]["reached_share"] == 0);
+  CHECK(row["target"]["seconds"].is_null());
+  CHECK(row["cost"]["to_target"].is_null());
+  Json none = Json::object();
+  add_goal(none, runs, Goal());
+  CHECK(none.empty());
+}
+
+TEST_CASE("energy: the packages together, once around at most; and why there is none") {
+  const TemporaryFolder folder;
+  CHECK(contains(EnergyMeter(Device::cpu, folder / "none").why_not(), "no RAPL counters in "));
+  const auto write = [&](const std::string& package, int64_t microjoules) {
+    fs::create_directories(folder / package);
+    std::ofstream(folder / package / "energy_uj") << microjoules;
+    std::ofstream(folder / package / "max_energy_range_uj") << 1000000;
+  };
+  write("intel-rapl:0", 200000), write("intel-rapl:1", 900000), write("intel-rapl:0:0", 0);
+  EnergyMeter meter(Device::cpu, folder.path);
+  CHECK(meter.why_not() == "");
+  meter.start();
+  write("intel-rapl:0", 500000), write("intel-rapl:1", 100000), write("intel-rapl:0:0", 900000);
+  REQUIRE(meter.joules());
+  CHECK(*meter.joules() == doctest::Approx(0.3 + 0.2));
+}
+
+}  // namespace

@@ -1,0 +1,177 @@
+// halfstep-bench train --trace: the file is what viewers of traces expect, and shows the training that it is of.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "bench/measure/step_profile.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hs::test {
+namespace {
+
+using nlohmann::json;
+
+const std::string tiny = "train --quiet --model mlp --train 96 --test 32 --batch 8 --epochs 1 --threads 1";
+
+json trace_of(const std::string& line) {
+  const Ended ended = run_bench_line(line + " --trace -");
+  REQUIRE(ended.code == 0);
+  return json::parse(ended.out);
+}
+
+std::vector<json> of_kind(const json& trace, const char* kind, const std::string& name = "") {
+  std::vector<json> found;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == kind && (name.empty() || event["name"] == name)) found.push_back(event);
+  }
+  return found;
+}
+
+std::map<int64_t, std::string> rows_of(const json& trace) {
+  std::map<int64_t, std::string> rows;
+  for (const json& event : of_kind(trace, "M", "thread_name")) {
+    CHECK(rows.try_emplace(event["tid"], event["args"]["name"]).second);
+  }
+  return rows;
+}
+
+// What the format asks of every event, and that those of a row lie within each other or beside each other.
+void check_trace(const json& trace) {
+  const auto rows = rows_of(trace);
+  std::map<int64_t, std::vector<std::pair<double, double>>> open;
+  std::map<int64_t, double> last;
+  for (const json& event : trace["traceEvents"]) {
+    REQUIRE(event["name"].is_string());
+    REQUIRE(event["pid"].is_number_integer());
+    const std::string kind = event["ph"];
+    if (kind == "M") continue;
+    const double begin = event["ts"];
+    REQUIRE(std::isfinite(begin));
+    CHECK(begin >= 0);
+    if (kind == "C") {
+      for (const auto& [name, value] : event["args"].items()) CHECK(value.is_number());
+      continue;
+    }
+    REQUIRE(kind == "X");
+    const int64_t row = event["tid"];
+    CHECK(rows.contains(row));
+    const double end = begin + event["dur"].get<double>();
+    CHECK(end >= begin);
+    CHECK(begin >= last[row]);
+    last[row] = begin;
+    auto& around = open[row];
+    constexpr double rounding = 1e-6;  // microseconds: begin + (end - begin) is not always end
+    while (!around.empty() && around.back().second <= begin + rounding) around.pop_back();
+    if (!around.empty()) CHECK(end <= around.back().second + rounding);
+    around.emplace_back(begin, end);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a trace: the rows, the spans within each other, the counters") {
+  const json trace = trace_of(tiny + " --trace-steps 4 --precision f16 --prefetch 2 --workers 2");
+  check_trace(trace);
+  std::multiset<std::string> rows;
+  for (const auto& [row, name] : rows_of(trace)) rows.insert(name);
+  CHECK(rows.count("training") == 1);
+  CHECK(rows.count("compute") == 1);
+  CHECK(rows.count("loader 1") + rows.count("loader 2") >= 1);
+  CHECK(of_kind(trace, "X", "step").size() == 4);
+  for (const char* part : {"wait", "forward", "update"}) {
+    CAPTURE(part);
+    CHECK(of_kind(trace, "X", part).size() == 4);
+  }
+  CHECK(of_kind(trace, "X", "fill").size() >= 2);  // some were made before the first of these steps
+  CHECK(of_kind(trace, "X", "evaluate").empty());
+  CHECK(of_kind(trace, "X", "backward").size() == 8);  // the part of the step, and in it autograd's own
+  const std::vector<json> updates = of_kind(trace, "X", "adam_step");
+  REQUIRE(updates.size() == 4);
+  CHECK(updates[0]["cat"] == "device");
+  CHECK(updates[0]["args"].contains("variant"));
+  const std::vector<json> scales = of_kind(trace, "C", "loss scale");
+  REQUIRE(scales.size() == 4);
+  CHECK(scales[0]["args"]["scale"] == 65536);
+  const std::vector<json> memory = of_kind(trace, "C", "memory");
+  REQUIRE(!memory.empty());
+  for (const json& sample : memory) CHECK(sample["args"]["parameters"] > 0);
+  CHECK(trace["otherData"]["config"]["precision"] == "f16");
+  CHECK(trace["otherData"]["dropped_spans"] == 0);
+}
+
+TEST_CASE("without a loss scale there is no such counter, and without threads no such row") {
+  const json trace = trace_of(tiny + " --trace-steps 2 --prefetch 0");
+  check_trace(trace);
+  CHECK(of_kind(trace, "C", "loss scale").empty());
+  for (const auto& [row, name] : rows_of(trace)) CHECK_FALSE(name.starts_with("loader"));
+  // It is the training loop that makes its batches.
+  const std::vector<json> fills = of_kind(trace, "X", "fill"), waits = of_kind(trace, "X", "wait");
+  REQUIRE(fills.size() == 2);
+  REQUIRE(waits.size() == 2);
+  CHECK(fills[0]["tid"] == waits[0]["tid"]);
+}
+
+TEST_CASE("names and facts with any characters make a valid file, and what was left out is said") {
+  bench::measure::StepProfile steps;
+  steps.profile.rows = {"training", "a \"row\"\n\x01\xff"};
+  steps.profile.spans = {{"step", "", 1, 0, 0, 0.5, 1.0}, {"tab\t", "\\", -1, 1, 0, 0.6, 0.7}};
+  steps.profile.dropped = 7;
+  const json trace = json::parse(bench::measure::trace_file(steps, {{"cpu", "<\x1f>\xc3"}}));
+  check_trace(trace);
+  CHECK(of_kind(trace, "X", "tab\t").size() == 1);
+  CHECK(of_kind(trace, "X", "tab\t")[0]["args"]["variant"] == "\\");
+  CHECK(trace["otherData"]["dropped_spans"] == 7);
+  CHECK(json::parse(bench::measure::trace_file({}, json::object()))["traceEvents"].size() == 1);
+}
+
+TEST_CASE("the step that a record shows is one of median length, with times of its own") {
+  bench::measure::StepProfile steps;
+  steps.profile.rows = {"training", "compute", "loader 1"};
+  for (const double length : {3.0, 1.0, 2.0}) {
+    const double begin = 10 * length;
+    steps.profile.spans.push_back({"step", "", 1, 0, 0, begin, begin + length});
+    steps.profile.spans.push_back({"forward", "", -1, 0, 1, begin, begin + length / 2});
+    steps.profile.spans.push_back({"relu", "", -1, 0, 2, begin, begin + length / 4});
+    steps.profile.spans.push_back({"relu_forward", "simple", -1, 1, 0, begin, begin + length / 4});
+    steps.profile.spans.push_back({"fill", "", 5, 2, 0, begin - 1, begin + length + 1});
+  }
+  BytesByPurpose bytes{};
+  for (const double time : {1.0, 19.0, 20.5, 21.0, 30.5}) {
+    bytes[0] += 100;
+    steps.profile.memory.push_back({time, bytes});
+  }
+  const json step = bench::measure::typical_step(steps);
+  CHECK(step["seconds"] == 2.0);
+  REQUIRE(step["lanes"].size() == 3);
+  CHECK(step["lanes"][0] ==
+        json{{"name", "training"}, {"spans", {{{"name", "forward"}, {"start", 0.0}, {"end", 1.0}}}}});
+  CHECK(step["lanes"][1]["spans"][0]["name"] == "relu_forward simple");
+  CHECK(step["lanes"][2]["spans"][0]["end"] == 2.0);  // what is outside of the step is cut off
+  CHECK(step["purposes"] == json{{{"name", "parameters"}, {"live_bytes", {200, 300, 400}}}});
+  CHECK(bench::measure::typical_step({}).is_null());
+}
+
+TEST_CASE("a trace beside other results, and a run that fails") {
+  const TemporaryFolder folder;
+  const std::string trace = (folder / "trace.json").string(), record = (folder / "r.json").string();
+  CHECK(run_bench_line(tiny + " --trace-steps 2 --trace " + trace + " --json " + record).code == 0);
+  check_trace(json::parse(read_text(trace)));
+  CHECK(json::parse(read_text(record))["rows"][0]["step"]["lanes"].size() >= 2);
+  std::filesystem::remove(trace);
+  CHECK(run_bench_line(tiny + " --optimizer sgd --lr 1000 --trace " + trace).code == 6);
+  CHECK_FALSE(std::filesystem::exists(trace));
+}
+
+TEST_CASE("mistakes are one line and an exit code") {
+  check_mistakes({{"train --trace /nowhere/trace.json", 4, "--trace /nowhere/trace.json"},
+                  {"train --trace . ", 4, "is a directory"},
+                  {"train --trace-steps 3", 2, "--trace FILE"},
+                  {"train --trace a --trace-steps 0", 2, "--trace-steps"},
+                  {"train --trace - --json -", 2, "both go to -"}});
+}
+
+}  // namespace hs::test

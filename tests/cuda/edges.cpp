@@ -1,0 +1,365 @@
+// What the op table does not reach of the CUDA kernels: operands that start anywhere in memory, tails, more work than
+// threads, sums of many terms, values that are not finite. Where the result is exact, or both devices do the same
+// arithmetic, they must agree bit for bit. The optimizer's kernels: tests/cuda/optimizer.cpp.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/optim.h"
+#include "engine/random.h"
+#include "kernels/bias_add/bias_add.h"
+#include "kernels/cast/cast.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/normalize_image/normalize_image.h"
+#include "kernels/reduce/reduce.h"
+#include "kernels/relu/relu.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "tests/support/variants.h"
+
+namespace hs::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+uint32_t random_number(uint32_t which, int64_t i) {
+  return random_bits({7, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i));
+}
+// Uniform in [low, high).
+Tensor noise(const Shape& shape, uint32_t which, float low = -1, float high = 1) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < shape.size(); ++i) {
+    values.push_back(low + (high - low) * to_unit_float(random_number(which, i)));
+  }
+  return Tensor::from(values, shape);
+}
+// Whole numbers from -4 to 4: their sums are exact.
+Tensor whole(const Shape& shape, uint32_t which) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < shape.size(); ++i) values.push_back(static_cast<float>(random_number(which, i) % 9) - 4);
+  return Tensor::from(values, shape);
+}
+Tensor number(float value) { return Tensor::from(std::vector<float>{value}, {}); }
+
+// `shifted`: one element into its memory, where 16 bytes may not be read or written at once.
+Tensor empty_on_device(const Shape& shape, DType dtype, bool shifted = false) {
+  const int64_t shift = shifted ? 1 : 0;
+  return Tensor::empty({shape.size() + shift}, dtype, Device::cuda).slice(shift, shape);
+}
+Tensor on_device(const Tensor& x, bool shifted = false) {
+  Tensor copy = empty_on_device(x.shape(), x.dtype(), shifted);
+  copy.copy_from(x);
+  return copy;
+}
+bool same_on_device(const Tensor& host, const Tensor& device) { return same_bytes(host, device.to(Device::cpu)); }
+
+// Calls body(dtype, shifted) for each type, aligned and not.
+template <class Body>
+void for_each_placement(const Body& body) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const bool shifted : {false, true}) {
+      INFO(std::string(name(dtype)), shifted ? ", shifted" : "");
+      body(dtype, shifted);
+    }
+  }
+}
+
+Tensor column_sums(const Tensor& x, bool accumulate, Tensor sum) {
+  column_sum({x, accumulate, sum});
+  return sum;
+}
+
+TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, aligned or not") {
+  const Poisoned poisoned;
+  for (const Shape& shape :
+       {Shape{1, 1}, {64, 10}, {5, 500}, {1000, 16}, {3000, 33}, {20001, 1}, {9000, 3}, {2, 4000}}) {
+    INFO(shape.to_string());
+    const auto columns = static_cast<size_t>(shape.back());
+    const Tensor x = whole(shape, 1), bias = whole({shape.back()}, 2);
+    Numbers biased = to_numbers(x), sums(columns), sums_and_3(columns, 3);
+    for (size_t i = 0; i < biased.size(); ++i) {
+      sums[i % columns] += biased[i];
+      sums_and_3[i % columns] += biased[i];
+      biased[i] += bias.data<float>()[i % columns];
+    }
+    for_each_placement([&](DType dtype, bool shifted) {
+      const Tensor in = on_device(cast(x, dtype), shifted);
+      for (const bool out_shifted : {false, true}) {
+        Tensor y = empty_on_device(shape, dtype, out_shifted);
+        bias_add_forward({in, on_device(cast(bias, dtype), shifted), y});
+        CHECK(to_numbers(y.to(Device::cpu)) == biased);
+      }
+      for (const DType stored : {DType::f32, dtype}) {
+        const Tensor threes = cast(Tensor::from(Numbers(columns, 3), {shape.back()}), stored).to(Device::cuda);
+        const Tensor fresh = column_sums(in, false, threes.empty_like()), added = column_sums(in, true, threes.clone());
+        CHECK(to_numbers(fresh.to(Device::cpu)) == rounded_to(stored, sums));
+        CHECK(to_numbers(added.to(Device::cpu)) == rounded_to(stored, sums_and_3));
+      }
+    });
+  }
+}
+
+TEST_CASE("sums of many terms are trees: one chain of additions would be ten times outside of the tolerance") {
+  const Shape shape{50000, 32};
+  const Tensor x = noise(shape, 3, 0, 1);  // all positive, so that partial sums grow
+  Numbers columns(32), total(1);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const double value = x.data<float>()[i];
+    columns[static_cast<size_t>(i % 32)] += value;
+    total[0] += value;
+  }
+  const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({32}, DType::f32));
+  const Comparison each = compare(to_numbers(sums.to(Device::cpu)), columns, tolerance::sum);
+  INFO("columns: ", each.summary);
+  CHECK(each.passed);
+  const Comparison all = compare(Numbers{sum(x.to(Device::cuda)).item()}, total, tolerance::sum);
+  INFO("all: ", all.summary);
+  CHECK(all.passed);
+}
+
+TEST_CASE("sum and its gradient: all sizes in every type, the same order of additions aligned or not") {
+  const Poisoned poisoned;
+  for (const int64_t size : {0, 1, 5, 8, 255, 4099, 16383, 16384, 40001}) {
+    INFO(size);
+    const Tensor x = whole({size}, 5);
+    double half = 0;
+    for (const double value : to_numbers(x)) half += value / 2;
+    for_each_placement([&](DType dtype, bool shifted) {
+      const Tensor in = on_device(cast(x, dtype), shifted);
+      Tensor y = empty_on_device({}, dtype), dx = empty_on_device({size}, dtype, shifted);
+      sum_forward({in, 0.5, y});
+      CHECK(Numbers{y.item()} == rounded_to(dtype, {half}));
+      sum_backward({on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx});
+      CHECK(to_numbers(dx.to(Device::cpu)) ==
+            rounded_to(dtype, Numbers(static_cast<size_t>(size), static_cast<float>(1.25 / 3))));
+    });
+  }
+  const Tensor x = noise({50001}, 6);
+  CHECK(sum(on_device(x)).item() == sum(on_device(x, true)).item());
+}
+
+TEST_CASE("dropout gives the CPU's bits in every type, aligned or not, with the step on the device") {
+  const Poisoned poisoned;
+  const RandomStream stream{99, RandomPurpose::dropout, 5, 3, 2};
+  const Tensor step = Tensor::from(std::vector<int32_t>{11}, {});
+  for (const int64_t size : {0, 1, 3, 4, 7, 8, 9, 1023, 5003}) {
+    INFO(size);
+    for_each_placement([&](DType dtype, bool shifted) {
+      const Tensor x = cast(noise({size}, 8), dtype), wide = cast(x, DType::f32);
+      Tensor y = wide.empty_like(), y_later = wide.empty_like();
+      dropout_mask({wide, 0.3, stream, {}, y});
+      dropout_mask({wide, 0.3, stream, step, y_later});
+      for (const bool out_shifted : {false, true}) {
+        Tensor out = empty_on_device({size}, dtype, out_shifted), later = empty_on_device({size}, dtype, out_shifted);
+        dropout_mask({on_device(x, shifted), 0.3, stream, {}, out});
+        dropout_mask({on_device(x, shifted), 0.3, stream, step.to(Device::cuda), later});
+        CHECK(same_on_device(cast(y, dtype), out));
+        CHECK(same_on_device(cast(y_later, dtype), later));
+      }
+      CHECK((size < 1000 || !same_bytes(y, y_later)));
+    });
+  }
+}
+
+// Loss, gradient and count of correct rows against the f64 CPU kernel; a label outside the classes gives NaN.
+void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DType dtype, bool bad_label = false) {
+  const Tensor z = cast(logits, dtype), label = Tensor::from(labels, {z.shape()[0]});
+  const Tensor in = z.to(Device::cuda), label_in = label.to(Device::cuda);
+  Tensor loss = empty_on_device({}, DType::f32), dz = in.empty_like();
+  softmax_cross_entropy_forward({in, label_in, loss});
+  CHECK(count_correct(in, label_in) == count_correct(cast(z, DType::f32), label));
+  if (bad_label) {
+    CHECK(std::isnan(loss.item()));
+    return;
+  }
+  const Tensor dloss = Tensor::from(std::vector<float>{1}, {}), exact_z = cast(z, DType::f64);
+  softmax_cross_entropy_backward({in, label_in, dloss.to(Device::cuda), dz});
+  Tensor exact_loss = Tensor::empty({}, DType::f64), exact_dz = exact_z.empty_like();
+  softmax_cross_entropy_forward({exact_z, label, exact_loss});
+  softmax_cross_entropy_backward({exact_z, label, cast(dloss, DType::f64), exact_dz});
+  const CompareOptions options{.nan_expected = true};
+  const auto check = [&](const Tensor& got, const Tensor& expected, const Tolerance& allowed) {
+    const Comparison result = compare(to_numbers(got.to(Device::cpu)), to_numbers(expected), allowed, options);
+    INFO(result.summary);
+    CHECK(result.passed);
+  };
+  check(loss, exact_loss, tolerance::cross_entropy);
+  check(dz, exact_dz, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
+}
+
+TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes, one class and many, ties") {
+  const Poisoned poisoned;
+  struct Special {
+    std::vector<float> first_row;
+    int32_t label;
+  };
+  const std::vector<Special> specials = {{{1, 2, 3}, 2},           {{inf, 2, 3}, 2},         {{-inf, 2, 3}, 2},
+                                         {{-inf, 2, 3}, 0},        {{-inf, -inf, -inf}, 0},  {{nan, 1, 3}, 2},
+                                         {{1, nan, 3}, 2},         {{-200, -201, -202}, 1},  {{1, 3, nan}, 2},
+                                         {{nan, nan, nan}, 2},     {{3e4f, -3e4f, 3e4f}, 0}, {{3e4f, -3e4f, 3e4f}, 2},
+                                         {{3e4f, -3e4f, 3e4f}, 1}, {{7, 0, -20}, 0},         {{7, 0, -20}, 1}};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    INFO(std::string(name(dtype)));
+    for (const auto& [row, label] : specials) {
+      INFO(row[0], " ", row[1], " ", row[2], ", label ", label);
+      check_softmax(Tensor::from(std::vector<float>{row[0], row[1], row[2], 4, 5, 6}, {2, 3}), {label, 1}, dtype);
+    }
+    for (const int32_t bad : {-1, 3, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
+      check_softmax(noise({2, 3}, 1), {1, bad}, dtype, true);
+    }
+    // Fewer rows than the block of the loss has groups of lanes, and more; every number of lanes for a row.
+    for (const Shape& shape :
+         {Shape{1, 1}, {2000, 1}, {64, 10}, {1639, 10}, {2049, 8}, {2049, 9}, {100, 17}, {17, 1000}}) {
+      INFO(shape.to_string());
+      std::vector<int32_t> labels;
+      for (int64_t n = 0; n < shape[0]; ++n) {
+        labels.push_back(static_cast<int32_t>(random_number(9, n) % static_cast<uint32_t>(shape[1])));
+      }
+      check_softmax(noise(shape, 10, -8, 8), labels, dtype);
+      check_softmax(whole(shape, 11), labels, dtype);
+      labels.back() = static_cast<int32_t>(shape[1]);
+      check_softmax(whole(shape, 11), labels, dtype, true);
+    }
+  }
+}
+
+TEST_CASE("conv2d: one inf or NaN in dy, or in x, reaches the gradients, whichever gemm multiplies") {
+  const Shape x_shape{2, 6, 7, 8};
+  const int64_t OC = 16, K = 3 * 3 * 8;
+  for (const float bad : {inf, -inf, nan}) {
+    for (const bool in_dy : {true, false}) {
+      const auto spoil = [bad](const Tensor& x) {
+        x.slice(x.size() / 2, {1}).copy_from(cast(number(bad).reshape({1}), x.dtype()));
+      };
+      const OpCase row{.name = "conv2d", .shapes = {x_shape, {K, OC}, {OC}}, .run = [&](const Inputs& in) {
+                         const Tensor y = conv2d(in[0], in[1], in[2], {.padding = 1});
+                         return record("spoil_gradient", y.clone(), {y}, [&](const Tensor& dy) -> Gradients {
+                           const Tensor dx = dy.clone();
+                           if (in_dy) spoil(dx);
+                           return {dx};
+                         });
+                       }};
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        const RowRun how = run_on(Device::cuda, dtype);
+        const Inputs inputs = inputs_of(row, how);
+        if (!in_dy) spoil(inputs[0]);
+        for_each_variant(row, how, [&](const std::string& description) {
+          const auto results = run_row(row, inputs, how);  // y, dx, dweight, dbias
+          INFO(description, ", ", bad, in_dy ? " in dy" : " in x");
+          for (const size_t i : {size_t{1}, size_t{2}, size_t{3}}) {
+            const Numbers values = to_numbers(results[i]);
+            const bool finite = std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
+            CHECK(finite == (!in_dy && i != 2));
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, ties, NaN, in every type") {
+  const Poisoned poisoned;
+  struct Case {
+    Shape x;
+    int64_t window, stride;
+  };
+  const std::vector<Case> cases = {{{2, 6, 7, 8}, 2, 2},  {{2, 6, 7, 8}, 3, 1},    {{1, 9, 9, 16}, 3, 2},
+                                   {{1, 9, 10, 3}, 2, 3}, {{1, 16, 15, 5}, 15, 1}, {{1, 5, 5, 1}, 1, 1},
+                                   {{0, 5, 5, 4}, 2, 2},  {{1, 7, 7, 12}, 3, 5}};
+  max_pool2d_forward.force("simple");
+  max_pool2d_backward.force("simple");
+  for (const auto& [shape, window, stride] : cases) {
+    const Shape pooled{shape[0], (shape[1] - window) / stride + 1, (shape[2] - window) / stride + 1, shape[3]};
+    Tensor distinct = noise(shape, 20), tied = whole(shape, 20);
+    for (int64_t i = 3; i < shape.size(); i += 37) tied.mutable_data<float>()[i] = nan;
+    for (const Tensor& values : {distinct, tied}) {
+      INFO(shape.to_string(), ", window ", window, ", stride ", stride);
+      for_each_placement([&](DType dtype, bool shifted) {
+        const Tensor x = cast(values, dtype), dy = cast(noise(pooled, 21), dtype), wide = cast(x, DType::f32);
+        Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = wide.empty_like();
+        max_pool2d_forward({wide, window, stride, y, choice});
+        max_pool2d_backward({cast(dy, DType::f32), choice, window, stride, dx});
+        const Tensor in = on_device(x, shifted);
+        Tensor out = empty_on_device(pooled, dtype), chosen = empty_on_device(pooled, DType::u8);
+        Tensor din = empty_on_device(shape, dtype, shifted);
+        max_pool2d_forward({in, window, stride, out, chosen});
+        max_pool2d_backward({dy.to(Device::cuda), chosen, window, stride, din});
+        CHECK(same_on_device(choice, chosen));
+        CHECK(same_on_device(cast(dx, dtype), din));
+        const CompareOptions options{.nan_expected = true};
+        CHECK(compare(to_numbers(out.to(Device::cpu)), to_numbers(y), tolerance::exact, options).passed);
+      });
+    }
+  }
+  max_pool2d_forward.force(nullptr);
+  max_pool2d_backward.force(nullptr);
+}
+
+// CUDA refuses a grid of no blocks, so that these would throw if they launched one.
+TEST_CASE("kernels on empty tensors launch nothing") {
+  for_each_placement([&](DType dtype, bool) {
+    Tensor none = empty_on_device({0}, dtype), sum = empty_on_device({3}, dtype),
+           scalar = cast(number(1), dtype).to(Device::cuda);
+    add(none, none), mul(none, none), scale(none, 2), relu(none), cast(none, DType::f32);
+    accumulate({none, none});
+    relu_backward({none, none, none});
+    dropout(none, 0.5, {});
+    sum_backward({scalar, 1, none});
+    bias_add(empty_on_device({0, 3}, dtype), empty_on_device({3}, dtype));
+    bias_add(empty_on_device({3, 0}, dtype), none);
+    column_sums(empty_on_device({3, 0}, dtype), false, none);
+    CHECK(to_numbers(column_sums(empty_on_device({0, 3}, dtype), false, sum)) == Numbers(3));
+    CHECK(count_correct(empty_on_device({0, 3}, dtype), empty_on_device({0}, DType::i32)) == 0);
+  });
+  normalize_image(empty_on_device({0, 4, 4, 1}, DType::u8), {});
+  const Tensor rates = Tensor::zeros({step_rates}, DType::f32, Device::cuda);
+  Tensor none = empty_on_device({0}, DType::f32);
+  sgd_step({none, {}, rates, none, none});
+  adam_step({none, {}, rates, none, none, none});
+}
+
+TEST_CASE("more work than threads: the loops go round") {
+  const Poisoned poisoned;
+  constexpr int64_t most_threads = 4096 * 256, C = 7;
+  for (const bool shifted : {false, true}) {
+    INFO("shifted: ", shifted);  // else a thread takes four elements at once
+    const int64_t rows = most_threads * (shifted ? 1 : 4) / C + 901;
+    const Tensor x = noise({rows, C}, 1), bias = noise({C}, 2), in = on_device(x, shifted);
+    Tensor y = x.empty_like(), out = empty_on_device({rows, C}, DType::f32, shifted);
+    const auto check = [&](const char* what) {
+      INFO(what);
+      CHECK(same_on_device(y, out));
+    };
+    bias_add_forward({x, bias, y}), bias_add_forward({in, bias.to(Device::cuda), out});
+    check("bias_add");
+    relu_forward({x, y}), relu_forward({in, out});
+    check("relu");
+    dropout_mask({x, 0.4, {}, {}, y}), dropout_mask({in, 0.4, {}, {}, out});
+    check("dropout");
+    sum_backward({number(3), 0.7, y}), sum_backward({number(3).to(Device::cuda), 0.7, out});
+    check("sum_backward");
+    const Tensor rates = Tensor::from(std::vector<float>{0.01f, 2, 3, 0.5f, 0, 0}, {step_rates});
+    Tensor velocity = x.clone(), velocity_out = on_device(x, shifted);
+    sgd_step({x, {0.9f, 0.1f}, rates, velocity, y});
+    sgd_step({in, {0.9f, 0.1f}, rates.to(Device::cuda), velocity_out, out});
+    check("sgd_step");
+  }
+  check_softmax(noise({most_threads + 901, 2}, 11), std::vector<int32_t>(most_threads + 901, 1), DType::f32);
+  const Shape shape{3, 700, 601, 1}, pooled{3, 699, 600, 1};
+  const Tensor x = noise(shape, 12), dy = noise(pooled, 13);
+  Tensor y = Tensor::empty(pooled, DType::f32), choice = Tensor::empty(pooled, DType::u8), dx = x.empty_like();
+  Tensor out = empty_on_device(pooled, DType::f32), chosen = empty_on_device(pooled, DType::u8);
+  Tensor din = empty_on_device(shape, DType::f32);
+  max_pool2d_forward({x, 2, 1, y, choice}), max_pool2d_forward({on_device(x), 2, 1, out, chosen});
+  max_pool2d_backward({dy, choice, 2, 1, dx}), max_pool2d_backward({on_device(dy), chosen, 2, 1, din});
+  CHECK(same_on_device(y, out));
+  CHECK(same_on_device(choice, chosen));
+  CHECK(same_on_device(dx, din));
+}
+
+}  // namespace
+}  // namespace hs::test

@@ -1,0 +1,258 @@
+// The op table on the CUDA device: every row in f32, f16 and bf16 with every variant of every slot, as
+// tests/kernels/op_variants.cpp does on the CPU. Then what must agree with the CPU bit for bit, and that nothing is
+// left out: no slot without a CUDA variant, no CUDA variant that no row reaches in each type that it takes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "kernels/cast/cast.h"
+#include "tests/support/variants.h"
+
+namespace hs::test {
+namespace {
+
+constexpr DType types[] = {DType::f32, DType::f16, DType::bf16};
+
+[[maybe_unused]] double largest_input(const OpCase& row) {
+  int64_t elements = 0;
+  for (const Shape& shape : row.shapes) elements = std::max(elements, shape.size());
+  return static_cast<double>(elements);
+}
+
+// The emulator does a few million steps of a kernel's threads in a second, a third of that under AddressSanitizer: rows
+// above these sizes are for the device. What they add, more blocks than one, smaller rows have too.
+#ifdef __SANITIZE_ADDRESS__
+constexpr double share = 0.1;
+#else
+constexpr double share = 1;
+#endif
+bool is_small([[maybe_unused]] const OpCase& row, [[maybe_unused]] double flops) {
+#ifdef HALFSTEP_TEST_EMULATED
+  return row.flops <= share * flops && largest_input(row) <= 17000;
+#else
+  return true;
+#endif
+}
+
+// A product whose check cuBLASLt fails is computed by another variant, so that results alone would not tell.
+void check_no_fallback() {
+  int products = 0;
+  for (const auto& [what, choice] : noted_choices()) {
+    if (!what.starts_with("gemm ") || what.find(" aligned to ") != std::string::npos) continue;
+    ++products;
+    INFO(what);
+#ifdef HALFSTEP_TEST_EMULATED
+    CHECK(choice.starts_with("cublaslt "));  // a real library may have no algorithm for a shape
+#else
+    WARN(choice.starts_with("cublaslt "));
+#endif
+  }
+  CHECK((products >= 50 * share || !is_whole_table()));
+}
+
+// Calls body(row, how) for each row and type that it has on the device.
+template <class Body>
+void for_each_run(double flops, const Body& body) {
+  for (const DType dtype : types) {
+    for (const OpCase& row : op_table()) {
+      if (!row.cuda || !is_small(row, flops) || (dtype != DType::f32 && !row.half)) continue;
+      const RowRun how = run_on(Device::cuda, dtype);
+      guard_row(row, how, [&] { body(row, how); });
+    }
+  }
+}
+
+// What the rows say of a slot that they call on the CPU.
+struct Declared {
+  std::set<DType> on_cuda;        // by the rows for that device, in these types
+  std::vector<std::string> rows;  // that are for the CPU alone
+};
+std::map<const KernelSlot*, Declared> declared_slots() {
+  std::map<const KernelSlot*, Declared> all;
+  for (const DType dtype : types) {
+    for (const OpCase& row : op_table()) {
+      if (dtype != DType::f32 && !row.half) continue;
+      const RowRun how = run_on(Device::cpu, dtype);
+      guard_row(row, how, [&] {
+        for (const KernelSlot* slot : slots_of(row, how)) {
+          if (row.cuda) {
+            all[slot].on_cuda.insert(dtype);
+          } else {
+            all[slot].rows.push_back(row.name);
+          }
+        }
+      });
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every variant is within tolerance of the f64 reference in every type, and gives the same bits again") {
+  const Poisoned poisoned;
+  int runs = 0;
+  for_each_run(4e6, [&](const OpCase& row, const RowRun& how) {
+    const Reference reference = reference_of(row, how);
+    for_each_variant(row, how, [&](const std::string& description) {
+      ++runs;
+      const auto results = run_row(row, how), again = run_row(row, how);
+      check_close(row, how, reference, results, description);
+      for (size_t i = 0; i < results.size(); ++i) {
+        INFO(description, ", result ", i, " of a second run");
+        CHECK(same_bytes(results[i], again[i]));
+      }
+    });
+  });
+  MESSAGE(runs, " runs");
+  CHECK((runs >= 800 * share || !is_whole_table()));
+}
+
+TEST_CASE("gradients that nobody wants and biases that are missing: every combination") {
+  const Poisoned poisoned;
+  int runs = 0;
+  for_each_run(1e4, [&](const OpCase& row, const RowRun& how) { runs += check_combinations(row, how); });
+  CHECK((runs >= 2000 * share || !is_whole_table()));
+}
+
+TEST_CASE("on small integers every variant is exact in every type") {
+  const Poisoned poisoned;
+  for_each_run(1e6, [&](const OpCase& row, const RowRun& how) {
+    if (row.integers && row.f64) check_integers(row, how);
+  });
+  check_no_fallback();
+}
+
+TEST_CASE("tensors that start anywhere in memory give results within tolerance") {
+  for_each_run(1e6, [&](const OpCase& row, RowRun how) {
+    how.unaligned = true;
+    const Reference reference = reference_of(row, how);
+    check_close(row, how, reference, run_row(row, how), std::string(name(how.dtype)) + " " + row.name + ", unaligned");
+  });
+}
+
+TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradients") {
+  for_each_run(2e4, [&](const OpCase& row, const RowRun& how) {
+    // cuBLASLt's ReLU is "max(x, 0)", and nothing says whether that keeps a NaN. The emulator's does not.
+    if (!row.nan || row.name.starts_with("feed_forward")) return;
+    for_each_variant(row, how, [&](const std::string& description) { check_nan(row, how, description); });
+  });
+}
+
+TEST_CASE("selections and single operations give the CPU's bits in f32") {
+  int rows = 0;
+  for (const OpCase& row : op_table()) {
+    if (!row.same_on_devices || !row.cuda) continue;
+    const auto cpu = run_row(row, run_on(Device::cpu, DType::f32));
+    const auto cuda = run_row(row, run_on(Device::cuda, DType::f32));
+    REQUIRE(cuda.size() == cpu.size());
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      INFO(row.name, ", result ", i);
+      CHECK(same_bytes(cuda[i], cpu[i]));
+    }
+    ++rows;
+  }
+  CHECK((rows >= 40 || !is_whole_table()));
+}
+
+namespace {
+
+// Signs, ties, subnormal numbers, the borders of overflow: of f32 around every number that a 16-bit type has.
+std::vector<float> hard_to_round() {
+  std::vector<float> values;
+  for (uint32_t high = 0; high < 0x10000; high += 7) {
+    for (const uint32_t low : {0x0000u, 0x0001u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x7fffu, 0x8000u, 0x8001u}) {
+      values.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  for (const float value : {65504.0f, 65519.99f, 65520.0f, 0x1p-14f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1p-126f}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      values.push_back(sign * value);
+      values.push_back(std::nextafter(sign * value, 0.0f));
+      values.push_back(std::nextafter(sign * value, sign * INFINITY));
+    }
+  }
+  return values;
+}
+
+template <class T>
+void check_casts(DType dtype) {
+  std::vector<T> patterns(0x10000);
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) patterns[bits] = {static_cast<uint16_t>(bits)};
+  const Tensor all = Tensor::from(patterns, {0x10000});
+  const auto widened = cast(all.to(Device::cuda), DType::f32).to_vector<float>();
+  const auto back = cast(Tensor::from(widened, {0x10000}).to(Device::cuda), dtype).to_vector<T>();
+  int64_t wrong = 0;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float expected = to_float(patterns[bits]);
+    if (std::isnan(expected)) {
+      wrong += !std::isnan(widened[bits]) || !std::isnan(to_float(back[bits]));
+    } else {
+      wrong += std::bit_cast<uint32_t>(widened[bits]) != std::bit_cast<uint32_t>(expected) || back[bits].bits != bits;
+    }
+  }
+  CHECK(wrong == 0);
+
+  const std::vector<float> values = hard_to_round();
+  const Tensor x = Tensor::from(values, {static_cast<int64_t>(values.size())});
+  const auto narrowed = cast(x.to(Device::cuda), dtype).to_vector<T>(), expected = cast(x, dtype).to_vector<T>();
+  int64_t nan = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    INFO(values[i], " to ", std::string(name(dtype)));
+    if (std::isnan(values[i])) {
+      ++nan;
+      CHECK(std::isnan(to_float(narrowed[i])));
+    } else if (narrowed[i].bits != expected[i].bits) {
+      CHECK(narrowed[i].bits == expected[i].bits);
+    }
+  }
+  CHECK(nan > 100);
+}
+
+}  // namespace
+
+TEST_CASE("casts: all 16-bit patterns widened and back, f32 to the nearest with ties to even") {
+  check_casts<Half>(DType::f16);
+  check_casts<BFloat16>(DType::bf16);
+}
+
+TEST_CASE("every slot has a CUDA variant unless its rows say otherwise, and the table reaches each in its types") {
+  for_each_run(4e6, [](const OpCase& row, const RowRun& how) {
+    for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
+  });
+  auto declared = declared_slots();
+  for (const KernelSlot* slot : kernel_slots()) {
+    const auto& [types_of_rows, cpu_rows] = declared[slot];
+    if (!is_whole_table() && types_of_rows.empty()) continue;
+    bool on_cpu = false, on_cuda = false;
+    std::set<DType> served;
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      on_cpu = on_cpu || v->device == Device::cpu;
+      on_cuda = on_cuda || v->device == Device::cuda;
+      if (v->device == Device::cpu) continue;
+      INFO(std::string(slot->name()), "=", std::string(v->name));
+      const auto found = reached_variants().find(v);
+      if (found == reached_variants().end()) {
+        FAIL_CHECK("no row of tests/support/op_table.cpp reaches this variant on the device",
+                   cpu_rows.empty() ? "" : "; take .cuda = false out of the row " + cpu_rows[0]);
+        continue;
+      }
+      // A kernel is a template over its types, so that it takes both 16-bit types or neither.
+      CHECK(found->second.contains(DType::f16) == found->second.contains(DType::bf16));
+      served.insert(found->second.begin(), found->second.end());
+    }
+    INFO(std::string(slot->name()));
+    if (on_cuda) {
+      // A slot that no row calls on the CPU is one of the device's own.
+      CHECK((served == types_of_rows || (types_of_rows.empty() && !on_cpu)));
+    } else if (on_cpu && cpu_rows.empty()) {
+      FAIL_CHECK("no CUDA variant; write one, or put .cuda = false into the rows that call it");
+    }
+  }
+}
+
+}  // namespace hs::test

@@ -1,0 +1,125 @@
+// The kernels behind Optimizer::step on the CUDA device, which must give the CPU's bits: on whole numbers the norm is
+// exact, and the rest is the same arithmetic on both. What a step means: tests/engine/optim.cpp, test_grad_scaler.cpp.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "engine/optim.h"
+#include "engine/random.h"
+#include "tests/support/variants.h"
+
+namespace hs::test {
+namespace {
+
+constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+
+// From -4 to 4.
+Tensor whole(int64_t size, uint32_t which) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < size; ++i) {
+    values.push_back(
+        static_cast<float>(random_bits({7, RandomPurpose::init, which, 0, 0}, static_cast<uint64_t>(i)) % 9) - 4);
+  }
+  return Tensor::from(values, {size});
+}
+
+// A copy on the device; `shifted`: one element into its memory, where 16 bytes may not be read at once.
+Tensor on_device(const Tensor& x, bool shifted) {
+  const int64_t shift = shifted ? 1 : 0;
+  Tensor copy = Tensor::empty({x.size() + shift}, x.dtype(), Device::cuda).slice(shift, x.shape());
+  copy.copy_from(x);
+  return copy;
+}
+bool same_on_device(const Tensor& host, const Tensor& device) { return same_bytes(host, device.to(Device::cpu)); }
+
+// What the kernels of Optimizer::step read and write on one device: three optimizers that share counter and scale.
+struct Training {
+  Tensor step, rates, scaler, measured;
+  std::vector<Tensor> moments, values;  // moments: the velocity, and the two moments of Adam and of AdamW
+
+  Training(int64_t size, float scale, const std::function<Tensor(const Tensor&)>& place) {
+    step = place(Tensor::zeros({}, DType::i32));
+    rates = place(Tensor::from(std::vector<float>{0, 0, 0, 0, 0, 0.01f}, {step_rates}));
+    scaler = place(Tensor::from(std::vector<float>{scale, 0, 0}, {3}));
+    measured = place(Tensor::zeros({2}, DType::f32));
+    for (int i = 0; i < 5; ++i) moments.push_back(place(Tensor::zeros({size}, DType::f32)));
+    for (int i = 0; i < 3; ++i) values.push_back(place(whole(size, 32)));
+  }
+  void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
+  void take_step(const Tensor& gradient, const StepRule& rule) {
+    measure(gradient);
+    begin_step({rule, measured, scaler, step, rates});
+    sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0]});
+    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1]});
+    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, true}, rates, moments[3], moments[4], values[2]});
+  }
+  // On the CPU; everything that a skipped step leaves as it is.
+  std::vector<Tensor> lasting() const {
+    std::vector<Tensor> all = {step.to(Device::cpu).clone()};
+    for (const auto& tensors : {moments, values}) {
+      for (const Tensor& tensor : tensors) all.push_back(tensor.to(Device::cpu).clone());
+    }
+    return all;
+  }
+};
+
+bool all_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_bytes);
+}
+
+TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, scheduled, and some of them skipped") {
+  struct Step {
+    float bad, scale_after;
+  };
+  // Grows after two steps, has a floor of 2 and a cap of 8.
+  const GradScalerConfig scaling{.enabled = true, .initial = 4, .smallest = 2, .largest = 8, .growth_interval = 2};
+  const std::vector<Step> steps = {{0, 4},    {0, 8}, {0, 8},   {0, 8}, {inf, 4}, {nan, 2},
+                                   {-inf, 2}, {0, 2}, {nan, 2}, {0, 2}, {0, 4}};
+  const StepRule rule{0.9f, 0.999f, 100, {ScheduleKind::cosine, 2, 9}, scaling};
+  for (const int64_t size : {5, 70001}) {  // with 70001 a thread measures more than one
+    for (const bool shifted : {false, true}) {
+      Training cpu(size, 4, [](const Tensor& x) { return x; });
+      Training cuda(size, 4, [=](const Tensor& x) { return on_device(x, shifted); });
+      int clipped = 0;
+      for (size_t i = 0; i < steps.size(); ++i) {
+        INFO(size, " elements", shifted ? ", shifted" : "", ", step ", i);
+        Tensor gradient = whole(size, static_cast<uint32_t>(40 + i));
+        if (steps[i].bad != 0) gradient.mutable_data<float>()[static_cast<int64_t>(i) * 1000 % size] = steps[i].bad;
+        const auto before = cuda.lasting();
+        cpu.take_step(gradient, rule);
+        cuda.take_step(on_device(gradient, shifted), rule);
+        clipped += steps[i].bad == 0 && cuda.measured.to_vector<float>()[0] > 100 * 100;
+        CHECK(same_on_device(cpu.rates, cuda.rates));
+        CHECK(same_on_device(cpu.scaler, cuda.scaler));
+        CHECK(all_same(cpu.lasting(), cuda.lasting()));
+        CHECK(all_same(before, cuda.lasting()) == (steps[i].bad != 0));
+        CHECK(cuda.scaler.to_vector<float>()[0] == steps[i].scale_after);
+      }
+      CHECK(cuda.step.item() == 7);
+      CHECK((clipped > 0) == (size > 10000));
+    }
+  }
+}
+
+TEST_CASE("measure_gradients notices what is not finite anywhere, and nothing else") {
+  for (const int64_t size : {1, 70001}) {
+    Training training(0, 1, [](const Tensor& x) { return x.to(Device::cuda); });
+    const auto measured = [&](int64_t place, float value) {
+      Tensor gradient = Tensor::zeros({size}, DType::f32);
+      gradient.mutable_data<float>()[place] = value;
+      training.measure(gradient.to(Device::cuda));
+      return training.measured.to_vector<float>();
+    };
+    for (const int64_t place : std::set<int64_t>{0, size / 2, size - 1}) {
+      INFO("element ", place, " of ", size);
+      for (const float bad : {inf, -inf, nan}) CHECK(measured(place, bad)[1] > 0);
+      CHECK(measured(place, -3) == std::vector<float>{9, 0});
+      CHECK(measured(place, std::numeric_limits<float>::max()) == std::vector<float>{inf, 0});  // finite itself
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hs::test

@@ -1,0 +1,124 @@
+// Profiles of work on the CUDA device: the times of its two queues, graphs, and NVTX.
+#include <doctest/doctest.h>
+
+#include "data/loader/loader.h"
+#include "data/synthetic.h"
+#include "engine/profiler.h"
+#include "kernels/relu/relu.h"
+#include "models/models.h"
+#include "models/train.h"
+#include "tests/support/emulated.h"
+#include "tests/support/profiles.h"
+
+namespace hs::test {
+namespace {
+
+constexpr int64_t batch = 8, batches = 6;
+
+Profile profile_training(bool graph) {
+  const MemorySource digits = synthetic_digits(synthetic_train_seed, batch * batches);
+  const MemorySource few = synthetic_digits(synthetic_test_seed, batch);
+  Loader training(digits, {.batch = batch, .device = Device::cuda, .prefetch = 2, .workers = 2});
+  Loader test(few, {.batch = batch, .device = Device::cuda});
+  const auto model = make_model("mlp", 1);
+  ParameterArena arena(*model, Device::cuda);
+  Profiler profiler(Device::cuda);
+  TrainConfig config;
+  config.epochs = 1;
+  config.device = Device::cuda;
+  config.graph = graph;
+  train(*model, arena, training, test, config);
+  return profiler.finish();
+}
+
+}  // namespace
+
+TEST_CASE("copies and kernels stand on the device's rows, a copy before the kernels that read it") {
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+#endif
+  const Profile profile = profile_training(false);
+  check_nesting(profile);
+  const std::vector<ProfileSpan> copies = spans_called(spans_on(profile, "copy"), "upload");
+  const std::vector<ProfileSpan> kernels = spans_on(profile, "compute");
+  const std::vector<ProfileSpan> readers = spans_called(kernels, "normalize_image_forward");
+  REQUIRE(copies.size() >= static_cast<size_t>(batches));
+  REQUIRE(readers.size() == static_cast<size_t>(batches) + 1);
+  for (size_t i = 0; i < static_cast<size_t>(batches); ++i) {
+    // An event's time is exact to half a microsecond.
+    CHECK(readers[i].begin > copies[i].begin);
+    CHECK(readers[i].end >= copies[i].end - 1e-6);
+  }
+  for (const ProfileSpan& kernel : kernels) CHECK(kernel.begin >= 0);
+  CHECK(spans_called(spans_on(profile, "training"), "step").size() == static_cast<size_t>(batches));
+  CHECK(!profile.memory.empty());
+}
+
+TEST_CASE("a replayed graph is one piece of work") {
+  const Profile profile = profile_training(true);
+  check_nesting(profile);
+  // The first step is done as it is, the second recorded and replayed, the others replayed.
+  CHECK(spans_called(spans_on(profile, "compute"), "graph").size() == static_cast<size_t>(batches) - 1);
+  CHECK(spans_called(spans_on(profile, "training"), "capture").size() == 1);
+  CHECK(spans_called(spans_on(profile, "compute"), "softmax_cross_entropy_forward").size() <= 2);
+}
+
+TEST_CASE("a profile that nobody reads leaves nothing behind") {
+  const Tensor x = Tensor::zeros({8}, DType::f32, Device::cuda);
+  {
+    const Profiler profiler(Device::cuda);
+    relu(x);
+  }
+  Profiler profiler(Device::cuda);
+  CHECK(profiler.finish().spans.empty());
+}
+
+#ifdef HALFSTEP_TEST_EMULATED
+TEST_CASE("a kernel's time is when it ran, not when it was launched") {
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+  std::vector<std::vector<Tensor>> results;
+  int late = 0;  // runs in which the last kernel was still queued when the host had launched all
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    emulator::options().seed = seed;
+    emulator::reset();
+    const Tensor x = Tensor::zeros({8}, DType::f32, Device::cuda);
+    Profiler profiler(Device::cuda);
+    {
+      const Range range("launch");
+      std::vector<Tensor>& kept = results.emplace_back();  // to free memory would wait for the device
+      for (int i = 0; i < 10; ++i) kept.push_back(relu(x));
+    }
+    const Profile profile = profiler.finish();
+    const ProfileSpan launch = spans_called(spans_on(profile, "training"), "launch").at(0);
+    const std::vector<ProfileSpan> kernels = spans_on(profile, "compute");
+    REQUIRE(kernels.size() == 10);
+    late += kernels.back().begin > launch.end;
+  }
+  CHECK(late > 0);
+}
+
+TEST_CASE("ranges are NVTX ranges, which begin and end in pairs") {
+  const Emulator fresh;
+  emulator::options().keep_ranges = true;
+  emulator::take_ranges();
+  {
+    const Range range("mine");
+    relu(Tensor::zeros({8}, DType::f32, Device::cuda));
+  }
+  CHECK(emulator::take_ranges() == std::vector<std::string>{"mine", "relu", "", ""});
+  profile_training(false);
+  int open = 0;
+  bool saw_backward = false;
+  for (const std::string& name : emulator::take_ranges()) {
+    open += name.empty() ? -1 : 1;
+    saw_backward = saw_backward || name == "backward";
+    REQUIRE(open >= 0);
+  }
+  CHECK(open == 0);
+  CHECK(saw_backward);
+}
+#endif
+
+}  // namespace hs::test

@@ -1,0 +1,133 @@
+// Folders of PNG and PGM images, and folders that are not what they should be. The images themselves:
+// tests/data/image_file.cpp.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/formats/image_file.h"
+#include "data/formats/image_folder.h"
+#include "tests/support/image_classes.h"
+#include "tests/support/sample_sets.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+namespace fs = std::filesystem;
+
+TEST_CASE("folder: sorted names give labels and order") {
+  const TemporaryFolder folder;
+  write_classes(folder.path);
+  const auto source = open_image_folder(folder.path, {"pets", {0.25f, 0.5f}});
+  CHECK(same_shape(source->info(), info_for(3, {1, 2, 1}, 3)));
+  CHECK(source->info().name == "pets");
+  CHECK(source->info().scale.deviation == 0.5f);
+  CHECK(class_names(folder.path) == std::vector<std::string>{"Dog", "cat", "emu"});
+  const int32_t labels[] = {0, 1, 1};
+  const uint8_t values[] = {3, 1, 2};
+  for (int64_t i = 0; i < 3; ++i) {
+    CHECK(source->label(i) == labels[i]);
+    CHECK(read_image(*source, i) == Bytes(2, values[i]));
+  }
+}
+
+TEST_CASE("folder: what is wrong in it is named") {
+  const auto refused_after = [](const std::function<void(const fs::path&)>& spoil, ExitCode code,
+                                const std::string& part) {
+    const TemporaryFolder folder;
+    write_classes(folder.path);
+    spoil(folder.path);
+    check_refused(outcome_of([&] {
+                    const auto source = open_image_folder(folder.path);
+                    for (int64_t i = 0; i < source->info().count; ++i) read_image(*source, i);
+                  }),
+                  code, folder.path.string(), part);
+  };
+  refused_after([](const fs::path& f) { write_bytes(f / "cat" / "3.pgm", grey_pgm(1, 3)); }, ExitCode::bad_input,
+                "cat/3.pgm: 1 x 3 x 1, but the first image is 1 x 2 x 1; expected one size (sample 3)");
+  refused_after([](const fs::path& f) { write_bytes(f / "cat" / "3.jpg", {}); }, ExitCode::bad_input,
+                "cat/3.jpg: expected files named .png or .pgm");
+  refused_after([](const fs::path& f) { write_bytes(f / "Dog" / "sub" / "a.pgm", {}); }, ExitCode::bad_input,
+                "Dog/sub: expected files named .png or .pgm");
+  refused_after([](const fs::path& f) { write_bytes(f / "cat" / "2.PGM", {}); }, ExitCode::bad_input,
+                "cat/2.PGM: starts neither as PNG nor as PGM (P5), expected one of them (sample 2)");
+  refused_after([](const fs::path& f) { write_bytes(f / "Dog" / "x.pgm", {}); }, ExitCode::bad_input,
+                "Dog/x.pgm: start");
+  refused_after([](const fs::path& f) { fs::create_directory(f / "cat" / "4.png"); }, ExitCode::bad_input,
+                "cat/4.png: a folder, expected a regular file (sample 3)");
+  refused_after([](const fs::path& f) { fs::create_symlink("nowhere", f / "cat" / "4.png"); }, ExitCode::io,
+                "cat/4.png: cannot be opened");
+  refused_after([](const fs::path& f) { fs::remove_all(f / "cat"), fs::remove_all(f / "Dog"); }, ExitCode::bad_input,
+                "1 folders of classes, but no .png or .pgm file in them");
+  refused_after(
+      [](const fs::path& f) {
+        for (const char* name : {"cat", "Dog", "emu"}) fs::remove_all(f / name);
+      },
+      ExitCode::bad_input, "has no folders in it");
+  refused_after([](const fs::path& f) { fs::remove_all(f); }, ExitCode::io, "cannot be read");
+  refused_after(
+      [](const fs::path& f) {
+        for (int i = 0; i < 998; ++i) fs::create_directory(f / std::to_string(i));
+      },
+      ExitCode::bad_input, "1001 folders, expected one for each of at most 1000 classes");
+  refused_after([](const fs::path& f) { fs::resize_file(f / "Dog" / "x.pgm", uint64_t{5} << 30); }, ExitCode::bad_input,
+                "Dog/x.pgm: 5368709120 bytes, above the limit of 16777216");
+}
+
+TEST_CASE("folder: an image that vanishes or changes while the set is open") {
+  const TemporaryFolder folder;
+  write_classes(folder.path);
+  const auto source = open_image_folder(folder.path);
+  fs::resize_file(folder / "cat" / "10.pgm", 12);
+  check_refused(outcome_of([&] { read_image(*source, 1); }), ExitCode::bad_input, folder.path.string(),
+                "but the file has 12 bytes (sample 1)");
+  fs::remove(folder / "cat" / "10.pgm");
+  check_refused(outcome_of([&] { read_image(*source, 1); }), ExitCode::io, folder.path.string(), "(sample 1)");
+  CHECK(read_image(*source, 2) == Bytes(2, 2));
+}
+
+TEST_CASE("folder: round trip of images of every kind; the order is by class") {
+  for (const ImageFormat format : {ImageFormat::png, ImageFormat::pgm}) {
+    for (const int64_t channels : {1, 2, 3, 4}) {
+      if (format == ImageFormat::pgm && channels > 1) continue;
+      if (format == ImageFormat::png && !can_read_png()) continue;
+      const TemporaryFolder folder;
+      const SampleInfo info = info_for(20, {17, 5, channels}, 12);
+      write_all(*write_image_folder(folder / "a", info, format), info);
+      CHECK(folder.names() == std::set<std::string>{"a"});
+      const auto source = open_image_folder(folder / "a");
+      CHECK(same_shape(source->info(), info));
+      std::vector<int64_t> order(20);
+      for (int64_t i = 0; i < 20; ++i) order[static_cast<size_t>(i)] = i;
+      std::ranges::stable_sort(order, {}, [&](int64_t i) { return label_of(info, i); });
+      for (int64_t i = 0; i < 20; ++i) {
+        const int64_t written = order[static_cast<size_t>(i)];
+        CHECK(source->label(i) == label_of(info, written));
+        CHECK(read_image(*source, i) == image_of(info, written));
+      }
+    }
+  }
+}
+
+TEST_CASE("folder: nothing is left if writing fails, and nothing is overwritten") {
+  const TemporaryFolder folder;
+  const SampleInfo info = info_for(3);
+  {
+    const auto writer = write_image_folder(folder / "a", info, ImageFormat::pgm);
+    writer->add(image_of(info, 0).data(), 0);
+    CHECK(!folder.names().contains("a"));
+  }
+  CHECK(folder.names().empty());
+  CHECK(outcome_of([&] { write_image_folder(folder / "no" / "a", info, ImageFormat::pgm); }).code == ExitCode::io);
+  CHECK(outcome_of([&] {
+          write_image_folder(folder / "a", info_for(3, {1, 1, 3}), ImageFormat::pgm);
+        }).code == ExitCode::usage);
+  write_bytes(folder / "a" / "x", {1});
+  check_refused(outcome_of([&] { write_image_folder(folder / "a", info, ImageFormat::pgm); }), ExitCode::io,
+                (folder / "a").string(), "is there already");
+  CHECK(folder.names() == std::set<std::string>{"a"});
+}
+
+}  // namespace
