@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "engine/ambient.h"
-#include "engine/kernel.h"
 #include "engine/module.h"
 
 namespace hs {
@@ -34,14 +33,5 @@ class Autocast {
  private:
   AmbientScope scope_;
 };
-
-// y = x in y's type, to the nearest. Declared here because the engine itself needs it; kernels/cast/ implements it, and
-// kernels/cast/cast.h has what the ops use.
-struct CastForward {
-  const Tensor& x;
-  Tensor& y;
-  auto tensors() const { return tensor_list(x, y); }
-};
-constinit inline Kernel<CastForward> cast_forward{"cast_forward"};
 
 }  // namespace hs

@@ -3,7 +3,8 @@
 #include <unordered_map>
 
 #include "engine/check.h"
-#include "engine/op.h"
+#include "engine/observe.h"
+#include "engine/slots.h"
 
 namespace hs {
 
@@ -88,11 +89,6 @@ void add_to(Partial& partial, const Tensor& gradient) {
 
 }  // namespace
 
-GradientObserver::GradientObserver(Observe observe) : observe_(std::move(observe)), before_(current_) {
-  current_ = this;
-}
-GradientObserver::~GradientObserver() { current_ = before_; }
-
 void backward(const Tensor& y, Tensor dy) {
   check(y.requires_grad(),
         "backward: the tensor {} has no history; before the forward pass, call set_requires_grad(true) on an input or "
@@ -147,8 +143,10 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       node->backward = nullptr;
       continue;
     }
-    if (GradientObserver::current_) GradientObserver::current_->observe_(node->op, found->second.sum);
     Tensor dresult = std::move(found->second.sum);
+    if (Observers::wants(Event::gradient)) {
+      Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
+    }
     interior.erase(found);
     Gradients gradients;
     const Op running(node->op);

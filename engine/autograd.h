@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "engine/ambient.h"
-#include "engine/kernel.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -59,25 +58,6 @@ void backward(const Tensor& y, Tensor dy = {});
 // The same from y's place in the graph: y's own data need not be there any more.
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
 
-// While it lives, backward() on this thread shows it the gradient of each op's output, once that is complete and before
-// the op's own rule runs: the last op of the model first. A checkpointed block shows its ops again, after the op
-// "checkpoint" and up to "checkpoint_input". For reports; where there is none, an op costs one test more.
-class GradientObserver {
- public:
-  using Observe = std::function<void(const char* op, const Tensor& dy)>;
-
-  explicit GradientObserver(Observe observe);
-  ~GradientObserver();
-  GradientObserver(const GradientObserver&) = delete;
-  GradientObserver& operator=(const GradientObserver&) = delete;
-
- private:
-  friend void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
-  static inline thread_local GradientObserver* current_ = nullptr;
-  Observe observe_;
-  GradientObserver* before_;
-};
-
 // Where a backward rule puts the gradient of a parameter. Where the leaf has a buffer already, in which it sums its
 // gradient up (a parameter in the arena), the rule may add to that and then returns an undefined tensor for that input:
 // this saves a pass. A rule captures targets in place of the parameters, whose bytes it does not need.
@@ -98,13 +78,5 @@ class GradientTarget {
  private:
   std::shared_ptr<GradInfo> info_;
 };
-
-// y += x. Declared here because the engine itself needs it; kernels/accumulate/ implements it.
-struct Accumulate {
-  const Tensor& x;
-  Tensor& y;
-  auto tensors() const { return tensor_list(x, y); }
-};
-constinit inline Kernel<Accumulate> accumulate{"accumulate"};
 
 }  // namespace hs

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "engine/host_device.h"
-#include "engine/kernel.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -14,17 +13,6 @@ struct Batch {
   Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
   Tensor epoch = {};    // i32 scalar, from 0; as `samples`. On the device, for what a captured step must not remember
 };
-
-// out[i] = set[samples[i]]: a batch from a set that is on the device. set (count, H, W, C) u8, samples (N) i32,
-// out (N, H, W, C) u8. Implemented in kernels/gather_samples/; the slot is here because data/ does not know kernels/.
-// REQUIRES: every sample is in 0 .. count-1
-struct GatherSamples {
-  const Tensor& set;
-  const Tensor& samples;
-  Tensor& out;
-  auto tensors() const { return tensor_list(set, samples, out); }
-};
-constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
 
 // How a data set's pixels become numbers.
 struct PixelScale {

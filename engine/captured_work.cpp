@@ -1,15 +1,9 @@
 #include "engine/captured_work.h"
 
 #include "engine/check.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 
 namespace hs {
-namespace {
-
-thread_local bool capturing = false;
-
-}  // namespace
-
 CapturedWork::CapturedWork(Device device)
     : device_(device), runtime_(runtime(device)), pool_(make_memory_pool(device)) {
   if (device == Device::cpu) fail(ExitCode::usage, "graph on: the cpu captures no graphs; switch it off");
@@ -29,21 +23,17 @@ void CapturedWork::run(const std::function<void()>& work) {
     }
     const Range range("capture");
     runtime_.begin_capture();
-    capturing = true;
     try {
       work();
     } catch (...) {
-      capturing = false;
       runtime_.end_capture(false);
       throw;
     }
-    capturing = false;
     graph_ = runtime_.end_capture(true);
   }
-  const DeviceRange range(device_, Stream::compute, "graph");
+  WorkRange range({device_, Stream::compute, "graph"});
   runtime_.replay(graph_);
+  range.end();
 }
-
-bool CapturedWork::is_capturing() { return capturing; }
 
 }  // namespace hs

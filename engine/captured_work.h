@@ -25,8 +25,6 @@ class CapturedWork {
   // Storages made inside come from a pool that is kept for this object, so that nothing else lives where it writes.
   void run(const std::function<void()>& work);
 
-  static bool is_capturing();  // on this thread
-
  private:
   const Device device_;
   const DeviceRuntime& runtime_;

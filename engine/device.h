@@ -57,6 +57,7 @@ struct DeviceRuntime {
   // Between begin and end, work on the compute stream is recorded and not done; replay does all of it again.
   // end_capture(false) throws the recording away and returns nullptr. The CPU cannot (engine/captured_work.h).
   void (*begin_capture)();
+  bool (*is_capturing)();  // on this thread
   void* (*end_capture)(bool keep);
   void (*replay)(void* graph);
   void (*destroy_graph)(void* graph);

@@ -6,8 +6,7 @@
 
 #include "engine/cuda.cuh"
 #include "engine/device.h"
-#include "engine/op.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 #include "engine/storage.h"
 
 #ifndef HALFSTEP_CUDA_ARCHITECTURES
@@ -220,16 +219,25 @@ const DeviceRuntime table = {
     .wait_on_host = wait_on_host,
     .seconds_between = seconds_between,
     .begin_capture = begin_capture,
+    .is_capturing = [] { return capturing; },
     .end_capture = end_capture,
     .replay = replay,
     .destroy_graph = destroy_graph,
+};
+
+// Every range on the host is one of NVTX too, for NVIDIA's own profilers.
+struct NvtxRanges : Observer {
+  NvtxRanges() : Observer(Event::range, Watch::every_thread) {}
+  void range_begins(const Range& range) override { (void)nvtxRangePushA(range.name); }
+  void range_ends(const Range&) override { (void)nvtxRangePop(); }
+  const Attached attached{*this};
 };
 
 [[maybe_unused]] const bool registered = [] {
 #ifdef HALFSTEP_CUDA_EMULATED
   set_caching(false);  // the emulator then sees where each tensor ends
 #endif
-  set_range_functions([](const char* name) { (void)nvtxRangePushA(name); }, [] { (void)nvtxRangePop(); });
+  static NvtxRanges nvtx;
   return register_device(Device::cuda, table);
 }();
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/optim.h"
+#include "engine/slots.h"
 
 namespace hs {
 

@@ -7,7 +7,6 @@
 // off, the scale is 1 and stays 1, and nothing else differs: skipped steps (clipping finds some too) are still counted.
 #pragma once
 
-#include "engine/host_device.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -40,20 +39,5 @@ class GradScaler {
   GradScalerConfig config_;
   Tensor state_;
 };
-
-// What a step makes of the state (see above), on either device.
-HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
-  if (!finite) state[2] += 1;
-  if (!config.enabled) return;
-  if (!finite) {
-    state[0] = state[0] * config.backoff < config.smallest ? config.smallest : state[0] * config.backoff;
-    state[1] = 0;
-    return;
-  }
-  state[1] += 1;
-  if (state[1] < static_cast<float>(config.growth_interval)) return;
-  state[0] = state[0] * config.growth > config.largest ? config.largest : state[0] * config.growth;
-  state[1] = 0;
-}
 
 }  // namespace hs

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <utility>
 
 #include "engine/check.h"
 #include "engine/cpu_features.h"
-#include "engine/op.h"
-#include "engine/storage.h"
 
 namespace hs {
 namespace {
@@ -88,71 +84,6 @@ void KernelSlot::force(const char* variant) {
 
 void KernelSlot::fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const {
   fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, described(tensors), error.what());
-}
-
-namespace {
-
-struct Choices {
-  std::mutex mutex;
-  std::map<std::string, std::string> by_name;
-};
-
-Choices& choices() {
-  static Choices all;
-  return all;
-}
-
-}  // namespace
-
-void note_choice(const std::string& what, const std::string& choice) {
-  const std::lock_guard lock(choices().mutex);
-  choices().by_name[what] = choice;
-}
-
-std::map<std::string, std::string> noted_choices() {
-  const std::lock_guard lock(choices().mutex);
-  return choices().by_name;
-}
-
-KernelTrace::KernelTrace(Timing timing)
-    : timing_(timing), start_(std::chrono::steady_clock::now()), before_(std::exchange(KernelSlot::trace_, this)) {}
-KernelTrace::~KernelTrace() { KernelSlot::trace_ = before_; }
-
-double KernelTrace::now() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
-bool KernelSlot::begin_trace(const VariantBase& variant, CallTensors tensors) const {
-  trace_->calls_.push_back({Op::current(), name_, variant.name, tensors.front()->dtype()});
-  if (trace_->timing_ == KernelTrace::untimed || std::exchange(trace_->timing_call_, true)) return false;
-  runtime(variant.device).synchronize();
-  TimedCall& one = trace_->timed_calls_.emplace_back();
-  one.call = trace_->calls_.back();
-  one.purpose = MemoryPurposeScope::current();
-  one.begin = trace_->now();
-  return true;
-}
-
-void KernelSlot::end_timing(const VariantBase& variant, CallTensors tensors, const Tensor& workspace) {
-  runtime(variant.device).synchronize();
-  TimedCall& one = trace_->timed_calls_.back();
-  one.end = trace_->now();
-  one.live = memory_stats(variant.device).live;
-  const auto add = [&](const Tensor& tensor) {
-    if (tensor.defined())
-      one.bytes += static_cast<double>(tensor.size()) * static_cast<double>(size_of(tensor.dtype()));
-  };
-  for (const Tensor* tensor : tensors) {
-    one.shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
-    add(*tensor);
-  }
-  add(workspace);
-  trace_->timing_call_ = false;
-}
-
-void KernelSlot::drop_timing() {
-  trace_->timed_calls_.pop_back();
-  trace_->timing_call_ = false;
 }
 
 std::vector<KernelSlot*> kernel_slots() {

@@ -22,27 +22,18 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/device.h"
 #include "engine/error.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 #include "engine/tensor.h"
 
 namespace hs {
 
-class KernelSlot;
-class KernelTrace;
-
-// The tensors of a call, inputs first; some may be undefined.
-using CallTensors = std::span<const Tensor* const>;
 constexpr auto tensor_list(const auto&... tensors) {
   return std::array<const Tensor*, sizeof...(tensors)>{&tensors...};
 }
@@ -79,18 +70,12 @@ class KernelSlot {
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
   static Device device_of(CallTensors tensors);  // of the first that is defined
-  static bool is_traced() { return trace_ != nullptr; }
-  bool begin_trace(const VariantBase& variant, CallTensors tensors) const;  // true: is timed
-  static void end_timing(const VariantBase& variant, CallTensors tensors, const Tensor& workspace);
-  static void drop_timing();  // of a call that failed
   [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
   [[noreturn]] void fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
 
  private:
-  friend class KernelTrace;
-  static inline thread_local KernelTrace* trace_ = nullptr;
   const char* name_;
   const char* forced_ = nullptr;  // points into the forced variant
   KernelSlot* next_slot_ = nullptr;
@@ -98,53 +83,6 @@ class KernelSlot {
 
 // Every slot with at least one variant, sorted by name.
 std::vector<KernelSlot*> kernel_slots();
-
-// What a kernel chose by itself at run time and a reader of its results wants to know (a library's algorithm for a
-// shape), by name. Thread safe.
-void note_choice(const std::string& what, const std::string& choice);
-std::map<std::string, std::string> noted_choices();
-
-// One call of a slot: which op made it, which variant ran, on elements of which type (that of the first tensor).
-struct KernelCall {
-  std::string op, slot, variant;
-  DType dtype;
-  bool operator==(const KernelCall&) const = default;
-};
-
-// The same with its measurements.
-struct TimedCall {
-  KernelCall call;
-  std::vector<Shape> shapes;  // of the call's tensors(); an undefined one has no elements: {0}
-  double bytes = 0;           // of all of them and the workspace
-  double begin = 0, end = 0;  // seconds since the trace began
-  // What storages made now would be for: activations within backward() are those of a checkpointed segment, run again.
-  MemoryPurpose purpose = MemoryPurpose::other;
-  size_t live = 0;  // bytes of all storages on the device after it
-};
-
-// While it lives, every call on this thread is noted. For reports; costs some strings for each call. A timed trace also
-// waits for the device before and after each call: nothing overlaps, and the step as a whole takes longer. Calls that a
-// kernel makes itself are then part of its own. It must not live while a step is captured.
-class KernelTrace {
- public:
-  enum Timing : bool { untimed, timed };
-  explicit KernelTrace(Timing timing = untimed);
-  ~KernelTrace();
-  KernelTrace(const KernelTrace&) = delete;
-  KernelTrace& operator=(const KernelTrace&) = delete;
-  const std::vector<KernelCall>& calls() const { return calls_; }
-  const std::vector<TimedCall>& timed_calls() const { return timed_calls_; }  // empty if untimed
-  double now() const;                                                         // seconds since the trace began
-
- private:
-  friend class KernelSlot;
-  const Timing timing_;
-  const std::chrono::steady_clock::time_point start_;
-  std::vector<KernelCall> calls_;
-  std::vector<TimedCall> timed_calls_;
-  bool timing_call_ = false;
-  KernelTrace* before_;
-};
 
 // "conv2d_forward=im2col"; throws Error (usage) with the names that exist.
 void force_variant(std::string_view assignment);
@@ -216,15 +154,12 @@ class Kernel : public KernelSlot {
   void run(Variant& variant, const Call& call, Tensor& workspace) {
     ++variant.calls;
     const auto tensors = call.tensors();
-    const DeviceRange range(variant.device, Stream::compute, name(), variant.name);
-    bool timed = false;
     try {
-      timed = is_traced() && begin_trace(variant, tensors);
+      WorkRange range({variant.device, Stream::compute, name(), variant.name, tensors, &workspace});
       const Function& function = variant.options.run;
       function.plain ? function.plain(call) : function.with_workspace(call, workspace);
-      if (timed) end_timing(variant, tensors, workspace);
+      range.end();
     } catch (const Error& error) {
-      if (timed) drop_timing();
       if (error.code() != ExitCode::device) throw;
       fail_on_device(variant, tensors, error);
     }

@@ -1,6 +1,6 @@
 #include "engine/memory.h"
 
-#include "engine/op.h"
+#include "engine/observe.h"
 
 namespace hs {
 namespace {

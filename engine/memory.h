@@ -1,4 +1,4 @@
-// Memory explained: what each storage is for, who asked for it, and when.
+// Memory explained: what each storage is for.
 //
 // Every storage has a purpose from the moment it is made until it is freed:
 //   parameters   the parameters' values, and their copies in 16 bits
@@ -15,7 +15,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "engine/device.h"
 
@@ -40,33 +39,6 @@ class MemoryPurposeScope {
 
  private:
   const int before_;
-};
-
-// One storage made or freed. `op` is what ran on that thread ("" outside of any op); in backward() it is the op whose
-// rule runs.
-struct MemoryEvent {
-  const char* op;
-  MemoryPurpose purpose;
-  bool made;  // false: freed
-  size_t bytes;
-};
-
-// While it lives, every storage of the device that is made or freed, on whichever thread, is noted. One at a time for a
-// device. For reports: an event costs 24 bytes of host memory.
-class MemoryRecorder {
- public:
-  explicit MemoryRecorder(Device device);
-  ~MemoryRecorder();
-  MemoryRecorder(const MemoryRecorder&) = delete;
-  MemoryRecorder& operator=(const MemoryRecorder&) = delete;
-
-  const BytesByPurpose& live_at_start() const { return live_at_start_; }
-  std::vector<MemoryEvent> events() const;  // so far, in order
-
- private:
-  const Device device_;
-  std::vector<MemoryEvent> events_;  // guarded by the allocator's mutex
-  const BytesByPurpose live_at_start_;
 };
 
 }  // namespace hs

@@ -7,6 +7,7 @@
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 
 namespace hs {
 

@@ -1,7 +1,8 @@
 #include "engine/optim.h"
 
 #include "engine/check.h"
-#include "engine/op.h"
+#include "engine/observe.h"
+#include "engine/slots.h"
 
 namespace hs {
 namespace {

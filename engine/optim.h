@@ -8,13 +8,10 @@
 // Adam's defaults are PyTorch's. Others differ: momentum is 0.9 (there 0), and AdamW's weight decay 0 (there 0.01).
 #pragma once
 
-#include <cmath>
-#include <limits>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "engine/grad_scaler.h"
-#include "engine/kernel.h"
 #include "engine/module.h"
 #include "engine/schedule.h"
 
@@ -66,100 +63,5 @@ class Optimizer {
 
 // Throws Error (usage) for a name that is not sgd, adam or adamw. The arena must outlive the optimizer.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config);
-
-struct SgdRule {
-  float momentum, weight_decay;
-};
-struct AdamRule {
-  float beta1, beta2, epsilon, weight_decay;
-  bool decoupled;  // AdamW: the weight shrinks by 1 - lr*wd; else wd*w is added to the gradient
-};
-
-// What an update reads on the device; begin_step writes it.
-enum StepRate : int {
-  rate_learning,       // learning rate of this step, schedule included
-  rate_correction1,    // 1 / (1 - beta1^t), computed in double
-  rate_correction2,    // 1 / (1 - beta2^t)
-  rate_gradient,       // factor on every gradient: 1 / scale, and the clipping's share
-  rate_skip,           // not 0: leave everything as it is
-  rate_base_learning,  // learning rate before the schedule: input of begin_step
-  step_rates,
-};
-struct StepRule {
-  float beta1, beta2, clip;
-  Schedule schedule;
-  GradScalerConfig scaler;
-};
-
-// The beginning of a step, on either device; see Optimizer::step. `measured` (from measure_gradients) may be nullptr.
-HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* measured, float* scaler, int32_t* step,
-                                         float* rates) {
-  const bool finite =
-      measured == nullptr || (measured[1] == 0 && (rule.clip <= 0 || measured[0] <= std::numeric_limits<float>::max()));
-  rates[rate_skip] = finite ? 0 : 1;
-  if (finite) {
-    rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);
-    const double t = ++*step;
-    rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
-    rates[rate_correction2] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta2), t)));
-    rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
-    if (rule.clip > 0) {
-      const float norm = sqrtf(measured[0]);
-      if (norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
-    }
-  }
-  update_scale(rule.scaler, finite, scaler);
-}
-
-// kernels/optimizer_steps/ implements these. step, rates and scaler are the state of Optimizer and GradScaler; other
-// tensors are (size), f32.
-// share = scale * weight, f32 scalars.
-struct ScaleLoss {
-  const Tensor& scale;
-  float weight;
-  Tensor& share;
-  auto tensors() const { return tensor_list(scale, share); }
-};
-constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
-
-// measured[0] = sum of (gradient / scale)^2, measured[1] = how many elements are not finite (0 if none, else positive).
-struct MeasureGradients {
-  const Tensor& gradient;
-  const Tensor& scaler;
-  Tensor& measured;
-  auto tensors() const { return tensor_list(gradient, scaler, measured); }
-};
-constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
-
-struct BeginStep {
-  const StepRule& rule;
-  const Tensor& measured;
-  Tensor& scaler;
-  Tensor& step;
-  Tensor& rates;
-  auto tensors() const { return tensor_list(measured, scaler, step, rates); }
-};
-constinit inline Kernel<BeginStep> begin_step{"begin_step"};
-
-struct SgdStep {
-  const Tensor& gradient;
-  const SgdRule& rule;
-  const Tensor& rates;
-  Tensor& velocity;
-  Tensor& value;
-  auto tensors() const { return tensor_list(gradient, rates, velocity, value); }
-};
-constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
-
-struct AdamStep {
-  const Tensor& gradient;
-  const AdamRule& rule;
-  const Tensor& rates;
-  Tensor& mean;
-  Tensor& square;
-  Tensor& value;
-  auto tensors() const { return tensor_list(gradient, rates, mean, square, value); }
-};
-constinit inline Kernel<AdamStep> adam_step{"adam_step"};
 
 }  // namespace hs

@@ -1,13 +1,15 @@
 #include "engine/storage.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "engine/check.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 
 namespace hs {
 
@@ -71,7 +73,7 @@ class Allocator {
     const std::lock_guard lock(mutex_);
     stats_.live -= bytes;
     stats_.live_by_purpose[static_cast<size_t>(purpose)] -= bytes;
-    if (events_) events_->push_back({Op::current(), purpose, false, bytes});
+    tell(false, purpose, bytes);
     // A pool of its own keeps its blocks even without caching: a graph goes on writing to them.
     if (caching || &pool != shared_.get()) {
       pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
@@ -102,24 +104,6 @@ class Allocator {
     limit_ = bytes;
   }
 
-  // Where events go from now on. Returns what is live.
-  BytesByPurpose record_into(std::vector<MemoryEvent>& events) {
-    const std::lock_guard lock(mutex_);
-    check(!events_, "MemoryRecorder: there is one for {} already; end it first", name(device_));
-    events_ = &events;
-    return stats_.live_by_purpose;
-  }
-
-  void stop_recording() {
-    const std::lock_guard lock(mutex_);
-    events_ = nullptr;
-  }
-
-  std::vector<MemoryEvent> copy_of(const std::vector<MemoryEvent>& events) {
-    const std::lock_guard lock(mutex_);
-    return events;
-  }
-
   const std::shared_ptr<MemoryPool>& shared() const { return shared_; }
 
  private:
@@ -133,7 +117,13 @@ class Allocator {
       stats_.at_peak = stats_.live_by_purpose;
     }
     ++stats_.allocations;
-    if (events_) events_->push_back({Op::current(), purpose, true, bytes});
+    tell(true, purpose, bytes);
+  }
+
+  void tell(bool made, MemoryPurpose purpose, size_t bytes) const {
+    if (!Observers::wants(Event::storage)) return;
+    const MemoryEvent event{Op::current(), purpose, made, bytes};
+    Observers::tell(Event::storage, [&](Observer& observer) { observer.storage(device_, event, stats_); });
   }
 
   void* take(MemoryPool& pool, size_t block) {
@@ -165,7 +155,6 @@ class Allocator {
   std::mutex mutex_;
   MemoryStats stats_;
   size_t limit_ = 0;
-  std::vector<MemoryEvent>* events_ = nullptr;
   const std::shared_ptr<MemoryPool> shared_;
 };
 
@@ -192,11 +181,6 @@ void release_cached_memory(Device device) { allocator(device).release_cached(*al
 void set_memory_limit(Device device, size_t bytes) { allocator(device).set_limit(bytes); }
 void set_poison(bool on) { poison = on; }
 void set_caching(bool on) { caching = on; }
-
-MemoryRecorder::MemoryRecorder(Device device)
-    : device_(device), live_at_start_(allocator(device).record_into(events_)) {}
-MemoryRecorder::~MemoryRecorder() { allocator(device_).stop_recording(); }
-std::vector<MemoryEvent> MemoryRecorder::events() const { return allocator(device_).copy_of(events_); }
 
 Storage::Storage(Device device, size_t bytes)
     : bytes_(bytes), device_(device), purpose_(MemoryPurposeScope::current()) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/check.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/train_step.h"
 

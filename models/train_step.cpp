@@ -34,7 +34,8 @@ Batch on_device(const Batch& batch, Device device) {
 }
 
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment, uint64_t seed) {
-  const Tensor images = augment_image(batch.images, batch.samples, batch.epoch, augment, seed);
+  Tensor images = batch.images;
+  if (augment.any()) images = augment_image(images, batch.samples, batch.epoch, augment, seed);
   return images.dtype() == DType::f32 ? images : normalize_image(images, scale);
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/captured_work.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 #include "models/train.h"
 
 namespace hs {

@@ -18,7 +18,7 @@
 #include "bench/cli/console.h"
 #include "data/io/temporary_path.h"
 #include "engine/check.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HALFSTEP_SANITIZED

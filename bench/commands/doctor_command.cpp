@@ -75,13 +75,13 @@ void DoctorCommand::run(const cli::Flags& flags) {
   measure::OneStep step(model_, blocks_, info, parse_precision(precision_), device);
   const measure::Peaks peaks = measure::measure_peaks(device);
   Batch batch;
-  const measure::Profile p = measure::profile_steps(
+  const measure::StepTimes p = measure::measure_step_times(
       [&] {
         cli::check_signals("while profiling; no results were written");
         batch = {};  // its slot is free again before the next one is asked for
         batch = loader.next();
       },
-      [&] { step.run(batch); }, static_cast<int>(steps_), device, peaks);
+      [&] { step.run({batch}); }, static_cast<int>(steps_), device, peaks);
   const measure::Verdict verdict = measure::diagnose(p, device);
 
   report::Table table = {{"part of a step", "ms", "share"}, {}};

@@ -14,6 +14,7 @@
 #include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -125,7 +126,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();
   const measure::KernelUse warming;
-  for (int i = 0; i < 3; ++i) step.run(batch);
+  for (int i = 0; i < 3; ++i) step.run({batch});
   forced.check_used(warming.since(), fmt::format("a step of {}", model_));
 
   reset_peak(device);
@@ -137,7 +138,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   {
     const KernelTrace trace(KernelTrace::timed);
     double begin = 0;
-    step.run(batch, [&](const char* phase, const Tensor& loss) {
+    step.run({batch}, [&](const char* phase, const Tensor& loss) {
       runtime(device).synchronize();
       phase_ends.push_back(trace.timed_calls().size());
       phase_seconds.push_back(trace.now() - begin);

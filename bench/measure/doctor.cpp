@@ -7,6 +7,7 @@
 
 #include "bench/cli/clock.h"
 #include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/statistics.h"
 
 namespace hs::bench::measure {
@@ -17,11 +18,11 @@ constexpr int traced_steps = 5;
 
 }  // namespace
 
-Profile profile_steps(const std::function<void()>& load, const std::function<void()>& step, int steps, Device device,
-                      const Peaks& peaks) {
+StepTimes measure_step_times(const std::function<void()>& load, const std::function<void()>& step, int steps,
+                             Device device, const Peaks& peaks) {
   load();
   step();  // warm
-  Profile profile;
+  StepTimes profile;
   std::vector<double> waits, works;
   for (int i = 0; i < steps; ++i) {
     const Clock::time_point start = Clock::now();
@@ -53,7 +54,7 @@ Profile profile_steps(const std::function<void()>& load, const std::function<voi
   return profile;
 }
 
-Verdict diagnose(const Profile& p, Device device) {
+Verdict diagnose(const StepTimes& p, Device device) {
   const double working = p.step - p.wait;
   if (p.wait > 0.1 * p.step) {
     return {Bound::data, "data-bound",

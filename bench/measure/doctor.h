@@ -10,7 +10,7 @@ namespace hs::bench::measure {
 
 // Of one step, in seconds. step = wait + gaps + the three kinds of kernels, up to the noise between two measurements:
 // the whole is timed undisturbed, the kernels in steps of their own.
-struct Profile {
+struct StepTimes {
   double step = 0;
   double wait = 0;     // for the batch
   double gaps = 0;     // no kernel ran: launches, allocation, the tape
@@ -22,8 +22,8 @@ struct Profile {
 };
 
 // load() gets a batch, step() works on it. Both are called `steps` times undisturbed, and step() a few times more.
-Profile profile_steps(const std::function<void()>& load, const std::function<void()>& step, int steps, Device device,
-                      const Peaks& peaks);
+StepTimes measure_step_times(const std::function<void()>& load, const std::function<void()>& step, int steps,
+                             Device device, const Peaks& peaks);
 
 enum class Bound { data, launch, memory, compute };
 
@@ -36,6 +36,6 @@ struct Verdict {
 
 // Data-bound if a tenth of the step is waiting; else launch-bound if a third of the rest is gaps and tiny kernels; else
 // bound by whichever its kernels spend more time on.
-Verdict diagnose(const Profile& profile, Device device);
+Verdict diagnose(const StepTimes& profile, Device device);
 
 }  // namespace hs::bench::measure

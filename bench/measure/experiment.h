@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
 #include "engine/kernel.h"

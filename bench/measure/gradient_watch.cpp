@@ -38,12 +38,12 @@ void GradientCounts::add(const Tensor& gradient) {
 }
 
 GradientWatch::GradientWatch(const ParameterArena& arena)
-    : arena_(arena), observer_([this](const char* op, const Tensor& dy) { on_gradient(op, dy); }) {
+    : Observer(Event::gradient, Watch::this_thread), arena_(arena), attached_(*this) {
   for (const NamedParameter& parameter : arena.parameters()) parameters_.push_back({parameter.name, DType::f32, {}});
 }
 
 // Every step runs the same ops in the same order.
-void GradientWatch::on_gradient(const char* op, const Tensor& dy) {
+void GradientWatch::gradient(const char* op, const Tensor& dy) {
   if (dy.dtype() != DType::f16) return;
   if (seen_ == activations_.size()) activations_.push_back({op, DType::f16, {}});
   activations_[seen_++].counts.add(dy);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autograd.h"
+#include "engine/observe.h"
 #include "models/train.h"
 
 namespace hs::bench::measure {
@@ -37,10 +37,11 @@ struct ScaleChange {
 };
 
 // To be made before train(), on its thread; on_gradients and finish are to be called as their names say.
-class GradientWatch {
+class GradientWatch : public Observer {
  public:
   explicit GradientWatch(const ParameterArena& arena);
 
+  void gradient(const char* op, const Tensor& dy) override;
   void on_gradients(const GradScaler& scaler);  // from TrainHooks
   void finish(const TrainResult& result);
 
@@ -53,7 +54,6 @@ class GradientWatch {
   const std::vector<GradientRow>& parameters() const { return parameters_; }
 
  private:
-  void on_gradient(const char* op, const Tensor& dy);
   void note_scale(double scale, int64_t skipped);
 
   const ParameterArena& arena_;
@@ -63,7 +63,7 @@ class GradientWatch {
   double first_scale_ = 0;
   std::vector<ScaleChange> changes_;
   std::vector<int64_t> skipped_;
-  const GradientObserver observer_;
+  const Attached attached_;
 };
 
 }  // namespace hs::bench::measure

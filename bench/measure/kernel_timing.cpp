@@ -8,11 +8,13 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/statistics.h"
 #include "engine/autocast.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/gemm/gemm.h"
 

@@ -1,6 +1,7 @@
 // How much arithmetic a call of a kernel is, from the shapes of its tensors.
 #pragma once
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {

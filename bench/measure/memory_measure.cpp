@@ -5,11 +5,10 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/interrupt.h"
+#include "bench/measure/observers/memory_recorder.h"
+#include "bench/measure/one_step.h"
 #include "bench/measure/statistics.h"
 #include "data/loader/loader.h"
-#include "engine/autograd.h"
-#include "kernels/normalize_image/normalize_image.h"
-#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 
 namespace hs::bench::measure {
@@ -124,19 +123,14 @@ int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std
 
 AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
                                       int64_t repeats) {
-  const AmbientScope scope;
-  ambient().training = true;
-  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
-  ParameterArena arena(*model, what.device);
+  OneStep step(what.model, what.blocks, digits.info(), what.precision, what.device);
   const auto pass = [&](int64_t count, int64_t batch) {
     const MemorySource set = repeated(digits, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
-    const Batch input = loader.next();
-    const Autocast amp(what.precision, arena);
-    const Tensor images = normalize_image(input.images, set.info().scale);
+    const std::vector<Batch> inputs(static_cast<size_t>(count), loader.next());
     runtime(what.device).synchronize();
     const Clock::time_point start = Clock::now();
-    for (int64_t i = 0; i < count; ++i) backward(softmax_cross_entropy(model->forward(images), input.labels));
+    step.run(inputs);
     runtime(what.device).synchronize();
     return ms_since(start);
   };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/measure/experiment.h"
+#include "bench/measure/observers/memory_recorder.h"
 
 namespace hs::bench::measure {
 
@@ -44,7 +45,7 @@ int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
                       const SampleSource& digits, int64_t budget, int64_t most);
 
-// Forward and backward of `micro_batches` batches against one that is as large as all of them; medians, milliseconds.
+// A step of `micro_batches` batches against one with a batch as large as all of them; medians, milliseconds.
 struct AccumulationCost {
   int64_t micro_batches, batch;
   double accumulated_ms, one_batch_ms;

@@ -22,10 +22,11 @@ OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set
   step_.emplace(*model_, arena_, *optimizer_, scaler_, set.scale, config, hooks);
 }
 
-void OneStep::run(const Batch& batch, std::function<void(const char* phase, const Tensor& loss)> on_phase) {
+void OneStep::run(const std::vector<Batch>& micro_batches,
+                  std::function<void(const char* phase, const Tensor& loss)> on_phase) {
   on_phase_ = std::move(on_phase);
   StepSeconds seconds;
-  loss_ = step_->run({batch}, seconds)[0];
+  loss_ = step_->run(micro_batches, seconds).back();
 }
 
 }  // namespace hs::bench::measure

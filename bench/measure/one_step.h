@@ -1,11 +1,12 @@
-// A model with what a training step of it needs, to run that step (models/train_step.h) on one batch as often as
-// wanted: for `explain` and `doctor`.
+// A model with what a training step of it needs, to run that step (models/train_step.h) as often as wanted: for
+// `explain`, `doctor` and `memory`.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/measure/experiment.h"
 #include "data/sample_source.h"
@@ -22,11 +23,12 @@ class OneStep {
   OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
           const CheckpointChoice& checkpoint = {});
 
-  // The first run chooses the segments that are computed again, from its batch. on_phase: see TrainHooks. Throws Error
-  // (bad_input) if a budget is too small.
-  void run(const Batch& batch, std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
+  // The first run chooses the segments that are computed again, from its first batch. on_phase: see TrainHooks. Throws
+  // Error (bad_input) if a budget is too small.
+  void run(const std::vector<Batch>& micro_batches,
+           std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
 
-  double loss() const { return loss_.item(); }  // of the last step
+  double loss() const { return loss_.item(); }  // the last micro-batch's, of the last step
   double loss_scale() const { return scaler_.scale(); }
   int64_t parameters() { return model_->parameter_count(); }
 

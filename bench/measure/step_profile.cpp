@@ -23,7 +23,7 @@ std::vector<ProfileSpan> steps_of(const Profile& profile) {
 }
 
 std::string label(const ProfileSpan& span) {
-  return *span.detail ? fmt::format("{} {}", span.name, span.detail) : span.name;
+  return *span.variant ? fmt::format("{} {}", span.name, span.variant) : span.name;
 }
 
 // The training loop, the device, then the loader's threads.
@@ -117,7 +117,7 @@ std::string trace_file(const StepProfile& steps, const Json& facts) {
   }
   for (const ProfileSpan& span : profile.spans) {
     Json args = Json::object();
-    if (*span.detail) args["variant"] = span.detail;
+    if (*span.variant) args["variant"] = span.variant;
     if (span.number >= 0) args["number"] = span.number;
     events.push_back(
         {{"ph", "X"},

@@ -6,7 +6,7 @@
 
 #include "bench/cli/json_file.h"
 #include "bench/measure/experiment.h"
-#include "engine/profiler.h"
+#include "bench/measure/observers/profiler.h"
 
 namespace hs::bench::measure {
 

@@ -7,8 +7,9 @@
 #include "data/loader/sample_cache.h"
 #include "engine/check.h"
 #include "engine/memory.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 
 namespace hs {
 namespace {
@@ -141,7 +142,7 @@ void Loader::start_workers() {
 
 // What a worker does.
 void Loader::work(size_t number) {
-  Profiler::name_this_thread(fmt::format("loader {}", number));
+  name_this_thread(fmt::format("loader {}", number));
   std::unique_lock lock(mutex_);
   while (true) {
     wanted_.wait(lock, [this] { return stopping_ || !to_fill_.empty(); });

@@ -2,7 +2,7 @@
 
 #include "engine/check.h"
 #include "engine/memory.h"
-#include "engine/profiler.h"
+#include "engine/observe.h"
 
 namespace hs {
 namespace {
@@ -49,10 +49,9 @@ uint8_t* LoaderBuffers::begin_fill() {
 void LoaderBuffers::upload(size_t bytes) {
   if (device_.device() == Device::cpu) return;
   runtime_.wait_on_stream(released_.get(), Stream::copy);
-  {
-    const DeviceRange range(device_.device(), Stream::copy, "upload");
-    runtime_.upload(device_.mutable_raw_data(), host_, bytes);
-  }
+  WorkRange range({device_.device(), Stream::copy, "upload"});
+  runtime_.upload(device_.mutable_raw_data(), host_, bytes);
+  range.end();
   runtime_.record_event(uploaded_.get(), Stream::copy);
 }
 

@@ -1,5 +1,6 @@
 // y += x: how gradients meet. The slot is declared in engine/autograd.h, because the engine itself calls it.
 #include "engine/autograd.h"
+#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
 
 namespace hs {

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "engine/autograd.h"
+#include "engine/slots.h"
 #include "kernels/cuda/cuda.cuh"
 
 namespace hs {

@@ -9,7 +9,7 @@
 
 #include "engine/host_device.h"
 #include "engine/kernel.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 #include "engine/random.h"
 
 namespace hs {

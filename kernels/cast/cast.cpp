@@ -1,5 +1,6 @@
 #include "kernels/cast/cast.h"
 
+#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
 
 namespace hs {

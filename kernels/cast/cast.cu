@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "engine/slots.h"
 #include "kernels/cuda/cuda.cuh"
 
 namespace hs {

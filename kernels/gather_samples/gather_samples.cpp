@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/batch.h"
+#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
 
 namespace hs {

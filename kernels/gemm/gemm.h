@@ -4,7 +4,7 @@
 
 #include "engine/autograd.h"
 #include "engine/kernel.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 
 namespace hs {
 

@@ -3,7 +3,7 @@
 
 #include "engine/batch.h"
 #include "engine/kernel.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 
 namespace hs {
 

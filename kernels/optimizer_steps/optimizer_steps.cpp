@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "engine/optim.h"
+#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/optimizer_steps/begin_step.h"
 
 namespace hs {
 namespace {

@@ -3,7 +3,9 @@
 #include <cuda_runtime.h>
 
 #include "engine/optim.h"
+#include "engine/slots.h"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/optimizer_steps/begin_step.h"
 
 namespace hs {
 namespace {

@@ -13,6 +13,7 @@
 #include "bench/measure/doctor.h"
 #include "bench/measure/kernel_work.h"
 #include "engine/autograd.h"
+#include "engine/slots.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/relu/relu.h"
@@ -66,7 +67,7 @@ const Peaks peaks{1e11, 1e10, "a test"};
 Verdict verdict_on(Bound expected, const std::function<void()>& load, const std::function<void()>& step) {
   Verdict verdict{};
   for (int i = 0; i < 5; ++i) {
-    verdict = diagnose(profile_steps(load, step, 5, Device::cpu, peaks), Device::cpu);
+    verdict = diagnose(measure_step_times(load, step, 5, Device::cpu, peaks), Device::cpu);
     if (verdict.bound == expected) break;
   }
   CHECK(verdict.bound == expected);

@@ -16,7 +16,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/report/outputs.h"
 #include "engine/error.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 #include "engine/parallel.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/temporary_folder.h"

@@ -109,6 +109,16 @@ void count(const Tensor& gradient, Shares& shares) {
   }
 }
 
+struct CountHalfGradients : Observer {
+  explicit CountHalfGradients(std::vector<Shares>& shares_)
+      : Observer(Event::gradient, Watch::this_thread), shares(shares_) {}
+  void gradient(const char*, const Tensor& dy) override {
+    if (dy.dtype() == DType::f16) count(dy, *shares.insert(shares.begin(), Shares()));
+  }
+  std::vector<Shares>& shares;
+  const Attached attached{*this};
+};
+
 TEST_CASE("the shares of one step are those of the same step done by hand, under either scale") {
   const json record = record_of("--train 24 --test 10 --batch 24 --seed 5 --scale 4096");
   const MemorySource digits = synthetic_digits(synthetic_train_seed, 24);
@@ -125,9 +135,7 @@ TEST_CASE("the shares of one step are those of the same step done by hand, under
         softmax_cross_entropy(model->forward(normalize_image(batch.images, loader.pixel_scale())), batch.labels);
     std::vector<Shares> expected;
     {
-      const GradientObserver observer([&](const char*, const Tensor& dy) {
-        if (dy.dtype() == DType::f16) count(dy, *expected.insert(expected.begin(), Shares()));
-      });
+      const CountHalfGradients observer(expected);
       backward(loss, Tensor::from(std::vector<float>{run == 0 ? 4096.0f : 1.0f}, {}));
     }
     for (const NamedParameter& parameter : arena.parameters()) count(parameter.value->grad(), expected.emplace_back());

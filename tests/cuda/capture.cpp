@@ -8,8 +8,9 @@
 
 #include "engine/captured_work.h"
 #include "engine/error.h"
-#include "engine/op.h"
+#include "engine/observe.h"
 #include "engine/optim.h"
+#include "engine/slots.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"

@@ -9,6 +9,7 @@
 
 #include "engine/optim.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/feed_forward/feed_forward.h"
@@ -16,6 +17,8 @@
 #include "tests/support/variants.h"
 
 namespace hs {
+
+using bench::measure::KernelTrace;
 
 // kernels/gemm/gemm.cuh, which only .cu files can include.
 void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end);

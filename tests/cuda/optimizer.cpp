@@ -8,6 +8,7 @@
 
 #include "engine/optim.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {

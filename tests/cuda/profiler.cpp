@@ -1,9 +1,9 @@
 // Profiles of work on the CUDA device: the times of its two queues, graphs, and NVTX.
 #include <doctest/doctest.h>
 
+#include "bench/measure/observers/profiler.h"
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
-#include "engine/profiler.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "models/train.h"
@@ -11,6 +11,9 @@
 #include "tests/support/profiles.h"
 
 namespace hs::test {
+
+using namespace bench::measure;
+
 namespace {
 
 constexpr int64_t batch = 8, batches = 6;

@@ -7,7 +7,8 @@
 #include <numeric>
 
 #include "engine/error.h"
-#include "engine/op.h"
+#include "engine/observe.h"
+#include "engine/slots.h"
 #include "engine/tensor.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"

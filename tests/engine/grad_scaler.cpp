@@ -15,6 +15,7 @@
 #include "engine/random.h"
 #include "engine/schedule.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/optimizer_steps/begin_step.h"
 #include "kernels/reduce/reduce.h"
 #include "tests/support/compare.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 #include "engine/kernel.h"
@@ -16,6 +17,10 @@
 #include "tests/support/child_process.h"
 
 namespace hs {
+
+using bench::measure::KernelCall;
+using bench::measure::KernelTrace;
+using bench::measure::TimedCall;
 namespace {
 
 // A slot of the tests: each variant writes its own number.

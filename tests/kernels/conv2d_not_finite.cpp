@@ -14,6 +14,7 @@
 #include "engine/autograd.h"
 #include "engine/optim.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
 #include "tests/support/op_table.h"

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/relu/relu.h"
@@ -16,6 +17,8 @@
 #include "models/train.h"
 
 namespace hs::test {
+
+using bench::measure::KernelTrace;
 namespace {
 
 constexpr int64_t micro_batch = 4, accumulated = 3;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/checkpoint.h"
@@ -23,6 +24,8 @@
 #include "models/measure_stages.h"
 
 namespace hs::test {
+
+using bench::measure::KernelTrace;
 
 // (N, 12, 12, 1) -> (N, 10)
 class SmallStaged : public StagedModel {

@@ -11,6 +11,7 @@
 #include "engine/check.h"
 #include "engine/optim.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/augment/augment.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"

@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/profiler.h"
+#include "bench/measure/observers/profiler.h"
 
 namespace hs::test {
+
+using bench::measure::Profile;
+using bench::measure::ProfileSpan;
 
 inline std::vector<ProfileSpan> spans_on(const Profile& profile, const std::string& row) {
   std::vector<ProfileSpan> spans;

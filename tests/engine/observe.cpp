@@ -1,13 +1,16 @@
-// Ranges and profiles: what is kept, how it nests, on which row it stands; and the profile of a training run.
-#include "engine/profiler.h"
+// Observers: who is told what and when; and what a Profiler makes of it: how spans nest, on which row they stand, and
+// the profile of a training run.
+#include "engine/observe.h"
 
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
 
+#include "bench/measure/observers/profiler.h"
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
 #include "engine/storage.h"
@@ -17,6 +20,9 @@
 #include "tests/support/profiles.h"
 
 namespace hs::test {
+
+using namespace bench::measure;
+
 namespace {
 
 std::vector<std::string> names(const std::vector<ProfileSpan>& spans) {
@@ -86,9 +92,54 @@ TEST_CASE("a profile has a limit and says what it left out") {
   CHECK(profile.dropped == 2);
 }
 
-TEST_CASE("there is one profile at a time") {
-  const Profiler profiler(Device::cpu);
-  CHECK_THROWS_WITH_AS(Profiler(Device::cpu), doctest::Contains("one at a time"), Error);
+TEST_CASE("profiles at the same time see the same") {
+  Profiler outer(Device::cpu);
+  {
+    Profiler inner(Device::cpu);
+    { const Range range("both"); }
+    CHECK(names(inner.finish().spans) == std::vector<std::string>{"both"});
+  }
+  { const Range range("one"); }
+  CHECK(names(outer.finish().spans) == std::vector<std::string>{"both", "one"});
+}
+
+struct CountRanges : Observer {
+  explicit CountRanges(Watch watch) : Observer(Event::range, watch) {}
+  void range_begins(const Range&) override { ++count; }
+  std::atomic<int> count = 0;
+  const Attached attached{*this};
+};
+
+TEST_CASE("an observer watches its own thread or every thread, while it is attached") {
+  const CountRanges every(Observer::Watch::every_thread);
+  {
+    const CountRanges own(Observer::Watch::this_thread);
+    { const Range range("here"); }
+    std::thread([] { const Range range("elsewhere"); }).join();
+    CHECK(own.count == 1);
+    CHECK(Observers::wants(Event::range));
+    CHECK(!Observers::wants(Event::work));
+  }
+  { const Range range("after"); }
+  CHECK(every.count == 3);
+}
+
+TEST_CASE("there are only so many observers, and who ends makes room") {
+  std::vector<std::unique_ptr<CountRanges>> most;
+  const auto one_more = [&] { most.push_back(std::make_unique<CountRanges>(Observer::Watch::every_thread)); };
+  CHECK_THROWS_WITH_AS(
+      [&] {
+        for (;;) one_more();
+      }(),
+      doctest::Contains("detach one"), Error);
+  most.pop_back();
+  one_more();
+  const size_t attached = most.size();
+  { const Range range("once"); }
+  for (const auto& observer : most) CHECK(observer->count == 1);
+  CHECK(attached >= 8);
+  most.clear();
+  CHECK(!Observers::wants(Event::range));
 }
 
 TEST_CASE("threads may begin and end ranges while profiles come and go") {
@@ -119,7 +170,7 @@ TEST_CASE("a kernel is work of the device, with its variant, and the memory afte
   const std::vector<ProfileSpan> kernels = spans_on(profile, "compute");
   REQUIRE(kernels.size() == 1);
   CHECK(kernels[0].name == std::string("relu_forward"));
-  CHECK(kernels[0].detail == std::string("simple"));
+  CHECK(kernels[0].variant == std::string("simple"));
   const std::vector<ProfileSpan> ops = spans_on(profile, "training");
   REQUIRE(ops.size() == 1);
   CHECK(ops[0].name == std::string("relu"));

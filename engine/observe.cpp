@@ -1,0 +1,111 @@
+#include "engine/observe.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+// Slots and not a list, so that telling takes no lock: an observer may wait for the device, or for another thread.
+std::array<std::atomic<Observer*>, 16> attached;
+std::atomic<int> telling = 0;  // threads that are inside of tell()
+std::mutex attaching;          // guards who is attached
+
+// Recursive, because a kernel may call another one.
+std::recursive_mutex& queue_mutex(Stream stream) {
+  static std::recursive_mutex mutexes[2];
+  return mutexes[static_cast<size_t>(stream)];
+}
+
+thread_local std::string thread_name;
+
+}  // namespace
+
+void Observers::attach(Observer& observer) {
+  const std::lock_guard lock(attaching);
+  const auto slot = std::ranges::find(attached, nullptr, [](const auto& one) { return one.load(); });
+  if (slot == attached.end()) {
+    fail(ExitCode::usage, "{} observers are attached, which is the most; detach one first", attached.size());
+  }
+  *slot = &observer;
+  wanted_ |= observer.events_;
+}
+
+void Observers::detach(Observer& observer) {
+  {
+    const std::lock_guard lock(attaching);
+    uint8_t wanted = 0;
+    for (auto& slot : attached) {
+      if (slot == &observer) slot = nullptr;
+      if (const Observer* other = slot) wanted |= other->events_;
+    }
+    wanted_ = wanted;
+  }
+  // A thread in tell() has either counted itself by now, and is waited for, or finds the slot empty.
+  while (telling != 0) std::this_thread::yield();
+}
+
+void Observers::tell(Event event, const std::function<void(Observer&)>& call) {
+  struct Counted {
+    Counted() { ++telling; }
+    ~Counted() { --telling; }
+  } const counted;
+  for (auto& slot : attached) {
+    Observer* observer = slot;
+    if (!observer || (observer->events_ & static_cast<uint8_t>(event)) == 0) continue;
+    if (observer->watch_ == Observer::Watch::this_thread && observer->thread_ != std::this_thread::get_id()) continue;
+    call(*observer);
+  }
+}
+
+void WorkRange::begin() {
+  work_.captured = runtime(work_.device).is_capturing();
+  if (work_.device != Device::cpu) lock_ = std::unique_lock(queue_mutex(work_.stream));
+  Observers::tell(Event::work, [this](Observer& o) { o.work_begins(work_); });
+  observed_ = true;
+}
+
+void WorkRange::end(bool failed) {
+  observed_ = false;
+  Observers::tell(Event::work, [&](Observer& o) { o.work_ends(work_, failed); });
+}
+
+WorkRange::~WorkRange() {
+  if (!observed_) return;
+  try {
+    end(true);
+  } catch (const Error&) {  // the device has failed; whoever waits for it next is told
+  }
+}
+
+void name_this_thread(const std::string& name) { thread_name = name; }
+const std::string& name_of_this_thread() { return thread_name; }
+
+namespace {
+
+struct Choices {
+  std::mutex mutex;
+  std::map<std::string, std::string> by_name;
+};
+
+Choices& choices() {
+  static Choices all;
+  return all;
+}
+
+}  // namespace
+
+void note_choice(const std::string& what, const std::string& choice) {
+  const std::lock_guard lock(choices().mutex);
+  choices().by_name[what] = choice;
+}
+
+std::map<std::string, std::string> noted_choices() {
+  const std::lock_guard lock(choices().mutex);
+  return choices().by_name;
+}
+
+}  // namespace hs

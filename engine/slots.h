@@ -1,0 +1,114 @@
+// The kernels that the engine itself calls, and the loader. An op declares its slots beside itself, in kernels/; these
+// belong to no op, and engine/ and data/ do not know kernels/, where the folder named above each implements it.
+#pragma once
+
+#include "engine/grad_scaler.h"
+#include "engine/kernel.h"
+#include "engine/schedule.h"
+#include "engine/tensor.h"
+
+namespace hs {
+
+// kernels/accumulate/: y += x.
+struct Accumulate {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<Accumulate> accumulate{"accumulate"};
+
+// kernels/cast/: y = x in y's type, to the nearest.
+struct CastForward {
+  const Tensor& x;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, y); }
+};
+constinit inline Kernel<CastForward> cast_forward{"cast_forward"};
+
+// kernels/gather_samples/: out[i] = set[samples[i]], a batch from a set that is on the device. set (count, H, W, C) u8,
+// samples (N) i32, out (N, H, W, C) u8. REQUIRES: every sample is in 0 .. count-1
+struct GatherSamples {
+  const Tensor& set;
+  const Tensor& samples;
+  Tensor& out;
+  auto tensors() const { return tensor_list(set, samples, out); }
+};
+constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
+
+// ---- the optimizer's, in kernels/optimizer_steps/ ----
+// step, rates and scaler are the state of Optimizer and GradScaler; other tensors are (size), f32.
+
+struct SgdRule {
+  float momentum, weight_decay;
+};
+struct AdamRule {
+  float beta1, beta2, epsilon, weight_decay;
+  bool decoupled;  // AdamW: the weight shrinks by 1 - lr*wd; else wd*w is added to the gradient
+};
+
+// What an update reads on the device; begin_step writes it.
+enum StepRate : int {
+  rate_learning,       // learning rate of this step, schedule included
+  rate_correction1,    // 1 / (1 - beta1^t), computed in double
+  rate_correction2,    // 1 / (1 - beta2^t)
+  rate_gradient,       // factor on every gradient: 1 / scale, and the clipping's share
+  rate_skip,           // not 0: leave everything as it is
+  rate_base_learning,  // learning rate before the schedule: input of begin_step
+  step_rates,
+};
+struct StepRule {
+  float beta1, beta2, clip;
+  Schedule schedule;
+  GradScalerConfig scaler;
+};
+
+// share = scale * weight, f32 scalars.
+struct ScaleLoss {
+  const Tensor& scale;
+  float weight;
+  Tensor& share;
+  auto tensors() const { return tensor_list(scale, share); }
+};
+constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
+
+// measured[0] = sum of (gradient / scale)^2, measured[1] = how many elements are not finite (0 if none, else positive).
+struct MeasureGradients {
+  const Tensor& gradient;
+  const Tensor& scaler;
+  Tensor& measured;
+  auto tensors() const { return tensor_list(gradient, scaler, measured); }
+};
+constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
+
+struct BeginStep {
+  const StepRule& rule;
+  const Tensor& measured;
+  Tensor& scaler;
+  Tensor& step;
+  Tensor& rates;
+  auto tensors() const { return tensor_list(measured, scaler, step, rates); }
+};
+constinit inline Kernel<BeginStep> begin_step{"begin_step"};
+
+struct SgdStep {
+  const Tensor& gradient;
+  const SgdRule& rule;
+  const Tensor& rates;
+  Tensor& velocity;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, velocity, value); }
+};
+constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
+
+struct AdamStep {
+  const Tensor& gradient;
+  const AdamRule& rule;
+  const Tensor& rates;
+  Tensor& mean;
+  Tensor& square;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, mean, square, value); }
+};
+constinit inline Kernel<AdamStep> adam_step{"adam_step"};
+
+}  // namespace hs
