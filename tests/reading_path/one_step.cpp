@@ -1,0 +1,67 @@
+// One training step of mnist_cnn with the simplest variant of every kernel, counted: tests/reading_path/run compiles
+// the library with coverage, and this program resets the counters before its second step and writes them out after it.
+// The first step leaves out of the count what is done once: static objects, first allocations.
+#include <cstdio>
+#include <string_view>
+#include <vector>
+
+#include "data/synthetic.h"
+#include "engine/ambient.h"
+#include "engine/check.h"
+#include "engine/kernel.h"
+#include "models/models.h"
+#include "models/train_step.h"
+
+// Of libgcov; the header <gcov.h> declares them as C++ functions in GCC 12.
+extern "C" void __gcov_reset();
+extern "C" void __gcov_dump();
+
+namespace {
+
+// The first of these names that a slot has on the CPU is the variant to read.
+constexpr const char* simplest[] = {"naive", "simple"};
+
+void force_simplest(hs::KernelSlot& slot) {
+  for (const char* name : simplest) {
+    for (const hs::VariantBase* v = slot.variants(); v; v = v->next) {
+      if (v->device != hs::Device::cpu || std::string_view(v->name) != name) continue;
+      slot.force(name);
+      return;
+    }
+  }
+  hs::fail(hs::ExitCode::internal, "{}: no naive and no simple variant on the cpu; register one", slot.name());
+}
+
+hs::Batch digits(int64_t count) {
+  const hs::MemorySource source = hs::synthetic_digits(hs::synthetic_train_seed, count);
+  const int64_t side = hs::synthetic_side;
+  return {hs::Tensor::from(source.images(), {count, side, side, 1}), hs::Tensor::from(source.labels(), {count})};
+}
+
+}  // namespace
+
+int main() try {
+  for (hs::KernelSlot* slot : hs::kernel_slots()) force_simplest(*slot);
+  const hs::TrainConfig config;
+  const auto model = hs::make_model("mnist_cnn", config.seed);
+  hs::ParameterArena arena(*model);
+  const auto optimizer = hs::make_optimizer(arena, config.optimizer);
+  hs::GradScaler scaler(config.scaler, config.device);
+  hs::ambient().seed = config.seed;
+  hs::ambient().step = optimizer->step_counter();
+  hs::TrainStep step(*model, arena, *optimizer, scaler, {.mean = 0.1307f, .deviation = 0.3081f}, config, {});
+  hs::StepSeconds seconds;
+  const std::vector<hs::Batch> micro_batches = {digits(8)};
+  step.run(micro_batches, seconds);
+  __gcov_reset();
+  step.run(micro_batches, seconds);
+  __gcov_dump();
+  for (const hs::KernelSlot* slot : hs::kernel_slots()) {
+    for (const hs::VariantBase* v = slot->variants(); v; v = v->next) {
+      if (v->calls > 0) std::printf("%s=%s\n", slot->name(), v->name);
+    }
+  }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "one_step: %s\n", error.what());
+  return 1;
+}
