@@ -1,7 +1,7 @@
 // Signals. SIGINT, SIGTERM and SIGHUP ask the program to stop, and commands ask for them between steps. If none has
 // asked within a second, or when a second signal comes, the handler ends the program itself: it removes temporary files
-// and folders and says so in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) does that at
-// once, with exit code 70 and the op that was running; with a sanitizer it is left to that.
+// and folders and says so in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) does that
+// at once, with exit code 70 and the op that was running; with a sanitizer it is left to that.
 #pragma once
 
 #include <string>
