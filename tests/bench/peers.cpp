@@ -238,7 +238,7 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   CHECK(contains(none.err, "No row for torch: no PyTorch here; install it: pip install torch."));
 
   // Without any Python.
-  const Ended no_python = shell("PATH=/nonexistent $(command -v python3) " + run_py +
+  const Ended no_python = shell("PATH=/nonexistent $(python3 -c 'import sys; print(sys.executable)') " + run_py +
                                 " --dry-run --device cpu --peers '" + peers.folder.path.string() + "'");
   CHECK(no_python.code == 0);
   CHECK(contains(no_python.out, "No row for torch: python3: cannot be started: No such file or directory; install"));
