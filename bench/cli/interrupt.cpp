@@ -14,7 +14,6 @@
 #include <exception>
 
 #include "bench/cli/build_info.h"
-#include "bench/cli/child_process.h"
 #include "bench/cli/console.h"
 #include "data/io/temporary_path.h"
 #include "engine/check.h"
@@ -76,11 +75,6 @@ class Line {
 };
 
 // Only what is async-signal-safe from here to the installation of the handlers.
-void clean_up() {
-  kill_running_process();
-  remove_temporary_paths();
-}
-
 [[noreturn]] void wait_for_end(ExitCode code) {
   for (unsigned left = 2; left > 0;) left = ::sleep(left);
   ::_exit(static_cast<int>(code));
@@ -96,7 +90,7 @@ Line begin_line() {
 [[noreturn]] void stop_now() {
   const Signal& signal = row_of(stops, caught);
   if (last_line_begun.exchange(true)) wait_for_end(signal.code);
-  clean_up();
+  remove_temporary_paths();
   Line line = begin_line();
   line << "stopped by " << signal.name << " while running " << running.data();
   line.write();
@@ -115,7 +109,7 @@ void on_alarm(int) {
 
 [[noreturn]] void on_crash(int number) {
   if (last_line_begun.exchange(true)) wait_for_end(ExitCode::internal);
-  clean_up();
+  remove_temporary_paths();
   Line line = begin_line();
   line << "internal error: " << row_of(crashes, number).name << " in ";
   line << (**running_op != '\0' ? *running_op : "no op") << ", while running " << running.data();
@@ -154,7 +148,6 @@ void watch_crashes() {
 void watch_signals() {
   name_running_command("the command line");
   for (const int ignored : {SIGPIPE, SIGXFSZ}) std::signal(ignored, SIG_IGN);
-  std::signal(SIGCHLD, SIG_DFL);  // if it is ignored, a child that has ended cannot be waited for
   for (const Signal& stop : stops) {
     struct sigaction before = {};
     sigaction(stop.number, nullptr, &before);

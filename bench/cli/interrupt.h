@@ -1,8 +1,7 @@
 // Signals. SIGINT, SIGTERM and SIGHUP ask the program to stop, and commands ask for them between steps. If none has
-// asked within a second, or when a second signal comes, the handler ends the program itself: it ends the child process,
-// removes temporary files and folders and says so in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE,
-// SIGILL, SIGABRT) does that at once, with exit code 70 and the op that was running; with a sanitizer it is left to
-// that.
+// asked within a second, or when a second signal comes, the handler ends the program itself: it removes temporary files
+// and folders and says so in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) does that
+// at once, with exit code 70 and the op that was running; with a sanitizer it is left to that.
 #pragma once
 
 #include <string>
@@ -13,7 +12,7 @@
 namespace hs::bench::cli {
 
 // To be called first in main(). A signal to stop that the caller had set to be ignored (nohup, a background job) stays
-// ignored. SIGPIPE and SIGXFSZ become errors of write(); SIGCHLD is no longer ignored.
+// ignored. SIGPIPE and SIGXFSZ become errors of write().
 void watch_signals();
 
 // Throws Error: out_of_memory (stack), io (open files), if the limits of the process (ulimit) are below what the

@@ -1,10 +1,15 @@
-// halfstep-bench peers: the same training by this program and by other engines, each run a process of its own, in turns
-// (A B C A B C), so that what disturbs the machine for a while disturbs all of them.
+// halfstep-bench peers: what bench/peers/run.py, which `./bench/run peers` starts, asks of this program. The command
+// line and the samples before the runs, the record of them after: run.py itself only starts the runs. Both talk by a
+// socket, this program's stdin: a line of JSON from here, then JSON from there until it closes its end.
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
+#include <array>
+#include <filesystem>
 #include <optional>
 
-#include "bench/cli/clock.h"
+#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
@@ -27,41 +32,25 @@ struct Size {
 constexpr Size default_size = {20000, 5000, 5, 3};  // the headline experiment
 constexpr Size quick_size = {1280, 512, 1, 3};
 
-// A contestant while it is measured.
-struct Entry {
-  const measure::Contestant* contestant;
-  const measure::Engine* engine;
-  std::vector<Json> runs = {};
-  std::string error = "";  // the first, after which it does not run any more
-  ExitCode code = ExitCode::ok;
-  bool is_absent = false;  // it can not run here
-};
-
 class PeersCommand : public cli::Command {
  public:
   std::string name() const override { return "peers"; }
-  std::string summary() const override { return "Measure other engines beside this one, in the same run"; }
+  std::string summary() const override { return "Measure other engines beside this one: use ./bench/run peers"; }
   std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
  private:
   void take_size(const cli::Flags& flags);
-  void print_list() const;
-  void print_plan(const std::vector<Entry>& entries, const Json& absent) const;
-  std::vector<std::string> words(const Entry& entry, const std::string& folder, int64_t pass) const;
-  void run_once(Entry& entry, const std::string& folder, int64_t pass, Json& engines) const;
-  void measure(std::vector<Entry>& entries, const cli::TrainingData& data, const std::string& folder,
-               Json& engines) const;
   Json config() const;
+  Json plan(const std::string& folder, const std::string& label, Device device) const;
 
-  std::string model_ = "mnist_cnn", data_, device_name_ = "auto", peers_;
+  std::string model_ = "mnist_cnn", data_, device_ = "auto", peers_;
   std::vector<std::string> pythons_;
   Size size_ = default_size;
   int64_t batch_ = 64, seed_ = 1, threads_ = 0;
   double learning_rate_ = 1e-3, timeout_ = 900;
-  Device device_ = Device::cpu;
-  bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false;
+  bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false, driven_ = false;
   report::Outputs outputs_;
 };
 
@@ -82,9 +71,9 @@ if it took longer than --timeout; 3 if its results make no sense; 4 if it ended 
 The sizes: by default {} digits, {} epochs, {} runs; --quick {}, {} and {}.
 
 Examples:
-  halfstep-bench peers
-  halfstep-bench peers --python venv/bin/python --json peers.json --html peers.html
-  halfstep-bench peers --dry-run
+  ./bench/run peers
+  ./bench/run peers --python venv/bin/python --json peers.json --html peers.html
+  ./bench/run peers --dry-run
 )",
       default_size.train, default_size.epochs, default_size.repeat, quick_size.train, quick_size.epochs,
       quick_size.repeat);
@@ -101,16 +90,17 @@ void PeersCommand::declare(cli::Flags& flags) {
   flags.real("--lr", learning_rate_, 1e-12, 1000, "Learning rate of Adam");
   flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
   flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
   flags.list("--python", pythons_, "PATH",
              "Python to look for engines in (default python3); repeatable, the first wins");
-  flags.text("--peers", peers_, "DIR", "Folder of the scripts (default: bench/peers, here or above the program)");
+  flags.text("--peers", peers_, "DIR", "Folder of the scripts (default: bench/peers of the sources)");
   flags.real("--timeout", timeout_, 0.1, 86400, "Seconds after which a single run is ended");
   outputs_.declare(flags);
   flags.on_off("--quick", quick_, "The smallest size that shows anything");
   flags.on_off("--list", list_, "Name the rows and end");
   flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");
   flags.on_off("--quiet", quiet_, "No progress");
+  flags.on_off("--driven", driven_, "Given by bench/peers/run.py, with a socket as stdin");
 }
 
 void PeersCommand::take_size(const cli::Flags& flags) {
@@ -121,85 +111,56 @@ void PeersCommand::take_size(const cli::Flags& flags) {
   if (!flags.given("--repeat")) size_.repeat = quick_size.repeat;
 }
 
-void PeersCommand::print_list() const {
-  report::Table table = {{"row", "engine", "what it is"}, {}, "", 3};
-  for (const measure::Contestant& each : measure::contestants(device_))
-    table.lines.push_back({each.name, each.engine, each.idea});
-  cli::write_stdout(to_text(table));
-}
-
-std::vector<std::string> PeersCommand::words(const Entry& entry, const std::string& folder, int64_t pass) const {
-  std::vector<std::string> words = entry.engine->start;
-  const auto add = [&](const char* flag, const auto& value) {
-    words.emplace_back(flag);
-    words.push_back(fmt::format("{}", value));
-  };
-  add("--data", folder);
-  add("--model", model_);
-  add("--train", size_.train);
-  add("--test", size_.test);
-  add("--epochs", size_.epochs);
-  add("--batch", batch_);
-  add("--lr", learning_rate_);
-  add("--seed", seed_ + pass);
-  add("--threads", threads());
-  add("--device", hs::name(device_));
-  add("--precision", entry.contestant->precision);
-  words.insert(words.end(), entry.contestant->flags.begin(), entry.contestant->flags.end());
-  add("--json", "-");
-  return words;
-}
-
-void PeersCommand::print_plan(const std::vector<Entry>& entries, const Json& absent) const {
-  std::string plan = "DIR: a temporary folder with the samples as IDX files\n";
-  for (const Entry& entry : entries) {
-    plan += fmt::format("{}: {}\n", entry.contestant->name, cli::command_line(words(entry, "DIR", 0)));
-  }
-  plan += fmt::format("{} rows, {} runs of each, in turns\n", entries.size(), size_.repeat);
-  for (const std::string& sentence : report::remarks({{"absent", absent}})) plan += sentence + "\n";
-  cli::write_stdout(plan);
-}
-
-void PeersCommand::run_once(Entry& entry, const std::string& folder, int64_t pass, Json& engines) const {
-  try {
-    const cli::Finished finished = cli::run_process(
-        words(entry, folder, pass), timeout_, [] { cli::check_signals("while measuring; no results were written"); });
-    measure::PeerResult result = measure::read_result(finished, timeout_, size_.train * size_.epochs);
-    Json& engine = engines[entry.contestant->engine];
-    if (engine.is_null()) engine = {{"version", entry.engine->version}, {"environment", result.environment}};
-    entry.runs.push_back(std::move(result.row));
-  } catch (const Error& error) {
-    if (cli::is_stop(error.code())) throw;
-    entry.error = error.what();
-    entry.code = error.code();
-    // "Not available here" is an answer, if it is the first one and not halfstep's.
-    entry.is_absent =
-        entry.code == ExitCode::device && pass == 0 && entry.contestant->engine != std::string("halfstep");
-  }
-}
-
-void PeersCommand::measure(std::vector<Entry>& entries, const cli::TrainingData& data, const std::string& folder,
-                           Json& engines) const {
-  const std::string label = data.synthetic ? data.train->info().name + "  " : "";
-  const auto start = Clock::now();
-  for (int64_t pass = 0; pass < size_.repeat; ++pass) {
-    for (Entry& entry : entries) {
-      if (!entry.error.empty()) continue;
-      run_once(entry, folder, pass, engines);
-      if (quiet_) continue;
-      const std::string what = entry.error.empty()
-                                   ? fmt::format("{:.2f} s", report::number(entry.runs.back(), "seconds"))
-                                   : fmt::format("no result: {}", entry.error);
-      cli::write_stderr(fmt::format("{}pass {} of {}, {:.0f} s: {}  {}\n", label, pass + 1, size_.repeat,
-                                    seconds_since(start), entry.contestant->name, what));
-    }
-  }
-}
-
 Json PeersCommand::config() const {
-  return {{"model", model_},     {"epochs", size_.epochs},          {"batch", batch_},        {"optimizer", "adam"},
-          {"seed", seed_},       {"learning_rate", learning_rate_}, {"repeat", size_.repeat}, {"threads", threads_},
-          {"timeout", timeout_}, {"device", device_name_},          {"interleaved", true},    {"warmed_up", true}};
+  return {{"model", model_},        {"epochs", size_.epochs}, {"batch", batch_},
+          {"optimizer", "adam"},    {"seed", seed_},          {"learning_rate", learning_rate_},
+          {"repeat", size_.repeat}, {"threads", threads_},    {"timeout", timeout_},
+          {"device", device_},      {"interleaved", true},    {"warmed_up", true}};
+}
+
+// What run.py has to know. "training": flags that halfstep and the peers share.
+Json PeersCommand::plan(const std::string& folder, const std::string& label, Device device) const {
+  const Json training = {
+      {"--data", folder},         {"--model", model_},           {"--train", size_.train}, {"--test", size_.test},
+      {"--epochs", size_.epochs}, {"--batch", batch_},           {"--lr", learning_rate_}, {"--seed", seed_},
+      {"--threads", threads()},   {"--device", hs::name(device)}};
+  return {{"version", cli::build_info.version},
+          {"device", hs::name(device)},
+          {"training", training},
+          {"samples", size_.train * size_.epochs},
+          {"seed", seed_},
+          {"repeat", size_.repeat},
+          {"pythons", pythons_},
+          {"peers", peers_},
+          {"timeout", timeout_},
+          {"label", label},
+          {"quiet", quiet_},
+          {"list", list_},
+          {"dry_run", dry_run_}};
+}
+
+// All that run.py sends.
+std::string receive() {
+  std::string text;
+  std::array<char, 65536> buffer;
+  pollfd socket = {STDIN_FILENO, POLLIN, 0};
+  for (;;) {
+    cli::check_signals("while measuring; no results were written");
+    if (::poll(&socket, 1, 100) <= 0) continue;
+    const ssize_t size = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (size <= 0) return text;
+    text.append(buffer.data(), static_cast<size_t>(size));
+  }
+}
+
+Json ask_run_py(const Json& plan) {
+  const std::string line = plan.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  cli::write_all(STDIN_FILENO, line);
+  const std::string reply = receive();
+  if (reply.empty()) fail(ExitCode::io, "bench/peers/run.py ended without results; no results were written");
+  const Json results = parse(reply, "the results of bench/peers/run.py");
+  if (results.contains("error")) fail(ExitCode{results["code"].get<int>()}, "{}", report::text(results, "error"));
+  return results;
 }
 
 // Of images that the peers can read, as files that they all read.
@@ -219,26 +180,20 @@ void write_samples(const cli::TrainingData& data, const std::filesystem::path& f
 }
 
 void PeersCommand::run(const cli::Flags& flags) {
+  if (!driven_) fail(ExitCode::usage, "peers: needs its runner; use ./bench/run peers, with the same flags");
   take_size(flags);
   outputs_.open();
-  device_ = cli::resolve_device(device_name_);
-  if (list_) return print_list();
+  const Device device = cli::resolve_device(device_);
   set_threads(static_cast<int>(threads_));
+  if (list_ || dry_run_) {
+    const Json results = ask_run_py(plan("DIR", "", device));
+    std::string text = report::text(results, "text");
+    for (const std::string& sentence : report::remarks(results)) text += sentence + "\n";
+    return cli::write_stdout(text);
+  }
   if (threads_ > threads()) cli::notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
-  const auto engines = measure::find_engines(
-      measure::find_peers(peers_), pythons_.empty() ? std::vector<std::string>{"python3"} : pythons_, !pythons_.empty(),
-      timeout_, [] { cli::check_signals("before the first run"); });
-  Json absent = Json::array();
-  for (const auto& [engine, how] : engines) {
-    if (!how.missing.empty()) absent.push_back({{"name", engine}, {"reason", how.missing}});
-  }
-  std::vector<Entry> entries;
-  for (const measure::Contestant& each : measure::contestants(device_)) {
-    if (engines.at(each.engine).missing.empty()) entries.push_back({&each, &engines.at(each.engine)});
-  }
-  if (dry_run_) return print_plan(entries, absent);
 
-  Json record = report::new_record(name(), device_);
+  Json record = report::new_record(name(), device);
   const cli::TrainingData data = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
   const measure::WorkFolder work;
   // Called so because the name of a set decides its normalisation, and the peers have that of MNIST.
@@ -246,24 +201,18 @@ void PeersCommand::run(const cli::Flags& flags) {
   write_samples(data, folder);
   record["data"] = report::describe_data(data);
   record["config"] = config();
-  record["engines"] = Json::object();
-  measure(entries, data, folder.string(), record["engines"]);
-  record["rows"] = Json::array();
-  for (const Entry& entry : entries) {
-    if (entry.is_absent) {
-      absent.push_back({{"name", entry.contestant->name}, {"reason", entry.error}});
-    } else {
-      record["rows"].push_back(measure::summarize(*entry.contestant, entry.runs, entry.error));
-    }
-  }
-  measure::add_ratios(record["rows"]);
-  record["absent"] = absent;
+  const Json results = ask_run_py(plan(folder.string(), data.synthetic ? data.train->info().name + "  " : "", device));
+  record["engines"] = results["engines"];
+  record["rows"] = measure::peer_rows(results["rows"]);
+  record["absent"] = results["absent"];
   record["headline"] =
       fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}, runs {}", model_,
-                  report::data_line(record), size_.epochs, batch_, hs::name(device_), threads(), size_.repeat);
+                  report::data_line(record), size_.epochs, batch_, hs::name(device), threads(), size_.repeat);
   outputs_.finish(record);
-  for (const Entry& entry : entries) {
-    if (!entry.error.empty() && !entry.is_absent) fail(entry.code, "{}: {}", entry.contestant->name, entry.error);
+  for (const Json& row : results["rows"]) {
+    if (row.contains("error")) {
+      fail(ExitCode{row["code"].get<int>()}, "{}: {}", report::text(row, "name"), report::text(row, "error"));
+    }
   }
 }
 

@@ -5,23 +5,28 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
+#include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/statistics.h"
 #include "engine/autocast.h"
+#include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
 #include "engine/slots.h"
+#include "kernels/cast/cast.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/gemm/gemm.h"
+#include "tests/support/op_table.h"
 
 namespace hs::bench::measure {
 namespace {
 
-using Tensors = KernelCase::Tensors;
+using Tensors = std::vector<Tensor>;
 
 template <class Work>
 double seconds_of(Device device, const Work& work) {
@@ -64,38 +69,99 @@ Tensor random_numbers(const Shape& shape, uint32_t which, double zeros) {
   return x;
 }
 
-Tensors outputs_of(const KernelCase& kernel, DType type, Device device) {
-  Tensors outputs;
-  for (size_t i = 0; i < kernel.outputs.size(); ++i) {
-    const bool f32 = i < kernel.is_sum.size() && kernel.is_sum[i] && type != DType::f64;
-    outputs.push_back(Tensor::empty(kernel.outputs[i], f32 ? DType::f32 : type, device));
-  }
-  return outputs;
-}
-
 std::vector<double> numbers_of(const Tensor& tensor) {
   return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
 }
 
-double error_of(const Tensors& got, const Tensors& reference) {
+class Watch {
+ public:
+  Watch(const std::vector<SlotSpy*>& spies, const SlotSpy::Look& look) : spies_(spies) {
+    for (SlotSpy* spy : spies_) spy->watch(look);
+  }
+  ~Watch() {
+    for (SlotSpy* spy : spies_) spy->watch(nullptr);
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  const std::vector<SlotSpy*>& spies_;
+};
+
+// Runs the op; look() sees the calls of the slots. Inputs are numbers that `rounded` can hold; none: they are not set.
+void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded, Device device,
+              const SlotSpy::Look& look) {
+  const auto& table = test::op_table();
+  const auto row =
+      std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
+  check(row != table.end(), "{}: the op table has no row of this name", kernel.op);
+  const AmbientScope scope;
+  const bool has_16_bits = size_of(type) == 2;
+  if (kernel.autocast && has_16_bits) ambient().autocast = type;
+  const auto numbers = [&](const Shape& shape, size_t which, double zeros) {
+    const DType leaf = type == DType::f64 ? DType::f64 : DType::f32;
+    if (!rounded) return Tensor::empty(shape, leaf, device);
+    return cast_to(cast_to(random_numbers(shape, static_cast<uint32_t>(which), zeros), *rounded), leaf).to(device);
+  };
+  Tensors inputs;
+  for (size_t i = 0; i < kernel.shapes.size(); ++i) {
+    Tensor& input = inputs.emplace_back();
+    if (kernel.shapes[i] == Shape{0}) continue;
+    input = numbers(kernel.shapes[i], i, 0);
+    if (i + kernel.leaves >= kernel.shapes.size()) input.set_requires_grad(true);
+    if (has_16_bits && !kernel.autocast) input = cast(input, type);
+  }
+  const Watch watch(kernel.slots, look);
+  const Tensor y = row->run(inputs);
+  if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
+}
+
+bool is_measured(const Tensor& tensor) { return tensor.defined() && tensor.dtype() != DType::u8; }
+
+// What a call wrote: which of its tensors, and the numbers in it.
+struct Output {
+  size_t tensor;
+  std::vector<double> numbers;
+};
+
+// Makes the call. What pooling remembers is left out: of equal values, those in another type are another choice.
+std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
+  std::vector<uint64_t> before;
+  for (const Tensor* tensor : seen.tensors) before.push_back(tensor->version());
+  seen.again();
+  std::vector<Output> outputs;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Tensor& tensor = *seen.tensors[i];
+    if (is_measured(tensor) && tensor.version() != before[i]) outputs.push_back({i, numbers_of(tensor)});
+  }
+  return outputs;
+}
+
+// Makes the call over outputs that hold NaN.
+double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference) {
+  for (const Output& output : reference) {
+    Tensor tensor = *seen.tensors[output.tensor];  // the same memory
+    runtime(tensor.device()).fill(tensor.mutable_raw_data(), 0xff, static_cast<size_t>(tensor.bytes()));
+  }
+  seen.again();
   double difference = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const std::vector<double> a = numbers_of(got[i]), b = reference[i].to_vector<double>();
-    for (size_t j = 0; j < a.size(); ++j) {
-      difference += (a[j] - b[j]) * (a[j] - b[j]);
-      norm += b[j] * b[j];
+  for (const auto& [tensor, expected] : reference) {
+    const std::vector<double> got = numbers_of(*seen.tensors[tensor]);
+    for (size_t i = 0; i < got.size(); ++i) {
+      difference += (got[i] - expected[i]) * (got[i] - expected[i]);
+      norm += expected[i] * expected[i];
     }
   }
   return std::sqrt(difference / norm);
 }
 
 // The variant that a call takes, or "" if none supports it: the forced one, where one is forced.
-std::string variant_of_call(const KernelCase& kernel, Tensors& in, Tensors& out) {
+std::string variant_of_call(const SlotSpy::Seen& seen) {
   try {
     const KernelTrace trace;
-    kernel.call(in, out);
+    seen.again();
     for (const KernelCall& call : trace.calls()) {
-      if (call.slot == kernel.slot->name()) return call.variant;
+      if (call.slot == seen.slot.name()) return call.variant;
     }
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::other) throw;
@@ -164,38 +230,43 @@ Peaks measure_peaks(Device device) {
   return peaks;
 }
 
-CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int64_t rounds, double seconds) {
-  CaseTiming timing{.what = kernel.what, .slot = kernel.slot->name(), .type = type, .flops = kernel.flops};
-  const AmbientScope scope;
-  Tensors in, exact_in;
-  for (size_t i = 0; i < kernel.inputs.size(); ++i) {
-    const double zeros = i + 1 == kernel.inputs.size() ? kernel.zeros : 0;
-    const Tensor rounded = cast_to(random_numbers(kernel.inputs[i], static_cast<uint32_t>(i), zeros), type);
-    in.push_back(rounded.to(device));
-    exact_in.push_back(cast_to(rounded, DType::f64));
-  }
-  Tensors out = outputs_of(kernel, type, device), reference = outputs_of(kernel, DType::f64, Device::cpu);
-  kernel.call(exact_in, reference);
-  for (const Tensors* tensors : {&in, &out}) {
-    for (const Tensor& tensor : *tensors) timing.bytes += static_cast<double>(tensor.size() * size_of(tensor.dtype()));
-  }
-  timing.chosen = variant_of_call(kernel, in, out);
-  const auto assignment = [&](const std::string& variant) { return timing.slot + "=" + variant; };
+namespace {
 
-  for (const VariantBase* variant = kernel.slot->variants(); variant; variant = variant->next) {
-    if (variant->device != device) continue;
-    const cli::ForcedKernels forced({assignment(variant->name)});
-    for (Tensor& tensor : out) {
-      runtime(device).fill(tensor.mutable_raw_data(), 0xff,
-                           static_cast<size_t>(tensor.size() * size_of(tensor.dtype())));
-    }
-    if (variant_of_call(kernel, in, out) != variant->name) continue;
+bool is_timed(const VariantBase& variant, Device device) {
+  return variant.device == device && variant.rank != SlotSpy::rank;
+}
+
+SlotCall described(const KernelCase& kernel, const SlotSpy::Seen& seen) {
+  SlotCall call{.what = seen.sizes + kernel.remark, .slot = seen.slot.name()};
+  std::vector<Shape> shapes;
+  for (const Tensor* tensor : seen.tensors) {
+    shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
+    call.elements += static_cast<double>(shapes.back().size());
+  }
+  call.flops = flops_of(call.slot, shapes);
+  for (const VariantBase* v = seen.slot.variants(); v; v = v->next) {
+    if (is_timed(*v, seen.tensors.front()->device())) call.variants.emplace_back(v->name);
+  }
+  return call;
+}
+
+// Each variant once, against the reference.
+void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, CaseTiming& timing) {
+  timing.chosen = variant_of_call(seen);
+  const Device device = seen.tensors.front()->device();
+  for (const VariantBase* variant = seen.slot.variants(); variant; variant = variant->next) {
+    if (!is_timed(*variant, device)) continue;
+    const cli::ForcedKernels forced({timing.slot + "=" + variant->name});
+    if (variant_of_call(seen) != variant->name) continue;
     VariantTiming& one = timing.variants.emplace_back();
     one.variant = variant->name;
-    one.error = error_of(out, reference);
-    one.wrong = !(one.error <= largest_error(type));
+    one.error = error_of(seen, reference);
+    one.wrong = !(one.error <= largest_error(timing.type));
   }
+}
 
+void measure(const SlotSpy::Seen& seen, int64_t rounds, double seconds, CaseTiming& timing) {
+  const Device device = seen.tensors.front()->device();
   CacheFlush flush(device);
   const Clock::time_point start = Clock::now();
   std::vector<int64_t> calls(timing.variants.size(), 0);  // that make up 2 ms
@@ -203,18 +274,45 @@ CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int6
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
       if (one.wrong) continue;
-      const cli::ForcedKernels forced({assignment(one.variant)});
-      const auto call = [&] { kernel.call(in, out); };
+      const cli::ForcedKernels forced({timing.slot + "=" + one.variant});
       flush();
-      one.cold.push_back(seconds_of(device, call));
-      if (calls[i] == 0) calls[i] = std::clamp<int64_t>(static_cast<int64_t>(2e-3 / seconds_of(device, call)), 1, 1000);
+      one.cold.push_back(seconds_of(device, seen.again));
+      if (calls[i] == 0) {
+        calls[i] = std::clamp<int64_t>(static_cast<int64_t>(2e-3 / seconds_of(device, seen.again)), 1, 1000);
+      }
       const double warm = seconds_of(device, [&] {
-        for (int64_t n = 0; n < calls[i]; ++n) call();
+        for (int64_t n = 0; n < calls[i]; ++n) seen.again();
       });
       one.warm.push_back(warm / static_cast<double>(calls[i]));
     }
   }
-  return timing;
+}
+
+}  // namespace
+
+std::vector<SlotCall> calls_of(const KernelCase& kernel, Device device) {
+  std::vector<SlotCall> calls;
+  run_case(kernel, DType::f32, std::nullopt, device,
+           [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
+  return calls;
+}
+
+std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
+                                     double seconds) {
+  std::vector<std::vector<Output>> references;
+  run_case(kernel, DType::f64, type, Device::cpu,
+           [&](const SlotSpy::Seen& seen) { references.push_back(outputs_of(seen)); });
+  std::vector<CaseTiming> timings;
+  run_case(kernel, type, type, device, [&](const SlotSpy::Seen& seen) {
+    const SlotCall call = described(kernel, seen);
+    CaseTiming& timing = timings.emplace_back(CaseTiming{call.what, call.slot, type, call.flops});
+    for (const Tensor* tensor : seen.tensors) {
+      if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
+    }
+    verify(seen, references[timings.size() - 1], timing);
+    measure(seen, rounds, seconds, timing);
+  });
+  return timings;
 }
 
 namespace {

@@ -1,29 +1,35 @@
 // Kernels by themselves: every variant of a slot, verified first and then timed. What `gemm`, `conv` and `ops` share.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "bench/cli/json_file.h"
+#include "bench/measure/slot_spy.h"
 #include "bench/report/table.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {
 
-// One call of a slot. The tensors are made by whoever measures, in each type.
+// An op of the op table at a size of its own, and those of its slots that are looked at.
 struct KernelCase {
-  using Tensors = std::vector<Tensor>;
-
-  std::string what;  // its sizes
-  KernelSlot* slot;
-  std::vector<Shape> inputs;
-  std::vector<Shape> outputs;
-  std::function<void(Tensors& in, Tensors& out)> call;
-  double flops = 0;               // of one call; 0: what it does is move bytes
-  std::vector<bool> is_sum = {};  // outputs that stay f32 where the type has 16 bits (gradients of parameters)
-  double zeros = 0;               // share of zeros in the last input
+  std::string op;             // the first row of the table with this name
+  std::vector<Shape> shapes;  // of its inputs; {0}: left out
+  std::vector<SlotSpy*> slots;
+  size_t leaves = 0;        // inputs, from the last on, that get a gradient; 0: only forward
+  bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
+  double zeros = 0;         // share of zeros in the gradient of the result
+  std::string remark = {};  // behind the sizes
 };
+
+// A call that a case makes of one of its slots.
+struct SlotCall {
+  std::string what, slot;                  // its sizes
+  double flops = 0;                        // operations; 0: what it does is move bytes
+  double elements = 0;                     // of all its tensors
+  std::vector<std::string> variants = {};  // on the device
+};
+std::vector<SlotCall> calls_of(const KernelCase& kernel, Device device);  // runs none of them
 
 // What the machine can do at best, measured here.
 struct Peaks {
@@ -49,9 +55,11 @@ struct CaseTiming {
   std::vector<VariantTiming> variants = {};
 };
 
-// Variants that do not support the type on this device are left out. They take turns, `rounds` times, or until
-// `seconds` have passed and each had three. The reference is the f64 variant on the CPU, of inputs already rounded.
-CaseTiming time_kernel(const KernelCase& kernel, DType type, Device device, int64_t rounds, double seconds);
+// One for each call. Variants that do not support the type on this device are left out. They take turns, `rounds`
+// times, or until `seconds` have passed and each had three. The reference is the f64 variant on the CPU, of inputs
+// already rounded.
+std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
+                                     double seconds);
 
 // Largest accepted error of a result in this type.
 double largest_error(DType type);

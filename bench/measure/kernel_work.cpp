@@ -1,18 +1,15 @@
 #include "bench/measure/kernel_work.h"
 
-#include <string_view>
-
 namespace hs::bench::measure {
 
-double flops_of(const TimedCall& call) {
-  const auto size = [&](size_t i) { return static_cast<double>(call.shapes[i].size()); };
-  const std::string_view slot = call.call.slot;
+double flops_of(std::string_view slot, std::span<const Shape> shapes) {
+  const auto size = [&](size_t i) { return static_cast<double>(shapes[i].size()); };
   if (slot == "gemm") {  // a, b, ..., c
-    const double M = static_cast<double>(call.shapes.back()[0]);
-    return M > 0 ? 2 * size(0) / M * size(call.shapes.size() - 1) : 0;  // 2 K times the elements of C
+    const double M = static_cast<double>(shapes.back()[0]);
+    return M > 0 ? 2 * size(0) / M * size(shapes.size() - 1) : 0;  // 2 K times the elements of C
   }
   // Each element of the result is a sum over the rows of the weight.
-  const auto rows = [&](size_t weight) { return static_cast<double>(call.shapes[weight][0]); };
+  const auto rows = [&](size_t weight) { return static_cast<double>(shapes[weight][0]); };
   if (slot == "conv2d_forward") return 2 * rows(1) * size(3);  // x, weight, bias, y
   if (slot == "conv2d_backward") {                             // x, weight, dy, dx, dweight, dbias
     return 2 * rows(1) * size(2) * ((size(3) > 0 ? 1 : 0) + (size(4) > 0 ? 1 : 0));

@@ -1,12 +1,16 @@
 // How much arithmetic a call of a kernel is, from the shapes of its tensors.
 #pragma once
 
-#include "bench/measure/observers/kernel_trace.h"
+#include <span>
+#include <string_view>
+
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {
 
-// Operations of a matrix product or a convolution, a multiply-add as two; 0 for what moves bytes.
-double flops_of(const TimedCall& call);
+// Operations of a matrix product or a convolution, a multiply-add as two; 0 for what moves bytes. shapes: of the
+// call's tensors(); an undefined one has no elements.
+double flops_of(std::string_view slot, std::span<const Shape> shapes);
+inline double flops_of(const TimedCall& call) { return flops_of(call.call.slot, call.shapes); }
 
 }  // namespace hs::bench::measure

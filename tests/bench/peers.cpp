@@ -1,5 +1,5 @@
-// `halfstep-bench peers` with stand-ins for the peers, shell scripts that write what a test wants, so that nothing but
-// a shell needs to be installed; and what the real scripts say without their engines.
+// `./bench/run peers` with stand-ins for the peers, shell scripts that write what a test wants, so that nothing but
+// Python and a shell needs to be installed; and what the real scripts say without their engines.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -30,6 +30,7 @@ using Lines = std::vector<std::string>;
 using hs::test::bench_program;
 using hs::test::contains;
 using hs::test::Ended;
+using hs::test::has_python3;
 using hs::test::lines_of;
 using hs::test::run_bench_line;
 using hs::test::Surroundings;
@@ -125,10 +126,13 @@ bool are_gone(const Lines& processes) {
   return false;
 }
 
+const std::string run_py = "'" HALFSTEP_SOURCE_DIR "/bench/peers/run.py' '" + bench_program() + "'";
+
 const Lines all_rows = {"halfstep f32",         "halfstep bf16",   "torch f32", "torch f32 NHWC", "torch f32 compiled",
                         "torch f32 DataLoader", "torch bf16 NHWC", "jax f32",   "jax bf16"};
 
 TEST_CASE("in turns, with ratios, an interval and every output") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", "");
   peers.write("jax", "");
@@ -222,6 +226,7 @@ TEST_CASE("in turns, with ratios, an interval and every output") {
 }
 
 TEST_CASE("engines that are missing are named and no failure; the first Python that has one is taken") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write_raw("torch", "echo 'torch_mnist: no PyTorch here; install it: pip install torch' >&2\nexit 7\n");
   const Ended none = run(peers.flags() + "--repeat 1 --quiet --json -");
@@ -233,8 +238,8 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   CHECK(contains(none.err, "No row for torch: no PyTorch here; install it: pip install torch."));
 
   // Without any Python.
-  const Ended no_python = shell("PATH=/nonexistent '" + bench_program() + "' peers --dry-run --device cpu --peers '" +
-                                peers.folder.path.string() + "'");
+  const Ended no_python = shell("PATH=/nonexistent $(python3 -c 'import sys; print(sys.executable)') " + run_py +
+                                " --dry-run --device cpu --peers '" + peers.folder.path.string() + "'");
   CHECK(no_python.code == 0);
   CHECK(contains(no_python.out, "No row for torch: python3: cannot be started: No such file or directory; install"));
   const Ended wrong = run(peers.flags() + "--python /nonexistent/python");
@@ -252,6 +257,7 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
 }
 
 TEST_CASE("a peer that fails is a row with an error, and the others go on") {
+  if (!has_python3()) return;
   const struct {
     const char* body;  // of the run in bf16; the others are as they should be
     int code;
@@ -261,9 +267,9 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
       {"printf 'Traceback:\\nValueError: boom\\n\\n' >&2; exit 1", 4, "exit code 1: ValueError: boom"},
       {"exit 77", 4, "exit code 77"},
       {"kill -9 $$", 4, "ended by signal 9"},
-      {"echo hello; exit 0", 3, "its stdout is not JSON: 6 bytes, 'hello'"},
-      {"exit 0", 3, "its stdout is not JSON: 0 bytes, ''"},
-      {"seconds=NaN", 3, "its stdout is not JSON"},
+      {"echo hello; exit 0", 3, "its record: is not JSON, at byte 1 of 6"},
+      {"exit 0", 3, "its record: is not JSON, at byte 1 of 0"},
+      {"seconds=NaN", 3, "its record: is not JSON"},
       {"seconds=null", 3, "its record: row 'x': neither times nor an error"},
       {"seconds=-1", 3, "its record: row 'x': seconds is -1, expected a number from 0"},
       {"seconds=0 seed=1", 3, "its record has 1 times above 0"},
@@ -271,6 +277,7 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
       {"accuracy=97", 3, "test_accuracy is 97, expected a number from 0 to 1"},
       {"samples=192", 3, "trained on 192 samples by its record, expected 96"},
       {"rest=', {}'", 3, "row '': name is missing"},
+      {"echo '{\"schema\": \"halfstep-bench-1\", \"command\": \"info\"}'; exit 0", 3, "environment is missing"},
       {"echo '{\"schema\": \"x\"}'; exit 0", 3, "its record: its schema is 'x'"},
       {"echo '[1]'; exit 0", 3, "its record: is not a JSON object"},
   };
@@ -298,6 +305,7 @@ TEST_CASE("a peer that fails is a row with an error, and the others go on") {
 }
 
 TEST_CASE("what a peer can not do here is no failure at first, and one later") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", "if [ $precision = bf16 ]; then echo 'torch_mnist: no bf16 here' >&2; exit 7; fi");
   const Ended never = run(peers.flags() + "--repeat 1 --quiet --json -");
@@ -315,6 +323,7 @@ TEST_CASE("what a peer can not do here is no failure at first, and one later") {
 }
 
 TEST_CASE("a peer that takes too long is ended with what it started") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", R"(if [ $precision = bf16 ]; then
   sleep 1000 &
@@ -331,6 +340,7 @@ fi)");
 }
 
 TEST_CASE("what a peer leaves behind ends with it, and nobody waits for it") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", "sleep 1000 & echo $! >>\"$here/ids\"");
   const Ended ended = run(peers.flags() + "--repeat 1 --quiet");
@@ -341,6 +351,7 @@ TEST_CASE("what a peer leaves behind ends with it, and nobody waits for it") {
 }
 
 TEST_CASE("a signal ends the peer too, and no file is written") {
+  if (!has_python3()) return;
   for (const auto& [signal, code, name] : {std::tuple(SIGINT, 130, "SIGINT"), {SIGTERM, 143, "SIGTERM"}}) {
     CAPTURE(name);
     const StandIns peers;
@@ -359,6 +370,7 @@ TEST_CASE("a signal ends the peer too, and no file is written") {
 }
 
 TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit code") {
+  if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", "");
   const Ended list = run("peers --list --device cpu");
@@ -372,15 +384,15 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   CHECK(peers.log().empty());
   CHECK(peers.folder.names() == std::set<std::string>{"torch_mnist.py"});
 
-  // The scripts are found above the program, which is below the sources in most builds, or in the current folder.
-  CHECK(shell("-C '" HALFSTEP_SOURCE_DIR "/tests' '" + bench_program() + "' peers --dry-run").code == 0);
-  const std::string copy = (peers.folder / "halfstep-bench").string();
-  fs::copy_file(bench_program(), copy);
-  const Ended lost = shell("-C / '" + copy + "' peers --dry-run");
-  CHECK(lost.code == 4);
-  CHECK(contains(lost.err, "or give --peers DIR"));
+  // The scripts are found wherever it is called, and so are its flags; the program alone names what runs them.
+  CHECK(shell("-C / python3 " + run_py + " --dry-run").code == 0);
+  CHECK(contains(run("peers --help").out, "--timeout X"));
+  for (const char* words : {"peers", "peers --repeat 2"}) {
+    const Ended alone = shell(fmt::format("'{}' {}", bench_program(), words));
+    CHECK(alone.code == 2);
+    CHECK(alone.err == "halfstep-bench: peers: needs its runner; use ./bench/run peers, with the same flags\n");
+  }
 
-  const std::string images = (peers.folder / "images").string();
   hs::test::check_mistakes({
       {"peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
       {"peers --timeout 0", 2, "--timeout 0: expected a number from 0.1"},
@@ -405,10 +417,7 @@ TEST_CASE("the models that peers take are those of halfstep that both scripts ha
 }
 
 TEST_CASE("the real scripts compile, and say how to install what is missing") {
-  if (std::system("python3 --version >/dev/null 2>&1") != 0) {
-    MESSAGE("skipped: there is no python3");
-    return;
-  }
+  if (!has_python3()) return;
   const TemporaryFolder folder;
   const std::string scripts = HALFSTEP_SOURCE_DIR "/bench/peers/";
   const std::string python = "PYTHONPYCACHEPREFIX='" + folder.path.string() + "' python3 ";

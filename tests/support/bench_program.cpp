@@ -18,6 +18,15 @@
 namespace hs::test {
 namespace {
 
+// `peers` is run as bench/run does it: by a script that gets the program.
+Words command(const Words& words) {
+  const bool is_peers = !words.empty() && words[0] == "peers";
+  Words all = {HALFSTEP_BENCH_PROGRAM};
+  if (is_peers) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/peers/run.py", HALFSTEP_BENCH_PROGRAM};
+  all.insert(all.end(), words.begin() + (is_peers ? 1 : 0), words.end());
+  return all;
+}
+
 [[noreturn]] void become(const Words& words, const Surroundings& around, int out, int err) {
   // A program that was started in the background ignores SIGINT, and so would its children.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
@@ -37,18 +46,25 @@ namespace {
     const rlimit limit = {around.file_limit, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  std::vector<char*> arguments = {const_cast<char*>("halfstep-bench")};
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  const Words all = command(words);
+  std::vector<char*> arguments;
+  for (const std::string& word : all) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   if (!around.folder.empty() && chdir(around.folder.c_str()) != 0) _exit(126);
   if (around.prepare) around.prepare();
-  execv(HALFSTEP_BENCH_PROGRAM, arguments.data());
+  execvp(arguments[0], arguments.data());
   _exit(126);
 }
 
 }  // namespace
 
 std::string bench_program() { return HALFSTEP_BENCH_PROGRAM; }
+
+bool has_python3() {
+  static const bool found = std::system("python3 --version >/dev/null 2>&1") == 0;
+  if (!found) MESSAGE("skipped: there is no python3");
+  return found;
+}
 
 Ended run_bench(const Words& words, const Surroundings& around) {
   std::array<int, 2> out{}, err{};

@@ -36,6 +36,7 @@ struct Surroundings {
 };
 
 std::string bench_program();  // its path
+bool has_python3();           // which `peers` needs; says so if not
 Ended run_bench(const Words& words, const Surroundings& around = {});
 // The words of a line, divided at blanks.
 Ended run_bench_line(const std::string& line, const Surroundings& around = {});

@@ -1,8 +1,8 @@
 // The op table: one row drives the gradient check, every variant against a reference, integer exactness, NaN
-// propagation and thread independence. A kernel slot or a variant that no row reaches fails a test. What `gemm`, `conv`
-// and `ops` of halfstep-bench time is a table of its own, bench/commands/kernel_commands.cpp: slots by themselves, at
-// the sizes of a training step, where rows here are whole ops at sizes that find mistakes. To add an op, add a row (or
-// a few: odd sizes, size 1, empty) to the function of its group in op_table.cpp.
+// propagation and thread independence. A kernel slot or a variant that no row reaches fails a test. `gemm`, `conv` and
+// `ops` of halfstep-bench run rows too, at the sizes of a training step (bench/commands/kernel_commands.cpp), and time
+// the slots that they call. To add an op, add a row (or a few: odd sizes, size 1, empty) to the function of its group
+// in op_table.cpp.
 #pragma once
 
 #include <functional>
