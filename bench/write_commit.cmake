@@ -16,7 +16,8 @@ set(commit unknown)
 git(to_top rev-parse --show-cdup)
 if(to_top STREQUAL "")  # else the sources were unpacked somewhere below another project's checkout
   git(head rev-parse --short=12 HEAD)
-  git(changes status --porcelain -- CMakeLists.txt engine kernels models data bench/CMakeLists.txt bench/*.cpp bench/*.h)
+  git(changes status --porcelain -- CMakeLists.txt engine kernels models data bench/CMakeLists.txt bench/*.cpp bench/*.h
+    bench/report/report.html)
   if(NOT head STREQUAL "failed")
     set(commit ${head})
     if(NOT changes STREQUAL "")

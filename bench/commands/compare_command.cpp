@@ -8,7 +8,7 @@
 
 #include "bench/cli/environment.h"
 #include "bench/commands/commands.h"
-#include "bench/report/comparison.h"
+#include "bench/measure/comparison.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -67,7 +67,7 @@ void CompareCommand::run(const cli::Flags& flags) {
   const double allowed = judges ? limit() : 0;
   outputs_.open();
   const Json before = report::read_record(paths_[0]), after = report::read_record(paths_[1]);
-  const report::Comparison comparison = report::compare(before, after, paths_[0], paths_[1]);
+  const measure::Comparison comparison = measure::compare(before, after, paths_[0], paths_[1]);
   if (comparison.rows.empty()) {
     fail(ExitCode::bad_input, "{} and {}: have no row in common", paths_[0], paths_[1]);
   }
@@ -80,12 +80,12 @@ void CompareCommand::run(const cli::Flags& flags) {
   report::present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {to_table(comparison)}, sentences);
   outputs_.finish(record);
   if (!judges) return;
-  for (const report::RowComparison& row : comparison.rows) {
+  for (const measure::RowComparison& row : comparison.rows) {
     if (!row.is_regression(allowed)) continue;
     fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
          row.probability);
   }
-  for (const report::RowComparison& row : comparison.rows) {
+  for (const measure::RowComparison& row : comparison.rows) {
     if (row.can_tell && std::isfinite(row.change)) continue;
     fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
          row.name, row.runs_before, row.runs_after);

@@ -23,8 +23,7 @@ class ReportCommand : public cli::Command {
     return R"(RECORD is what --json wrote. With none of --json, --csv, --md, --html and --readme the table goes to stdout.
 
 --readme FILE writes the tables of all given records between the lines <!-- results:begin --> and <!-- results:end --> of
-FILE. The README of this project is made by
-  halfstep-bench report bench/results/cpu/*.json --readme README.md
+FILE. bench/results/README.md has the command that makes those of this project's README.
 
 Examples:
   halfstep-bench report run.json --html run.html

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -11,6 +12,82 @@
 
 namespace hs::bench::report {
 namespace {
+
+// A column of timed runs, for people and for programs. The CSV has every column in this order; the table those with a
+// head, by their place in it, if this record has a value for them.
+struct Column {
+  const char* csv;     // head in the CSV
+  const char* object;  // of the row that the member is in; empty: the row itself
+  const char* member;
+  const char* head = nullptr;                                    // in the table; nullptr: not there
+  int place = 0;                                                 // in the table
+  std::string (*cell)(const Json& row, double value) = nullptr;  // empty: no value
+};
+
+// As many digits as the value has before the point, at least three.
+std::string rounded(const Json&, double value) {
+  return fmt::format("{:.{}f}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0);
+}
+std::string two_digits(const Json&, double value) { return fmt::format("{:.2f}", value); }
+std::string money(const Json&, double value) { return fmt::format("{:.3g}", value); }
+template <int digits>
+std::string percent(const Json&, double share) {
+  return fmt::format("{:.{}f} %", share * 100, digits);
+}
+std::string remark(const Json& row, double) {
+  if (row.contains("error")) return "failed: " + text(row, "error");
+  const double bytes = number(row, "bytes_ratio");
+  if (!flag(row, "for_memory") || !std::isfinite(bytes)) return text(row, "verdict");
+  return fmt::format("{}; {:+.0f} % bytes", text(row, "verdict"), (bytes - 1) * 100);
+}
+
+const Column columns[] = {
+    {"name", "", "name", "row", 1, [](const Json& row, double) { return label_of(row); }},
+    {"group", "", "group"},
+    {"seconds", "", "seconds", "seconds", 2, two_digits},
+    {"seconds_low", "", "seconds_low", "95 % interval", 3,
+     [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "seconds_high")); }},
+    {"seconds_high", "", "seconds_high"},
+    {"samples_per_second", "", "samples_per_second", "samples/s", 4, rounded},
+    {"speed_up", "", "speed_up", "speed-up", 5,
+     [](const Json&, double value) { return fmt::format("{:.2f}x", value); }},
+    {"speed_up_low", "", "speed_up_low"},
+    {"speed_up_high", "", "speed_up_high"},
+    {"verdict", "", "verdict", "remark", 17, remark},
+    {"stall_share", "", "stall_share", "stall", 10, percent<1>},
+    {"test_accuracy", "", "test_accuracy", "accuracy", 8, percent<2>},
+    {"final_loss", "", "final_loss"},
+    {"peak_bytes", "", "peak_bytes", "peak MiB", 9,
+     [](const Json&, double bytes) { return fmt::format("{:.1f}", bytes / (1 << 20)); }},
+    {"peak_resident_bytes", "", "peak_resident_bytes"},
+    {"energy_joules", "", "energy_joules", "joules", 16, rounded},
+    {"target_accuracy", "target", "accuracy"},
+    {"target_reached_share", "target", "reached_share", "reached", 13, percent<0>},
+    {"target_seconds", "target", "seconds", "to target s", 11, two_digits},
+    {"target_evaluation_seconds", "target", "evaluation_seconds", "evaluation s", 12, two_digits},
+    {"cost_per_run", "cost", "per_run", "cost per run", 14, money},
+    {"cost_to_target", "cost", "to_target", "cost to target", 15, money},
+    {"error", "", "error"},
+    {"ratio", "", "ratio", "ratio", 6, two_digits},
+    {"ratio_low", "", "ratio_low", "its interval", 7,
+     [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "ratio_high")); }},
+    {"ratio_high", "", "ratio_high"},
+};
+
+const Json& owner_of(const Column& column, const Json& row) { return *column.object ? part(row, column.object) : row; }
+
+// Texts are shown without a number; all other cells need one.
+std::string cell_of(const Column& column, const Json& row) {
+  if (column.cell == remark || column.csv == std::string_view("name")) return column.cell(row, NAN);
+  const double value = number(owner_of(column, row), column.member);
+  return std::isfinite(value) ? column.cell(row, value) : "";
+}
+
+Json csv_row(const Json& row) {
+  Json values = Json::object();
+  for (const Column& column : columns) values[column.csv] = member(owner_of(column, row), column.member);
+  return values;
+}
 
 // A record that was written by a command has a few dozen columns. What has more than this is none, and would take
 // memory for rows times columns.
@@ -92,6 +169,25 @@ bool is_word(const std::string& name) {
 
 }  // namespace
 
+std::string label_of(const Json& row) {
+  return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
+}
+
+Table results_table(const Json& record) {
+  std::vector<const Column*> shown;
+  for (const Column& column : columns) {
+    if (column.head) shown.push_back(&column);
+  }
+  std::ranges::sort(shown, {}, &Column::place);
+  Table table;
+  for (const Column* column : shown) table.heads.emplace_back(column->head);
+  for (const Json& row : objects(record, "rows")) {
+    auto& line = table.lines.emplace_back();
+    for (const Column* column : shown) line.push_back(cell_of(*column, row));
+  }
+  return without_empty_columns(table);
+}
+
 Json to_json(const std::vector<Table>& tables) {
   Json all = Json::array();
   for (const Table& table : tables) {
@@ -118,6 +214,62 @@ std::string opening(const Json& record) {
   const std::string headline = text(record, "headline"), model = text(part(record, "config"), "model");
   if (!headline.empty()) return headline;
   return model.empty() ? data_line(record) : fmt::format("{}, {}", model, data_line(record));
+}
+
+std::vector<std::string> remarks(const Json& record) {
+  std::vector<std::string> sentences;
+  std::string for_memory;
+  for (const Json& row : objects(record, "rows")) {
+    if (text(row, "group") == "alone" && flag(row, "for_memory")) {
+      for_memory += (for_memory.empty() ? "" : ", ") + text(row, "name");
+    }
+  }
+  if (!for_memory.empty()) {
+    sentences.push_back(for_memory + ": made to save memory, to be judged by peak bytes and not by seconds.");
+  }
+  if (text(record, "command") == "peers") {
+    sentences.emplace_back(
+        "Each program warms up before it takes its time, compiling included. The ratio is of seconds, to halfstep's "
+        "fastest row of the same precision: above 1 that engine is slower, below 1 halfstep is.");
+    std::vector<std::string> versions;
+    const Json& engines = part(record, "engines");
+    for (const auto& [name, engine] : engines.items()) versions.push_back(text(part(engines, name.c_str()), "version"));
+    if (!versions.empty()) sentences.push_back(fmt::format("Engines: {}.", fmt::join(versions, ", ")));
+  }
+  for (const Json& absent : objects(record, "absent")) {
+    sentences.push_back(fmt::format("No row for {}: {}.", text(absent, "name"), text(absent, "reason")));
+  }
+  const std::string no_energy = text(part(record, "energy"), "why_not");
+  if (!no_energy.empty()) sentences.push_back(fmt::format("No energy: {}.", no_energy));
+  for (const std::string& own : texts(record, "remarks")) sentences.push_back(own);
+  return sentences;
+}
+
+std::string data_line(const Json& record) {
+  const Json& data = part(record, "data");
+  if (data.is_null()) return "";
+  if (!data.contains("train")) return text(data, "name");
+  return fmt::format("{}: {:.0f} for training, {:.0f} for the test", text(data, "name"), number(data, "train"),
+                     number(data, "test"));
+}
+
+std::string machine_line(const Json& record) {
+  const Json& environment = part(record, "environment");
+  std::vector<std::string> parts = {text(environment, "cpu"), fmt::format("{:.0f} cores", number(environment, "cores")),
+                                    fmt::format("{:.0f} threads", number(environment, "threads"))};
+  if (const std::string cap = text(environment, "isa_cap"); !cap.empty()) parts.push_back("capped to " + cap);
+  if (text(environment, "device") != "cpu") {
+    const std::string name = text(part(environment, "device_facts"), "name");
+    parts.push_back(name.empty() ? text(environment, "device") : name);
+  }
+  for (const char* name : {"os", "compiler", "torch"}) {
+    const std::string part = text(environment, name);
+    if (!part.empty())
+      parts.push_back(name == std::string("torch") ? "PyTorch " + part : part.substr(0, part.find(',')));
+  }
+  if (environment.contains("date")) parts.push_back(text(environment, "date").substr(0, 10));
+  if (environment.contains("commit")) parts.push_back("commit " + text(environment, "commit"));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 std::vector<Table> tables_of(const Json& record) {

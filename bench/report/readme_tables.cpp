@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "bench/report/presentation.h"
 #include "bench/report/record.h"
-#include "bench/report/table.h"
 #include "engine/check.h"
 
 namespace hs::bench::report {

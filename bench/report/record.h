@@ -40,7 +40,6 @@ bool flag(const Json& object, const char* name);                    // false if 
 std::vector<double> numbers(const Json& object, const char* name);  // without those that are null
 std::vector<std::string> texts(const Json& object, const char* name);
 const Json& part(const Json& object, const char* name);     // an object, or null
-const Json& list(const Json& object, const char* name);     // or null
 const Json& objects(const Json& object, const char* name);  // a list of objects; empty if it is missing or null
 
 // What `work` returns. A wrong member that it meets is reported with the name of its record.

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/comparison.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/report.h"
 #include "bench/measure/statistics.h"
 #include "bench/measure/target.h"
-#include "bench/report/comparison.h"
 #include "bench/report/record.h"
 #include "engine/error.h"
 #include "tests/support/bench_program.h"

@@ -7,7 +7,7 @@
 #include "bench/cli/json_file.h"
 #include "bench/report/table.h"
 
-namespace hs::bench::report {
+namespace hs::bench::measure {
 
 // Below this probability a difference is more than chance (one-sided).
 inline constexpr double significance = 0.05;
@@ -34,7 +34,7 @@ struct Comparison {
 Comparison compare(const Json& before, const Json& after, const std::string& before_name,
                    const std::string& after_name);
 
-Table to_table(const Comparison& comparison);
+report::Table to_table(const Comparison& comparison);
 Json to_json(const Comparison& comparison);  // a list of the rows
 
-}  // namespace hs::bench::report
+}  // namespace hs::bench::measure

@@ -1,4 +1,4 @@
-#include "bench/report/comparison.h"
+#include "bench/measure/comparison.h"
 
 #include <fmt/format.h>
 
@@ -7,15 +7,11 @@
 #include <map>
 
 #include "bench/measure/statistics.h"
+#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 
-namespace hs::bench::report {
+namespace hs::bench::measure {
 namespace {
-
-// Rows of one record may share a name: alone and cumulative.
-std::string key(const Json& row) {
-  return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
-}
 
 // What is compared of a row.
 struct Timed {
@@ -25,10 +21,11 @@ struct Timed {
 };
 
 std::vector<Timed> timed_rows(const Json& record, const std::string& source) {
-  return about(source, [&] {
+  return report::about(source, [&] {
     std::vector<Timed> rows;
-    for (const Json& row : objects(record, "rows")) {
-      rows.push_back({key(row), numbers(row, "seconds_all"), number(row, "test_accuracy")});
+    for (const Json& row : report::objects(record, "rows")) {
+      rows.push_back(
+          {report::label_of(row), report::numbers(row, "seconds_all"), report::number(row, "test_accuracy")});
     }
     return rows;
   });
@@ -43,11 +40,11 @@ std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
 
 RowComparison compare_rows(const Timed& before, const Timed& after) {
   const std::vector<double>&a = before.seconds, &b = after.seconds;
-  RowComparison row = {before.key, a.size(), b.size(), measure::median(a), measure::median(b), 0, 0, 1, false};
+  RowComparison row = {before.key, a.size(), b.size(), median(a), median(b), 0, 0, 1, false};
   row.change = row.seconds_after / row.seconds_before - 1;
   row.accuracy_change = after.accuracy - before.accuracy;
-  row.probability = row.change > 0 ? measure::probability_not_larger(a, b) : measure::probability_not_larger(b, a);
-  row.can_tell = measure::smallest_probability(a.size(), b.size()) <= significance;
+  row.probability = row.change > 0 ? probability_not_larger(a, b) : probability_not_larger(b, a);
+  row.can_tell = smallest_probability(a.size(), b.size()) <= significance;
   return row;
 }
 
@@ -55,10 +52,11 @@ std::string short_dump(const Json& value) { return value.is_string() ? value.get
 
 void add_differences(const Json& before, const Json& after, const char* part, std::vector<const char*> names,
                      std::vector<std::string>& differences) {
-  const Json &a = member(before, part), &b = member(after, part);
+  const Json &a = report::member(before, part), &b = report::member(after, part);
   for (const char* name : names) {
-    if (member(a, name) == member(b, name)) continue;
-    differences.push_back(fmt::format("{}: {} and {}", name, short_dump(member(a, name)), short_dump(member(b, name))));
+    if (report::member(a, name) == report::member(b, name)) continue;
+    differences.push_back(
+        fmt::format("{}: {} and {}", name, short_dump(report::member(a, name)), short_dump(report::member(b, name))));
   }
 }
 
@@ -97,8 +95,8 @@ const char* RowComparison::verdict() const {
   return change > 0 ? "slower" : "faster";
 }
 
-Table to_table(const Comparison& comparison) {
-  Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
+report::Table to_table(const Comparison& comparison) {
+  report::Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
   for (const RowComparison& row : comparison.rows) {
     table.lines.push_back(
         {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
@@ -124,4 +122,4 @@ Json to_json(const Comparison& comparison) {
   return rows;
 }
 
-}  // namespace hs::bench::report
+}  // namespace hs::bench::measure
