@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {
