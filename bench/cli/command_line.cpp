@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "bench/cli/build_info.h"
@@ -69,6 +70,15 @@ void check_no_empty_value(int argc, const char* const* argv) {
   }
 }
 
+bool is_switch_with_value(const std::vector<CLI::App*>& parsers, const std::string& word) {
+  const size_t end = word.find('=');
+  if (!is_flag(word) || end == std::string::npos) return false;
+  return std::ranges::any_of(parsers, [&](const CLI::App* parser) {
+    const CLI::Option* option = parser->parsed() ? parser->get_option_no_throw(word.substr(0, end)) : nullptr;
+    return option != nullptr && option->get_items_expected_max() == 0;
+  });
+}
+
 std::string program_footnote() {
   std::string text = "Examples:\n";
   text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
@@ -102,57 +112,100 @@ std::string version_line() {
 
 }  // namespace
 
-void Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader,
-                bool repeatable) {
+Flags& Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
+                  bool repeatable) {
   CLI::Option* option = app_.add_option(
       flag, [](const CLI::results_t&) { return true; }, help);
-  // Exactly one word follows, however often the flag stands; read() counts how often that was.
+  // Exactly one word follows, however often the flag is given; read() counts how often that was.
   option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  flags_.push_back({flag, option, std::move(reader), repeatable});
+  std::string member = without_dashes(flag);
+  std::ranges::replace(member, '-', '_');
+  flags_.push_back({flag, option, std::move(reader), std::move(value), repeatable, std::move(member)});
+  return *this;
 }
 
-void Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
+// CLI::Range and CLI::IsMember are not used: they take " 5", "0x10" and "+5" for numbers, and their sentences do not
+// say which kind of number was expected.
+Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
   const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
+             [&value] { return value; });
 }
 
-void Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
+Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
   const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
+             [&value] { return value; });
 }
 
-void Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
-                   const std::string& help) {
-  const auto read = [flag, &value, choices](const std::string& word) {
-    if (std::ranges::find(choices, word) == choices.end()) {
-      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(choices, ", "));
+Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>& names, const std::string& help,
+                        const std::function<void(size_t)>& take, const std::function<size_t()>& taken) {
+  const auto read = [flag, names, take](const std::string& word) {
+    const auto found = std::ranges::find(names, word);
+    if (found == names.end()) {
+      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(names, ", "));
     }
-    value = word;
+    take(static_cast<size_t>(found - names.begin()));
   };
-  add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(choices, ", "), value), read, false);
+  return add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), names[taken()]), read,
+             [names, taken] { return names[taken()]; });
 }
 
-void Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
-  add(
-      flag, type, help, [&value](const std::string& word) { value = word; }, false);
+Flags& Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
+                     const std::string& help) {
+  return choice_of(
+      flag, names, help, [&value, names](size_t i) { value = names[i]; },
+      [&value, names] { return static_cast<size_t>(std::ranges::find(names, value) - names.begin()); });
 }
 
-void Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
-                 const std::string& help) {
-  add(
-      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, true);
+Flags& Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
+  return add(
+      flag, type, help, [&value](const std::string& word) { value = word; }, [&value] { return value; });
 }
 
-void Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
+Flags& Flags::text(const std::string& flag, const Reader& reader, const std::string& by_default,
+                   const std::string& type, const std::string& help) {
+  const size_t index = flags_.size();
+  return add(flag, type, help, reader, [this, index, by_default] {
+    const std::vector<std::string> words = flags_[index].option->results();
+    return words.empty() ? by_default : words.back();
+  });
+}
+
+Flags& Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
+                   const std::string& help) {
+  return add(
+      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, [&values] { return values; },
+      true);
+}
+
+Flags& Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
   app_.add_flag(flag, value, help)->disable_flag_override();
+  return *this;
 }
 
-void Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
-                  const std::string& help) {
+Flags& Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+                    const std::string& help) {
   CLI::Option* option = app_.add_option(
       type, [](const CLI::results_t&) { return true; }, help);
   option->type_name("")->expected(0, 1 << 20)->allow_extra_args(true);
   words_.push_back({type, option, &values, low, high});
+  return *this;
+}
+
+Flags& Flags::record(const std::string& member) {
+  return record(member.empty() ? flags_.back().member : member, flags_.back().value);
+}
+
+Flags& Flags::record(const std::string& member, Value value) {
+  members_.emplace_back(member, std::move(value));
+  return *this;
+}
+
+Json Flags::config() const {
+  Json config = Json::object();
+  for (const auto& [member, value] : members_) config[Json::json_pointer("/" + member)] = value();
+  return config;
 }
 
 bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
@@ -237,12 +290,12 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     std::string help = app.help();
     help.resize(help.find_last_not_of('\n') + 1);
     return write_stdout(help + "\n\n" + footnote);
-  } catch (const CLI::ArgumentMismatch& error) {
-    // "--batch: 1 required N missing": the last word was a flag that wants a value. Or "--quiet was given a value".
-    const std::string_view what = error.what();
-    const std::string flag = without_dashes(what.substr(0, what.find_first_of(": ")));
-    const bool missing = what.find("required") != std::string_view::npos;
-    fail(ExitCode::usage, "--{}: {}", flag, missing ? "a value is missing" : "takes no value");
+  } catch (const CLI::ArgumentMismatch&) {
+    // A switch with a value, "--quiet=1", or a last word that is a flag without its value.
+    for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
+      if (is_switch_with_value(parsers, word)) fail(ExitCode::usage, "--{}: takes no value", without_dashes(word));
+    }
+    fail(ExitCode::usage, "{}: a value is missing", argv[argc - 1]);
   } catch (const CLI::ParseError& error) {
     fail(ExitCode::usage, "{}; see {} --help", error.what(), program_name);
   }
@@ -267,12 +320,12 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     const std::vector<std::string> left_over = parsers[i]->remaining();
     const auto flag = std::ranges::find_if(left_over, is_flag);
     if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(*parsers[i]), command);
-    flags[i].read();
-    if (!left_over.empty()) {
-      fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
-    }
-    name_running_command(commands[i]->name());
     try {
+      flags[i].read();
+      if (!left_over.empty()) {
+        fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
+      }
+      name_running_command(commands[i]->name());
       return commands[i]->run(flags[i]);
     } catch (const Error& error) {
       // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.

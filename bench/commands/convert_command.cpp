@@ -87,33 +87,24 @@ class ConvertCommand : public cli::Command {
 };
 
 std::string ConvertCommand::footnote() const {
-  return R"(SRC is mnist, fashion_mnist, cifar10 (as `data/get` stores them), synthetic (generated digits), or a folder; the files
-in it tell the format: IDX, record, TFRecord, CIFAR-10, or folders of PNG or PGM images, one for each class, below
-train/ and test/. DST is a new folder with both parts of the set:
-
-  record    train.record-00000-of-00001 ...: halfstep's own format, mapped into memory, each block with a checksum
-  tfrecord  train.tfrecord-00000-of-00001 ...: for TensorFlow; features image, label, height, width, channels
-  idx       train-images-idx3-ubyte ...: as MNIST is published
-  png, pgm  train/000/0000000.png ...: a folder for each class, a file for each image
-
-DST appears when all of it is on the disk; after a failure or a signal nothing is left behind.
-
-Examples:
+  return R"(Examples:
   halfstep-bench convert mnist mnist_records --format record --shards 4
   halfstep-bench convert mnist mnist_files --format png
   halfstep-bench convert cifar10 cifar10_records --compress
+
+docs/data_formats.md describes the formats.
 )";
 }
 
 void ConvertCommand::declare(cli::Flags& flags) {
-  flags.text("SRC", source_, "NAME", "Name or folder of a data set");
-  flags.text("DST", target_, "DIR", "Folder to write");
+  flags.text("SRC", source_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
+  flags.text("DST", target_, "DIR", "Folder to make, with both parts of the set");
   flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "pgm"}, "Format of DST");
   flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
   flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
   flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, the first N of the set, 0: all");
   flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, the first N of the set, 0: all");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.quiet(quiet_);
 }
 
 std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder, Part part,
