@@ -17,24 +17,21 @@
 namespace hs::bench::cli {
 namespace {
 
-// The whole word as a number, or false. Unlike strtod, from_chars knows no locale, no blanks, no 0x and no "+".
+// The whole word must be a number. Not CLI::Range: CLI11 takes " 5", "0x10" and "+5" for numbers, and its sentence does
+// not say which kind of number was expected. from_chars takes none of these, and knows no locale.
 template <class Number>
-bool parse_number(const std::string& word, Number& value) {
-  const char* end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, value);
-  return error == std::errc() && stop == end;
-}
-
-template <class Number>
-void read_number(const std::string& flag, const std::string& word, Number low, Number high, Number& value) {
-  Number number{};
-  // Written so that NaN fails.
-  if (parse_number(word, number) && number >= low && number <= high) {
+Flags::Reader number_reader(const std::string& flag, Number& value, Number low, Number high) {
+  return [flag, &value, low, high](const std::string& word) {
+    Number number{};
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, number);
+    // Written so that NaN fails.
+    if (error != std::errc() || stop != end || !(number >= low && number <= high)) {
+      constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
+      fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+    }
     value = number;
-    return;
-  }
-  constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
-  fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+  };
 }
 
 std::string without_dashes(std::string_view word) {
@@ -124,59 +121,54 @@ Flags& Flags::add(const std::string& flag, const std::string& type, const std::s
   return *this;
 }
 
-// CLI::Range and CLI::IsMember are not used: they take " 5", "0x10" and "+5" for numbers, and their sentences do not
-// say which kind of number was expected.
 Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
-  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
-             [&value] { return value; });
+  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
+             number_reader(flag, value, low, high), [&value] { return value; });
 }
 
 Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
-  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
-             [&value] { return value; });
+  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value),
+             number_reader(flag, value, low, high), [&value] { return value; });
 }
 
-Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>& names, const std::string& help,
-                        const std::function<void(size_t)>& take, const std::function<size_t()>& taken) {
-  const auto read = [flag, names, take](const std::string& word) {
-    const auto found = std::ranges::find(names, word);
-    if (found == names.end()) {
-      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(names, ", "));
-    }
-    take(static_cast<size_t>(found - names.begin()));
+Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
+                        const Value& value, const std::string& help) {
+  const auto checked = [flag, names, reader](const std::string& word) {
+    if (std::ranges::find(names, word) != names.end()) return reader(word);
+    fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(names, ", "));
   };
-  return add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), names[taken()]), read,
-             [names, taken] { return names[taken()]; });
+  const auto by_default = value().get<std::string>();
+  return add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), by_default), checked,
+             value);
 }
 
 Flags& Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                      const std::string& help) {
-  return choice_of(
-      flag, names, help, [&value, names](size_t i) { value = names[i]; },
-      [&value, names] { return static_cast<size_t>(std::ranges::find(names, value) - names.begin()); });
+  const auto read = [&value](const std::string& word) { value = word; };
+  const Value written = [&value] { return value; };
+  return choice_of(flag, names, read, written, help);
 }
 
 Flags& Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
-  return add(
-      flag, type, help, [&value](const std::string& word) { value = word; }, [&value] { return value; });
+  const auto read = [&value](const std::string& word) { value = word; };
+  const Value written = [&value] { return value; };
+  return add(flag, type, help, read, written);
 }
 
 Flags& Flags::text(const std::string& flag, const Reader& reader, const std::string& by_default,
                    const std::string& type, const std::string& help) {
-  const size_t index = flags_.size();
-  return add(flag, type, help, reader, [this, index, by_default] {
-    const std::vector<std::string> words = flags_[index].option->results();
-    return words.empty() ? by_default : words.back();
-  });
+  add(flag, type, help, reader, nullptr);
+  flags_.back().value = [option = flags_.back().option, by_default] {
+    return option->count() > 0 ? option->results().back() : by_default;
+  };
+  return *this;
 }
 
 Flags& Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
                    const std::string& help) {
-  return add(
-      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, [&values] { return values; },
-      true);
+  const auto read = [&values](const std::string& word) { values.push_back(word); };
+  const Value written = [&values] { return values; };
+  return add(flag, type, help, read, written, true);
 }
 
 Flags& Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
@@ -262,6 +254,29 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   return best;
 }
 
+namespace {
+
+void run(Command& command, const CLI::App& parser, const Flags& flags) {
+  // Before the other words: the value of a misspelt flag may have become one of those.
+  const std::string words = fmt::format("{} {}", program_name, command.name());
+  const std::vector<std::string> left_over = parser.remaining();
+  const auto flag = std::ranges::find_if(left_over, is_flag);
+  if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(parser), words);
+  try {
+    flags.read();
+    if (!left_over.empty()) fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), words);
+    name_running_command(command.name());
+    command.run(flags);
+  } catch (const Error& error) {
+    // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+    const std::string message = error.what(), setting = "--" + message.substr(0, message.find(' '));
+    if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
+    throw;
+  }
+}
+
+}  // namespace
+
 void run_command_line(const Commands& commands, int argc, const char* const* argv) {
   check_no_empty_value(argc, argv);
   CLI::App app("Trains small networks with the halfstep engine and reports time, accuracy and memory.", program_name);
@@ -314,25 +329,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     fail_unknown_flag(unknown.front(), known, program_name);
   }
   for (size_t i = 0; i < commands.size(); ++i) {
-    if (!parsers[i]->parsed()) continue;
-    // Before the other words: the value of a misspelt flag may have become one of those.
-    const std::string command = fmt::format("{} {}", program_name, commands[i]->name());
-    const std::vector<std::string> left_over = parsers[i]->remaining();
-    const auto flag = std::ranges::find_if(left_over, is_flag);
-    if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(*parsers[i]), command);
-    try {
-      flags[i].read();
-      if (!left_over.empty()) {
-        fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
-      }
-      name_running_command(commands[i]->name());
-      return commands[i]->run(flags[i]);
-    } catch (const Error& error) {
-      // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
-      const std::string message = error.what(), flag = "--" + message.substr(0, message.find(' '));
-      if (parsers[i]->get_option_no_throw(flag)) throw error.with_message("--" + message);
-      throw;
-    }
+    if (parsers[i]->parsed()) return run(*commands[i], *parsers[i], flags[i]);
   }
   fail_no_command(commands, "");
 }

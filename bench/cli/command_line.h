@@ -2,12 +2,12 @@
 // is one sentence that names the flag, says what was expected, and has exit code 2.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,12 +38,12 @@ class Flags {
   Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
   Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);
+  // Names for values of any type.
   template <class T>
-  requires(!std::is_same_v<T, std::string>) Flags& choice(const std::string& flag, T& value,
-                                                          const std::vector<std::pair<std::string, T>>& choices,
-                                                          const std::string& help);
+  Flags& named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
+                      const std::string& help);
   Flags& text(const std::string& flag, std::string& value, const std::string& type, const std::string& help);
-  // The default is what the reader was never called with; records hold the text, `by_default` if it was not given.
+  // The reader is called if the flag is given. A record has the text, or `by_default`.
   Flags& text(const std::string& flag, const Reader& reader, const std::string& by_default, const std::string& type,
               const std::string& help);
   Flags& list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
@@ -107,8 +107,8 @@ class Flags {
   };
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
              bool repeatable = false);
-  Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const std::string& help,
-                   const std::function<void(size_t)>& take, const std::function<size_t()>& taken);
+  Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
+                   const Value& value, const std::string& help);
 
   CLI::App& app_;
   std::vector<Flag> flags_;
@@ -117,18 +117,16 @@ class Flags {
 };
 
 template <class T>
-requires(!std::is_same_v<T, std::string>) Flags& Flags::choice(const std::string& flag, T& value,
-                                                               const std::vector<std::pair<std::string, T>>& choices,
-                                                               const std::string& help) {
+Flags& Flags::named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
+                           const std::string& help) {
+  using Choice = std::pair<std::string, T>;
   std::vector<std::string> names;
-  for (const auto& choice : choices) names.push_back(choice.first);
+  for (const Choice& choice : choices) names.push_back(choice.first);
+  const auto read = [&value, choices](const std::string& word) {
+    value = std::ranges::find(choices, word, &Choice::first)->second;
+  };
   return choice_of(
-      flag, names, help, [&value, choices](size_t i) { value = choices[i].second; },
-      [&value, choices] {
-        size_t i = 0;
-        while (choices[i].second != value) ++i;
-        return i;
-      });
+      flag, names, read, [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
 }
 
 // A sub-command: declares its flags, then runs with them. run() throws hs::Error on failure.

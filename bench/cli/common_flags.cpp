@@ -86,7 +86,7 @@ Flags& Flags::device(std::string& name) {
 }
 
 Flags& Flags::precision(Precision& value) {
-  return choice(
+  return named_choice(
       "--precision", value,
       {{"f32", Precision::f32}, {"tf32", Precision::tf32}, {"f16", Precision::f16}, {"bf16", Precision::bf16}},
       "Type of matrix products and convolutions");
@@ -109,12 +109,12 @@ Flags& Flags::loading(LoaderOptions& options, const std::string& object) {
       .record(prefix + "prefetch");
   integer("--workers", options.workers, 0, 256, "Threads that make them, 0: between the steps")
       .record(prefix + "workers");
-  choice("--cache", options.cache, caches, "Read each sample every time, once, or all to the device")
+  named_choice("--cache", options.cache, caches, "Read each sample every time, once, or all to the device")
       .record(prefix + "cache");
-  choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
+  named_choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
       .record(prefix + "pin");
-  choice("--preprocess", options.normalize_on_host, {{"host", true}, {"device", false}},
-         "Where bytes become numbers: by the workers, or later")
+  named_choice("--preprocess", options.normalize_on_host, {{"host", true}, {"device", false}},
+               "Where bytes become numbers: by the workers, or later")
       .record(prefix + "preprocess");
   return *this;
 }

@@ -1,10 +1,6 @@
 // halfstep-bench convert: writes a data set in another format.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -12,6 +8,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
@@ -26,48 +23,6 @@ namespace hs::bench::commands {
 namespace {
 
 namespace fs = std::filesystem;
-
-// On a terminal a line that is redrawn, and in any case one line for each part that is done.
-class ConvertProgress {
- public:
-  ConvertProgress(bool quiet, const char* part, int64_t count, int64_t image_bytes)
-      : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0), part_(part), count_(count), image_bytes_(image_bytes) {}
-  ~ConvertProgress() { erase(); }
-  ConvertProgress(const ConvertProgress&) = delete;
-  ConvertProgress& operator=(const ConvertProgress&) = delete;
-
-  void show(int64_t done) {
-    if (quiet_ || !terminal_ || Clock::now() - drawn_ < std::chrono::milliseconds(100)) return;
-    drawn_ = Clock::now();
-    const double seconds = seconds_since(start_);
-    const double left = seconds * static_cast<double>(count_ - done) / static_cast<double>(done);
-    cli::write_stderr(fmt::format("\r{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s\033[K", part_,
-                                  100.0 * static_cast<double>(done) / static_cast<double>(count_), done, count_,
-                                  static_cast<double>(done) / seconds, left));
-    visible_ = true;
-  }
-  void finish() {
-    erase();
-    if (quiet_) return;
-    const double seconds = seconds_since(start_);
-    const double rate = static_cast<double>(count_) / seconds;
-    cli::write_stderr(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", part_, count_, seconds,
-                                  rate, rate * static_cast<double>(image_bytes_) / 1e6));
-  }
-
- private:
-  void erase() {
-    if (visible_) cli::write_stderr("\r\033[K");
-    visible_ = false;
-  }
-
-  const bool quiet_, terminal_;
-  const char* part_;
-  const int64_t count_, image_bytes_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_ = start_;
-  bool visible_ = false;
-};
 
 class ConvertCommand : public cli::Command {
  public:
@@ -126,12 +81,19 @@ int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;
   const auto writer = make_writer(folder, part, info);
-  ConvertProgress progress(quiet_, hs::name(part), info.count, info.image_bytes());
+  cli::RedrawnLine progress(quiet_);
+  const Clock::time_point start = Clock::now();
+  const auto rate = [&](int64_t done) { return static_cast<double>(done) / seconds_since(start); };
   copy_samples(*source, info.count, *writer, [&](int64_t done) {
-    progress.show(done);
     cli::check_signals("while converting; nothing was written");
+    if (!progress.is_due()) return;
+    progress.draw(fmt::format("{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s", hs::name(part),
+                              100.0 * static_cast<double>(done) / static_cast<double>(info.count), done, info.count,
+                              rate(done), static_cast<double>(info.count - done) / rate(done)));
   });
-  progress.finish();
+  progress.print(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", hs::name(part), info.count,
+                             seconds_since(start), rate(info.count),
+                             rate(info.count) * static_cast<double>(info.image_bytes()) / 1e6));
   return info.count;
 }
 

@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/inputs.h"
-#include "bench/measure/loader_measure.h"
 #include "bench/measure/statistics.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/record_file.h"
+#include "data/formats/tfrecord.h"
 #include "data/synthetic.h"
 #include "engine/random.h"
 
@@ -29,6 +33,128 @@ constexpr int64_t drawn_batches = 8;
 constexpr microseconds throttled_delay(100);
 
 MemorySource throttled_set() { return synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches); }
+
+// A part of a timeline: a batch that is read, or computed with.
+struct LoaderSpan {
+  std::string lane;  // "load 1", "load 2", "step"
+  int64_t batch = 0;
+  double begin = 0, end = 0;  // milliseconds from the first one
+};
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Who did what when. Thread safe.
+class Timeline {
+ public:
+  // Work on a batch by the calling thread; what follows on the same batch in the same lane prolongs its span.
+  void add_load(int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const std::scoped_lock lock(mutex_);
+    const auto [at, is_new] = lanes_.try_emplace(std::this_thread::get_id());
+    if (is_new) at->second = fmt::format("load {}", lanes_.size());
+    add(at->second, batch, begin, end);
+  }
+  void add_step(int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const std::scoped_lock lock(mutex_);
+    add("step", batch, begin, end);
+  }
+
+  // In the order of lanes and batches.
+  std::vector<LoaderSpan> spans() const {
+    const std::scoped_lock lock(mutex_);
+    Clock::time_point start = Clock::time_point::max();
+    for (const auto& [key, times] : spans_) start = std::min(start, times.first);
+    std::vector<LoaderSpan> all;
+    for (const auto& [key, times] : spans_) {
+      const auto& [lane, batch] = key;
+      all.push_back(
+          {lane, batch, 1e3 * seconds_between(start, times.first), 1e3 * seconds_between(start, times.second)});
+    }
+    return all;
+  }
+
+ private:
+  void add(const std::string& lane, int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const auto [at, is_new] = spans_.try_emplace({lane, batch}, begin, end);
+    if (!is_new) at->second.second = end;
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::thread::id, std::string> lanes_;
+  std::map<std::pair<std::string, int64_t>, std::pair<Clock::time_point, Clock::time_point>> spans_;
+};
+
+// One line for each lane; a column is an equal part of the time, and the last digit of a batch's number fills its
+// spans.
+std::string draw(const std::vector<LoaderSpan>& spans, int width) {
+  double total = 0;
+  for (const LoaderSpan& span : spans) total = std::max(total, span.end);
+  const auto column = [&](double time) { return static_cast<size_t>(time / total * width); };
+  std::map<std::string, std::string> lines;
+  for (const LoaderSpan& span : spans) {
+    std::string& line = lines[span.lane];
+    line.resize(static_cast<size_t>(width), ' ');
+    for (size_t i = column(span.begin); i < column(span.end); ++i) line[i] = static_cast<char>('0' + span.batch % 10);
+  }
+  std::string text;
+  for (const auto& [lane, line] : lines) text += fmt::format("  {:<7} |{}|\n", lane, line);
+  return text;
+}
+
+// A view of a source that sleeps before each read and notes it in a timeline, as part of batch index / batch.
+class ThrottledSource : public SampleSource {
+ public:
+  ThrottledSource(const SampleSource& source, Timeline* timeline)
+      : SampleSource(source.info()), source_(source), timeline_(timeline) {}
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override {
+    const Clock::time_point begin = Clock::now();
+    std::this_thread::sleep_for(throttled_delay);
+    source_.read_through(index, image);
+    if (timeline_ != nullptr) timeline_->add_load(index / throttled_batch, begin, Clock::now());
+  }
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  const SampleSource& source_;
+  Timeline* const timeline_;
+};
+
+// How a step's computing is played.
+enum class Compute {
+  spin,   // a core is busy, as with training on the CPU
+  sleep,  // it is not, as with training on a GPU
+};
+
+struct LoaderRun {
+  int64_t steps = 0, samples = 0;
+  double seconds = 0;
+  double wait = 0;  // of `seconds`, in next()
+
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+  double per_step(double part) const { return part / static_cast<double>(steps); }
+  double stall_share() const { return wait / seconds; }
+};
+
+// Takes `steps` batches from the loader, and computes that long between two batches.
+LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds compute, Timeline* timeline = nullptr) {
+  LoaderRun run;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start;
+  for (; run.steps < steps; ++run.steps) {
+    const Batch batch = loader.next();
+    run.samples += batch.labels.size();
+    const Clock::time_point got = Clock::now();
+    run.wait += seconds_between(now, got);
+    if (how == Compute::sleep) std::this_thread::sleep_until(got + compute);
+    do now = Clock::now();
+    while (now < got + compute);
+    if (timeline != nullptr) timeline->add_step(run.steps, got, now);
+  }
+  run.seconds = seconds_between(start, now);
+  return run;
+}
 
 // The indices of all samples in a random order.
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
@@ -53,6 +179,32 @@ std::pair<int64_t, int64_t> files_in(const fs::path& folder) {
 }
 
 }  // namespace
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {
+      {"memory", nullptr, nullptr},
+      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"record_zlib",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
+       },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
+       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
+      {"pgm",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::pgm, Lifetime::temporary);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+      {"png",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::png, Lifetime::temporary);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+  };
+  return all;
+}
 
 LoaderOptions LoaderBench::with(const LoaderSetting& setting, CacheMode cache) const {
   LoaderOptions all = options;
@@ -122,7 +274,7 @@ Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMo
 
 Json LoaderBench::overlap() const {
   const MemorySource set = throttled_set();
-  const ThrottledSource source(set, throttled_delay, throttled_batch, nullptr);
+  const ThrottledSource source(set, nullptr);
   const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
     LoaderOptions throttled = with(setting, CacheMode::none);
     throttled.batch = throttled_batch;
@@ -160,7 +312,7 @@ Json LoaderBench::timelines(std::string& drawings) const {
   Json timelines = Json::array();
   for (const auto& [rung, setting] : rungs) {
     Timeline timeline;
-    const ThrottledSource source(set, throttled_delay, throttled_batch, &timeline);
+    const ThrottledSource source(set, &timeline);
     LoaderOptions throttled = with(setting, CacheMode::none);
     throttled.batch = throttled_batch;
     throttled.shuffle = false;  // so that the index tells the batch

@@ -4,13 +4,25 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/cli/json_file.h"
-#include "bench/measure/loader_formats.h"
 #include "data/loader/loader.h"
+#include "data/sample_writer.h"
 
 namespace hs::bench::measure {
+
+// A set in a folder of its own. No functions: it stays in memory.
+struct Format {
+  std::string name;
+  std::function<std::unique_ptr<SampleWriter>(const std::filesystem::path& folder, const SampleInfo& info)> write;
+  std::function<std::unique_ptr<SampleSource>(const std::filesystem::path& folder)> open;
+};
+
+// Fastest first; "memory" is one of them.
+const std::vector<Format>& formats();
 
 // In the order of what they cost: threads, then memory.
 struct LoaderSetting {
