@@ -22,27 +22,19 @@ int failed(hs::ExitCode code, const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using namespace hs::bench::commands;
   try {
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
     hs::cpu_features();  // a wrong HALFSTEP_ISA ends every command
     hs::bench::cli::check_limits();
     hs::bench::cli::Commands commands;
-    commands.push_back(hs::bench::commands::make_train_command());
-    commands.push_back(hs::bench::commands::make_techniques_command());
-    commands.push_back(hs::bench::commands::make_info_command());
-    commands.push_back(hs::bench::commands::make_convert_command());
-    commands.push_back(hs::bench::commands::make_scaler_command());
-    commands.push_back(hs::bench::commands::make_gemm_command());
-    commands.push_back(hs::bench::commands::make_conv_command());
-    commands.push_back(hs::bench::commands::make_ops_command());
-    commands.push_back(hs::bench::commands::make_explain_command());
-    commands.push_back(hs::bench::commands::make_doctor_command());
-    commands.push_back(hs::bench::commands::make_loader_command());
-    commands.push_back(hs::bench::commands::make_memory_command());
-    commands.push_back(hs::bench::commands::make_peers_command());
-    commands.push_back(hs::bench::commands::make_report_command());
-    commands.push_back(hs::bench::commands::make_compare_command());
+    for (const auto make :
+         {make_train_command, make_techniques_command, make_info_command, make_convert_command, make_scaler_command,
+          make_gemm_command, make_conv_command, make_ops_command, make_explain_command, make_doctor_command,
+          make_loader_command, make_memory_command, make_peers_command, make_report_command, make_compare_command}) {
+      commands.push_back(make());
+    }
     hs::bench::cli::run_command_line(commands, argc, argv);
     return static_cast<int>(hs::ExitCode::ok);
   } catch (const hs::Error& error) {

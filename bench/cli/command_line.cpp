@@ -5,6 +5,7 @@
 #include <charconv>
 #include <iterator>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "bench/cli/build_info.h"
@@ -16,24 +17,21 @@
 namespace hs::bench::cli {
 namespace {
 
-// The whole word as a number, or false. Unlike strtod, from_chars knows no locale, no blanks, no 0x and no "+".
+// The whole word must be a number. Not CLI::Range: CLI11 takes " 5", "0x10" and "+5" for numbers, and its sentence does
+// not say which kind of number was expected. from_chars takes none of these, and knows no locale.
 template <class Number>
-bool parse_number(const std::string& word, Number& value) {
-  const char* end = word.data() + word.size();
-  const auto [stop, error] = std::from_chars(word.data(), end, value);
-  return error == std::errc() && stop == end;
-}
-
-template <class Number>
-void read_number(const std::string& flag, const std::string& word, Number low, Number high, Number& value) {
-  Number number{};
-  // Written so that NaN fails.
-  if (parse_number(word, number) && number >= low && number <= high) {
+Flags::Reader number_reader(const std::string& flag, Number& value, Number low, Number high) {
+  return [flag, &value, low, high](const std::string& word) {
+    Number number{};
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, number);
+    // Written so that NaN fails.
+    if (error != std::errc() || stop != end || !(number >= low && number <= high)) {
+      constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
+      fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+    }
     value = number;
-    return;
-  }
-  constexpr const char* kind = std::is_integral_v<Number> ? "whole number" : "number";
-  fail(ExitCode::usage, "{} {}: expected a {} from {} to {}", flag, word, kind, low, high);
+  };
 }
 
 std::string without_dashes(std::string_view word) {
@@ -69,6 +67,15 @@ void check_no_empty_value(int argc, const char* const* argv) {
   }
 }
 
+bool is_switch_with_value(const std::vector<CLI::App*>& parsers, const std::string& word) {
+  const size_t end = word.find('=');
+  if (!is_flag(word) || end == std::string::npos) return false;
+  return std::ranges::any_of(parsers, [&](const CLI::App* parser) {
+    const CLI::Option* option = parser->parsed() ? parser->get_option_no_throw(word.substr(0, end)) : nullptr;
+    return option != nullptr && option->get_items_expected_max() == 0;
+  });
+}
+
 std::string program_footnote() {
   std::string text = "Examples:\n";
   text += "  halfstep-bench train                        the headline experiment: 20,000 digits, 5 epochs\n";
@@ -102,57 +109,95 @@ std::string version_line() {
 
 }  // namespace
 
-void Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader,
-                bool repeatable) {
+Flags& Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
+                  bool repeatable) {
   CLI::Option* option = app_.add_option(
       flag, [](const CLI::results_t&) { return true; }, help);
-  // Exactly one word follows, however often the flag stands; read() counts how often that was.
+  // Exactly one word follows, however often the flag is given; read() counts how often that was.
   option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  flags_.push_back({flag, option, std::move(reader), repeatable});
+  std::string member = without_dashes(flag);
+  std::ranges::replace(member, '-', '_');
+  flags_.push_back({flag, option, std::move(reader), std::move(value), repeatable, std::move(member)});
+  return *this;
 }
 
-void Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
-  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
+  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
+             number_reader(flag, value, low, high), [&value] { return value; });
 }
 
-void Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
-  const auto read = [flag, &value, low, high](const std::string& word) { read_number(flag, word, low, high, value); };
-  add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read, false);
+Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
+  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value),
+             number_reader(flag, value, low, high), [&value] { return value; });
 }
 
-void Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
-                   const std::string& help) {
-  const auto read = [flag, &value, choices](const std::string& word) {
-    if (std::ranges::find(choices, word) == choices.end()) {
-      fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(choices, ", "));
-    }
-    value = word;
+Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
+                        const Value& value, const std::string& help) {
+  const auto checked = [flag, names, reader](const std::string& word) {
+    if (std::ranges::find(names, word) != names.end()) return reader(word);
+    fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(names, ", "));
   };
-  add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(choices, ", "), value), read, false);
+  const auto by_default = value().get<std::string>();
+  return add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), by_default), checked,
+             value);
 }
 
-void Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
-  add(
-      flag, type, help, [&value](const std::string& word) { value = word; }, false);
+Flags& Flags::choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
+                     const std::string& help) {
+  const auto read = [&value](const std::string& word) { value = word; };
+  const Value written = [&value] { return value; };
+  return choice_of(flag, names, read, written, help);
 }
 
-void Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
-                 const std::string& help) {
-  add(
-      flag, type, help, [&values](const std::string& word) { values.push_back(word); }, true);
+Flags& Flags::text(const std::string& flag, std::string& value, const std::string& type, const std::string& help) {
+  const auto read = [&value](const std::string& word) { value = word; };
+  const Value written = [&value] { return value; };
+  return add(flag, type, help, read, written);
 }
 
-void Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
+Flags& Flags::text(const std::string& flag, const Reader& reader, const std::string& by_default,
+                   const std::string& type, const std::string& help) {
+  add(flag, type, help, reader, nullptr);
+  flags_.back().value = [option = flags_.back().option, by_default] {
+    return option->count() > 0 ? option->results().back() : by_default;
+  };
+  return *this;
+}
+
+Flags& Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
+                   const std::string& help) {
+  const auto read = [&values](const std::string& word) { values.push_back(word); };
+  const Value written = [&values] { return values; };
+  return add(flag, type, help, read, written, true);
+}
+
+Flags& Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
   app_.add_flag(flag, value, help)->disable_flag_override();
+  return *this;
 }
 
-void Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
-                  const std::string& help) {
+Flags& Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+                    const std::string& help) {
   CLI::Option* option = app_.add_option(
       type, [](const CLI::results_t&) { return true; }, help);
   option->type_name("")->expected(0, 1 << 20)->allow_extra_args(true);
   words_.push_back({type, option, &values, low, high});
+  return *this;
+}
+
+Flags& Flags::record(const std::string& member) {
+  return record(member.empty() ? flags_.back().member : member, flags_.back().value);
+}
+
+Flags& Flags::record(const std::string& member, Value value) {
+  members_.emplace_back(member, std::move(value));
+  return *this;
+}
+
+Json Flags::config() const {
+  Json config = Json::object();
+  for (const auto& [member, value] : members_) config[Json::json_pointer("/" + member)] = value();
+  return config;
 }
 
 bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
@@ -209,6 +254,29 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   return best;
 }
 
+namespace {
+
+void run(Command& command, const CLI::App& parser, const Flags& flags) {
+  // Before the other words: the value of a misspelt flag may have become one of those.
+  const std::string words = fmt::format("{} {}", program_name, command.name());
+  const std::vector<std::string> left_over = parser.remaining();
+  const auto flag = std::ranges::find_if(left_over, is_flag);
+  if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(parser), words);
+  try {
+    flags.read();
+    if (!left_over.empty()) fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), words);
+    name_running_command(command.name());
+    command.run(flags);
+  } catch (const Error& error) {
+    // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+    const std::string message = error.what(), setting = "--" + message.substr(0, message.find(' '));
+    if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
+    throw;
+  }
+}
+
+}  // namespace
+
 void run_command_line(const Commands& commands, int argc, const char* const* argv) {
   check_no_empty_value(argc, argv);
   CLI::App app("Trains small networks with the halfstep engine and reports time, accuracy and memory.", program_name);
@@ -237,12 +305,12 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     std::string help = app.help();
     help.resize(help.find_last_not_of('\n') + 1);
     return write_stdout(help + "\n\n" + footnote);
-  } catch (const CLI::ArgumentMismatch& error) {
-    // "--batch: 1 required N missing": the last word was a flag that wants a value. Or "--quiet was given a value".
-    const std::string_view what = error.what();
-    const std::string flag = without_dashes(what.substr(0, what.find_first_of(": ")));
-    const bool missing = what.find("required") != std::string_view::npos;
-    fail(ExitCode::usage, "--{}: {}", flag, missing ? "a value is missing" : "takes no value");
+  } catch (const CLI::ArgumentMismatch&) {
+    // A switch with a value, "--quiet=1", or a last word that is a flag without its value.
+    for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
+      if (is_switch_with_value(parsers, word)) fail(ExitCode::usage, "--{}: takes no value", without_dashes(word));
+    }
+    fail(ExitCode::usage, "{}: a value is missing", argv[argc - 1]);
   } catch (const CLI::ParseError& error) {
     fail(ExitCode::usage, "{}; see {} --help", error.what(), program_name);
   }
@@ -261,25 +329,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     fail_unknown_flag(unknown.front(), known, program_name);
   }
   for (size_t i = 0; i < commands.size(); ++i) {
-    if (!parsers[i]->parsed()) continue;
-    // Before the other words: the value of a misspelt flag may have become one of those.
-    const std::string command = fmt::format("{} {}", program_name, commands[i]->name());
-    const std::vector<std::string> left_over = parsers[i]->remaining();
-    const auto flag = std::ranges::find_if(left_over, is_flag);
-    if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(*parsers[i]), command);
-    flags[i].read();
-    if (!left_over.empty()) {
-      fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), command);
-    }
-    name_running_command(commands[i]->name());
-    try {
-      return commands[i]->run(flags[i]);
-    } catch (const Error& error) {
-      // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
-      const std::string message = error.what(), flag = "--" + message.substr(0, message.find(' '));
-      if (parsers[i]->get_option_no_throw(flag)) throw error.with_message("--" + message);
-      throw;
-    }
+    if (parsers[i]->parsed()) return run(*commands[i], *parsers[i], flags[i]);
   }
   fail_no_command(commands, "");
 }

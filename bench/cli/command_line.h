@@ -1,53 +1,103 @@
-// Flags of the sub-commands. CLI11 splits the words and prints the help; values are checked here, so that every mistake
+// Flags of the sub-commands. CLI11 splits the words and prints the help; values are read here, so that every mistake
 // is one sentence that names the flag, says what was expected, and has exit code 2.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "bench/cli/json_file.h"
 
 namespace CLI {
 class App;
 class Option;
 }  // namespace CLI
+namespace hs {
+enum class Precision : uint8_t;
+struct LoaderOptions;
+}  // namespace hs
 
 namespace hs::bench::cli {
 
-// The flags of one sub-command. Each is bound to a variable that holds its default, and is given as --flag VALUE or
-// --flag=VALUE, once unless it is a list.
+// The flags of one sub-command. Each is declared once, with its name, values, help and the variable that it fills,
+// which holds the default and must outlive the Flags. It is given as --flag VALUE or --flag=VALUE, once unless it is a
+// list. record() after a declaration makes it a member of the record's "config".
 class Flags {
  public:
   explicit Flags(CLI::App& app) : app_(app) {}
 
-  void integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
-  void real(const std::string& flag, double& value, double low, double high, const std::string& help);
-  void choice(const std::string& flag, std::string& value, const std::vector<std::string>& choices,
+  using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for a wrong value
+  using Value = std::function<Json()>;
+
+  Flags& integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
+  Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
+  Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
+                const std::string& help);
+  // Names for values of any type.
+  template <class T>
+  Flags& named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
+                      const std::string& help);
+  Flags& text(const std::string& flag, std::string& value, const std::string& type, const std::string& help);
+  // The reader is called if the flag is given. A record has the text, or `by_default`.
+  Flags& text(const std::string& flag, const Reader& reader, const std::string& by_default, const std::string& type,
               const std::string& help);
-  void text(const std::string& flag, std::string& value, const std::string& type, const std::string& help);
-  void list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
-            const std::string& help);
-  void on_off(const std::string& flag, bool& value, const std::string& help);
+  Flags& list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
+              const std::string& help);
+  Flags& on_off(const std::string& flag, bool& value, const std::string& help);
   // Words that belong to no flag, `low` or more and `high` at most.
-  void words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
-             const std::string& help);
+  Flags& words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
+               const std::string& help);
+
+  // The flags that several commands have (common_flags.cpp).
+  Flags& model(std::string& value);
+  Flags& blocks(int64_t& value,
+                const std::string& model);  // after model(); of a model without blocks a record has null
+  Flags& data(std::string& name_or_path);
+  Flags& digits(std::string& folder);  // --data as well, of commands that take MNIST alone
+  Flags& train(int64_t& samples);
+  Flags& test(int64_t& samples);
+  Flags& epochs(int64_t& value);
+  Flags& batch(int64_t& value, int64_t most = 1'000'000);
+  Flags& learning_rate(double& value);
+  Flags& seed(int64_t& value);
+  Flags& repeat(int64_t& value);
+  Flags& threads(int64_t& value);
+  Flags& device(std::string& name);  // see resolve_device()
+  Flags& precision(Precision& value);
+  Flags& checkpoint(const Reader& reader);
+  Flags& kernels(std::vector<std::string>& assignments);
+  // Five flags, each of them a member of the record: of "config" itself or of the object in it that is named.
+  Flags& loading(LoaderOptions& options, const std::string& object = "");
+  Flags& dry_run(bool& value);
+  Flags& list(bool& value);
+  Flags& quiet(bool& value);
+
+  // The record has the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or
+  // this one. "a/b" is the member b of the object a.
+  Flags& record(const std::string& member = "");
+  // A member that is not simply the value of a flag. The function is called by config().
+  Flags& record(const std::string& member, Value value);
 
   bool given(const std::string& flag) const;
 
   // After parsing: fills the variables. Throws Error (usage).
   void read() const;
+  // The members of a record's "config", in the order of their declaration.
+  Json config() const;
 
  private:
-  using Reader = std::function<void(const std::string& value)>;
-  void add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, bool repeatable);
-
   struct Flag {
     std::string name;
     CLI::Option* option;
     Reader reader;
+    Value value;
     bool repeatable;
+    std::string member;  // its name in records
   };
   struct Words {
     std::string type;
@@ -55,10 +105,29 @@ class Flags {
     std::vector<std::string>* values;
     size_t low, high;
   };
+  Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
+             bool repeatable = false);
+  Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
+                   const Value& value, const std::string& help);
+
   CLI::App& app_;
   std::vector<Flag> flags_;
   std::vector<Words> words_;
+  std::vector<std::pair<std::string, Value>> members_;
 };
+
+template <class T>
+Flags& Flags::named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
+                           const std::string& help) {
+  using Choice = std::pair<std::string, T>;
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) names.push_back(choice.first);
+  const auto read = [&value, choices](const std::string& word) {
+    value = std::ranges::find(choices, word, &Choice::first)->second;
+  };
+  return choice_of(
+      flag, names, read, [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
+}
 
 // A sub-command: declares its flags, then runs with them. run() throws hs::Error on failure.
 class Command {

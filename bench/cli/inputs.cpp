@@ -11,7 +11,7 @@
 #include "data/open_dataset.h"
 #include "data/places.h"
 #include "engine/check.h"
-#include "models/models.h"
+#include "engine/parallel.h"
 
 namespace hs::bench::cli {
 namespace {
@@ -50,28 +50,9 @@ Device resolve_device(const std::string& wanted) {
   return choice.device;
 }
 
-namespace {
-
-std::string models_with_blocks() {
-  std::vector<std::string> names = model_names();
-  std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-}  // namespace
-
-void declare_model(Flags& flags, std::string& model, int64_t& blocks) {
-  flags.choice("--model", model, model_names(), "Model");
-  flags.integer("--blocks", blocks, 1, 4096, "Blocks of the model (" + models_with_blocks() + ")");
-}
-
-void check_blocks(const Flags& flags, const std::string& model, int64_t blocks) {
-  if (!flags.given("--blocks") || model_has_blocks(model)) return;
-  fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", blocks, model, models_with_blocks());
-}
-
-Json blocks_or_null(const std::string& model, int64_t blocks) {
-  return model_has_blocks(model) ? Json(blocks) : Json(nullptr);
+void use_threads(int64_t wanted) {
+  set_threads(static_cast<int>(wanted));
+  if (wanted > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", wanted));
 }
 
 namespace {

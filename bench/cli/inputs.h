@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "bench/cli/command_line.h"
-#include "bench/cli/json_file.h"
+#include "data/loader/loader.h"
 #include "data/sample_source.h"
 #include "engine/device.h"
 
@@ -23,12 +22,11 @@ struct DeviceChoice {
 };
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda);
 
-// --model and --blocks.
-void declare_model(Flags& flags, std::string& model, int64_t& blocks);
-// Throws Error (usage) if --blocks was given and the model has none.
-void check_blocks(const Flags& flags, const std::string& model, int64_t blocks);
-// For a record: null for a model without blocks.
-Json blocks_or_null(const std::string& model, int64_t blocks);
+// --threads: sets them, and says so if this build has fewer.
+void use_threads(int64_t wanted);
+
+// As --cache takes it.
+const char* name(CacheMode mode);
 
 // A data set that stays where it is: in memory, or in its files.
 struct TrainingData {

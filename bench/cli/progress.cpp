@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
+#include "bench/cli/clock.h"
 #include "bench/cli/console.h"
 
 namespace hs::bench::cli {
@@ -22,30 +24,44 @@ bool stderr_is_terminal() {
   return isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-// 80 if the terminal does not say.
-size_t terminal_columns() {
+}  // namespace
+
+RedrawnLine::RedrawnLine(bool quiet) : quiet_(quiet), terminal_(stderr_is_terminal()) {}
+
+bool RedrawnLine::is_due() const { return !quiet_ && terminal_ && Clock::now() - drawn_ >= redraw_interval; }
+
+size_t RedrawnLine::columns() const {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-}  // namespace
+void RedrawnLine::draw(std::string line) {
+  drawn_ = Clock::now();
+  // A line that wraps cannot be redrawn: \r goes to the start of its last row.
+  line.resize(std::min(line.size(), columns() - 1));
+  write_stderr("\r" + line + "\033[K");
+  visible_ = true;
+}
+
+void RedrawnLine::erase() {
+  if (visible_) write_stderr("\r\033[K");
+  visible_ = false;
+}
+
+void RedrawnLine::print(const std::string& line) {
+  if (quiet_) return;
+  erase();
+  write_stderr(line);
+}
 
 ProgressDisplay::ProgressDisplay(bool quiet, const std::string& label, int64_t runs, int64_t epochs, int64_t samples,
                                  int64_t batch)
-    : quiet_(quiet),
-      terminal_(stderr_is_terminal()),
+    : line_(quiet),
       label_(label.empty() ? "" : label + "  "),
       runs_(runs),
       epochs_(epochs),
       samples_(samples),
       batch_(batch) {}
-
-void ProgressDisplay::start_run(int64_t run) { run_ = run; }
-
-void ProgressDisplay::erase() {
-  if (visible_) write_stderr("\r\033[K");
-  visible_ = false;
-}
 
 double ProgressDisplay::done(int64_t epoch, double part_of_epoch) const {
   const double epochs_before = static_cast<double>((run_ - 1) * epochs_ + epoch - 1);
@@ -58,45 +74,32 @@ std::string ProgressDisplay::position(int64_t epoch) const {
 }
 
 std::string ProgressDisplay::remaining(double done) const {
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double elapsed = seconds_since(start_);
   const int64_t seconds = std::llround(elapsed * (1 - done) / done);
   if (seconds < 3600) return fmt::format("{}:{:02}", seconds / 60, seconds % 60);
   return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
 void ProgressDisplay::on_step(const Progress& progress) {
-  if (quiet_ || !terminal_ || Clock::now() - drawn_ < redraw_interval) return;
-  drawn_ = Clock::now();
+  if (!line_.is_due()) return;
   const double part = static_cast<double>(progress.step) / static_cast<double>(progress.steps_per_epoch);
   const double all = done(progress.epoch, part);
   const int64_t samples = (progress.epoch - 1) * samples_ + std::min(progress.step * batch_, samples_);
   std::string line =
       fmt::format("{:3.0f} %  {}  loss {:.4f}  ETA {}  {:.0f} samples/s", all * 100, position(progress.epoch),
                   progress.loss, remaining(all), static_cast<double>(samples) / progress.seconds);
-  const size_t columns = terminal_columns();
-  if (line.size() + bar_width + 4 < columns) {
+  if (line.size() + bar_width + 4 < line_.columns()) {
     const int filled = static_cast<int>(all * bar_width);
     line = fmt::format("[{:=<{}}{: <{}}] {}", "", filled, "", bar_width - filled, line);
   }
-  // A line that wraps cannot be redrawn: \r goes to the start of its last row.
-  line.resize(std::min(line.size(), columns - 1));
-  write_stderr("\r" + line + "\033[K");
-  visible_ = true;
+  line_.draw(std::move(line));
 }
 
 void ProgressDisplay::on_epoch(int64_t epoch, const EpochResult& result) {
-  if (quiet_) return;
-  erase();
   const double all = done(epoch, 1);
-  write_stderr(fmt::format("{:3.0f} %  {}  loss {:.4f}  test accuracy {:.2f} %  ETA {}  {:.0f} samples/s\n", all * 100,
-                           position(epoch), result.training_loss, result.test.accuracy * 100, remaining(all),
-                           static_cast<double>(samples_) / result.seconds));
-}
-
-void ProgressDisplay::print_line(const std::string& line) {
-  if (quiet_) return;
-  erase();
-  write_stderr(line);
+  line_.print(fmt::format("{:3.0f} %  {}  loss {:.4f}  test accuracy {:.2f} %  ETA {}  {:.0f} samples/s\n", all * 100,
+                          position(epoch), result.training_loss, result.test.accuracy * 100, remaining(all),
+                          static_cast<double>(samples_) / result.seconds));
 }
 
 }  // namespace hs::bench::cli

@@ -8,34 +8,47 @@
 
 namespace hs::bench::cli {
 
-class ProgressDisplay {
+// A line of stderr that is redrawn in place on a terminal, ten times a second at most. Quiet, it writes nothing.
+class RedrawnLine {
  public:
-  // samples: of one epoch; label: stands on every line, because each reports figures of that data set.
-  ProgressDisplay(bool quiet, const std::string& label, int64_t runs, int64_t epochs, int64_t samples, int64_t batch);
-  ~ProgressDisplay() { erase(); }
-  ProgressDisplay(const ProgressDisplay&) = delete;
-  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+  explicit RedrawnLine(bool quiet);
+  ~RedrawnLine() { erase(); }
+  RedrawnLine(const RedrawnLine&) = delete;
+  RedrawnLine& operator=(const RedrawnLine&) = delete;
 
-  void start_run(int64_t run);  // from 1
-  void on_step(const Progress& progress);
-  void on_epoch(int64_t epoch, const EpochResult& result);
-  void print_line(const std::string& line);  // with its newline, in the place of the redrawn one
+  bool is_due() const;
+  void draw(std::string line);          // cut to the terminal's width
+  void print(const std::string& line);  // with its newline, in the place of the redrawn one, to stay
+  size_t columns() const;               // of the terminal; 80 if it does not say
 
  private:
   using Clock = std::chrono::steady_clock;
-
   void erase();
+
+  const bool quiet_, terminal_;
+  Clock::time_point drawn_{};  // when the line was last drawn
+  bool visible_ = false;
+};
+
+class ProgressDisplay {
+ public:
+  // samples: of one epoch; label: is on every line, because each reports figures of that data set.
+  ProgressDisplay(bool quiet, const std::string& label, int64_t runs, int64_t epochs, int64_t samples, int64_t batch);
+
+  void start_run(int64_t run) { run_ = run; }  // from 1
+  void on_step(const Progress& progress);
+  void on_epoch(int64_t epoch, const EpochResult& result);
+  void print_line(const std::string& line) { line_.print(line); }
+
+ private:
   double done(int64_t epoch, double part_of_epoch) const;  // of all runs, 0 to 1
   std::string position(int64_t epoch) const;               // "synthetic digits  run 2/3, epoch 1/5"
   std::string remaining(double done) const;                // "0:42"
 
-  const bool quiet_;
-  const bool terminal_;
+  RedrawnLine line_;
   const std::string label_;
   const int64_t runs_, epochs_, samples_, batch_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_{};  // when the line was last drawn
-  bool visible_ = false;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t run_ = 1;
 };
 

@@ -1,10 +1,6 @@
 // halfstep-bench convert: writes a data set in another format.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <vector>
@@ -12,6 +8,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
@@ -26,48 +23,6 @@ namespace hs::bench::commands {
 namespace {
 
 namespace fs = std::filesystem;
-
-// On a terminal a line that is redrawn, and in any case one line for each part that is done.
-class ConvertProgress {
- public:
-  ConvertProgress(bool quiet, const char* part, int64_t count, int64_t image_bytes)
-      : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0), part_(part), count_(count), image_bytes_(image_bytes) {}
-  ~ConvertProgress() { erase(); }
-  ConvertProgress(const ConvertProgress&) = delete;
-  ConvertProgress& operator=(const ConvertProgress&) = delete;
-
-  void show(int64_t done) {
-    if (quiet_ || !terminal_ || Clock::now() - drawn_ < std::chrono::milliseconds(100)) return;
-    drawn_ = Clock::now();
-    const double seconds = seconds_since(start_);
-    const double left = seconds * static_cast<double>(count_ - done) / static_cast<double>(done);
-    cli::write_stderr(fmt::format("\r{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s\033[K", part_,
-                                  100.0 * static_cast<double>(done) / static_cast<double>(count_), done, count_,
-                                  static_cast<double>(done) / seconds, left));
-    visible_ = true;
-  }
-  void finish() {
-    erase();
-    if (quiet_) return;
-    const double seconds = seconds_since(start_);
-    const double rate = static_cast<double>(count_) / seconds;
-    cli::write_stderr(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", part_, count_, seconds,
-                                  rate, rate * static_cast<double>(image_bytes_) / 1e6));
-  }
-
- private:
-  void erase() {
-    if (visible_) cli::write_stderr("\r\033[K");
-    visible_ = false;
-  }
-
-  const bool quiet_, terminal_;
-  const char* part_;
-  const int64_t count_, image_bytes_;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point drawn_ = start_;
-  bool visible_ = false;
-};
 
 class ConvertCommand : public cli::Command {
  public:
@@ -87,33 +42,24 @@ class ConvertCommand : public cli::Command {
 };
 
 std::string ConvertCommand::footnote() const {
-  return R"(SRC is mnist, fashion_mnist, cifar10 (as `data/get` stores them), synthetic (generated digits), or a folder; the files
-in it tell the format: IDX, record, TFRecord, CIFAR-10, or folders of PNG or PGM images, one for each class, below
-train/ and test/. DST is a new folder with both parts of the set:
-
-  record    train.record-00000-of-00001 ...: halfstep's own format, mapped into memory, each block with a checksum
-  tfrecord  train.tfrecord-00000-of-00001 ...: for TensorFlow; features image, label, height, width, channels
-  idx       train-images-idx3-ubyte ...: as MNIST is published
-  png, pgm  train/000/0000000.png ...: a folder for each class, a file for each image
-
-DST appears when all of it is on the disk; after a failure or a signal nothing is left behind.
-
-Examples:
+  return R"(Examples:
   halfstep-bench convert mnist mnist_records --format record --shards 4
   halfstep-bench convert mnist mnist_files --format png
   halfstep-bench convert cifar10 cifar10_records --compress
+
+docs/data_formats.md describes the formats.
 )";
 }
 
 void ConvertCommand::declare(cli::Flags& flags) {
-  flags.text("SRC", source_, "NAME", "Name or folder of a data set");
-  flags.text("DST", target_, "DIR", "Folder to write");
+  flags.text("SRC", source_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
+  flags.text("DST", target_, "DIR", "Folder to make, with both parts of the set");
   flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "pgm"}, "Format of DST");
   flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
   flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
   flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, the first N of the set, 0: all");
   flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, the first N of the set, 0: all");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.quiet(quiet_);
 }
 
 std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder, Part part,
@@ -135,12 +81,19 @@ int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;
   const auto writer = make_writer(folder, part, info);
-  ConvertProgress progress(quiet_, hs::name(part), info.count, info.image_bytes());
+  cli::RedrawnLine progress(quiet_);
+  const Clock::time_point start = Clock::now();
+  const auto rate = [&](int64_t done) { return static_cast<double>(done) / seconds_since(start); };
   copy_samples(*source, info.count, *writer, [&](int64_t done) {
-    progress.show(done);
     cli::check_signals("while converting; nothing was written");
+    if (!progress.is_due()) return;
+    progress.draw(fmt::format("{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s", hs::name(part),
+                              100.0 * static_cast<double>(done) / static_cast<double>(info.count), done, info.count,
+                              rate(done), static_cast<double>(info.count - done) / rate(done)));
   });
-  progress.finish();
+  progress.print(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", hs::name(part), info.count,
+                             seconds_since(start), rate(info.count),
+                             rate(info.count) * static_cast<double>(info.image_bytes()) / 1e6));
   return info.count;
 }
 

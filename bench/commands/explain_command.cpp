@@ -29,8 +29,6 @@
 namespace hs::bench::commands {
 namespace {
 
-constexpr const char* phases[] = {"forward", "backward", "update"};
-
 // The graph as GraphViz reads it: ops as nodes, labelled with what they made; parameters as boxes.
 std::string to_dot(const Tensor& loss) {
   std::string text = "digraph step {\n  rankdir=BT;\n  node [fontname=\"sans-serif\"];\n";
@@ -62,44 +60,41 @@ class ExplainCommand : public cli::Command {
   std::string name() const override { return "explain"; }
   std::string summary() const override { return "Print one training step, kernel by kernel, with times and memory"; }
   std::string footnote() const override {
-    return R"(The step after three that only warm up. Each kernel is timed alone: with a GPU the host waits before and after it, so the
-sum is more than a step of `train` takes. "of peak" is the share of this machine's multiply-adds, measured in the same run;
-backward kernels that skip zeros can pass 100 %. "live" is what the allocator has given out after the kernel, "kept" by how
-much that is more or less than before: forward keeps what backward needs, and backward frees it. With --checkpoint some
-kernels of forward run again within backward; their ops are marked "again".
-
-Examples:
-  halfstep-bench explain
+    return R"(Examples:
   halfstep-bench explain --model mnist_cnn_large --precision bf16
-  halfstep-bench explain --checkpoint all
-  halfstep-bench explain --kernel conv2d_forward=im2col
+  halfstep-bench explain --checkpoint all --kernel conv2d_forward=im2col
   halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
+
+docs/benchmarks.md says what the columns mean.
 )";
   }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, precision_ = "f32", checkpoint_ = "off", device_ = "auto", dot_;
+  std::string model_ = "mnist_cnn", data_, device_ = "auto", dot_;
+  Precision precision_ = Precision::f32;
+  CheckpointChoice checkpoint_;
   std::vector<std::string> kernels_;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
   report::Outputs outputs_;
 };
 
 void ExplainCommand::declare(cli::Flags& flags) {
-  cli::declare_model(flags, model_, blocks_);
-  flags.text("--data", data_, "NAME|DIR", "Data set, as for train");
-  flags.integer("--batch", batch_, 1, 60000, "Samples of the step");
-  flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
-  flags.text("--checkpoint", checkpoint_, "WHAT", "Activations computed again, as for train");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
+  flags.model(model_).record();
+  flags.blocks(blocks_, model_);
+  flags.data(data_);
+  flags.batch(batch_, 60000).record();
+  flags.precision(precision_).record();
+  flags.checkpoint([this](const std::string& how) { checkpoint_ = parse_checkpoint(how); }).record();
+  flags.threads(threads_);
+  flags.device(device_);
+  flags.kernels(kernels_).record();
   outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
 }
 
-std::string shapes_of(const TimedCall& call) {
+std::string shapes_of(const measure::TimedCall& call) {
   // What goes in first and what comes out last, without what is undefined.
   const Shape& first = call.shapes.front();
   const Shape* last = &first;
@@ -109,115 +104,130 @@ std::string shapes_of(const TimedCall& call) {
   return fmt::format("{} -> {}", first.to_string(), last->to_string());
 }
 
+// One step, watched.
+struct TracedStep {
+  struct Phase {
+    const char* name;
+    double seconds;
+    size_t end;  // of its calls
+  };
+  std::vector<Phase> phases;
+  std::vector<measure::TimedCall> calls;
+  size_t live_before = 0, peak = 0;
+  std::string graph;
+};
+
+TracedStep trace_step(measure::OneStep& step, const Batch& batch, Device device) {
+  TracedStep traced;
+  reset_peak(device);
+  traced.live_before = memory_stats(device).live;
+  const measure::KernelTrace trace(measure::KernelTrace::timed);
+  double begin = 0;
+  step.run({batch}, [&](const char* phase, const Tensor& loss) {
+    runtime(device).synchronize();
+    traced.phases.push_back({phase, trace.now() - begin, trace.timed_calls().size()});
+    if (phase == std::string_view("forward")) traced.graph = to_dot(loss);
+    begin = trace.now();
+  });
+  traced.calls = trace.timed_calls();
+  traced.peak = memory_stats(device).peak;
+  return traced;
+}
+
+// A kernel call of a phase, as the table and the record have it.
+void add_call(const measure::TimedCall& one, const char* phase, double kept, double peak_flops, report::Table& table,
+              Json& rows) {
+  const double seconds = one.end - one.begin, flops = measure::flops_of(one);
+  const bool again = phase == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
+  table.lines.push_back({again ? fmt::format("{}, again", one.call.op) : one.call.op, one.call.slot,
+                         hs::name(one.call.dtype), one.call.variant, shapes_of(one),
+                         fmt::format("{:.1f}", seconds * 1e6),
+                         flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
+                         flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peak_flops * 100) : "-",
+                         fmt::format("{:.1f}", one.bytes / seconds * 1e-9), fmt::format("{:+.2f}", kept / (1 << 20)),
+                         fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
+  Json shapes = Json::array();
+  for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
+  rows.push_back({{"phase", phase},
+                  {"op", one.call.op},
+                  {"kernel", one.call.slot},
+                  {"variant", one.call.variant},
+                  {"type", hs::name(one.call.dtype)},
+                  {"shapes", shapes},
+                  {"begin_ms", one.begin * 1e3},
+                  {"milliseconds", seconds * 1e3},
+                  {"flops", flops},
+                  {"bytes", one.bytes},
+                  {"kept_bytes", static_cast<int64_t>(kept)},
+                  {"recomputed", again},
+                  {"live_bytes", one.live}});
+}
+
+// Adds the members "phases" and "calls", and returns a table for each phase.
+std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops, Json& record) {
+  Json rows = Json::array(), phase_rows = Json::array();
+  std::vector<report::Table> tables;
+  size_t at = 0;
+  auto live = static_cast<double>(step.live_before);
+  for (const TracedStep::Phase& phase : step.phases) {
+    report::Table table = {.heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s",
+                                     "kept MiB", "live MiB"},
+                           .lines = {},
+                           .left = 5};
+    double in_kernels = 0;
+    for (; at < phase.end; ++at) {
+      const measure::TimedCall& one = step.calls[at];
+      add_call(one, phase.name, static_cast<double>(one.live) - live, peak_flops, table, rows);
+      live = static_cast<double>(one.live);
+      in_kernels += one.end - one.begin;
+    }
+    table.title =
+        fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phase.name, phase.seconds * 1e3, in_kernels * 1e3);
+    tables.push_back(table);
+    phase_rows.push_back(
+        {{"phase", phase.name}, {"milliseconds", phase.seconds * 1e3}, {"milliseconds_in_kernels", in_kernels * 1e3}});
+  }
+  record["phases"] = phase_rows;
+  record["calls"] = rows;
+  return tables;
+}
+
 void ExplainCommand::run(const cli::Flags& flags) {
-  cli::check_blocks(flags, model_, blocks_);
   const Device device = cli::resolve_device(device_);
-  const Precision precision = parse_precision(precision_);
-  const CheckpointChoice checkpoint = parse_checkpoint(checkpoint_);
   static_cast<void>(cli::ForcedKernels(kernels_));  // a mistake in it is seen before data are read
-  set_threads(static_cast<int>(threads_));
+  cli::use_threads(threads_);
   OutputFile dot(dot_, "--dot");
   outputs_.open(&dot);
   const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
   const cli::ForcedKernels forced(kernels_);
-  measure::OneStep step(model_, blocks_, info, precision, device, checkpoint);
+  measure::OneStep step(model_, blocks_, info, precision_, device, checkpoint_);
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();
   const measure::KernelUse warming;
   for (int i = 0; i < 3; ++i) step.run({batch});
   forced.check_used(warming.since(), fmt::format("a step of {}", model_));
-
-  reset_peak(device);
-  const auto live_before = static_cast<double>(memory_stats(device).live);
-  std::vector<size_t> phase_ends;
-  std::vector<double> phase_seconds;
-  std::string graph;
-  std::vector<TimedCall> calls;
-  {
-    const KernelTrace trace(KernelTrace::timed);
-    double begin = 0;
-    step.run({batch}, [&](const char* phase, const Tensor& loss) {
-      runtime(device).synchronize();
-      phase_ends.push_back(trace.timed_calls().size());
-      phase_seconds.push_back(trace.now() - begin);
-      if (phase == std::string_view("forward")) graph = to_dot(loss);
-      begin = trace.now();
-    });
-    calls = trace.timed_calls();
-  }
-  const size_t peak = memory_stats(device).peak;
-
-  Json rows = Json::array(), phase_rows = Json::array();
-  std::vector<report::Table> tables;
-  size_t at = 0;
-  for (size_t phase = 0; phase < std::size(phases); ++phase) {
-    report::Table table = {.heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s",
-                                     "kept MiB", "live MiB"},
-                           .lines = {},
-                           .left = 5};
-    double in_kernels = 0;
-    for (; at < phase_ends[phase]; ++at) {
-      const TimedCall& one = calls[at];
-      const double seconds = one.end - one.begin, flops = measure::flops_of(one);
-      const double kept =
-          static_cast<double>(one.live) - (at == 0 ? live_before : static_cast<double>(calls[at - 1].live));
-      const bool again = phases[phase] == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
-      in_kernels += seconds;
-      table.lines.push_back(
-          {again ? fmt::format("{}, again", one.call.op) : one.call.op, one.call.slot, hs::name(one.call.dtype),
-           one.call.variant, shapes_of(one), fmt::format("{:.1f}", seconds * 1e6),
-           flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
-           flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peaks.flops * 100) : "-",
-           fmt::format("{:.1f}", one.bytes / seconds * 1e-9), fmt::format("{:+.2f}", kept / (1 << 20)),
-           fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
-      Json shapes = Json::array();
-      for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
-      rows.push_back({{"phase", phases[phase]},
-                      {"op", one.call.op},
-                      {"kernel", one.call.slot},
-                      {"variant", one.call.variant},
-                      {"type", hs::name(one.call.dtype)},
-                      {"shapes", shapes},
-                      {"begin_ms", one.begin * 1e3},
-                      {"milliseconds", seconds * 1e3},
-                      {"flops", flops},
-                      {"bytes", one.bytes},
-                      {"kept_bytes", static_cast<int64_t>(kept)},
-                      {"recomputed", again},
-                      {"live_bytes", one.live}});
-    }
-    table.title = fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phases[phase], phase_seconds[phase] * 1e3,
-                              in_kernels * 1e3);
-    tables.push_back(table);
-    phase_rows.push_back({{"phase", phases[phase]},
-                          {"milliseconds", phase_seconds[phase] * 1e3},
-                          {"milliseconds_in_kernels", in_kernels * 1e3}});
-  }
-  dot.write(graph);
+  const TracedStep traced = trace_step(step, batch, device);
+  dot.write(traced.graph);
   dot.keep();
+
   Json record = report::new_record(name(), device);
   record["data"] = report::describe_data(data);
-  record["config"] = {{"model", model_},
-                      {"batch", batch_},
-                      {"precision", precision_},
-                      {"checkpoint", checkpoint_},
-                      {"kernels", kernels_}};
+  record["config"] = flags.config();
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
-  record["phases"] = phase_rows;
+  const std::vector<report::Table> tables = add_phases(traced, peaks.flops, record);
   record["loss"] = step.loss();
   record["loss_scale"] = step.loss_scale();
-  record["peak_bytes"] = peak;
-  record["calls"] = rows;
+  record["peak_bytes"] = traced.peak;
   report::present(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", model_, info.name, batch.labels.size(),
-                  precision_, hs::name(device), step.parameters()),
+                  hs::name(precision_), hs::name(device), step.parameters()),
       tables,
       {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
        fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),
-                   report::mebibytes(peak))});
+                   report::mebibytes(traced.peak))});
   outputs_.finish(record);
 }
 

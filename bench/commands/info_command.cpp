@@ -18,12 +18,11 @@ class InfoCommand : public cli::Command {
   std::string name() const override { return "info"; }
   std::string summary() const override { return "Show the build, the machine and the kernels"; }
   std::string footnote() const override {
-    return R"(Variants of a kernel stand in the order in which they are tried: the first that supports the shapes is used, unless
-`halfstep-bench train --kernel SLOT=VARIANT` names one.
-
-Examples:
+    return R"(Examples:
   halfstep-bench info
   halfstep-bench info --json -
+
+docs/benchmarks.md says in which order variants are tried.
 )";
   }
   void declare(cli::Flags& flags) override { flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout"); }

@@ -122,15 +122,15 @@ Examples:
 };
 
 void KernelCommand::declare(cli::Flags& flags) {
-  flags.integer("--batch", batch_, 1, 65536, "Samples");
+  flags.batch(batch_, 65536).record();
   flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors");
-  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
-  flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
+  flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time").record();
+  flags.threads(threads_);
+  flags.device(device_);
   outputs_.declare(flags);
-  flags.on_off("--list", list_, "Name the kernels with their sizes and variants, and end");
-  flags.on_off("--dry-run", dry_run_, "Print the plan with minutes and memory, and end");
+  flags.list(list_);
+  flags.dry_run(dry_run_);
 }
 
 std::vector<DType> KernelCommand::types() const {
@@ -169,12 +169,12 @@ void KernelCommand::print_plan(Device device) const {
       measure::minutes_text(static_cast<double>(count) * seconds_), report::mebibytes(static_cast<size_t>(largest))));
 }
 
-void KernelCommand::run(const cli::Flags&) {
+void KernelCommand::run(const cli::Flags& flags) {
   outputs_.open();
   const Device device = cli::resolve_device(device_);
   if (list_) return print_list(device);
   if (dry_run_) return print_plan(device);
-  set_threads(static_cast<int>(threads_));
+  cli::use_threads(threads_);
   const measure::Peaks peaks = measure::measure_peaks(device);
   std::vector<measure::CaseTiming> timings;
   int wrong = 0;
@@ -191,7 +191,7 @@ void KernelCommand::run(const cli::Flags&) {
     for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
   }
   Json record = report::new_record(name(), device);
-  record["config"] = {{"batch", batch_}, {"rounds", rounds_}, {"seconds", seconds_}};
+  record["config"] = flags.config();
   record["peaks"] = {
       {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
   record["choices"] = noted_choices();

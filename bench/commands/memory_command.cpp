@@ -35,21 +35,13 @@ constexpr int64_t accumulations[] = {1, 4};
 constexpr int curve_budgets = 10;
 constexpr int64_t largest_batch_looked_at = 4096;
 
-struct Combination {
+// One row of the table, or one point of the curve.
+struct MemoryRow {
   Precision precision;
   std::string checkpoint;
   int64_t accumulate;
-};
-
-struct MemoryRow {
-  Combination combination;
   measure::MeasuredStep step;
-  int64_t largest_batch;
-};
-
-struct CurvePoint {
-  std::string checkpoint;
-  measure::MeasuredStep step;
+  int64_t largest_batch = 0;  // rows only
 };
 
 class MemoryCommand : public cli::Command {
@@ -62,8 +54,10 @@ class MemoryCommand : public cli::Command {
 
  private:
   measure::StepCase step_case(Precision precision, int64_t accumulate) const;
+  MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
+                        const SampleSource& digits) const;
   std::vector<MemoryRow> measure_rows(const SampleSource& digits) const;
-  std::vector<CurvePoint> measure_curve(const SampleSource& digits) const;
+  std::vector<MemoryRow> measure_curve(const SampleSource& digits) const;
   report::Table table_of(const std::vector<MemoryRow>& rows) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -71,38 +65,41 @@ class MemoryCommand : public cli::Command {
   std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
   int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
-  int64_t budget_bytes_ = 0;
+  int64_t budget_bytes_ = int64_t{256} << 20;
   Device device_ = Device::cpu;
   report::Outputs outputs_;
 };
 
 std::string MemoryCommand::footnote() const {
-  return R"(Each row trains for a few steps with Adam. "predicted" comes from one step that was measured stage by stage, "peak"
-from the steps themselves; MiB by purpose are those at the peak. "largest batch" is the largest whose step, with the
-same segments, stays within --budget (at most 4096), checked by a step with it. With accumulate 4, a step is four
-batches of --batch.
-
---curve trains with ten budgets between the smallest possible and everything kept, in f32, beside the table.
-
-Examples:
+  return R"(Examples:
   halfstep-bench memory
   halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
+  halfstep-bench memory --dry-run
+
+docs/benchmarks.md says what the columns mean.
 )";
 }
 
 void MemoryCommand::declare(cli::Flags& flags) {
-  cli::declare_model(flags, model_, blocks_);
-  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
-  flags.integer("--batch", batch_, 1, 4096, "Samples per batch");
-  flags.text("--budget", budget_, "BYTES", "For the largest batch that fits; k, M and G are powers of 1024");
+  flags.model(model_).record();
+  flags.blocks(blocks_, model_).record();
+  flags.digits(data_);
+  flags.batch(batch_, largest_batch_looked_at).record();
+  flags.record("optimizer", [] { return "adam"; });
+  const auto read_budget = [this](const std::string& bytes) {
+    budget_bytes_ = parse_bytes("budget ", bytes);
+    budget_ = bytes;
+  };
+  flags.text("--budget", read_budget, budget_, "BYTES", "For the largest batch that fits; k, M and G as powers of 1024")
+      .record("budget_bytes", [this] { return budget_bytes_; });
   flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
-  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
-  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights and dropout");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them").record();
+  flags.seed(seed_).record();
+  flags.threads(threads_).record("threads", [] { return threads(); });
+  flags.device(device_name_).record();
   outputs_.declare(flags);
-  flags.on_off("--dry-run", dry_run_, "Measure one step, print the plan with minutes and memory, and end");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.dry_run(dry_run_);
+  flags.quiet(quiet_);
 }
 
 measure::StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
@@ -115,6 +112,14 @@ measure::StepCase MemoryCommand::step_case(Precision precision, int64_t accumula
           .seed = static_cast<uint64_t>(seed_)};
 }
 
+MemoryRow MemoryCommand::measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate,
+                                     int64_t steps, const SampleSource& digits) const {
+  const CheckpointChoice choice = parse_checkpoint(checkpoint);
+  const auto plan = [&](const StepCosts& costs) { return segments_of(choice, costs); };
+  return {precision, checkpoint, accumulate,
+          measure::measure_step(step_case(precision, accumulate), digits, plan, steps)};
+}
+
 std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) const {
   std::vector<MemoryRow> rows;
   for (const Precision precision : precisions) {
@@ -122,32 +127,25 @@ std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) c
       for (const int64_t accumulate : accumulations) {
         if (!quiet_)
           cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
-        const CheckpointChoice choice = parse_checkpoint(checkpoint);
-        const measure::StepCase what = step_case(precision, accumulate);
-        measure::MeasuredStep step = measure::measure_step(
-            what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_);
-        const int64_t largest =
-            measure::largest_batch(what, step, step.plan->segments, digits, budget_bytes_, largest_batch_looked_at);
-        rows.push_back({{precision, checkpoint, accumulate}, std::move(step), largest});
+        MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, digits);
+        row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan->segments,
+                                                   digits, budget_bytes_, largest_batch_looked_at);
+        rows.push_back(std::move(row));
       }
     }
   }
   return rows;
 }
 
-std::vector<CurvePoint> MemoryCommand::measure_curve(const SampleSource& digits) const {
-  std::vector<CurvePoint> points;
-  const measure::StepCase what = step_case(Precision::f32, 1);
+std::vector<MemoryRow> MemoryCommand::measure_curve(const SampleSource& digits) const {
+  std::vector<MemoryRow> points;
   const auto add = [&](const std::string& checkpoint) {
     if (!quiet_) cli::notice("curve, checkpoint " + checkpoint);
-    const CheckpointChoice choice = parse_checkpoint(checkpoint);
-    points.push_back(
-        {checkpoint, measure::measure_step(
-                         what, digits, [&](const StepCosts& costs) { return segments_of(choice, costs); }, steps_)});
+    points.push_back(measure_one(Precision::f32, checkpoint, 1, steps_, digits));
   };
   add("off");
   add("budget=auto");
-  const measure::CheckpointPlan& off = *points[0].step.plan;
+  const measure::CheckpointPlan off = *points[0].step.plan;
   const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
   for (int i = 0; i < curve_budgets; ++i) {
     add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
@@ -212,22 +210,22 @@ report::Table MemoryCommand::table_of(const std::vector<MemoryRow>& rows) const 
   table.heads.insert(table.heads.end(), {"step ms", "largest batch in " + budget_});
   for (const MemoryRow& row : rows) {
     const measure::MeasuredStep& step = row.step;
-    auto& line = table.lines.emplace_back(std::vector<std::string>{
-        hs::name(row.combination.precision), row.combination.checkpoint, std::to_string(row.combination.accumulate),
-        report::mebibytes(static_cast<size_t>(step.plan->predicted.peak)),
-        report::mebibytes(static_cast<size_t>(step.peak))});
+    auto& line = table.lines.emplace_back(
+        std::vector<std::string>{hs::name(row.precision), row.checkpoint, std::to_string(row.accumulate),
+                                 report::mebibytes(static_cast<size_t>(step.plan->predicted.peak)),
+                                 report::mebibytes(static_cast<size_t>(step.peak))});
     for (const size_t bytes : step.at_peak) line.push_back(report::mebibytes(bytes));
     line.insert(line.end(), {fmt::format("{:.1f}", step.milliseconds), std::to_string(row.largest_batch)});
   }
   return table;
 }
 
-report::Table curve_table(const std::vector<CurvePoint>& points) {
+report::Table curve_table(const std::vector<MemoryRow>& points) {
   report::Table table = {
       {"checkpoint, f32", "segments", "predicted", "peak MiB", "activations MiB", "step ms", "time", "weights"},
       {},
       "bytes against time"};
-  for (const CurvePoint& point : points) {
+  for (const MemoryRow& point : points) {
     table.lines.push_back({point.checkpoint, std::to_string(point.step.plan->segments.size()),
                            report::mebibytes(static_cast<size_t>(point.step.plan->predicted.peak)),
                            report::mebibytes(static_cast<size_t>(point.step.peak)),
@@ -247,82 +245,74 @@ std::string MemoryCommand::headline(const cli::TrainingData& data) const {
 // The peaks are the planner's, from one step of each type; the minutes follow from its time. The search for the largest
 // batch costs a few steps with about as many samples as the budget holds.
 void MemoryCommand::print_plan(const cli::TrainingData& data) const {
-  report::Table table = {.heads = {"type", "checkpoint", "step ms", "peak MiB"}, .lines = {}, .left = 2};
-  double seconds = 0;
+  constexpr double steps_of_search = 3;
+  measure::DryRun plan({"type", "checkpoint", "step ms", "peak MiB"}, 2);
+  int64_t rows = 0;
   for (const Precision precision : precisions) {
     for (const char* checkpoint : checkpoints) {
-      const CheckpointChoice choice = parse_checkpoint(checkpoint);
-      const measure::MeasuredStep step = measure::measure_step(
-          step_case(precision, 1), *data.train, [&](const StepCosts& costs) { return segments_of(choice, costs); }, 1);
+      const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
       const auto peak = static_cast<double>(step.plan->predicted.peak);
-      table.lines.push_back({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
-                             report::mebibytes(static_cast<size_t>(step.plan->predicted.peak))});
-      constexpr double steps_of_search = 3;
       double steps = steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
                                                 static_cast<double>(largest_batch_looked_at / batch_));
       for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
-      seconds += steps * step.milliseconds / 1e3;
-      if (curve_ && precision == Precision::f32)
-        seconds += static_cast<double>(curve_budgets * (steps_ + 1)) * step.milliseconds / 3e3;
+      // Off, all and auto share the curve's time.
+      if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
+      plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
+                report::mebibytes(static_cast<size_t>(step.plan->predicted.peak))},
+               steps * step.milliseconds / 1e3);
+      rows += std::ssize(accumulations);
     }
   }
-  const std::string& name = data.train->info().name;
-  cli::write_stdout(fmt::format("{}\n{}{}: {} rows, {} timed steps of each: about {}\n", headline(data),
-                                report::to_terminal({table}, name), name, table.lines.size() * std::size(accumulations),
-                                steps_, measure::minutes_text(seconds)));
+  plan.print(headline(data), data.train->info().name, fmt::format("{} rows, {} timed steps of each", rows, steps_));
 }
 
-void MemoryCommand::run(const cli::Flags& flags) {
-  cli::check_blocks(flags, model_, blocks_);
-  budget_bytes_ = parse_bytes("budget ", budget_);
-  device_ = cli::resolve_device(device_name_);
-  set_threads(static_cast<int>(threads_));
-  outputs_.open();
-  constexpr int64_t images = 512;  // memory does not depend on what is in them
-  const cli::TrainingData data = cli::open_digits(data_, {images}, {1});
-
-  if (dry_run_) return print_plan(data);
-  const measure::AccumulationCost cost =
-      measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
-  const std::vector<MemoryRow> rows = measure_rows(*data.train);
-  const std::vector<CurvePoint> points = curve_ ? measure_curve(*data.train) : std::vector<CurvePoint>();
-
-  Json rows_json = Json::array(), curve_json = Json::array();
+Json to_json(const std::vector<MemoryRow>& rows) {
+  Json all = Json::array();
   for (const MemoryRow& row : rows) {
-    Json one = {{"precision", hs::name(row.combination.precision)},
-                {"checkpoint", row.combination.checkpoint},
-                {"accumulate", row.combination.accumulate}};
+    Json one = {{"precision", hs::name(row.precision)}, {"checkpoint", row.checkpoint}, {"accumulate", row.accumulate}};
     one.update(to_json(row.step));
     one["largest_batch"] = row.largest_batch;
-    if (row.combination.accumulate == 1) one["timeline"] = timeline(row.step);
-    rows_json.push_back(std::move(one));
+    if (row.accumulate == 1) one["timeline"] = timeline(row.step);
+    all.push_back(std::move(one));
   }
-  for (const CurvePoint& point : points) {
+  return all;
+}
+
+Json curve_to_json(const std::vector<MemoryRow>& points) {
+  Json all = Json::array();
+  for (const MemoryRow& point : points) {
     Json one = {{"checkpoint", point.checkpoint}};
     one.update(to_json(point.step));
     one["extra_time"] = point.step.milliseconds / points[0].step.milliseconds - 1;
     one["activations_saved"] =
         1 - static_cast<double>(activation_peak(point.step)) / static_cast<double>(activation_peak(points[0].step));
-    curve_json.push_back(std::move(one));
+    all.push_back(std::move(one));
   }
+  return all;
+}
+
+void MemoryCommand::run(const cli::Flags& flags) {
+  device_ = cli::resolve_device(device_name_);
+  cli::use_threads(threads_);
+  outputs_.open();
+  constexpr int64_t images = 512;  // memory does not depend on what is in them
+  const cli::TrainingData data = cli::open_digits(data_, {images}, {1});
+  if (dry_run_) return print_plan(data);
+
+  const measure::AccumulationCost cost =
+      measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
+  const std::vector<MemoryRow> rows = measure_rows(*data.train);
+  const std::vector<MemoryRow> points = curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>();
   Json record = report::new_record(name(), device_);
   record["data"] = {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}};
-  record["config"] = {{"model", model_},
-                      {"blocks", cli::blocks_or_null(model_, blocks_)},
-                      {"batch", batch_},
-                      {"optimizer", "adam"},
-                      {"budget_bytes", budget_bytes_},
-                      {"steps", steps_},
-                      {"seed", seed_},
-                      {"threads", threads()},
-                      {"device", device_name_}};
-  record["rows"] = rows_json;
+  record["config"] = flags.config();
+  record["rows"] = to_json(rows);
   record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
                                  {"batch", cost.batch},
                                  {"accumulated_ms", cost.accumulated_ms},
                                  {"one_batch_ms", cost.one_batch_ms},
                                  {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
-  record["curve"] = curve_json;
+  record["curve"] = curve_to_json(points);
   std::vector<report::Table> tables = {table_of(rows)};
   if (curve_) tables.push_back(curve_table(points));
   report::present(

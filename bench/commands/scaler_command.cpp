@@ -58,7 +58,6 @@ class ScalerCommand : public cli::Command {
   void train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
                  cli::ProgressDisplay& display) const;
   void print_plan() const;
-  Json config() const;
   std::string headline(const cli::TrainingData& data) const;
 
   std::string model_ = "mnist_cnn", data_, device_name_ = "auto";
@@ -72,42 +71,34 @@ class ScalerCommand : public cli::Command {
 };
 
 std::string ScalerCommand::footnote() const {
-  return R"(Two runs with Adam in f16 from the same seed: "scaling" multiplies the loss, and with it every gradient, by a scale
-that halves when a gradient overflows and doubles after a while without; "no scaling" keeps a scale of 1. Both skip a
-step whose gradients are not all finite.
-
-The last table counts gradient values as they are stored in training, multiplied by the scale, over all steps, skipped
-ones included: first the gradients of the ops' outputs in f16, in the model's order ("relu 2" is its second relu), then
-those of the parameters, which are summed in f32. Of each the share that is zero, below 2^-24 (f16's smallest number,
-so for f16 the same as zero), below 2^-14 (its smallest normal number; zeros are counted in both), and inf or NaN. ReLU,
-pooling and dropout make most of the zeros; those that "no scaling" has on top, f16 lost. (The weights of the two runs
-drift apart, and their zeros a little with them; with --lr 1e-12 they stay as they are.)
-
-Without --data, MNIST is looked for in $HALFSTEP_DATA/mnist and ~/.cache/halfstep/mnist; if it is in neither, the
-program draws digits itself, says so, and writes "synthetic digits" on every line with a figure.
-
-Examples:
+  return R"(Examples:
   halfstep-bench scaler
   halfstep-bench scaler --epochs 5 --growth-interval 20 --json scaler.json
   halfstep-bench scaler --scale 16777216 --batch 16
+
+docs/benchmarks.md says what the columns mean.
 )";
 }
 
 void ScalerCommand::declare(cli::Flags& flags) {
-  flags.choice("--model", model_, model_names(), "Model");
-  flags.text("--data", data_, "DIR", "Folder with the four files of MNIST");
-  flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
-  flags.integer("--test", test_, 1, int64_t{1} << 24, "Test samples, the first N of the set");
-  flags.integer("--epochs", epochs_, 1, 10000, "Passes over the training samples");
-  flags.integer("--batch", batch_, 1, 1000000, "Samples per step");
-  flags.real("--lr", learning_rate_, 1e-12, 1000, "Learning rate");
-  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two");
-  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
-  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
-  flags.choice("--device", device_name_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.model(model_).record();
+  flags.digits(data_);
+  flags.train(train_);
+  flags.test(test_);
+  flags.epochs(epochs_).record();
+  flags.batch(batch_).record();
+  flags.record("optimizer", [] { return "adam"; });
+  flags.learning_rate(learning_rate_).record();
+  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two").record();
+  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles")
+      .record();
+  flags.seed(seed_).record();
+  flags.record("threads", [] { return threads(); });
+  flags.device(device_name_).record();
+  flags.record("precision", [] { return "f16"; });
   outputs_.declare(flags);
-  flags.on_off("--dry-run", dry_run_, "Time a few steps, print the plan with minutes and memory, and end");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.dry_run(dry_run_);
+  flags.quiet(quiet_);
 }
 
 // Without run_experiment: the time and the memory that it measures would be those of the counting.
@@ -142,20 +133,6 @@ void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, con
     if (error.code() != ExitCode::numeric) throw;
     run.error = error.what();  // a run that diverged is a result
   }
-}
-
-Json ScalerCommand::config() const {
-  return {{"model", model_},
-          {"epochs", epochs_},
-          {"batch", batch_},
-          {"optimizer", "adam"},
-          {"learning_rate", learning_rate_},
-          {"scale", scale_},
-          {"growth_interval", growth_interval_},
-          {"seed", seed_},
-          {"threads", threads()},
-          {"device", device_name_},
-          {"precision", "f16"}};
 }
 
 Json gradients_to_json(const measure::GradientWatch& watch) {
@@ -281,14 +258,12 @@ void ScalerCommand::print_plan() const {
     seconds = seconds_since(start);
   }
   seconds *= static_cast<double>(info.count) / static_cast<double>(some.info().count);
-  const report::Table table = {
-      {"run", "seconds of a run", "peak MiB"},
-      {{"each of two", fmt::format("{:.1f}", seconds), report::mebibytes(memory_stats(device_).peak)}}};
-  cli::write_stdout(fmt::format("{}\n{}{}: about {}\n", headline(data), report::to_terminal({table}, info.name),
-                                info.name, measure::minutes_text(2 * seconds)));
+  measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
+  plan.add({"each of two"}, {seconds, memory_stats(device_).peak}, 2);
+  plan.print(headline(data), info.name, "");
 }
 
-void ScalerCommand::run(const cli::Flags&) {
+void ScalerCommand::run(const cli::Flags& flags) {
   if (std::exp2(std::round(std::log2(scale_))) != scale_) {
     fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
          scale_);
@@ -310,7 +285,7 @@ void ScalerCommand::run(const cli::Flags&) {
   }
   Json record = report::new_record(name(), device_);
   record["data"] = report::describe_data(data);
-  record["config"] = config();
+  record["config"] = flags.config();
   record["measured_steps"] = "all";
   record["rows"] = rows;
   report::present(record, headline(data), {run_table(runs), gradient_table(runs)}, scale_changes(runs));

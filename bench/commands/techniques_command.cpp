@@ -12,7 +12,6 @@
 #include "bench/cli/environment.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
-#include "bench/cli/loading_flags.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
@@ -63,7 +62,6 @@ class TechniquesCommand : public cli::Command {
   void print_plan(const measure::Plan& plan, const Sources& data) const;
   void measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
                std::vector<Json>& kernels);
-  Json config() const;
   Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,
                     const std::vector<Json>& kernels) const;
   Json step_of(const measure::Experiment& experiment, const Sources& data) const;
@@ -79,47 +77,43 @@ class TechniquesCommand : public cli::Command {
 };
 
 std::string TechniquesCommand::footnote() const {
-  return fmt::format(
-      R"(The baseline is f32 with the simple kernels; each batch is read and decoded from files when it is needed (a set that is in
-memory is written to a temporary folder first, a file for each image). Each technique is measured alone, the baseline and
-it, and in the rows with + together with all before it. All have the same samples in a step, and run r of every row has
-the same seed. Before the first pass each row runs two steps that are not timed.
-
-Seconds are those of training, without evaluation: the median of the runs, and the 95 % bootstrap interval of the median.
-The speed-up is within noise if the interval of the ratio of medians, over passes, holds 1. Energy is that of training and
-evaluation, of everything that the chip did.
-
-The sizes: by default {} digits, {} epochs, {} runs; --quick {}, {} and {}, for a look; --full the article's {}, {} and {}.
-
-Examples:
-  halfstep-bench techniques
+  return R"(Examples:
   halfstep-bench techniques --full --json techniques.json --html techniques.html
   halfstep-bench techniques --target-accuracy 0.95 --price-per-hour 2.10
   halfstep-bench techniques --dry-run
-)",
-      default_size.train, default_size.epochs, default_size.repeat, quick_size.train, quick_size.epochs,
-      quick_size.repeat, full_size.train, full_size.epochs, full_size.repeat);
+
+docs/benchmarks.md says what is measured and how.
+)";
+}
+
+std::string text_of(const Size& size) {
+  return fmt::format("{} digits, {} epochs, {} runs", size.train, size.epochs, size.repeat);
 }
 
 void TechniquesCommand::declare(cli::Flags& flags) {
-  flags.choice("--model", experiment_.model, model_names(), "Model");
-  flags.text("--data", data_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
-  flags.integer("--train", size_.train, 1, int64_t{1} << 24, "Training samples, the first N of the set");
-  flags.integer("--test", size_.test, 1, int64_t{1} << 24, "Test samples, the first N of the set");
-  flags.integer("--epochs", size_.epochs, 1, 10000, "Passes over the training samples");
-  flags.integer("--repeat", size_.repeat, 1, 1000, "Runs of each row, in turns; run r has seed + r, from r = 0");
-  flags.integer("--batch", experiment_.batch, 1, 1000000, "Samples per step, in every row");
-  flags.real("--lr", experiment_.learning_rate, 1e-12, 1000, "Learning rate of Adam");
-  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.model(experiment_.model).record();
+  flags.data(data_);
+  flags.train(size_.train);
+  flags.test(size_.test);
+  flags.epochs(size_.epochs).record();
+  flags.batch(experiment_.batch).record();
+  flags.record("optimizer", [this] { return experiment_.optimizer; });
+  flags.learning_rate(experiment_.learning_rate).record();
+  flags.seed(seed_).record();
+  flags.repeat(size_.repeat).record();
+  flags.threads(threads_).record();
+  flags.device(device_).record();
+  flags.record("schedule", [this] { return experiment_.schedule; });
+  flags.record("warmup", [this] { return experiment_.warmup; });
+  flags.record("interleaved", [] { return true; });
+  flags.record("warmed_up", [] { return true; });
   goal_.declare(flags);
   outputs_.declare(flags);
-  flags.on_off("--quick", quick_, "The smallest size that shows anything");
-  flags.on_off("--full", full_, "The article's size");
-  flags.on_off("--list", list_, "Name the techniques and end");
-  flags.on_off("--dry-run", dry_run_, "Time a few steps of each row, print the plan with minutes and memory, and end");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
+  flags.on_off("--full", full_, "The article's size: " + text_of(full_size));
+  flags.list(list_);
+  flags.dry_run(dry_run_);
+  flags.quiet(quiet_);
 }
 
 void TechniquesCommand::take_size(const cli::Flags& flags) {
@@ -141,19 +135,12 @@ void TechniquesCommand::print_list() const {
 }
 
 void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& data) const {
-  report::Table table = {.heads = {"row", "group", "seconds of a run", "peak MiB"}, .lines = {}, .left = 2};
-  double seconds = 0;
+  measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
   for (const measure::TechniqueRow& row : plan.rows) {
-    const measure::Forecast expected =
-        measure::forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(seed_));
-    seconds += expected.seconds * static_cast<double>(size_.repeat);
-    table.lines.push_back(
-        {row.name, row.group, fmt::format("{:.1f}", expected.seconds), report::mebibytes(expected.peak_bytes)});
-    cli::check_signals("while planning");
+    dry_run.add({row.name, row.group},
+                measure::forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(seed_)), size_.repeat);
   }
-  cli::write_stdout(headline(data) + "\n" + report::to_terminal({table}, data.name()) +
-                    fmt::format("{}: {} rows, {} runs of each: about {}\n", data.name(), plan.rows.size(), size_.repeat,
-                                measure::minutes_text(seconds)));
+  dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
 
 // A diverged run is a result, and its row ends with it; other failures end the program.
@@ -199,24 +186,6 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
   }
 }
 
-Json TechniquesCommand::config() const {
-  Json config = {{"model", experiment_.model},
-                 {"epochs", size_.epochs},
-                 {"batch", experiment_.batch},
-                 {"optimizer", experiment_.optimizer},
-                 {"learning_rate", experiment_.learning_rate},
-                 {"seed", seed_},
-                 {"repeat", size_.repeat},
-                 {"threads", threads_},
-                 {"device", device_},
-                 {"schedule", experiment_.schedule},
-                 {"warmup", experiment_.warmup},
-                 {"interleaved", true},
-                 {"warmed_up", true}};
-  goal_.add_to(config);
-  return config;
-}
-
 Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,
                                      const std::vector<Json>& kernels) const {
   Json all = Json::array();
@@ -256,8 +225,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   take_size(flags);
   outputs_.open();
   experiment_.device = cli::resolve_device(device_);
-  set_threads(static_cast<int>(threads_));
-  if (threads_ > threads()) cli::notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
+  cli::use_threads(threads_);
   const cli::TrainingData set = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
   std::optional<measure::SampleFiles> files;
   if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
@@ -268,7 +236,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), experiment_.device);
   record["data"] = report::describe_data(set);
   record["data"]["as_files"] = files.has_value();
-  record["config"] = config();
+  record["config"] = flags.config();
   std::vector<measure::Row> rows;
   for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
   std::vector<Json> kernels;

@@ -10,7 +10,6 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
-#include "bench/cli/loading_flags.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
@@ -39,20 +38,20 @@ class TrainCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
+  void check_combinations(const cli::Flags& flags) const;
   bool resolve_graph(Device device) const;
+  std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
   void measure(const cli::TrainingData& data, measure::Row& row) const;
-  Json config() const;
-  std::string headline(const cli::TrainingData& data) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
+  std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
 
   measure::Experiment experiment_;
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
-  std::string device_ = "auto", graph_ = "auto", precision_ = "f32", checkpoint_ = "off";
-  cli::LoadingFlags loading_;
+  std::string device_ = "auto", graph_ = "auto";
   std::vector<std::string> kernels_;
   measure::Goal goal_;
   report::Outputs outputs_;
@@ -62,73 +61,70 @@ class TrainCommand : public cli::Command {
 };
 
 std::string TrainCommand::footnote() const {
-  return R"(The defaults are the headline experiment: the first 20,000 training and the first 5,000 test digits of MNIST.
-Without --data, MNIST is looked for in $HALFSTEP_DATA/mnist and ~/.cache/halfstep/mnist; if it is in neither, the
-program draws digits itself, says so, and writes "synthetic digits" on every line with a figure.
-
---data takes a name that `data/get` knows or a folder in any format that `convert` writes; the models fit the images.
-Batches are made by --workers threads, --prefetch of them ahead; the order depends on the seed alone. The record's
-"parts" say where the time went, and "stall_share" how much of it the steps waited for data.
-
-Time is that of training: loading of batches and steps, without evaluation. Before it come two steps on a throw-away
-model, not timed, so that the first epoch does not pay for page faults and the start of threads. The summary is the
-median of the repeats' times, the means of their accuracies and losses, and the largest peak of memory.
-
-With --target-accuracy the seconds of training and of evaluation to the first evaluation that reaches it are reported, as
-means over the runs that do, with the share of those; if one does not, the exit code is 1.
-
---trace writes --trace-steps steps that are trained on a throw-away model after the runs, which are not profiled: what each thread of the loader, the training loop and the device's two queues did when, memory by purpose,
-and the loss scale of f16. Open it in ui.perfetto.dev or chrome://tracing; nsys shows the same ranges in CUDA builds.
-
-Results go to stdout, progress and messages to stderr. With --json - stdout has the JSON alone and stderr the table, and
-likewise with --csv, --md and --html. SIGINT, SIGTERM and SIGHUP stop after the current step, after a second
-at the latest, and no file is written.
-
-Examples:
-  halfstep-bench train
+  return R"(Examples:
   halfstep-bench train --repeat 5 --threads 1 --json result.json
-  halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9
-  halfstep-bench train --epochs 20 --augment shift=2,rotate=10
-  halfstep-bench train --train 2000 --test 500 --kernel conv2d_forward=im2col
+  halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
-  halfstep-bench train --model mnist_cnn_large --dry-run
+
+docs/benchmarks.md says what is measured and how.
 )";
 }
 
 void TrainCommand::declare(cli::Flags& flags) {
-  cli::declare_model(flags, experiment_.model, experiment_.blocks);
-  flags.text("--data", data_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
-  // Limits of data/synthetic.h, and 2^53 because readers of JSON may hold numbers as doubles.
-  flags.integer("--train", train_, 1, int64_t{1} << 24, "Training samples, the first N of the set");
-  flags.integer("--test", test_, 1, int64_t{1} << 24, "Test samples, the first N of the set");
-  loading_.declare(flags);
-  flags.integer("--epochs", experiment_.epochs, 1, 10000, "Passes over the training samples");
-  flags.integer("--batch", experiment_.batch, 1, 1000000, "Samples per step");
-  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "adam", "adamw"}, "Optimizer");
-  flags.real("--lr", experiment_.learning_rate, 1e-12, 1000, "Learning rate");
-  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd");
-  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay");
-  flags.choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine"}, "Course of the learning rate");
-  flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size");
-  flags.real("--clip", experiment_.clip, 0, 1e9, "Largest norm of the gradients together, 0: no limit");
-  flags.text("--augment", experiment_.augment, "SPEC",
-             "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
-  flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step");
-  flags.text("--checkpoint", checkpoint_, "WHAT",
-             "Activations computed again: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
-  flags.choice("--precision", precision_, {"f32", "tf32", "f16", "bf16"}, "Type of matrix products and convolutions");
-  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
-  flags.integer("--repeat", repeat_, 1, 1000, "Runs; run r has seed + r, from r = 0");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
-  flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda");
-  flags.list("--kernel", kernels_, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
+  flags.model(experiment_.model).record();
+  flags.data(data_);
+  flags.train(train_);
+  flags.test(test_);
+  flags.epochs(experiment_.epochs).record();
+  flags.batch(experiment_.batch).record();
+  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "adam", "adamw"}, "Optimizer").record();
+  flags.learning_rate(experiment_.learning_rate).record();
+  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd").record("momentum", [this] {
+    return experiment_.optimizer == "sgd" ? Json(experiment_.momentum) : Json(nullptr);
+  });
+  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
+  flags.seed(seed_).record();
+  flags.repeat(repeat_).record();
+  flags.threads(threads_).record();
+  flags.device(device_).record();
+  flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
+      .record("graph", [this] { return experiment_.graph; });
+  flags.precision(experiment_.precision).record();
+  flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
+  flags
+      .text(
+          "--augment", [this](const std::string& spec) { experiment_.augment = parse_augment(spec); }, "", "SPEC",
+          "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them")
+      .record();
+  flags.checkpoint([this](const std::string& how) { experiment_.checkpoint = parse_checkpoint(how); }).record();
+  flags.blocks(experiment_.blocks, experiment_.model).record();
+  flags.choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine"}, "Course of the learning rate")
+      .record();
+  flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size")
+      .record();
+  flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
+  flags.kernels(kernels_).record();
+  flags.record("warmed_up", [] { return true; });
+  flags.loading(experiment_.loading);
   goal_.declare(flags);
   outputs_.declare(flags);
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
-  flags.on_off("--dry-run", dry_run_, "Time a few steps, print the plan with minutes and memory, and end");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.dry_run(dry_run_);
+  flags.quiet(quiet_);
+}
+
+void TrainCommand::check_combinations(const cli::Flags& flags) const {
+  if (flags.given("--momentum") && experiment_.optimizer != "sgd") {
+    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
+         experiment_.optimizer);
+  }
+  if (flags.given("--trace-steps") && trace_.empty()) {
+    fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
+  }
+  if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
+    fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
+  }
 }
 
 bool TrainCommand::resolve_graph(Device device) const {
@@ -149,8 +145,9 @@ void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
   cli::write_stderr(text);
   if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
       !measure::has_tensor_unit(ops)) {
-    cli::notice(fmt::format(
-        "--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time", precision_));
+    cli::notice(
+        fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
+                    hs::name(experiment_.precision)));
   }
 }
 
@@ -191,120 +188,79 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   return profile;
 }
 
-Json TrainCommand::config() const {
-  Json config = {
-      {"model", experiment_.model},
-      {"epochs", experiment_.epochs},
-      {"batch", experiment_.batch},
-      {"optimizer", experiment_.optimizer},
-      {"learning_rate", experiment_.learning_rate},
-      {"momentum", experiment_.optimizer == "sgd" ? Json(experiment_.momentum) : Json(nullptr)},
-      {"weight_decay", experiment_.weight_decay},
-      {"seed", seed_},
-      {"repeat", repeat_},
-      {"threads", threads_},
-      {"device", device_},
-      {"graph", experiment_.graph},
-      {"precision", precision_},
-      {"accumulate", experiment_.accumulate},
-      {"augment", experiment_.augment},
-      {"checkpoint", checkpoint_},
-      {"blocks", cli::blocks_or_null(experiment_.model, experiment_.blocks)},
-      {"schedule", experiment_.schedule},
-      {"warmup", experiment_.warmup},
-      {"clip", experiment_.clip},
-      {"kernels", kernels_},
-      {"warmed_up", true},
-  };
-  config.update(loading_.config());
-  goal_.add_to(config);
-  return config;
-}
-
 std::string TrainCommand::headline(const cli::TrainingData& data) const {
   const std::string batch = experiment_.accumulate == 1
                                 ? fmt::format("{}", experiment_.batch)
                                 : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
   return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}",
                      experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
-                     experiment_.epochs, batch, experiment_.optimizer, precision_, hs::name(experiment_.device),
-                     threads());
+                     experiment_.epochs, batch, experiment_.optimizer, hs::name(experiment_.precision),
+                     hs::name(experiment_.device), threads());
 }
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
-  const measure::Forecast expected =
-      measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_));
-  const std::string& name = data.train->info().name;
-  const report::Table table = {
-      {"runs", "seconds of a run", "peak MiB"},
-      {{std::to_string(repeat_), fmt::format("{:.1f}", expected.seconds), report::mebibytes(expected.peak_bytes)}}};
-  cli::write_stdout(fmt::format("{}\n{}{}: {} runs: about {}\n", headline(data), report::to_terminal({table}, name),
-                                name, repeat_, measure::minutes_text(expected.seconds * static_cast<double>(repeat_))));
+  measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
+  plan.add({std::to_string(repeat_)},
+           measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_)), repeat_);
+  plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
+}
+
+std::vector<measure::KernelRow> TrainCommand::warm_up(const cli::TrainingData& data,
+                                                      const cli::ForcedKernels& forced) const {
+  const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
+  TrainHooks hooks;
+  hooks.on_step = [&](const Progress&) { check_early_signals(); };
+  check_early_signals();
+  const measure::KernelUse use;
+  std::vector<measure::KernelRow> ops;
+  {
+    const measure::KernelTrace trace;
+    measure::warm_up(experiment_, *data.train, *data.test, hooks);
+    ops = measure::summarize(trace);
+  }
+  if (experiment_.precision != Precision::f32) print_ops(ops);
+  check_early_signals();
+  forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
+  return ops;
+}
+
+Json to_json(const std::vector<measure::KernelRow>& ops) {
+  Json all = Json::array();
+  for (const auto& [call, count] : ops) {
+    all.push_back({{"op", call.op},
+                   {"kernel", call.slot},
+                   {"type", hs::name(call.dtype)},
+                   {"variant", call.variant},
+                   {"calls_while_warming_up", count}});
+  }
+  return all;
 }
 
 void TrainCommand::run(const cli::Flags& flags) {
-  if (flags.given("--momentum") && experiment_.optimizer != "sgd") {
-    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
-         experiment_.optimizer);
-  }
+  check_combinations(flags);
   OutputFile trace(trace_, "--trace");
   outputs_.open(&trace);
-  if (flags.given("--trace-steps") && !trace.is_wanted()) {
-    fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
-  }
-  experiment_.precision = parse_precision(precision_);
-  parse_augment(experiment_.augment);  // a mistake in it is seen before data are read
-  experiment_.loading = loading_.options();
-  if (!experiment_.augment.empty() && experiment_.loading.normalize_on_host) {
-    fail(ExitCode::usage, "--augment {}: works on bytes, and --preprocess host makes numbers of them; use device",
-         experiment_.augment);
-  }
-  experiment_.checkpoint = parse_checkpoint(checkpoint_);
-  cli::check_blocks(flags, experiment_.model, experiment_.blocks);
-  set_threads(static_cast<int>(threads_));
-  if (threads_ > threads()) cli::notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
+  cli::use_threads(threads_);
   const cli::ForcedKernels forced(kernels_);
   experiment_.device = cli::resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
-  const SampleInfo& info = data.train->info();
   if (dry_run_) return print_plan(data);
 
   Json record = report::new_record(name(), experiment_.device);
   record["data"] = report::describe_data(data);
-  record["config"] = config();
+  record["config"] = flags.config();
   record["headline"] = headline(data);
   record["energy"] = measure::describe_energy(experiment_.device);
-  const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
-  TrainHooks warm_up_hooks;
-  warm_up_hooks.on_step = [&](const Progress&) { check_early_signals(); };
-  check_early_signals();
-  const measure::KernelUse warming;
-  std::vector<measure::KernelRow> ops;
-  {
-    const KernelTrace trace;
-    measure::warm_up(experiment_, *data.train, *data.test, warm_up_hooks);
-    ops = measure::summarize(trace);
-  }
-  if (experiment_.precision != Precision::f32) print_ops(ops);
-  check_early_signals();
-  forced.check_used(warming.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
-
+  const std::vector<measure::KernelRow> ops = warm_up(data, forced);
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
   Json step;
   const auto write_record = [&] {
     record["kernels"] = use.since();
     record["choices"] = noted_choices();
-    record["ops"] = Json::array();
-    for (const auto& [call, count] : ops) {
-      record["ops"].push_back({{"op", call.op},
-                               {"kernel", call.slot},
-                               {"type", hs::name(call.dtype)},
-                               {"variant", call.variant},
-                               {"calls_while_warming_up", count}});
-    }
+    record["ops"] = to_json(ops);
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
     measure::add_goal(record["rows"][0], row.runs, goal_);
@@ -332,8 +288,9 @@ void TrainCommand::run(const cli::Flags& flags) {
   }
   write_record();
   trace.keep();
-  const std::string report = headline(data) + "\n" + to_table(row, info.name) + measure::plan_table(row, info.name) +
-                             measure::goal_line(record["rows"][0], info.name);
+  const std::string& set = data.train->info().name;
+  const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
+                             measure::goal_line(record["rows"][0], set);
   outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
   measure::check_goal(record["rows"], goal_);

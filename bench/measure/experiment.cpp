@@ -44,7 +44,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.graph = experiment.graph;
   config.precision = experiment.precision;
   config.accumulate = experiment.accumulate;
-  config.augment = parse_augment(experiment.augment);
+  config.augment = experiment.augment;
   config.optimizer.clip = static_cast<float>(experiment.clip);
   config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
   config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);

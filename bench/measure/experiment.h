@@ -34,7 +34,7 @@ struct Experiment {
   double clip = 0;
   std::string schedule = "constant";
   int64_t warmup = 0;
-  std::string augment;               // as parse_augment takes it
+  AugmentOptions augment;
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};

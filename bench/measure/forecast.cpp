@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "bench/cli/console.h"
+#include "bench/cli/interrupt.h"
+#include "bench/report/presentation.h"
+
 namespace hs::bench::measure {
 
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed) {
@@ -21,6 +27,26 @@ Forecast forecast(const Experiment& experiment, const SampleSource& train, const
 
 std::string minutes_text(double seconds) {
   return fmt::format("{:.{}f} minutes", seconds / 60, seconds < 60 ? 2 : seconds < 600 ? 1 : 0);
+}
+
+DryRun::DryRun(std::vector<std::string> heads, size_t left)
+    : table_{.heads = std::move(heads), .lines = {}, .title = "", .left = left} {}
+
+void DryRun::add(std::vector<std::string> cells, double seconds) {
+  cli::check_signals("while planning");
+  table_.lines.push_back(std::move(cells));
+  seconds_ += seconds;
+}
+
+void DryRun::add(std::vector<std::string> names, const Forecast& run, int64_t runs) {
+  names.insert(names.end(), {fmt::format("{:.1f}", run.seconds), report::mebibytes(run.peak_bytes)});
+  add(std::move(names), run.seconds * static_cast<double>(runs));
+}
+
+void DryRun::print(const std::string& headline, const std::string& data, const std::string& rows,
+                   const std::string& remark) const {
+  cli::write_stdout(fmt::format("{}\n{}{}: {}about {}{}\n", headline, report::to_terminal({table_}, data), data,
+                                rows.empty() ? "" : rows + ": ", minutes_text(seconds_), remark));
 }
 
 }  // namespace hs::bench::measure

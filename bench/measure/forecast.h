@@ -1,9 +1,11 @@
-// What a training run will cost, from a few of its steps: for --dry-run.
+// What measurements will cost, from a few of their steps: for --dry-run.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/measure/experiment.h"
+#include "bench/report/table.h"
 
 namespace hs::bench::measure {
 
@@ -16,5 +18,24 @@ struct Forecast {
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed);
 
 std::string minutes_text(double seconds);  // "2.5 minutes", "0.03 minutes"
+
+// What --dry-run prints: a table of the rows that would be measured, and the minutes that all of them take.
+class DryRun {
+ public:
+  explicit DryRun(std::vector<std::string> heads, size_t left = 1);
+
+  // `seconds`: of everything that the row stands for. Throws Error if a signal to stop came.
+  void add(std::vector<std::string> cells, double seconds);
+  // So many runs of a row whose last two heads are the seconds and the peak of one.
+  void add(std::vector<std::string> names, const Forecast& run, int64_t runs);
+
+  // `rows`: "3 runs", or nothing; `remark` follows the minutes.
+  void print(const std::string& headline, const std::string& data, const std::string& rows,
+             const std::string& remark = "") const;
+
+ private:
+  report::Table table_;
+  double seconds_ = 0;
+};
 
 }  // namespace hs::bench::measure

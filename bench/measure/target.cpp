@@ -9,13 +9,13 @@
 namespace hs::bench::measure {
 
 void Goal::declare(cli::Flags& flags) {
-  flags.real("--target-accuracy", accuracy, 0, 1, "Test accuracy to time the way to; 0: none");
-  flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported");
-}
-
-void Goal::add_to(Json& config) const {
-  config["target_accuracy"] = accuracy > 0 ? Json(accuracy) : Json(nullptr);
-  config["price_per_hour"] = price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr);
+  const auto unless_zero = [](const double& value) {
+    return [&value] { return value > 0 ? Json(value) : Json(nullptr); };
+  };
+  flags.real("--target-accuracy", accuracy, 0, 1, "Report the time to this test accuracy; 0: none")
+      .record("target_accuracy", unless_zero(accuracy));
+  flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported")
+      .record("price_per_hour", unless_zero(price_per_hour));
 }
 
 std::optional<Reached> reached(const TrainResult& result, double accuracy) {

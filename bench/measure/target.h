@@ -17,7 +17,6 @@ struct Goal {
   double price_per_hour = 0;  // in whatever currency; 0: none
 
   void declare(cli::Flags& flags);
-  void add_to(Json& config) const;
 };
 
 // The first evaluation of a run that reaches the target.

@@ -1,0 +1,130 @@
+// The flags that several commands have, each declared here alone.
+#include <fmt/format.h>
+
+#include "bench/cli/command_line.h"
+#include "bench/cli/inputs.h"
+#include "data/loader/loader.h"
+#include "engine/autocast.h"
+#include "engine/check.h"
+#include "models/models.h"
+
+namespace hs::bench::cli {
+namespace {
+
+// What data/synthetic.h can draw.
+constexpr int64_t most_samples = int64_t{1} << 24;
+// Readers of JSON may hold numbers as doubles, which are exact up to 2^53; runs add to the seed.
+constexpr int64_t largest_seed = (int64_t{1} << 53) - 1000;
+
+const std::vector<std::pair<std::string, CacheMode>> caches = {
+    {"none", CacheMode::none}, {"ram", CacheMode::ram}, {"device", CacheMode::device}};
+
+std::string models_with_blocks() {
+  std::vector<std::string> names = model_names();
+  std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+const char* name(CacheMode mode) { return caches[static_cast<size_t>(mode)].first.c_str(); }
+
+Flags& Flags::model(std::string& value) { return choice("--model", value, model_names(), "Model"); }
+
+Flags& Flags::blocks(int64_t& value, const std::string& model) {
+  integer("--blocks", value, 1, 4096, "Blocks of the model (" + models_with_blocks() + ")");
+  Flag& flag = flags_.back();
+  flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
+    read(word);
+    if (model_has_blocks(model)) return;
+    fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", value, model, models_with_blocks());
+  };
+  flag.value = [&value, &model] { return model_has_blocks(model) ? Json(value) : Json(nullptr); };
+  return *this;
+}
+
+Flags& Flags::data(std::string& name_or_path) {
+  return text("--data", name_or_path, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
+}
+
+Flags& Flags::digits(std::string& folder) {
+  return text("--data", folder, "DIR", "Folder with the four files of MNIST");
+}
+
+Flags& Flags::train(int64_t& samples) {
+  return integer("--train", samples, 1, most_samples, "Training samples, the first N of the set");
+}
+
+Flags& Flags::test(int64_t& samples) {
+  return integer("--test", samples, 1, most_samples, "Test samples, the first N of the set");
+}
+
+Flags& Flags::epochs(int64_t& value) {
+  return integer("--epochs", value, 1, 10000, "Passes over the training samples");
+}
+
+Flags& Flags::batch(int64_t& value, int64_t most) { return integer("--batch", value, 1, most, "Samples per batch"); }
+
+Flags& Flags::learning_rate(double& value) {
+  real("--lr", value, 1e-12, 1000, "Learning rate");
+  flags_.back().member = "learning_rate";
+  return *this;
+}
+
+Flags& Flags::seed(int64_t& value) {
+  return integer("--seed", value, 0, largest_seed, "Seed of all random numbers: weights, order, dropout");
+}
+
+Flags& Flags::repeat(int64_t& value) {
+  return integer("--repeat", value, 1, 1000, "Runs of each row; run r has seed + r, from r = 0");
+}
+
+Flags& Flags::threads(int64_t& value) { return integer("--threads", value, 0, 1024, "CPU threads, 0: one per core"); }
+
+Flags& Flags::device(std::string& name) {
+  return choice("--device", name, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+}
+
+Flags& Flags::precision(Precision& value) {
+  return named_choice(
+      "--precision", value,
+      {{"f32", Precision::f32}, {"tf32", Precision::tf32}, {"f16", Precision::f16}, {"bf16", Precision::bf16}},
+      "Type of matrix products and convolutions");
+}
+
+Flags& Flags::checkpoint(const Reader& reader) {
+  return text("--checkpoint", reader, "off", "WHAT",
+              "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
+}
+
+Flags& Flags::kernels(std::vector<std::string>& assignments) {
+  list("--kernel", assignments, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
+  flags_.back().member = "kernels";
+  return *this;
+}
+
+Flags& Flags::loading(LoaderOptions& options, const std::string& object) {
+  const std::string prefix = object.empty() ? "" : object + "/";
+  integer("--prefetch", options.prefetch, 0, 1000, "Batches made ahead of time, 0: each when it is needed")
+      .record(prefix + "prefetch");
+  integer("--workers", options.workers, 0, 256, "Threads that make them, 0: between the steps")
+      .record(prefix + "workers");
+  named_choice("--cache", options.cache, caches, "Read each sample every time, once, or all to the device")
+      .record(prefix + "cache");
+  named_choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
+      .record(prefix + "pin");
+  named_choice("--preprocess", options.normalize_on_host, {{"host", true}, {"device", false}},
+               "Where bytes become numbers: by the workers, or later")
+      .record(prefix + "preprocess");
+  return *this;
+}
+
+Flags& Flags::dry_run(bool& value) {
+  return on_off("--dry-run", value, "Try a little of it, print the plan with minutes and memory, and end");
+}
+
+Flags& Flags::list(bool& value) { return on_off("--list", value, "Name what there is to measure, and end"); }
+
+Flags& Flags::quiet(bool& value) { return on_off("--quiet", value, "No progress"); }
+
+}  // namespace hs::bench::cli

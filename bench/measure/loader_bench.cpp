@@ -1,0 +1,360 @@
+#include "bench/measure/loader_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/inputs.h"
+#include "bench/measure/statistics.h"
+#include "data/formats/image_folder.h"
+#include "data/formats/record_file.h"
+#include "data/formats/tfrecord.h"
+#include "data/synthetic.h"
+#include "engine/random.h"
+
+namespace hs::bench::measure {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::microseconds;
+
+constexpr int64_t steps_with_work = 100;
+constexpr double measured_seconds = 0.2;
+constexpr int warm_passes = 7;
+
+// A set of 24 batches of 16 samples, each of which sleeps 100 microseconds. Of the timelines 8 batches are drawn.
+constexpr int64_t throttled_batch = 16, throttled_batches = 24;
+constexpr int64_t drawn_batches = 8;
+constexpr microseconds throttled_delay(100);
+
+MemorySource throttled_set() { return synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches); }
+
+// A part of a timeline: a batch that is read, or computed with.
+struct LoaderSpan {
+  std::string lane;  // "load 1", "load 2", "step"
+  int64_t batch = 0;
+  double begin = 0, end = 0;  // milliseconds from the first one
+};
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Who did what when. Thread safe.
+class Timeline {
+ public:
+  // Work on a batch by the calling thread; what follows on the same batch in the same lane prolongs its span.
+  void add_load(int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const std::scoped_lock lock(mutex_);
+    const auto [at, is_new] = lanes_.try_emplace(std::this_thread::get_id());
+    if (is_new) at->second = fmt::format("load {}", lanes_.size());
+    add(at->second, batch, begin, end);
+  }
+  void add_step(int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const std::scoped_lock lock(mutex_);
+    add("step", batch, begin, end);
+  }
+
+  // In the order of lanes and batches.
+  std::vector<LoaderSpan> spans() const {
+    const std::scoped_lock lock(mutex_);
+    Clock::time_point start = Clock::time_point::max();
+    for (const auto& [key, times] : spans_) start = std::min(start, times.first);
+    std::vector<LoaderSpan> all;
+    for (const auto& [key, times] : spans_) {
+      const auto& [lane, batch] = key;
+      all.push_back(
+          {lane, batch, 1e3 * seconds_between(start, times.first), 1e3 * seconds_between(start, times.second)});
+    }
+    return all;
+  }
+
+ private:
+  void add(const std::string& lane, int64_t batch, Clock::time_point begin, Clock::time_point end) {
+    const auto [at, is_new] = spans_.try_emplace({lane, batch}, begin, end);
+    if (!is_new) at->second.second = end;
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::thread::id, std::string> lanes_;
+  std::map<std::pair<std::string, int64_t>, std::pair<Clock::time_point, Clock::time_point>> spans_;
+};
+
+// One line for each lane; a column is an equal part of the time, and the last digit of a batch's number fills its
+// spans.
+std::string draw(const std::vector<LoaderSpan>& spans, int width) {
+  double total = 0;
+  for (const LoaderSpan& span : spans) total = std::max(total, span.end);
+  const auto column = [&](double time) { return static_cast<size_t>(time / total * width); };
+  std::map<std::string, std::string> lines;
+  for (const LoaderSpan& span : spans) {
+    std::string& line = lines[span.lane];
+    line.resize(static_cast<size_t>(width), ' ');
+    for (size_t i = column(span.begin); i < column(span.end); ++i) line[i] = static_cast<char>('0' + span.batch % 10);
+  }
+  std::string text;
+  for (const auto& [lane, line] : lines) text += fmt::format("  {:<7} |{}|\n", lane, line);
+  return text;
+}
+
+// A view of a source that sleeps before each read and notes it in a timeline, as part of batch index / batch.
+class ThrottledSource : public SampleSource {
+ public:
+  ThrottledSource(const SampleSource& source, Timeline* timeline)
+      : SampleSource(source.info()), source_(source), timeline_(timeline) {}
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override {
+    const Clock::time_point begin = Clock::now();
+    std::this_thread::sleep_for(throttled_delay);
+    source_.read_through(index, image);
+    if (timeline_ != nullptr) timeline_->add_load(index / throttled_batch, begin, Clock::now());
+  }
+  int32_t sample_label(int64_t index) const override { return source_.label(index); }
+
+  const SampleSource& source_;
+  Timeline* const timeline_;
+};
+
+// How a step's computing is played.
+enum class Compute {
+  spin,   // a core is busy, as with training on the CPU
+  sleep,  // it is not, as with training on a GPU
+};
+
+struct LoaderRun {
+  int64_t steps = 0, samples = 0;
+  double seconds = 0;
+  double wait = 0;  // of `seconds`, in next()
+
+  double samples_per_second() const { return static_cast<double>(samples) / seconds; }
+  double per_step(double part) const { return part / static_cast<double>(steps); }
+  double stall_share() const { return wait / seconds; }
+};
+
+// Takes `steps` batches from the loader, and computes that long between two batches.
+LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds compute, Timeline* timeline = nullptr) {
+  LoaderRun run;
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start;
+  for (; run.steps < steps; ++run.steps) {
+    const Batch batch = loader.next();
+    run.samples += batch.labels.size();
+    const Clock::time_point got = Clock::now();
+    run.wait += seconds_between(now, got);
+    if (how == Compute::sleep) std::this_thread::sleep_until(got + compute);
+    do now = Clock::now();
+    while (now < got + compute);
+    if (timeline != nullptr) timeline->add_step(run.steps, got, now);
+  }
+  run.seconds = seconds_between(start, now);
+  return run;
+}
+
+// The indices of all samples in a random order.
+std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
+  const RandomStream stream{.seed = seed, .purpose = RandomPurpose::shuffle};
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < count; ++i) {
+    order.push_back(
+        static_cast<int64_t>(permute_index(static_cast<uint64_t>(i), static_cast<uint64_t>(count), stream)));
+  }
+  return order;
+}
+
+// How many, and their bytes together.
+std::pair<int64_t, int64_t> files_in(const fs::path& folder) {
+  int64_t files = 0, bytes = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    bytes += static_cast<int64_t>(entry.file_size());
+  }
+  return {files, bytes};
+}
+
+}  // namespace
+
+const std::vector<Format>& formats() {
+  static const std::vector<Format> all = {
+      {"memory", nullptr, nullptr},
+      {"record", [](const fs::path& at, const SampleInfo& info) { return write_records(at / "set", info); },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"record_zlib",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_records(at / "set", info, {.shards = 1, .compress = true, .samples_per_block = 0});
+       },
+       [](const fs::path& at) { return open_records(at / "set"); }},
+      {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
+       [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
+      {"pgm",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::pgm, Lifetime::temporary);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+      {"png",
+       [](const fs::path& at, const SampleInfo& info) {
+         return write_image_folder(at / "set", info, ImageFormat::png, Lifetime::temporary);
+       },
+       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+  };
+  return all;
+}
+
+LoaderOptions LoaderBench::with(const LoaderSetting& setting, CacheMode cache) const {
+  LoaderOptions all = options;
+  all.workers = setting.workers;
+  all.prefetch = setting.prefetch;
+  all.cache = cache;
+  return all;
+}
+
+void LoaderBench::write(const Format& format, const SampleSource& data, const fs::path& folder) const {
+  if (!format.write) return;
+  fs::create_directory(folder);
+  const auto writer = format.write(folder, data.info());
+  copy_samples(data, data.info().count, *writer, [this](int64_t) { check(); });
+}
+
+Json LoaderBench::read(const Format& format, const SampleSource& data, const fs::path& folder) const {
+  const SampleInfo& info = data.info();
+  const std::vector<int64_t> order = shuffled(info.count, options.seed);
+  std::vector<uint8_t> batch(static_cast<size_t>(options.batch * info.image_bytes()));
+  const auto samples_per_second = [&](const SampleSource& source, Clock::time_point start) {
+    for (int64_t i = 0; i < info.count; ++i) {
+      source.read(order[static_cast<size_t>(i)], batch.data() + i % options.batch * info.image_bytes());
+    }
+    return static_cast<double>(info.count) / seconds_since(start);
+  };
+  const Clock::time_point start = Clock::now();
+  const auto opened = format.open ? format.open(folder) : nullptr;
+  const SampleSource& source = opened ? *opened : data;
+  const double cold = samples_per_second(source, start);
+  std::vector<double> warm;
+  for (int i = 0; i < warm_passes; ++i) {
+    warm.push_back(samples_per_second(source, Clock::now()));
+    check();
+  }
+  const auto [files, bytes] = opened ? files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
+  return {{"name", format.name},
+          {"files", files},
+          {"bytes", bytes},
+          {"cold_samples_per_second", cold},
+          {"warm_samples_per_second", median(warm)}};
+}
+
+Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMode cache) const {
+  Json rows = Json::array();
+  const Compute how = options.device == Device::cpu ? Compute::spin : Compute::sleep;
+  for (const LoaderSetting& setting : loader_settings) {
+    Loader loader(source, with(setting, cache));
+    const int64_t epoch = loader.batches_per_epoch();
+    // The first epoch fills the caches, the system's too, and says how many make a fifth of a second.
+    const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
+    const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
+    const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0));
+    const LoaderRun with_work = run_loader(loader, std::min(epoch, steps_with_work), how, compute);
+    const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
+    rows.push_back({{"format", format.name},
+                    {"cache", cli::name(cache)},
+                    {"workers", setting.workers},
+                    {"prefetch", setting.prefetch},
+                    {"samples_per_second", alone.samples_per_second()},
+                    {"megabytes_per_second", megabytes},
+                    {"wait_us_per_step", 1e6 * alone.per_step(alone.wait)},
+                    {"stall_share", with_work.stall_share()}});
+  }
+  return rows;
+}
+
+Json LoaderBench::overlap() const {
+  const MemorySource set = throttled_set();
+  const ThrottledSource source(set, nullptr);
+  const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
+    LoaderOptions throttled = with(setting, CacheMode::none);
+    throttled.batch = throttled_batch;
+    Loader loader(source, throttled);
+    const auto work = microseconds(static_cast<int64_t>(1000 * compute_ms));
+    const LoaderRun run = run_loader(loader, loader.batches_per_epoch(), Compute::sleep, work);
+    return 1e3 * run.per_step(run.seconds);
+  };
+  Json rows = Json::array();
+  const double load_ms = step_ms({0, 0}, 0);
+  check();
+  for (const double factor : {0.5, 1.0, 2.0}) {
+    for (const LoaderSetting& setting : loader_settings) {
+      const double compute_ms = factor * load_ms;
+      const double largest = std::max(load_ms / static_cast<double>(std::max<int64_t>(setting.workers, 1)), compute_ms);
+      rows.push_back({{"load_ms", load_ms},
+                      {"compute_ms", compute_ms},
+                      {"workers", setting.workers},
+                      {"prefetch", setting.prefetch},
+                      {"step_ms", step_ms(setting, compute_ms)},
+                      {"sum_ms", load_ms + compute_ms},
+                      {"largest_ms", largest}});
+    }
+  }
+  return rows;
+}
+
+Json LoaderBench::timelines(std::string& drawings) const {
+  const MemorySource set = throttled_set();
+  const struct {
+    const char* name;
+    LoaderSetting setting;
+  } rungs[] = {
+      {"synchronous", {0, 0}}, {"one thread, one batch ahead", {1, 1}}, {"two threads, four batches ahead", {2, 4}}};
+  Json timelines = Json::array();
+  for (const auto& [rung, setting] : rungs) {
+    Timeline timeline;
+    const ThrottledSource source(set, &timeline);
+    LoaderOptions throttled = with(setting, CacheMode::none);
+    throttled.batch = throttled_batch;
+    throttled.shuffle = false;  // so that the index tells the batch
+    {
+      Loader loader(source, throttled);
+      run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
+    }
+    std::vector<LoaderSpan> spans = timeline.spans();
+    // Batches that were made for later are left out.
+    std::erase_if(spans, [](const LoaderSpan& span) { return span.batch >= drawn_batches; });
+    double end = 0;
+    Json list = Json::array();
+    for (const LoaderSpan& span : spans) {
+      end = std::max(end, span.end);
+      list.push_back({span.lane, span.batch, span.begin, span.end});
+    }
+    timelines.push_back(
+        {{"name", rung}, {"workers", setting.workers}, {"prefetch", setting.prefetch}, {"spans", list}});
+    drawings += fmt::format("\n{}: {:.1f} ms\n{}", rung, end, draw(spans, 96));
+  }
+  return timelines;
+}
+
+// The format is written and read with a few samples. Reading the others takes as long each.
+double LoaderBench::forecast(const Format& format, const SampleSource& some, int64_t count,
+                             const fs::path& folder) const {
+  const auto whole = static_cast<double>(count), tried = static_cast<double>(some.info().count);
+  Clock::time_point start = Clock::now();
+  write(format, some, folder);
+  const double writing = seconds_since(start) / tried * whole;
+  const auto opened = format.open ? format.open(folder) : nullptr;
+  const SampleSource& source = opened ? *opened : some;
+  std::vector<uint8_t> image(static_cast<size_t>(source.info().image_bytes()));
+  start = Clock::now();
+  for (int64_t i = 0; i < source.info().count; ++i) source.read(i, image.data());
+  const double pass = seconds_since(start) / tried * whole;
+  const double steps =
+      std::min(std::ceil(whole / static_cast<double>(options.batch)), static_cast<double>(steps_with_work));
+  const double work = steps * std::chrono::duration<double>(compute).count();
+  const double rows = std::size(loader_settings) * (static_cast<double>(std::size(loader_caches)) * (pass + work) +
+                                                    std::max(pass, measured_seconds) + 2 * measured_seconds);
+  return writing + (1 + warm_passes) * pass + rows;
+}
+
+}  // namespace hs::bench::measure
