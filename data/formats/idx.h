@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "data/sample_source.h"
@@ -37,10 +35,6 @@ IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
 
 // Labels are unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes; each must be below `classes`.
 std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes);
-
-// The same for a file that is in memory already; `name` stands in the messages.
-IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit = 0);
-std::vector<int32_t> parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes);
 
 // Writes a file of images and one of labels (of two bytes each if there are more than 256 classes).
 // Throws Error: usage (images of several channels: this format has none for them), io.

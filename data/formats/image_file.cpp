@@ -8,6 +8,7 @@
 #include <csetjmp>
 #include <cstring>
 
+#include "data/io/endian.h"
 #include "data/sample_source.h"
 #include "engine/check.h"
 
@@ -185,10 +186,7 @@ std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
 
 Image decode_png(View file, const std::string& name) {
   // libpng says of a wrong size only that it is wrong. The first part is the header: width at 16, height at 20.
-  const auto word = [&](size_t at) {
-    return int64_t{file[at]} << 24 | file[at + 1] << 16 | file[at + 2] << 8 | file[at + 3];
-  };
-  if (file.size() >= 24) check_shape(name, word(20), word(16));
+  if (file.size() >= 24) check_shape(name, get_big_endian(&file[20]), get_big_endian(&file[16]));
   PngReader reader(file);
   Image image;
   const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };

@@ -74,7 +74,7 @@ class ImageFolderSource : public SampleSource {
 class ImageFolderWriter : public SampleWriter {
  public:
   ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format, Lifetime lifetime)
-      : folder_(folder, lifetime), info_(info), format_(format) {
+      : SampleWriter(info), folder_(folder), format_(format), lifetime_(lifetime) {
     for (int label = 0; label < info.classes; ++label) {
       std::error_code error;
       std::filesystem::create_directory(class_folder(label), error);
@@ -82,32 +82,27 @@ class ImageFolderWriter : public SampleWriter {
     }
   }
 
-  void add(const uint8_t* image, int32_t label) override {
-    const Image one{info_.rows, info_.columns, info_.channels, {image, image + info_.image_bytes()}};
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    const Image one{info().rows, info().columns, info().channels, {image, image + info().image_bytes()}};
     const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
     const fs::path path =
-        class_folder(label) / fmt::format("{:07}.{}", added_, format_ == ImageFormat::png ? "png" : "pgm");
+        class_folder(label) / fmt::format("{:07}.{}", added(), format_ == ImageFormat::png ? "png" : "pgm");
     // Not an OutputFile, which waits for the disk: the folder appears as a whole.
     errno = 0;
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     file.close();
     if (!file) fail(ExitCode::io, "{}: cannot be written: {}", printable(path), std::strerror(errno));
-    ++added_;
   }
 
-  void finish() override {
-    check(added_ == info_.count, "{} of {} samples were added", added_, info_.count);
-    folder_.keep();
-  }
+  void keep_files() override { folder_.keep(lifetime_ == Lifetime::permanent); }
 
- private:
   fs::path class_folder(int32_t label) const { return folder_.path() / fmt::format("{:03}", label); }
 
   OutputFolder folder_;
-  const SampleInfo info_;
   const ImageFormat format_;
-  int64_t added_ = 0;
+  const Lifetime lifetime_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "data/io/output_file.h"
 #include "data/sample_source.h"
 #include "data/sample_writer.h"
 
@@ -27,6 +26,10 @@ std::vector<std::string> class_names(const std::filesystem::path& folder);
 bool is_image_folder(const std::filesystem::path& folder);
 
 enum class ImageFormat { png, pgm };
+
+// Whether the files are to survive a power cut. What a program deletes again when it ends need not, and the disk, which
+// may take seconds, is not waited for.
+enum class Lifetime { temporary, permanent };
 
 // Writes FOLDER/000/0000000.png and so on: the class, then the index of the sample.
 // Throws Error: usage (PNG without libpng; PGM and several channels), io (`folder` is there already, or the disk

@@ -19,6 +19,9 @@ std::vector<std::filesystem::path> find_shards(const std::filesystem::path& path
 // If there is any file of a set with this prefix.
 bool has_shards(const std::filesystem::path& prefix);
 
+// Throws Error (usage) unless each of `shards` shards gets a sample, and there are at most max_shards.
+void check_shard_count(int64_t shards, int64_t samples);
+
 // The samples of shard `shard`: as even as possible, the first ones hold one more.
 struct ShardRange {
   int64_t first = 0;

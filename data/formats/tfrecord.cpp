@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/shards.h"
+#include "data/io/crc32c.h"
+#include "data/io/endian.h"
 #include "data/io/input_file.h"
 #include "data/io/mapped_file.h"
 #include "engine/check.h"

@@ -24,8 +24,8 @@ class InputFile {
   uint64_t size() const { return size_; }            // at opening
   int descriptor() const { return descriptor_; }
 
-  // The next bytes, up to `count`, fewer at the end only. Throws Error (io).
-  size_t read(uint8_t* to, size_t count) const;
+  // Reads `count` bytes from `offset` on, fewer only at the end; returns how many. Throws Error (io).
+  size_t read_at(uint64_t offset, uint8_t* to, size_t count) const;
 
  private:
   std::string name_;

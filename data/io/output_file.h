@@ -59,30 +59,24 @@ class OutputFile {
 // REQUIRES: regular files
 void keep_all(std::deque<OutputFile>& files);
 
-// Whether files are to survive a power cut. What a program deletes again when it ends need not, and the disk, which may
-// take seconds, is not waited for.
-enum class Lifetime : bool { temporary, permanent };
-
-// The same for a folder of any number of files: they are written into path(), and keep() brings all of them to the disk
-// and gives the folder its name. Throws Error (io), also if there is something at `folder` that is not an empty folder.
+// The same for a folder of any number of files: they are written into path(), and keep() gives the folder its name.
+// Throws Error (io), also if there is something at `folder` that is not an empty folder.
 class OutputFolder {
  public:
-  explicit OutputFolder(const std::filesystem::path& folder, Lifetime lifetime = Lifetime::permanent);
+  explicit OutputFolder(const std::filesystem::path& folder);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& path() const { return temporary_.path(); }
-  void keep();
+  // wait_for_disk: flushes all files first, so the folder survives a power cut. That may take seconds, and what the
+  // program deletes again at its end does not need it.
+  void keep(bool wait_for_disk = true);
 
  private:
   [[noreturn]] void fail_io(const char* what) const;
 
   std::filesystem::path folder_;
-  const Lifetime lifetime_;
   TemporaryPath temporary_;
 };
-
-// Brings the entries of a folder to the disk: without it, a rename may be lost with the power. Throws Error (io).
-void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace hs

@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include "data/formats/image_file.h"
+#include "data/io/endian.h"
 #include "data/sample_source.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -12,15 +13,13 @@ namespace {
 using namespace hs;
 using namespace hs::fuzz;
 
-uint32_t word(const uint8_t* at) { return uint32_t{at[0]} << 24 | at[1] << 16 | at[2] << 8 | at[3]; }
-
 Bytes sealed(std::span<const uint8_t> file) {
   Bytes bytes(file.begin(), file.end());
   for (size_t at = 8; at + 12 <= bytes.size();) {
-    const size_t length = word(&bytes[at]);
+    const size_t length = get_big_endian(&bytes[at]);
     if (length > bytes.size() - at - 12) break;
     const auto crc = static_cast<uint32_t>(crc32(0, &bytes[at + 4], static_cast<uInt>(length + 4)));
-    for (size_t i = 0; i < 4; ++i) bytes[at + 8 + length + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
+    put_big_endian(&bytes[at + 8 + length], crc);
     at += 12 + length;
   }
   return bytes;
