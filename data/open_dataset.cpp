@@ -122,16 +122,13 @@ std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity
     fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz", printable(folder), missing);
   }
   IdxImages images = read_idx_images(place.files[first], limit);
-  if (images.rows > max_image_side || images.columns > max_image_side) {
+  const ImageShape shape{images.rows, images.columns, 1};
+  if (!shape.is_allowed()) {
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
          images.rows, images.columns, max_image_side, max_image_side);
   }
-  SampleInfo info;
-  info.name = set.name;
+  SampleInfo info{shape, set.name, fmt::format("IDX files in {}", printable(folder))};
   info.scale = set.scale;
-  info.description = fmt::format("IDX files in {}", printable(folder));
-  info.rows = images.rows;
-  info.columns = images.columns;
   info.classes = classes_of(place, set);
   std::vector<int32_t> labels = read_idx_labels(place.files[first + 1], info.classes);
   if (images.total != std::ssize(labels)) {
@@ -254,10 +251,10 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
 }
 
 void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
-  if (a.rows == b.rows && a.columns == b.columns && a.channels == b.channels && b.classes <= a.classes) return;
+  if (a.shape() == b.shape() && b.classes <= a.classes) return;
   fail(ExitCode::bad_input,
-       "{}: training images are {} x {} x {} of {} classes but test images {} x {} x {} of {}; they are not of one set",
-       name_or_path, a.rows, a.columns, a.channels, a.classes, b.rows, b.columns, b.channels, b.classes);
+       "{}: training images are {} of {} classes but test images {} of {}; they are not of one set", name_or_path,
+       a.text(), a.classes, b.text(), b.classes);
 }
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {

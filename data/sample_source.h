@@ -27,17 +27,30 @@ struct SetIdentity {
   PixelScale scale = default_pixel_scale;
 };
 
-struct SampleInfo {
-  std::string name;         // "mnist"
-  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
-  int64_t count = 0;        // samples, at least 1
+struct ImageShape {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t channels = 1;
+
+  bool operator==(const ImageShape&) const = default;
+  int64_t image_bytes() const { return rows * columns * channels; }
+  bool is_allowed() const {  // no dimension is 0 or beyond its maximum
+    const auto in = [](int64_t number, int64_t most) { return number >= 1 && number <= most; };
+    return in(rows, max_image_side) && in(columns, max_image_side) && in(channels, max_image_channels);
+  }
+  std::string text() const {  // "28 x 28 x 1"
+    return std::to_string(rows) + " x " + std::to_string(columns) + " x " + std::to_string(channels);
+  }
+};
+
+struct SampleInfo : ImageShape {
+  std::string name;         // "mnist"
+  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
+  int64_t count = 0;        // samples, at least 1
   int classes = 0;
   PixelScale scale = default_pixel_scale;
 
-  int64_t image_bytes() const { return rows * columns * channels; }
+  const ImageShape& shape() const { return *this; }
 };
 
 // Thread safe: any number of threads read at a time. Random access costs the same for every index.

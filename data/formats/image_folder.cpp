@@ -59,9 +59,9 @@ class ImageFolderSource : public SampleSource {
     const ImageEntry& entry = images_[static_cast<size_t>(index)];
     const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
     const Image image = read_image(path);
-    if (image.rows != info().rows || image.columns != info().columns || image.channels != info().channels) {
-      fail(ExitCode::bad_input, "{}: {} x {} x {}, but the first image is {} x {} x {}; expected one size",
-           printable(path), image.rows, image.columns, image.channels, info().rows, info().columns, info().channels);
+    if (image.shape != info().shape()) {
+      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size", printable(path),
+           image.shape.text(), info().text());
     }
     std::copy(image.pixels.begin(), image.pixels.end(), to);
   }
@@ -84,7 +84,7 @@ class ImageFolderWriter : public SampleWriter {
 
  private:
   void write_sample(const uint8_t* image, int32_t label) override {
-    const Image one{info().rows, info().columns, info().channels, {image, image + info().image_bytes()}};
+    const Image one{info().shape(), {image, image + info().image_bytes()}};
     const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
     const fs::path path =
         class_folder(label) / fmt::format("{:07}.{}", added(), format_ == ImageFormat::png ? "png" : "pgm");
@@ -146,14 +146,9 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
          classes.size());
   }
   const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file);
-  SampleInfo info;
-  info.name = set.name;
+  SampleInfo info{first.shape, set.name, fmt::format("folder of images {}", printable(folder))};
   info.scale = set.scale;
-  info.description = fmt::format("folder of images {}", printable(folder));
-  info.count = static_cast<int64_t>(images.size());
-  info.rows = first.rows;
-  info.columns = first.columns;
-  info.channels = first.channels;
+  info.count = std::ssize(images);
   info.classes = static_cast<int>(classes.size());
   return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images));
 }

@@ -218,14 +218,10 @@ void check_set(const Shards& shards) {
 
 SampleInfo info_of(const std::filesystem::path& path, const Shards& shards) {
   const RecordHeader& header = shards.front()->header();
-  SampleInfo info;
-  info.name = printable(header.name);
-  info.description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
-                                 header.compression == RecordCompression::zlib ? ", compressed" : "");
+  std::string description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
+                                        header.compression == RecordCompression::zlib ? ", compressed" : "");
+  SampleInfo info{{header.rows, header.columns, header.channels}, printable_text(header.name), std::move(description)};
   info.count = static_cast<int64_t>(header.set_samples);
-  info.rows = header.rows;
-  info.columns = header.columns;
-  info.channels = header.channels;
   info.classes = static_cast<int>(header.classes);
   info.scale = header.scale;
   return info;

@@ -2,7 +2,7 @@
 // aligned, then checksums and labels (docs/data_formats.md has every byte), cut into shards
 // PREFIX-00000-of-00004. Mapped into memory, sample i is one copy from a known place: no index to search, no text to
 // parse, no file to open. Each block's CRC32C is checked when a sample of it is read for the first time. A set larger
-// than memory streams: its files are not mapped but read, and the number of decompressed blocks that are kept is bounded.
+// than memory streams: its files are read, not mapped, and the decompressed blocks that are kept are bounded.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ struct RecordWriteOptions {
   int64_t samples_per_block = 0;  // 0: as many as fit into 64 KiB
 };
 
-// Writes info.count samples. Throws Error: usage (more shards than samples or than max_shards), io.
+// Writes info.count samples. Throws Error: usage (more shards than samples, or than 256), io.
 std::unique_ptr<SampleWriter> write_records(const std::filesystem::path& prefix, const SampleInfo& info,
                                             const RecordWriteOptions& options = {});
 

@@ -35,9 +35,7 @@ class RecordWriter : public SampleWriter {
         compress_(options.compress) {
     check(info.count >= 1 && info.classes >= 1 && info.classes <= max_classes, "{} samples of {} classes", info.count,
           info.classes);
-    check(info.rows >= 1 && info.rows <= max_image_side && info.columns >= 1 && info.columns <= max_image_side &&
-              info.channels >= 1 && info.channels <= max_image_channels,
-          "images of {} x {} x {}", info.rows, info.columns, info.channels);
+    check(info.is_allowed(), "images of {}", info.text());
     check_shard_count(shards_, info.count);
     if (per_block_ == 0) per_block_ = std::max<int64_t>(1, usual_block_bytes / info.image_bytes());
     start_shard();

@@ -21,10 +21,8 @@ namespace hs {
 
 // What a record holds. `image` points into the record.
 struct TfrecordExample {
-  std::span<const uint8_t> image;  // (height, width, channels)
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t channels = 0;
+  ImageShape shape;
+  std::span<const uint8_t> image;  // (rows, columns, channels)
   int64_t label = -1;
 };
 
@@ -38,7 +36,7 @@ uint32_t masked_crc32c(const void* bytes, size_t size);
 // Throws Error: io (no such files, or they cannot be read), bad_input.
 std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, const SetIdentity& set = {});
 
-// Throws Error: usage (more shards than samples or than max_shards), io.
+// Throws Error: usage (more shards than samples, or than 256), io.
 std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,
                                               int64_t shards = 1);
 

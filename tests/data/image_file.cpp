@@ -31,9 +31,7 @@ Bytes png(uint32_t width, uint32_t height, uint8_t depth, uint8_t colour, const 
 
 void check_image(const Bytes& file, const Image& expected) {
   const Image image = decode_image(file, "FILE");
-  CHECK(image.rows == expected.rows);
-  CHECK(image.columns == expected.columns);
-  CHECK(image.channels == expected.channels);
+  CHECK(image.shape.text() == expected.shape.text());
   CHECK(image.pixels == expected.pixels);
 }
 

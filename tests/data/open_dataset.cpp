@@ -285,7 +285,8 @@ TEST_CASE("the real mnist") {
 }
 
 TEST_CASE("idx: images of any size up to 512 x 512, and no larger") {
-  for (const Shape3 shape : {Shape3{1, 1}, Shape3{1, 512}, Shape3{512, 1}, Shape3{17, 300}, Shape3{512, 512}}) {
+  for (const ImageShape shape :
+       {ImageShape{1, 1}, ImageShape{1, 512}, ImageShape{512, 1}, ImageShape{17, 300}, ImageShape{512, 512}}) {
     CAPTURE(shape.rows);
     CAPTURE(shape.columns);
     const TemporaryFolder folder;
@@ -303,7 +304,7 @@ TEST_CASE("idx: images of any size up to 512 x 512, and no larger") {
       }
     }
   }
-  for (const Shape3 shape : {Shape3{513, 1}, Shape3{1, 513}}) {
+  for (const ImageShape shape : {ImageShape{513, 1}, ImageShape{1, 513}}) {
     const TemporaryFolder folder;
     const SampleInfo info = info_for(1, shape);
     write_all(*write_idx(folder / "train-images-idx3-ubyte", folder / "train-labels-idx1-ubyte", info), info);

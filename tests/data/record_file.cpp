@@ -51,7 +51,7 @@ TEST_CASE("crc32c: published vectors, both ways to compute it, in pieces") {
 
 struct Variant {
   int64_t count;
-  Shape3 shape;
+  ImageShape shape;
   RecordWriteOptions options;
   int classes = 10;
 };

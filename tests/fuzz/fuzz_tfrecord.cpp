@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect((source != nullptr) == example.has_value(), "a frame changes nothing");
   if (!source) return 0;
   const SampleInfo& info = source->info();
-  expect(info.count == 1 && info.rows == example->height && info.columns == example->width, "shape");
+  expect(info.count == 1 && info.shape() == example->shape, "shape");
   expect(example->image.size() == static_cast<size_t>(info.image_bytes()), "pixels");
   Bytes image(example->image.size());
   source->read(0, image.data());
