@@ -40,7 +40,7 @@ SetIdentity identity_of(const fs::path& path) {
   return {printable(last.filename()), known != nullptr ? known->scale : default_pixel_scale};
 }
 
-// Of these paths, the first that there is.
+// The first of these paths that exists.
 fs::path first_there(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     if (is_there(path)) return path;
@@ -102,7 +102,7 @@ FoundDataset find_named(const KnownSet& known) {
        usual_places_text(known.name), known.name);
 }
 
-// The number of classes that the labels of both parts say there are.
+// 10 for the sets known by name, otherwise one more than the largest label of both parts.
 int classes_of(const IdxPlace& place, const SetIdentity& set) {
   if (find_known(set.name) != nullptr) return known_classes;
   int32_t largest = 0;
@@ -180,7 +180,7 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
   fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
 }
 
-// IDX files that are all there.
+// Throws Error (io) if some of the four files are missing.
 FoundDataset complete_mnist(const IdxPlace& place) {
   const std::string missing = place.missing();
   if (!missing.empty()) {

@@ -1,6 +1,6 @@
 // SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
 // ones. Every format is one implementation, so that the loader, the converter and the training program know none.
-// Read next: data/open_dataset.h (which format a path holds), data/formats/record_file.h (the format made for this).
+// Read next: data/open_dataset.h (which format a path contains), data/formats/record_file.h (the format made for this).
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace hs {
 
-// What every format is held to. A file that claims more is refused before memory is taken.
+// The limits of every format. A file that claims more is refused before memory is allocated.
 inline constexpr int64_t max_image_side = 512;
 inline constexpr int64_t max_image_channels = 4;
 inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;
 inline constexpr int max_classes = 1000;
 
-// For a set of which nothing is known: bytes become numbers from -1 to 1.
+// For a set whose scale is unknown: bytes become numbers from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
 
-// What the files of some formats do not say.
+// What the files of some formats do not contain.
 struct SetIdentity {
   std::string name = "unnamed";
   PixelScale scale = default_pixel_scale;

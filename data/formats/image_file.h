@@ -1,5 +1,5 @@
-// One image in a file: PNG (through libpng) or PGM, the binary kind P5 (netpbm.sourceforge.net/doc/pgm.html), told
-// apart by content. Pixels come as they are stored, 8 bits each, without any conversion of colours.
+// One image in a file: PNG (through libpng) or PGM, the binary kind P5 (netpbm.sourceforge.net/doc/pgm.html), detected
+// by content. Pixels are returned as they are stored, 8 bits each, without any conversion of colours.
 #pragma once
 
 #include <cstdint>

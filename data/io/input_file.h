@@ -1,5 +1,5 @@
-// A regular file that is open for reading. Every reader of data starts here, so that folders, FIFOs and devices are
-// refused alike, and errors name the file alike.
+// A regular file that is open for reading. Every reader of data uses it, so all refuse folders, FIFOs and devices and
+// name the file in the same way. Thread safe.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// All of a file. Throws Error: io, bad_input (not a regular file, or more than `limit` bytes, which then are not read).
+// Reads all of a file. Throws Error: io, bad_input (not a regular file; more than `limit` bytes, of which none is
+// read).
 std::vector<uint8_t> read_file(const std::filesystem::path& path, uint64_t limit);
 
 }  // namespace hs
