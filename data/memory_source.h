@@ -1,5 +1,5 @@
-// Sources made of memory, and of other sources. Read next: data/open_dataset.h (sets and formats), data/loader/loader.h
-// (batches).
+// Sources in memory, and sources that are a part of another one. Read next: data/open_dataset.h (sets and formats),
+// data/loader/loader.h (batches).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace hs {
 // Labelled images in memory, raw bytes.
 class MemorySource : public SampleSource {
  public:
-  // `info` but for its count: there are as many samples as labels. REQUIRES: as many images
+  // The count in `info` is ignored: there are as many samples as labels. REQUIRES: as many images as labels
   MemorySource(SampleInfo info, std::vector<uint8_t> images, std::vector<int32_t> labels);
 
   bool is_in_memory() const override { return true; }
@@ -31,7 +31,7 @@ class MemorySource : public SampleSource {
 // Copies the first `count` samples of a source, or all if there are fewer. Throws what reading throws.
 MemorySource load_samples(const SampleSource& source, int64_t count = INT64_MAX);
 
-// The first `count` samples of a source, or all if there are fewer, where they are.
+// A view of the first `count` samples of a source, or of all if there are fewer.
 class FirstSamples : public SampleSource {
  public:
   FirstSamples(const SampleSource& source, int64_t count);  // `source` must outlive it

@@ -40,7 +40,7 @@ SetIdentity identity_of(const fs::path& path) {
   return {printable(last.filename()), known != nullptr ? known->scale : default_pixel_scale};
 }
 
-// Of these paths, the first that there is.
+// The first of these paths that exists.
 fs::path first_there(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     if (is_there(path)) return path;
@@ -102,7 +102,7 @@ FoundDataset find_named(const KnownSet& known) {
        usual_places_text(known.name), known.name);
 }
 
-// The number of classes that the labels of both parts say there are.
+// 10 for the sets known by name, otherwise one more than the largest label of both parts.
 int classes_of(const IdxPlace& place, const SetIdentity& set) {
   if (find_known(set.name) != nullptr) return known_classes;
   int32_t largest = 0;
@@ -122,16 +122,13 @@ std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity
     fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz", printable(folder), missing);
   }
   IdxImages images = read_idx_images(place.files[first], limit);
-  if (images.rows > max_image_side || images.columns > max_image_side) {
+  const ImageShape shape{images.rows, images.columns, 1};
+  if (!shape.is_allowed()) {
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
          images.rows, images.columns, max_image_side, max_image_side);
   }
-  SampleInfo info;
-  info.name = set.name;
+  SampleInfo info{shape, set.name, fmt::format("IDX files in {}", printable(folder))};
   info.scale = set.scale;
-  info.description = fmt::format("IDX files in {}", printable(folder));
-  info.rows = images.rows;
-  info.columns = images.columns;
   info.classes = classes_of(place, set);
   std::vector<int32_t> labels = read_idx_labels(place.files[first + 1], info.classes);
   if (images.total != std::ssize(labels)) {
@@ -183,7 +180,7 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
   fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
 }
 
-// IDX files that are all there.
+// Throws Error (io) if some of the four files are missing.
 FoundDataset complete_mnist(const IdxPlace& place) {
   const std::string missing = place.missing();
   if (!missing.empty()) {
@@ -254,10 +251,10 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
 }
 
 void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
-  if (a.rows == b.rows && a.columns == b.columns && a.channels == b.channels && b.classes <= a.classes) return;
+  if (a.shape() == b.shape() && b.classes <= a.classes) return;
   fail(ExitCode::bad_input,
-       "{}: training images are {} x {} x {} of {} classes but test images {} x {} x {} of {}; they are not of one set",
-       name_or_path, a.rows, a.columns, a.channels, a.classes, b.rows, b.columns, b.channels, b.classes);
+       "{}: training images are {} of {} classes but test images {} of {}; they are not of one set", name_or_path,
+       a.text(), a.classes, b.text(), b.classes);
 }
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {

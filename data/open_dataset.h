@@ -30,7 +30,7 @@ const char* name(DataFormat format);
 struct FoundDataset {
   DataFormat format = DataFormat::generated;
   SetIdentity set;
-  std::filesystem::path train;  // what the format's open function takes; empty: there is no such part
+  std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such part
   std::filesystem::path test;
 
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
@@ -40,12 +40,12 @@ struct FoundDataset {
 // "synthetic": generated digits.
 const std::vector<std::string>& dataset_names();
 
-// A name of dataset_names(), or else a path ("./mnist" is a path). A folder that is called like a set is taken for it.
+// A name of dataset_names(), otherwise a path ("./mnist" is a path). A folder with the name of a set is treated as it.
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
-// MNIST as IDX files in `folder`; without a folder in the first of the usual places that has any of them, or, if none
-// has, generated digits of the same shape: so a program runs without a download. It should say what it runs on.
+// MNIST as IDX files in `folder`; without a folder, in the first of the usual places that has any of them. If none has,
+// generated digits of the same shape, so a program runs without a download; it should report what it runs on.
 // Throws Error (io) if some of the four files are missing: half a set must not turn into other data.
 FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {});
 

@@ -1,4 +1,4 @@
-// Where the files of a data set are: the usual folders, and the names that IDX files go by.
+// Where the files of a data set are: the usual folders, and the names of IDX files.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@ std::vector<std::filesystem::path> usual_places(const std::string& name);
 // The same for a message about a set that was not found there.
 std::string usual_places_text(const std::string& name);
 
-// True if there is something at `path`. Throws Error (io) if that cannot be found out.
+// Whether `path` exists. Throws Error (io) if that cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
 // The four files of MNIST, and of every set that is published like it: train-images-idx3-ubyte,
 // train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, in this order; also spelled with .idx, and
-// with .gz behind it.
+// with the suffix .gz.
 struct IdxPlace {
   std::filesystem::path folder;
-  std::array<std::filesystem::path, 4> files;  // empty: not there
+  std::array<std::filesystem::path, 4> files;  // empty: missing
   std::array<std::string, 4> names;            // the first spelling
 
   bool nothing() const { return files == std::array<std::filesystem::path, 4>{}; }

@@ -1,6 +1,6 @@
 // SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
 // ones. Every format is one implementation, so that the loader, the converter and the training program know none.
-// Read next: data/open_dataset.h (which format a path holds), data/formats/record_file.h (the format made for this).
+// Read next: data/open_dataset.h (which format a path contains), data/formats/record_file.h (the format made for this).
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,45 @@
 
 namespace hs {
 
-// What every format is held to. A file that claims more is refused before memory is taken.
+// The limits of every format. A file that claims more is refused before memory is allocated.
 inline constexpr int64_t max_image_side = 512;
 inline constexpr int64_t max_image_channels = 4;
 inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;
 inline constexpr int max_classes = 1000;
 
-// For a set of which nothing is known: bytes become numbers from -1 to 1.
+// For a set whose scale is unknown: bytes become numbers from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
 
-// What the files of some formats do not say.
+// What the files of some formats do not contain.
 struct SetIdentity {
   std::string name = "unnamed";
   PixelScale scale = default_pixel_scale;
 };
 
-struct SampleInfo {
-  std::string name;         // "mnist"
-  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
-  int64_t count = 0;        // samples, at least 1
+struct ImageShape {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t channels = 1;
+
+  bool operator==(const ImageShape&) const = default;
+  int64_t image_bytes() const { return rows * columns * channels; }
+  bool is_allowed() const {  // no dimension is 0 or beyond its maximum
+    const auto in = [](int64_t number, int64_t most) { return number >= 1 && number <= most; };
+    return in(rows, max_image_side) && in(columns, max_image_side) && in(channels, max_image_channels);
+  }
+  std::string text() const {  // "28 x 28 x 1"
+    return std::to_string(rows) + " x " + std::to_string(columns) + " x " + std::to_string(channels);
+  }
+};
+
+struct SampleInfo : ImageShape {
+  std::string name;         // "mnist"
+  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
+  int64_t count = 0;        // samples, at least 1
   int classes = 0;
   PixelScale scale = default_pixel_scale;
 
-  int64_t image_bytes() const { return rows * columns * channels; }
+  const ImageShape& shape() const { return *this; }
 };
 
 // Thread safe: any number of threads read at a time. Random access costs the same for every index.

@@ -187,10 +187,7 @@ int32_t synthetic_digit(uint64_t seed, int64_t index, std::span<uint8_t> pixels)
 
 MemorySource synthetic_digits(uint64_t seed, int64_t count) {
   check(count >= 1 && count <= int64_t{1} << 24, "synthetic_digits: count is {}", count);
-  SampleInfo info;
-  info.name = "synthetic digits";
-  info.description = "generated digits";
-  info.rows = info.columns = side;
+  SampleInfo info{{side, side, 1}, "synthetic digits", "generated digits"};
   info.classes = 10;
   info.scale = {0.134f, 0.272f};  // measured over the training set
   std::vector<uint8_t> images(static_cast<size_t>(count * side * side));

@@ -71,12 +71,8 @@ std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, 
       labels.push_back(label);
     }
   }
-  SampleInfo info;
-  info.name = "cifar10";
-  info.description = fmt::format("CIFAR-10 in {}", printable(folder));
-  info.count = static_cast<int64_t>(labels.size());
-  info.rows = info.columns = cifar10_side;
-  info.channels = 3;
+  SampleInfo info{{cifar10_side, cifar10_side, 3}, "cifar10", fmt::format("CIFAR-10 in {}", printable(folder))};
+  info.count = std::ssize(labels);
   info.classes = 10;
   info.scale = cifar10_scale;
   return std::make_unique<Cifar10Source>(std::move(info), std::move(files), std::move(labels), records_per_file);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
 
+#include "data/io/endian.h"
 #include "data/io/input_file.h"
 #include "engine/check.h"
 
@@ -14,31 +14,21 @@ namespace hs {
 namespace {
 
 struct Kind {
-  const char* what;
-  const char* other;
+  const char* contents;
   uint32_t magic;
-  uint32_t other_magic;
-  int dimensions;
-  size_t header_bytes() const { return 4 + 4 * static_cast<size_t>(dimensions); }
+  size_t header_bytes;
 };
-constexpr Kind images_kind{"images", "labels", 0x00000803, 0x00000801, 3};
-constexpr Kind labels_kind{"labels", "images", 0x00000801, 0x00000803, 1};
-
-// The bytes of a file as they are stored.
-struct Source {
-  std::string name;
-  uint64_t size = 0;
-  std::function<size_t(uint8_t* to, size_t count)> read;  // up to `count` bytes, 0 at the end
-};
+constexpr Kind images_kind{"images", 0x00000803, 16};
+constexpr Kind labels_kind{"labels", 0x00000801, 8};
 
 // The bytes of a file after decompression, front to back.
 class Content {
  public:
-  explicit Content(Source source) : source_(std::move(source)) {
-    if (source_.size > idx_max_bytes) {
+  explicit Content(const std::filesystem::path& path) : file_(path) {
+    if (stored_bytes() > idx_max_bytes) {
       fail(ExitCode::bad_input,
            "{}: {} bytes, above the limit of {}; is this an IDX file? (idx_max_bytes in data/formats/idx.h)", name(),
-           source_.size, idx_max_bytes);
+           stored_bytes(), idx_max_bytes);
     }
     refill();
     compressed_ = zlib_.avail_in >= 2 && input_[0] == 0x1f && input_[1] == 0x8b;
@@ -51,9 +41,9 @@ class Content {
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
 
-  const std::string& name() const { return source_.name; }
+  const std::string& name() const { return file_.name(); }
   bool compressed() const { return compressed_; }
-  uint64_t stored_bytes() const { return source_.size; }
+  uint64_t stored_bytes() const { return file_.size(); }
 
   // Returns fewer than `count` bytes only at the end. The end of gzip data counts after its checksum was right and
   // nothing followed it.
@@ -70,7 +60,8 @@ class Content {
  private:
   bool refill() {
     zlib_.next_in = input_.data();
-    zlib_.avail_in = static_cast<uInt>(source_.read(input_.data(), input_.size()));
+    zlib_.avail_in = static_cast<uInt>(file_.read_at(offset_, input_.data(), input_.size()));
+    offset_ += zlib_.avail_in;
     return zlib_.avail_in > 0;
   }
 
@@ -90,7 +81,7 @@ class Content {
     while (!ended_ && zlib_.avail_out == room) {
       if (zlib_.avail_in == 0 && !refill()) {
         fail(ExitCode::bad_input, "{}: gzip data ends too early, after {} bytes; download the file again", name(),
-             source_.size);
+             stored_bytes());
       }
       const int status = inflate(&zlib_, Z_NO_FLUSH);
       if (status == Z_MEM_ERROR) fail_out_of_memory();
@@ -102,7 +93,7 @@ class Content {
         ended_ = true;
         if (zlib_.avail_in > 0 || refill()) {
           fail(ExitCode::bad_input, "{}: {} bytes follow the gzip data, expected one gzip member and nothing else",
-               name(), source_.size - zlib_.total_in);
+               name(), stored_bytes() - zlib_.total_in);
         }
       }
     }
@@ -111,7 +102,8 @@ class Content {
 
   [[noreturn]] void fail_out_of_memory() { fail(ExitCode::out_of_memory, "{}: no memory to decompress it", name()); }
 
-  Source source_;
+  InputFile file_;
+  uint64_t offset_ = 0;  // of what refill() reads next
   std::array<uint8_t, 1 << 16> input_;
   z_stream zlib_{};  // next_in and avail_in also tell what a plain file has left in input_
   bool compressed_ = false;
@@ -127,15 +119,12 @@ struct Header {
   std::string equation;      // how total_bytes comes about
 };
 
-uint32_t big_endian(const uint8_t* bytes) {
-  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
-}
-
 void check_magic(const std::string& name, uint32_t magic, const Kind& kind) {
   if (magic == kind.magic) return;
-  if (magic == kind.other_magic) {
+  for (const Kind& other : {images_kind, labels_kind}) {
+    if (magic != other.magic) continue;
     fail(ExitCode::bad_input, "{}: holds {} (magic 0x{:08x}), expected {} (0x{:08x}); are the two files swapped?", name,
-         kind.other, magic, kind.what, kind.magic);
+         other.contents, magic, kind.contents, kind.magic);
   }
   const uint32_t element_type = magic >> 8;
   if (element_type >= 0x09 && element_type <= 0x0e) {
@@ -143,7 +132,7 @@ void check_magic(const std::string& name, uint32_t magic, const Kind& kind) {
          name, element_type, magic, kind.magic);
   }
   fail(ExitCode::bad_input, "{}: magic 0x{:08x}, expected 0x{:08x}; this is not an IDX file of {}", name, magic,
-       kind.magic, kind.what);
+       kind.magic, kind.contents);
 }
 
 [[noreturn]] void fail_size(const std::string& name, const Header& header, uint64_t found) {
@@ -160,26 +149,27 @@ constexpr uint32_t int_labels_magic = 0x00000c01;
 // Leaves `content` at the first sample. What it returns is safe to allocate.
 Header read_header(Content& content, const Kind& kind) {
   const std::string& name = content.name();
-  const size_t header_bytes = kind.header_bytes();
-  uint8_t bytes[16];
+  const size_t header_bytes = kind.header_bytes;
+  const bool is_images = kind.magic == images_kind.magic;
+  uint8_t bytes[images_kind.header_bytes];
   const size_t have = content.read(bytes, header_bytes);
   if (have < header_bytes) {
     fail(ExitCode::bad_input, "{}: truncated header, need {} bytes, have {}; download the file again", name,
          header_bytes, have);
   }
   Header header;
-  const uint32_t magic = big_endian(bytes);
-  if (kind.dimensions == 1 && (magic == short_labels_magic || magic == int_labels_magic)) {
+  const uint32_t magic = get_big_endian(bytes);
+  if (!is_images && (magic == short_labels_magic || magic == int_labels_magic)) {
     header.element_bytes = magic == short_labels_magic ? 2 : 4;
   } else {
     check_magic(name, magic, kind);
   }
-  header.count = big_endian(bytes + 4);
+  header.count = get_big_endian(bytes + 4);
   header.equation = fmt::format("{} + {}", header_bytes, header.count);
   if (header.element_bytes > 1) header.equation += fmt::format(" x {}", header.element_bytes);
-  if (kind.dimensions == 3) {
-    header.rows = big_endian(bytes + 8);
-    header.columns = big_endian(bytes + 12);
+  if (is_images) {
+    header.rows = get_big_endian(bytes + 8);
+    header.columns = get_big_endian(bytes + 12);
     header.equation += fmt::format(" x {} x {}", header.rows, header.columns);
   }
   if (header.count == 0 || header.rows == 0 || header.columns == 0) {
@@ -208,7 +198,7 @@ Header read_header(Content& content, const Kind& kind) {
 // The first `keep` bytes of the samples; the others are read, checked and dropped.
 std::vector<uint8_t> read_samples(Content& content, const Kind& kind, const Header& header, uint64_t keep) {
   std::vector<uint8_t> samples(keep);
-  uint64_t position = kind.header_bytes() + content.read(samples.data(), keep);
+  uint64_t position = kind.header_bytes + content.read(samples.data(), keep);
   std::array<uint8_t, 1 << 14> dropped;
   while (position < header.total_bytes) {
     const size_t got = content.read(dropped.data(), std::min<uint64_t>(dropped.size(), header.total_bytes - position));
@@ -222,9 +212,11 @@ std::vector<uint8_t> read_samples(Content& content, const Kind& kind, const Head
   return samples;
 }
 
-IdxImages read_images(Source source, int64_t limit) {
+}  // namespace
+
+IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit) {
   check(limit >= 0, "read_idx_images: limit is {}", limit);
-  Content content(std::move(source));
+  Content content(path);
   const Header header = read_header(content, images_kind);
   IdxImages images;
   images.total = static_cast<int64_t>(header.count);
@@ -236,9 +228,9 @@ IdxImages read_images(Source source, int64_t limit) {
   return images;
 }
 
-std::vector<int32_t> read_labels(Source source, int classes) {
+std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes) {
   check(classes >= 1, "read_idx_labels: classes is {}", classes);
-  Content content(std::move(source));
+  Content content(path);
   const Header header = read_header(content, labels_kind);
   const std::vector<uint8_t> samples = read_samples(content, labels_kind, header, header.count * header.element_bytes);
   std::vector<int32_t> labels;
@@ -246,7 +238,7 @@ std::vector<int32_t> read_labels(Source source, int classes) {
   for (const uint8_t* at = samples.data(); at != samples.data() + samples.size(); at += header.element_bytes) {
     const int32_t label = header.element_bytes == 1   ? *at
                           : header.element_bytes == 2 ? static_cast<int16_t>(at[0] << 8 | at[1])
-                                                      : static_cast<int32_t>(big_endian(at));
+                                                      : static_cast<int32_t>(get_big_endian(at));
     if (label < 0 || label >= classes) {
       fail(ExitCode::bad_input, "{}: label {} of sample {}, expected 0 to {}", content.name(), label, labels.size(),
            classes - 1);
@@ -254,40 +246,6 @@ std::vector<int32_t> read_labels(Source source, int classes) {
     labels.push_back(label);
   }
   return labels;
-}
-
-Source memory_source(std::span<const uint8_t> file, const std::string& name) {
-  return {name, file.size(), [rest = file](uint8_t* to, size_t count) mutable {
-            const size_t bytes = std::min(count, rest.size());
-            std::copy_n(rest.begin(), bytes, to);
-            rest = rest.subspan(bytes);
-            return bytes;
-          }};
-}
-
-// REQUIRES: the file outlives the source
-Source file_source(const InputFile& file) {
-  return {file.name(), file.size(), [&file](uint8_t* to, size_t count) { return file.read(to, count); }};
-}
-
-}  // namespace
-
-IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit) {
-  const InputFile file(path);
-  return read_images(file_source(file), limit);
-}
-
-std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes) {
-  const InputFile file(path);
-  return read_labels(file_source(file), classes);
-}
-
-IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit) {
-  return read_images(memory_source(file, name), limit);
-}
-
-std::vector<int32_t> parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes) {
-  return read_labels(memory_source(file, name), classes);
 }
 
 }  // namespace hs

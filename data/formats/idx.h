@@ -1,7 +1,7 @@
 // IDX, the format of MNIST: two zero bytes, an element type (0x08: unsigned byte), the number of dimensions,
 // each dimension as a big-endian 32-bit number, then the elements, row-major (http://yann.lecun.com/exdb/mnist/).
-// Plain or gzip, told apart by content, never by name. The header is never believed: what it claims is compared with
-// the size of the file before memory is taken, and the content must end exactly where the header says.
+// Plain or gzip, detected by content, never by name. The header is never believed: what it claims is compared with the
+// size of the file before memory is allocated, and the content must end exactly where the header says.
 //
 // Every failure throws Error with one line that starts with the name of the file: ExitCode::bad_input for bad content
 // and for anything that is not a regular file, ExitCode::io if the file cannot be opened or read.
@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "data/sample_source.h"
@@ -31,16 +29,12 @@ struct IdxImages {
   std::vector<uint8_t> pixels;  // (count, rows, columns)
 };
 
-// limit: keep the first `limit` samples only, 0 keeps all. The whole file is checked either way.
+// limit: keeps only the first `limit` samples, 0 keeps all. The whole file is checked either way.
 // REQUIRES: limit >= 0
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
 
 // Labels are unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes; each must be below `classes`.
 std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes);
-
-// The same for a file that is in memory already; `name` stands in the messages.
-IdxImages parse_idx_images(std::span<const uint8_t> file, const std::string& name, int64_t limit = 0);
-std::vector<int32_t> parse_idx_labels(std::span<const uint8_t> file, const std::string& name, int classes);
 
 // Writes a file of images and one of labels (of two bytes each if there are more than 256 classes).
 // Throws Error: usage (images of several channels: this format has none for them), io.

@@ -1,5 +1,6 @@
 // The writing half of data/formats/idx.h.
 #include "data/formats/idx.h"
+#include "data/io/endian.h"
 #include "data/io/output_file.h"
 #include "engine/check.h"
 
@@ -9,7 +10,7 @@ namespace {
 class IdxWriter : public SampleWriter {
  public:
   IdxWriter(const std::filesystem::path& images, const std::filesystem::path& labels, const SampleInfo& info)
-      : info_(info), wide_(info.classes > 256) {
+      : SampleWriter(info), wide_(info.classes > 256) {
     for (const auto& path : {images, labels}) files_.emplace_back(path);
     const auto count = static_cast<uint32_t>(info.count);
     check(info.count == count, "{} samples do not fit into an IDX file", info.count);
@@ -17,31 +18,25 @@ class IdxWriter : public SampleWriter {
     put(files_[1], {wide_ ? 0x00000b01u : 0x00000801u, count});
   }
 
-  void add(const uint8_t* image, int32_t label) override {
-    files_[0].write(image, static_cast<size_t>(info_.image_bytes()));
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    files_[0].write(image, static_cast<size_t>(info().image_bytes()));
     const uint8_t bytes[2] = {static_cast<uint8_t>(label >> 8), static_cast<uint8_t>(label)};
     files_[1].write(wide_ ? bytes : bytes + 1, wide_ ? 2 : 1);
-    ++added_;
   }
 
-  void finish() override {
-    check(added_ == info_.count, "{} of {} samples were added", added_, info_.count);
-    keep_all(files_);
-  }
+  void keep_files() override { keep_all(files_); }
 
- private:
   static void put(OutputFile& file, std::initializer_list<uint32_t> words) {
     for (const uint32_t word : words) {
-      const uint8_t bytes[4] = {static_cast<uint8_t>(word >> 24), static_cast<uint8_t>(word >> 16),
-                                static_cast<uint8_t>(word >> 8), static_cast<uint8_t>(word)};
+      uint8_t bytes[4];
+      put_big_endian(bytes, word);
       file.write(bytes, sizeof(bytes));
     }
   }
 
-  const SampleInfo info_;
   const bool wide_;
   std::deque<OutputFile> files_;  // images, labels
-  int64_t added_ = 0;
 };
 
 }  // namespace

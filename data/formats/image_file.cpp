@@ -8,6 +8,7 @@
 #include <csetjmp>
 #include <cstring>
 
+#include "data/io/endian.h"
 #include "data/sample_source.h"
 #include "engine/check.h"
 
@@ -16,10 +17,10 @@ namespace {
 
 using View = std::span<const uint8_t>;
 
-void check_shape(const std::string& name, int64_t rows, int64_t columns) {
-  if (rows >= 1 && rows <= max_image_side && columns >= 1 && columns <= max_image_side) return;
-  fail(ExitCode::bad_input, "{}: an image of {} x {} pixels, expected 1 x 1 to {} x {}", name, rows, columns,
-       max_image_side, max_image_side);
+void check_shape(const std::string& name, const ImageShape& shape) {
+  if (shape.is_allowed()) return;
+  fail(ExitCode::bad_input, "{}: an image of {} x {} pixels, expected 1 x 1 to {} x {}", name, shape.rows,
+       shape.columns, max_image_side, max_image_side);
 }
 
 // P5 WIDTH HEIGHT MAXIMUM, separated by white space and comments, one white space, the pixels.
@@ -29,21 +30,18 @@ class PgmReader {
 
   Image read() {
     at_ = 2;
-    Image image;
-    image.columns = number();
-    image.rows = number();
+    ImageShape shape;
+    shape.columns = number();
+    shape.rows = number();
     const int64_t maximum = number();
     ++at_;  // one white space, which number() has seen
-    check_shape(name_, image.rows, image.columns);
+    check_shape(name_, shape);
     if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name_, maximum);
-    image.channels = 1;
-    const auto pixels = static_cast<uint64_t>(image.rows * image.columns);
-    if (file_.size() != at_ + pixels) {
+    if (file_.size() != at_ + static_cast<uint64_t>(shape.image_bytes())) {
       fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes",
-           name_, image.rows, image.columns, at_, file_.size());
+           name_, shape.rows, shape.columns, at_, file_.size());
     }
-    image.pixels.assign(file_.begin() + static_cast<std::ptrdiff_t>(at_), file_.end());
-    return image;
+    return {shape, {file_.begin() + static_cast<std::ptrdiff_t>(at_), file_.end()}};
   }
 
  private:
@@ -140,7 +138,7 @@ class PngReader {
   const char* message() const { return state_.message; }
 
   // The size of the image after conversion. False: message() says why.
-  bool read_header(Image& image) {
+  bool read_header(ImageShape& shape) {
     if (setjmp(state_.back) != 0) return false;
     state_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
     if (state_.png == nullptr) return false;
@@ -156,10 +154,10 @@ class PngReader {
     png_set_expand(state_.png);
     png_set_interlace_handling(state_.png);
     png_read_update_info(state_.png, state_.info);
-    image.rows = png_get_image_height(state_.png, state_.info);
-    image.columns = png_get_image_width(state_.png, state_.info);
-    image.channels = png_get_channels(state_.png, state_.info);
-    if (png_get_rowbytes(state_.png, state_.info) != static_cast<size_t>(image.columns * image.channels)) {
+    shape.rows = png_get_image_height(state_.png, state_.info);
+    shape.columns = png_get_image_width(state_.png, state_.info);
+    shape.channels = png_get_channels(state_.png, state_.info);
+    if (png_get_rowbytes(state_.png, state_.info) != static_cast<size_t>(shape.columns * shape.channels)) {
       png_error(state_.png, "rows of an unexpected size");
     }
     return true;
@@ -185,16 +183,13 @@ std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
 
 Image decode_png(View file, const std::string& name) {
   // libpng says of a wrong size only that it is wrong. The first part is the header: width at 16, height at 20.
-  const auto word = [&](size_t at) {
-    return int64_t{file[at]} << 24 | file[at + 1] << 16 | file[at + 2] << 8 | file[at + 3];
-  };
-  if (file.size() >= 24) check_shape(name, word(20), word(16));
+  if (file.size() >= 24) check_shape(name, {get_big_endian(&file[20]), get_big_endian(&file[16]), 1});
   PngReader reader(file);
   Image image;
   const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };
-  if (!reader.read_header(image)) fail_png();
-  image.pixels.resize(static_cast<size_t>(image.rows * image.columns * image.channels));
-  std::vector<png_bytep> rows = rows_of(image.pixels, image.rows);
+  if (!reader.read_header(image.shape)) fail_png();
+  image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
+  std::vector<png_bytep> rows = rows_of(image.pixels, image.shape.rows);
   if (!reader.read_pixels(rows.data())) fail_png();
   return image;
 }
@@ -215,9 +210,9 @@ class PngWriter {
     png_set_write_fn(state_.png, &state_, write_png_bytes, nullptr);
     constexpr int colour_types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
                                     PNG_COLOR_TYPE_RGB_ALPHA};
-    png_set_IHDR(state_.png, state_.info, static_cast<png_uint_32>(image.columns), static_cast<png_uint_32>(image.rows),
-                 8, colour_types[image.channels - 1], PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                 PNG_FILTER_TYPE_DEFAULT);
+    png_set_IHDR(state_.png, state_.info, static_cast<png_uint_32>(image.shape.columns),
+                 static_cast<png_uint_32>(image.shape.rows), 8, colour_types[image.shape.channels - 1],
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_write_info(state_.png, state_.info);
     png_write_image(state_.png, rows);
     png_write_end(state_.png, nullptr);
@@ -238,7 +233,7 @@ bool can_read_png() { return true; }
 
 std::vector<uint8_t> encode_png(const Image& image) {
   std::vector<uint8_t> pixels = image.pixels;  // libpng takes pointers to non-const
-  std::vector<png_bytep> rows = rows_of(pixels, image.rows);
+  std::vector<png_bytep> rows = rows_of(pixels, image.shape.rows);
   std::vector<uint8_t> file;
   if (!PngWriter(file).write(image, rows.data())) fail(ExitCode::out_of_memory, "no memory to encode an image");
   return file;
@@ -268,7 +263,7 @@ Image decode_image(std::span<const uint8_t> file, const std::string& name) {
 }
 
 std::vector<uint8_t> encode_pgm(const Image& image) {
-  const std::string header = fmt::format("P5\n{} {}\n255\n", image.columns, image.rows);
+  const std::string header = fmt::format("P5\n{} {}\n255\n", image.shape.columns, image.shape.rows);
   std::vector<uint8_t> file(header.begin(), header.end());
   file.insert(file.end(), image.pixels.begin(), image.pixels.end());
   return file;

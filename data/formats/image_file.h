@@ -1,5 +1,5 @@
-// One image in a file: PNG (through libpng) or PGM, the binary kind P5 (netpbm.sourceforge.net/doc/pgm.html), told
-// apart by content. Pixels come as they are stored, 8 bits each, without any conversion of colours.
+// One image in a file: PNG (through libpng) or PGM, the binary kind P5 (netpbm.sourceforge.net/doc/pgm.html), detected
+// by content. Pixels are returned as they are stored, 8 bits each, without any conversion of colours.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "data/sample_source.h"
+
 namespace hs {
 
 inline constexpr uint64_t max_image_file_bytes = uint64_t{1} << 24;
 
 struct Image {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t channels = 0;         // 1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha
+  ImageShape shape;             // channels: 1 grey, 2 grey and alpha, 3 colour, 4 colour and alpha
   std::vector<uint8_t> pixels;  // (rows, columns, channels)
 };
 

@@ -59,9 +59,9 @@ class ImageFolderSource : public SampleSource {
     const ImageEntry& entry = images_[static_cast<size_t>(index)];
     const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
     const Image image = read_image(path);
-    if (image.rows != info().rows || image.columns != info().columns || image.channels != info().channels) {
-      fail(ExitCode::bad_input, "{}: {} x {} x {}, but the first image is {} x {} x {}; expected one size",
-           printable(path), image.rows, image.columns, image.channels, info().rows, info().columns, info().channels);
+    if (image.shape != info().shape()) {
+      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size", printable(path),
+           image.shape.text(), info().text());
     }
     std::copy(image.pixels.begin(), image.pixels.end(), to);
   }
@@ -74,7 +74,7 @@ class ImageFolderSource : public SampleSource {
 class ImageFolderWriter : public SampleWriter {
  public:
   ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format, Lifetime lifetime)
-      : folder_(folder, lifetime), info_(info), format_(format) {
+      : SampleWriter(info), folder_(folder), format_(format), lifetime_(lifetime) {
     for (int label = 0; label < info.classes; ++label) {
       std::error_code error;
       std::filesystem::create_directory(class_folder(label), error);
@@ -82,32 +82,27 @@ class ImageFolderWriter : public SampleWriter {
     }
   }
 
-  void add(const uint8_t* image, int32_t label) override {
-    const Image one{info_.rows, info_.columns, info_.channels, {image, image + info_.image_bytes()}};
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    const Image one{info().shape(), {image, image + info().image_bytes()}};
     const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
     const fs::path path =
-        class_folder(label) / fmt::format("{:07}.{}", added_, format_ == ImageFormat::png ? "png" : "pgm");
+        class_folder(label) / fmt::format("{:07}.{}", added(), format_ == ImageFormat::png ? "png" : "pgm");
     // Not an OutputFile, which waits for the disk: the folder appears as a whole.
     errno = 0;
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     file.close();
     if (!file) fail(ExitCode::io, "{}: cannot be written: {}", printable(path), std::strerror(errno));
-    ++added_;
   }
 
-  void finish() override {
-    check(added_ == info_.count, "{} of {} samples were added", added_, info_.count);
-    folder_.keep();
-  }
+  void keep_files() override { folder_.keep(lifetime_ == Lifetime::permanent); }
 
- private:
   fs::path class_folder(int32_t label) const { return folder_.path() / fmt::format("{:03}", label); }
 
   OutputFolder folder_;
-  const SampleInfo info_;
   const ImageFormat format_;
-  int64_t added_ = 0;
+  const Lifetime lifetime_;
 };
 
 }  // namespace
@@ -151,14 +146,9 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
          classes.size());
   }
   const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file);
-  SampleInfo info;
-  info.name = set.name;
+  SampleInfo info{first.shape, set.name, fmt::format("folder of images {}", printable(folder))};
   info.scale = set.scale;
-  info.description = fmt::format("folder of images {}", printable(folder));
-  info.count = static_cast<int64_t>(images.size());
-  info.rows = first.rows;
-  info.columns = first.columns;
-  info.channels = first.channels;
+  info.count = std::ssize(images);
   info.classes = static_cast<int>(classes.size());
   return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images));
 }

@@ -1,5 +1,5 @@
-// A folder for each class, and in it an image in a file of its own: FOLDER/cat/0001.png. What data sets often come as,
-// and the slow case: each sample opens a file and decodes an image.
+// A folder for each class, and in it a file for each image: FOLDER/cat/0001.png. Many data sets are published like
+// this. It is the slow case: reading a sample opens a file and decodes an image.
 #pragma once
 
 #include <filesystem>
@@ -7,29 +7,31 @@
 #include <string>
 #include <vector>
 
-#include "data/io/output_file.h"
 #include "data/sample_source.h"
 #include "data/sample_writer.h"
 
 namespace hs {
 
-// The names of the class folders, sorted by their bytes, give the labels; so do those of the files the order. Files are
-// PNG or PGM (.png, .pgm); hidden files, and files beside the class folders, are not looked at. The first image gives
-// the size and channels of all; read() refuses another one.
-// Throws Error: io (no such folder, or it cannot be read), bad_input (no classes, no images, or other files in a
-// class).
+// The names of the class folders, sorted by their bytes, give the labels; the names of the files, sorted likewise, give
+// the order. Files are PNG or PGM (.png, .pgm); hidden files, and files next to the class folders, are ignored. The
+// first image determines the shape of all; read() refuses an image of another shape. Throws Error: io (no such folder,
+// or it cannot be read), bad_input (no classes, no images, or other files in a class).
 std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& folder, const SetIdentity& set = {});
 
 // The names of the class folders, in the order of the labels.
 std::vector<std::string> class_names(const std::filesystem::path& folder);
 
-// If there is a folder with images in it below `folder`.
+// Whether a folder in `folder` contains images.
 bool is_image_folder(const std::filesystem::path& folder);
 
 enum class ImageFormat { png, pgm };
 
+// Whether the files must survive a power cut. Files that the program deletes again at its end need not, and writing
+// them does not wait for the disk, which may take seconds.
+enum class Lifetime { temporary, permanent };
+
 // Writes FOLDER/000/0000000.png and so on: the class, then the index of the sample.
-// Throws Error: usage (PNG without libpng; PGM and several channels), io (`folder` is there already, or the disk
+// Throws Error: usage (PNG without libpng; PGM and several channels), io (`folder` exists already, or the disk
 // fails).
 std::unique_ptr<SampleWriter> write_image_folder(const std::filesystem::path& folder, const SampleInfo& info,
                                                  ImageFormat format, Lifetime lifetime = Lifetime::permanent);

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <vector>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/record_format.h"
 #include "data/formats/shards.h"
+#include "data/io/crc32c.h"
+#include "data/io/endian.h"
 #include "data/io/input_file.h"
 #include "data/io/mapped_file.h"
 #include "engine/check.h"
@@ -29,7 +29,7 @@ struct BlockEntry {
 // One file: its header and index are checked here, its blocks when they are read.
 class Shard {
  public:
-  Shard(const std::filesystem::path& path, uint64_t resident_limit) : file_(path, resident_limit) {
+  Shard(const std::filesystem::path& path, uint64_t map_limit) : file_(path, map_limit) {
     read_header();
     read_index();
   }
@@ -218,14 +218,10 @@ void check_set(const Shards& shards) {
 
 SampleInfo info_of(const std::filesystem::path& path, const Shards& shards) {
   const RecordHeader& header = shards.front()->header();
-  SampleInfo info;
-  info.name = printable(header.name);
-  info.description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
-                                 header.compression == RecordCompression::zlib ? ", compressed" : "");
+  std::string description = fmt::format("record files {}, {} shards{}", printable(path), shards.size(),
+                                        header.compression == RecordCompression::zlib ? ", compressed" : "");
+  SampleInfo info{{header.rows, header.columns, header.channels}, printable_text(header.name), std::move(description)};
   info.count = static_cast<int64_t>(header.set_samples);
-  info.rows = header.rows;
-  info.columns = header.columns;
-  info.channels = header.channels;
   info.classes = static_cast<int>(header.classes);
   info.scale = header.scale;
   return info;
@@ -290,8 +286,8 @@ class RecordSource : public SampleSource {
 
 std::unique_ptr<SampleSource> open_records(const std::filesystem::path& path, const RecordReadOptions& options) {
   const std::vector<std::filesystem::path> files = find_shards(path);
-  // At least one page each, because 0 has another meaning.
-  const uint64_t limit = options.resident_limit == 0 ? 0 : std::max<uint64_t>(options.resident_limit / files.size(), 1);
+  // At least 1 each, because 0 has another meaning.
+  const uint64_t limit = options.map_limit == 0 ? 0 : std::max<uint64_t>(options.map_limit / files.size(), 1);
   Shards shards;
   for (const std::filesystem::path& file : files) shards.push_back(std::make_unique<Shard>(file, limit));
   check_set(shards);

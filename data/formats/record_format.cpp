@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/shards.h"
+#include "data/io/crc32c.h"
+#include "data/io/endian.h"
 #include "engine/check.h"
 
 namespace hs {

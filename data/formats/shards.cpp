@@ -97,6 +97,12 @@ std::vector<fs::path> find_shards(const fs::path& path) {
   return files;
 }
 
+void check_shard_count(int64_t shards, int64_t samples) {
+  const int64_t most = std::min(max_shards, samples);
+  if (shards >= 1 && shards <= most) return;
+  fail(ExitCode::usage, "{} shards of {} samples: expected 1 to {}", shards, samples, most);
+}
+
 ShardRange shard_range(int64_t shard, int64_t shards, int64_t samples) {
   const int64_t each = samples / shards, more = samples % shards;
   return {shard * each + std::min(shard, more), each + (shard < more ? 1 : 0)};

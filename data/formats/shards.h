@@ -7,7 +7,7 @@
 
 namespace hs {
 
-// Open files and maps are counted by the system; as many shards fit into its usual limits.
+// The system limits open files and maps; this many fit into its usual limits.
 inline constexpr int64_t max_shards = 256;
 
 std::filesystem::path shard_path(const std::filesystem::path& prefix, int64_t shard, int64_t shards);
@@ -16,10 +16,13 @@ std::filesystem::path shard_path(const std::filesystem::path& prefix, int64_t sh
 // Throws Error: io (there is none), bad_input (one is missing, or there are files of two sets under this prefix).
 std::vector<std::filesystem::path> find_shards(const std::filesystem::path& path);
 
-// If there is any file of a set with this prefix.
+// Whether there is any file of a set with this prefix.
 bool has_shards(const std::filesystem::path& prefix);
 
-// The samples of shard `shard`: as even as possible, the first ones hold one more.
+// Throws Error (usage) unless each of `shards` shards gets a sample, and there are at most max_shards.
+void check_shard_count(int64_t shards, int64_t samples);
+
+// The samples of shard `shard`: spread as evenly as possible, the first shards hold one more.
 struct ShardRange {
   int64_t first = 0;
   int64_t count = 0;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/shards.h"
+#include "data/io/crc32c.h"
+#include "data/io/endian.h"
 #include "data/io/input_file.h"
 #include "data/io/mapped_file.h"
 #include "engine/check.h"
@@ -132,7 +132,8 @@ TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const st
                      {"height", int64_list},
                      {"width", int64_list},
                      {"channels", int64_list}};
-  int64_t* const numbers[] = {nullptr, &example.label, &example.height, &example.width, &example.channels};
+  int64_t* const numbers[] = {nullptr, &example.label, &example.shape.rows, &example.shape.columns,
+                              &example.shape.channels};
 
   const auto read_entry = [&](View entry) {  // { string key = 1, Feature value = 2 }
     View key, feature;
@@ -172,16 +173,13 @@ TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const st
     fail(ExitCode::bad_input, "{}: a record has no feature {}; expected image (bytes), label, height, width, channels",
          name, feature.name);
   }
-  const auto in = [](int64_t number, int64_t high) { return number >= 1 && number <= high; };
-  if (!in(example.height, max_image_side) || !in(example.width, max_image_side) ||
-      !in(example.channels, max_image_channels)) {
-    fail(ExitCode::bad_input, "{}: an image of {} x {} x {}, expected at most {} x {} x {}", name, example.height,
-         example.width, example.channels, max_image_side, max_image_side, max_image_channels);
+  if (!example.shape.is_allowed()) {
+    fail(ExitCode::bad_input, "{}: an image of {}, expected at most {} x {} x {}", name, example.shape.text(),
+         max_image_side, max_image_side, max_image_channels);
   }
-  const auto pixels = static_cast<uint64_t>(example.height * example.width * example.channels);
-  if (example.image.size() != pixels) {
-    fail(ExitCode::bad_input, "{}: an image of {} x {} x {} in {} bytes, expected {} (encoded images are not read)",
-         name, example.height, example.width, example.channels, example.image.size(), pixels);
+  if (std::ssize(example.image) != example.shape.image_bytes()) {
+    fail(ExitCode::bad_input, "{}: an image of {} in {} bytes, expected {} (encoded images are not read)", name,
+         example.shape.text(), example.image.size(), example.shape.image_bytes());
   }
   if (example.label < 0 || example.label >= max_classes) {
     fail(ExitCode::bad_input, "{}: label {}, expected 0 to {}", name, example.label, max_classes - 1);
@@ -243,7 +241,7 @@ class TfrecordSource : public SampleSource {
     const MappedFile& file = *files_[record.file];
     thread_local Bytes frame;
     const TfrecordExample example = parse_tfrecord_example(read_record(file, record.offset, frame), file.name());
-    if (example.height != info().rows || example.width != info().columns || example.channels != info().channels) {
+    if (example.shape != info().shape()) {
       fail(ExitCode::bad_input, "{}: was written to since it was opened; do not change a file in use", file.name());
     }
     std::copy(example.image.begin(), example.image.end(), image);
@@ -261,15 +259,10 @@ void scan(const MappedFile& file, uint16_t number, SampleInfo& info, std::vector
   for (uint64_t offset = 0; offset < file.size();) {
     const View record = read_record(file, offset, frame);
     const TfrecordExample example = parse_tfrecord_example(record, file.name());
-    if (records.empty()) {
-      info.rows = example.height;
-      info.columns = example.width;
-      info.channels = example.channels;
-    }
-    if (example.height != info.rows || example.width != info.columns || example.channels != info.channels) {
-      fail(ExitCode::bad_input, "{}: sample {} is {} x {} x {}, but the first is {} x {} x {}; expected one size",
-           file.name(), records.size(), example.height, example.width, example.channels, info.rows, info.columns,
-           info.channels);
+    if (records.empty()) static_cast<ImageShape&>(info) = example.shape;
+    if (example.shape != info.shape()) {
+      fail(ExitCode::bad_input, "{}: sample {} is {}, but the first is {}; expected one size", file.name(),
+           records.size(), example.shape.text(), info.text());
     }
     records.push_back({offset, number, static_cast<uint16_t>(example.label)});
     info.classes = std::max(info.classes, static_cast<int>(example.label) + 1);
@@ -294,7 +287,7 @@ std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, 
   info.name = set.name;
   info.scale = set.scale;
   info.description = fmt::format("TFRecord files {}, {} shards", printable(path), paths.size());
-  info.count = static_cast<int64_t>(records.size());
+  info.count = std::ssize(records);
   return std::make_unique<TfrecordSource>(std::move(info), std::move(files), std::move(records));
 }
 

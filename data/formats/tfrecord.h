@@ -1,11 +1,12 @@
-// TFRecord, TensorFlow's format: records one behind the other, each with a masked CRC32C of its length and one of its
-// bytes, and in each a tf.train.Example, a protobuf message that maps names to lists. Read here: images of one size,
-// raw bytes, under the names "image" (bytes), "label", "height", "width" and "channels" (int64). Written the same way.
+// TFRecord, TensorFlow's format: records one after the other, each with a masked CRC32C of its length and one of its
+// bytes. Each contains a tf.train.Example, a protobuf message that maps names to lists. Supported are images of one
+// size, raw bytes, under the names "image" (bytes), "label", "height", "width" and "channels" (int64), for reading and
+// writing.
 //
 //   8 length | 4 masked CRC32C of it | the bytes | 4 masked CRC32C of them        all little-endian
 //   masked: the CRC rotated right by 15 bits, plus 0xa282ead8
 //
-// The format has no index: opening reads and checks every record once and notes where it starts.
+// The format has no index: opening reads and checks every record once and keeps where it starts.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,15 @@
 
 namespace hs {
 
-// What a record holds. `image` points into the record.
+// The contents of a record. `image` points into the record.
 struct TfrecordExample {
-  std::span<const uint8_t> image;  // (height, width, channels)
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t channels = 0;
+  ImageShape shape;
+  std::span<const uint8_t> image;  // (rows, columns, channels)
   int64_t label = -1;
 };
 
-// Reads the bytes of one record. Other features, and fields that are not known, are skipped; of a feature that stands
-// there twice, the last counts (as protobuf has it). Throws Error (bad_input) that starts with `name`.
+// Parses the bytes of one record. Other features and unknown fields are skipped; if a feature occurs twice, the last
+// one counts, as in protobuf. Throws Error (bad_input) that starts with `name`.
 TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name);
 
 uint32_t masked_crc32c(const void* bytes, size_t size);
@@ -38,7 +37,7 @@ uint32_t masked_crc32c(const void* bytes, size_t size);
 // Throws Error: io (no such files, or they cannot be read), bad_input.
 std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, const SetIdentity& set = {});
 
-// Throws Error: usage (more shards than samples or than max_shards), io.
+// Throws Error: usage (more shards than samples, or than 256), io.
 std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,
                                               int64_t shards = 1);
 

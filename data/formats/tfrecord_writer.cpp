@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include "data/formats/little_endian.h"
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
+#include "data/io/endian.h"
 #include "data/io/output_file.h"
 #include "engine/check.h"
 
@@ -37,36 +37,26 @@ std::string feature(std::string_view name, int64_t number) {
 class TfrecordWriter : public SampleWriter {
  public:
   TfrecordWriter(const std::filesystem::path& prefix, const SampleInfo& info, int64_t shards)
-      : prefix_(prefix), info_(info), shards_(shards) {
-    if (shards < 1 || shards > std::min(max_shards, info.count)) {
-      fail(ExitCode::usage, "{} shards of {} samples: expected 1 to {}", shards, info.count,
-           std::min(max_shards, info.count));
-    }
+      : SampleWriter(info), prefix_(prefix), shards_(shards) {
+    check_shard_count(shards, info.count);
     shape_ = feature("channels", info.channels) + feature("height", info.rows);
-    start_shard();
-  }
-
-  void add(const uint8_t* image, int32_t label) override {
-    const ShardRange range = shard_range(shard_, shards_, info_.count);
-    if (added_ == range.first + range.count) {
-      files_.back().finish();
-      ++shard_;
-      start_shard();
-    }
-    const std::string_view pixels(reinterpret_cast<const char*>(image), static_cast<size_t>(info_.image_bytes()));
-    // TensorFlow writes a map in the order of its keys.
-    write_record(field(
-        1, shape_ + feature("image", bytes_list, pixels) + feature("label", label) + feature("width", info_.columns)));
-    ++added_;
-  }
-
-  void finish() override {
-    check(added_ == info_.count, "{}: {} of {} samples were added", prefix_.string(), added_, info_.count);
-    keep_all(files_);
+    files_.emplace_back(shard_path(prefix, 0, shards));
   }
 
  private:
-  void start_shard() { files_.emplace_back(shard_path(prefix_, shard_, shards_)); }
+  void write_sample(const uint8_t* image, int32_t label) override {
+    const int64_t next = std::ssize(files_);
+    if (next < shards_ && added() == shard_range(next, shards_, info().count).first) {
+      files_.back().finish();
+      files_.emplace_back(shard_path(prefix_, next, shards_));
+    }
+    const std::string_view pixels(reinterpret_cast<const char*>(image), static_cast<size_t>(info().image_bytes()));
+    // TensorFlow writes a map in the order of its keys.
+    write_record(field(
+        1, shape_ + feature("image", bytes_list, pixels) + feature("label", label) + feature("width", info().columns)));
+  }
+
+  void keep_files() override { keep_all(files_); }
 
   void write_record(const std::string& record) {
     uint8_t head[12], tail[4];
@@ -80,11 +70,9 @@ class TfrecordWriter : public SampleWriter {
   }
 
   const std::filesystem::path prefix_;
-  const SampleInfo info_;
   const int64_t shards_;
   std::string shape_;
   std::deque<OutputFile> files_;
-  int64_t shard_ = 0, added_ = 0;
 };
 
 }  // namespace

@@ -32,10 +32,10 @@ InputFile::InputFile(const std::filesystem::path& path)
 
 InputFile::~InputFile() { ::close(descriptor_); }
 
-size_t InputFile::read(uint8_t* to, size_t count) const {
+size_t InputFile::read_at(uint64_t offset, uint8_t* to, size_t count) const {
   size_t done = 0;
   while (done < count) {
-    const ssize_t got = ::read(descriptor_, to + done, count - done);
+    const ssize_t got = ::pread(descriptor_, to + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(ExitCode::io, "{}: cannot be read: {}", name_, std::strerror(errno));
     if (got == 0) break;
@@ -50,7 +50,7 @@ std::vector<uint8_t> read_file(const std::filesystem::path& path, uint64_t limit
     fail(ExitCode::bad_input, "{}: {} bytes, above the limit of {} for such a file", file.name(), file.size(), limit);
   }
   std::vector<uint8_t> bytes(file.size());
-  bytes.resize(file.read(bytes.data(), bytes.size()));
+  bytes.resize(file.read_at(0, bytes.data(), bytes.size()));
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// A regular file that is open for reading. Every reader of data starts here, so that folders, FIFOs and devices are
-// refused alike, and errors name the file alike.
+// A regular file that is open for reading. Every reader of data uses it, so all refuse folders, FIFOs and devices and
+// name the file in the same way. Thread safe.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class InputFile {
   uint64_t size() const { return size_; }            // at opening
   int descriptor() const { return descriptor_; }
 
-  // The next bytes, up to `count`, fewer at the end only. Throws Error (io).
-  size_t read(uint8_t* to, size_t count) const;
+  // Reads `count` bytes from `offset` on, fewer only at the end; returns how many. Throws Error (io).
+  size_t read_at(uint64_t offset, uint8_t* to, size_t count) const;
 
  private:
   std::string name_;
@@ -33,7 +33,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// All of a file. Throws Error: io, bad_input (not a regular file, or more than `limit` bytes, which then are not read).
+// Reads all of a file. Throws Error: io, bad_input (not a regular file; more than `limit` bytes, of which none is
+// read).
 std::vector<uint8_t> read_file(const std::filesystem::path& path, uint64_t limit);
 
 }  // namespace hs

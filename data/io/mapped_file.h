@@ -1,5 +1,7 @@
-// A file mapped into memory, for random access by many threads without a system call. Nobody gets a pointer into the
-// map: bytes are copied out, or summed up, so that whatever happens to the file stays inside this class.
+// A file for random access by many threads, mapped into memory: reading needs no system call, which would take several
+// times as long as copying a small image. No pointer into the map leaves this class: bytes are copied out, so whatever
+// happens to the file is handled here. A file larger than `map_limit` is not mapped but read with pread(), so a set
+// larger than memory streams without its pages counting as the program's. Thread safe.
 #pragma once
 
 #include <sys/types.h>
@@ -7,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 
 #include "data/io/input_file.h"
@@ -16,11 +17,9 @@ namespace hs {
 
 class MappedFile {
  public:
-  // resident_limit: pages of the file that this process holds in its memory at a time; 0: a quarter of the machine's.
-  // A larger file is streamed: when that much was touched, all of it is given back (the pages stay in the system's
-  // cache as long as there is room).
+  // map_limit: in bytes, 0: a quarter of the machine's memory.
   // Throws Error: io (cannot be opened), bad_input (is not a regular file).
-  explicit MappedFile(const std::filesystem::path& path, uint64_t resident_limit = 0);
+  explicit MappedFile(const std::filesystem::path& path, uint64_t map_limit = 0);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -28,27 +27,19 @@ class MappedFile {
   const std::string& name() const { return file_.name(); }
   uint64_t size() const { return file_.size(); }
 
-  // Both throw Error (bad_input) if the file is no longer what it was when it was opened: at once if the page is gone,
-  // within a few milliseconds if the file was written to or cut inside the page (its size and time are looked at that
-  // often).
-  // REQUIRES: offset + bytes <= size()
+  // Both throw Error (bad_input) if the file is no longer what it was when it was opened: immediately if the page is
+  // gone, within a few milliseconds if the file was written to or cut inside the page (that is how often its size and
+  // time stamp are compared). REQUIRES: offset + bytes <= size()
   void copy(uint64_t offset, size_t bytes, uint8_t* to) const;
   uint32_t checksum(uint64_t offset, size_t bytes) const;  // CRC32C
 
  private:
-  // action(address) runs with the bytes in reach; a failing read of them becomes an Error.
-  template <class Action>
-  void with_bytes(uint64_t offset, size_t bytes, const Action& action) const;
   void check_unchanged() const;
-  void count_touched(uint64_t offset, size_t bytes) const;
 
   InputFile file_;
-  const uint8_t* data_ = nullptr;
+  const uint8_t* data_ = nullptr;  // null: not mapped
   timespec modified_{};
-  uint64_t resident_limit_;
-  mutable std::atomic<int64_t> looked_at_{0};        // when the time stamp was, in ticks of the coarse clock
-  std::unique_ptr<std::atomic<uint8_t>[]> touched_;  // by piece of the file; null if the file is below the limit
-  mutable std::atomic<uint64_t> touched_bytes_{0};
+  mutable std::atomic<int64_t> checked_at_{0};  // when check_unchanged() last looked, in ticks of the coarse clock
 };
 
 }  // namespace hs

@@ -22,6 +22,17 @@ fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.
 
 // Some file systems have nothing to bring to a disk.
 bool reaches_disk(int descriptor) { return ::fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS; }
+bool all_reaches_disk(int descriptor) { return ::syncfs(descriptor) == 0; }
+
+// Flushes a folder's entries, without which a power failure may undo a rename; or, by all_reaches_disk, all files on
+// its file system: one wait instead of one for each of thousands of files.
+void sync_folder(const fs::path& folder, bool (*sync)(int) = reaches_disk) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = descriptor >= 0 && sync(descriptor);
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (!synced) fail(ExitCode::io, "{}: cannot be brought to the disk: {}", printable(folder), std::strerror(error));
+}
 
 }  // namespace
 
@@ -141,7 +152,7 @@ void keep_all(std::deque<OutputFile>& files) {
   }
 }
 
-OutputFolder::OutputFolder(const fs::path& folder, Lifetime lifetime) : folder_(folder), lifetime_(lifetime) {
+OutputFolder::OutputFolder(const fs::path& folder) : folder_(folder) {
   std::error_code ignored;
   if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "a/b/"
   if (fs::exists(folder_, ignored) && !fs::is_empty(folder_, ignored)) {
@@ -156,29 +167,10 @@ void OutputFolder::fail_io(const char* what) const {
   fail(ExitCode::io, "{}: {}: {}", printable(folder_), what, std::strerror(errno));
 }
 
-// One wait for everything on the file system instead of one for each of thousands of files.
-void OutputFolder::keep() {
-  if (lifetime_ == Lifetime::temporary) {
-    if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
-    return;
-  }
-  const int descriptor = ::open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_io("cannot be opened");
-  const int status = ::syncfs(descriptor);
-  const int error = errno;
-  ::close(descriptor);
-  errno = error;
-  if (status != 0) fail_io("cannot be brought to the disk");
+void OutputFolder::keep(bool wait_for_disk) {
+  if (wait_for_disk) sync_folder(path(), all_reaches_disk);
   if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
-  sync_folder(folder_of(folder_));
-}
-
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && reaches_disk(descriptor);
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
-  if (!synced) fail(ExitCode::io, "{}: cannot be brought to the disk: {}", printable(folder), std::strerror(error));
+  if (wait_for_disk) sync_folder(folder_of(folder_));
 }
 
 }  // namespace hs

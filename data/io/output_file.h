@@ -1,7 +1,7 @@
-// A file that appears at its path whole or not at all: whoever reads the path sees the old file or all of the new one.
-// It is written under another name in the same folder, brought to the disk, then renamed; destroyed before keep(), it
-// leaves nothing behind. What is no regular file (stdout, a pipe, /dev/null) is open from the start, and takes all that
-// was written in keep().
+// A file that appears at its path whole or not at all: a reader of the path sees the old file or all of the new one. It
+// is written under another name in the same folder, flushed to disk, then renamed; destroyed before keep(), it leaves
+// nothing behind. Anything but a regular file (stdout, a pipe, /dev/null) is opened in the constructor and written in
+// keep().
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ namespace hs {
 
 class OutputFile {
  public:
-  // "-" is stdout, an empty path is nowhere. Messages name the path, after `label` if there is one. Throws Error (io),
-  // as every function here does, if the file could not be written: so that a program knows before its work.
+  // "-" is stdout; to an empty path nothing is written. Messages name the path, after `label` if there is one. Throws
+  // Error (io), as every function here does, if the file cannot be written: a program learns it before its work.
   explicit OutputFile(const std::filesystem::path& path, std::string label = {});
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
   const std::string& label() const { return label_; }
-  const std::filesystem::path& path() const { return path_; }  // if the file is there, symbolic links resolved
+  const std::filesystem::path& path() const { return path_; }  // if the file exists, without symbolic links
   bool is_wanted() const { return !path_.empty(); }
   bool is_stdout() const { return path_ == "-"; }
 
@@ -34,7 +34,7 @@ class OutputFile {
   void write_at(uint64_t offset, const void* bytes, size_t size);  // REQUIRES: a regular file
   uint64_t position() const { return position_; }                  // bytes written by write()
 
-  void finish();  // all bytes are on the disk, if they go there; may be called twice
+  void finish();  // flushes a regular file to disk; may be called twice
   void keep();    // finish(), then rename
 
  private:
@@ -48,41 +48,35 @@ class OutputFile {
   const std::string label_;
   std::filesystem::path path_;
   std::string name_;         // for messages
-  TemporaryPath temporary_;  // what becomes the file, from the first write on
+  TemporaryPath temporary_;  // what becomes the file; made by the first write
   int descriptor_ = -1;
   bool is_stream_ = false, is_finished_ = false;
   uint64_t position_ = 0;
   std::string buffer_;  // small writes are collected, and all of a stream's
 };
 
-// Files that belong together: all are finished, then all are renamed. If that fails for one, none stays.
+// Keeps files that belong together: finishes all, then renames all. If that fails for one, none stays.
 // REQUIRES: regular files
 void keep_all(std::deque<OutputFile>& files);
 
-// Whether files are to survive a power cut. What a program deletes again when it ends need not, and the disk, which may
-// take seconds, is not waited for.
-enum class Lifetime : bool { temporary, permanent };
-
-// The same for a folder of any number of files: they are written into path(), and keep() brings all of them to the disk
-// and gives the folder its name. Throws Error (io), also if there is something at `folder` that is not an empty folder.
+// The same for a folder of any number of files: they are written into path(), and keep() gives the folder its name.
+// Throws Error (io), including when there is something at `folder` that is not an empty folder.
 class OutputFolder {
  public:
-  explicit OutputFolder(const std::filesystem::path& folder, Lifetime lifetime = Lifetime::permanent);
+  explicit OutputFolder(const std::filesystem::path& folder);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& path() const { return temporary_.path(); }
-  void keep();
+  // wait_for_disk: flushes all files first, so the folder survives a power cut. That may take seconds, and what the
+  // program deletes again at its end does not need it.
+  void keep(bool wait_for_disk = true);
 
  private:
   [[noreturn]] void fail_io(const char* what) const;
 
   std::filesystem::path folder_;
-  const Lifetime lifetime_;
   TemporaryPath temporary_;
 };
-
-// Brings the entries of a folder to the disk: without it, a rename may be lost with the power. Throws Error (io).
-void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace hs

@@ -1,6 +1,7 @@
 #include "data/io/temporary_path.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -28,13 +28,12 @@ std::array<Entry, 64> entries;
 std::atomic<bool> is_closed = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
+// Of 64 random bits: no two names are the same.
 std::string random_name() {
   uint64_t number = 0;
-  // Blocks only before the kernel has any randomness, and then the next try has more.
-  static_cast<void>(::getrandom(&number, sizeof number, 0));
-  std::array<char, 40> name{};
-  std::snprintf(name.data(), name.size(), ".halfstep-%016llx.tmp", static_cast<unsigned long long>(number));
-  return name.data();
+  while (::getrandom(&number, sizeof number, 0) != sizeof number) {  // interrupted while the kernel starts
+  }
+  return fmt::format(".halfstep-{:016x}.tmp", number);
 }
 
 constexpr int most_depth = 6;
@@ -81,24 +80,17 @@ void TemporaryPath::choose(const std::filesystem::path& folder) {
 }
 
 int TemporaryPath::make_file(const std::filesystem::path& folder) {
-  for (int tries = 0; tries < 8; ++tries) {
-    choose(folder);
-    const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (file >= 0) return file;
-    forget();
-    if (errno != EEXIST) break;
-  }
-  return -1;
+  choose(folder);
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (file < 0) forget();
+  return file;
 }
 
 bool TemporaryPath::make_folder(const std::filesystem::path& folder, mode_t mode) {
-  for (int tries = 0; tries < 8; ++tries) {
-    choose(folder);
-    if (::mkdir(path_.c_str(), mode) == 0) return true;
-    forget();
-    if (errno != EEXIST) break;
-  }
-  return false;
+  choose(folder);
+  const bool made = ::mkdir(path_.c_str(), mode) == 0;
+  if (!made) forget();
+  return made;
 }
 
 bool TemporaryPath::rename_to(const std::filesystem::path& path) {

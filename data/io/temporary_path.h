@@ -1,4 +1,4 @@
-// A file or folder that is made under a temporary name, and removed unless it is renamed: by its owner, or by
+// A file or folder that is created under a temporary name, and removed unless it is renamed: by its owner, or by
 // remove_temporary_paths() when a signal ends the program.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace hs {
 
-// The name is random and new: nothing that is there already is opened or followed. Paths beyond the 64 that a table
-// for signal handlers holds, or longer than its entries, are removed by their owners alone.
+// The name is random and new: nothing that exists already is opened or followed. Signal handlers find up to 64 paths in
+// a table; more of them, and paths longer than an entry, are removed only by their owners.
 class TemporaryPath {
  public:
   TemporaryPath() = default;  // none
@@ -26,7 +26,7 @@ class TemporaryPath {
   const std::filesystem::path& path() const { return path_; }
   // Renames; false and errno if that fails. It is then no longer temporary, and path() is empty.
   bool rename_to(const std::filesystem::path& path);
-  // With all that is in it. Nothing if path() is empty.
+  // Removes it with its contents. Does nothing if path() is empty.
   void remove() noexcept;
 
  private:
@@ -35,11 +35,11 @@ class TemporaryPath {
   void forget();
 
   std::filesystem::path path_;
-  int entry_ = -1;  // of the table
+  int entry_ = -1;  // in the table, -1: none
 };
 
-// Removes all in the table; threads that then want a new one wait for the end of the program. May be called from a
-// signal handler, and the program must end after it.
+// Removes all paths in the table; threads that then need a new one wait for the end of the program. Async-signal-safe.
+// The program must end after it.
 void remove_temporary_paths() noexcept;
 
 }  // namespace hs

@@ -1,9 +1,9 @@
-// Loader: batches of any SampleSource, made ahead of time by threads, epoch after epoch.
+// Loader: batches of any SampleSource, prepared ahead of time by threads, epoch after epoch.
 //
-// The order of epoch e depends on (seed, e) alone: position p of it holds sample permute_index(p), computed when it is
-// needed. There is no order to store, and to resume is to seek(). Threads decide when a batch is made, never which.
+// The order of epoch e depends on (seed, e) alone: its position p is sample permute_index(p), computed when it is
+// needed. There is no order to store, and to resume is to seek(). Threads decide when a batch is built, never which.
 //
-// A batch is made in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h):
+// A batch is built in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h):
 //
 //   state      what happens in it, and what it waits for             becomes the next
 //   free       nothing                                               when next() wants a batch that is `prefetch` ahead
@@ -13,9 +13,9 @@
 //   in use     hand_over(): kernels wait for `uploaded`              free, when no tensor of the batch is left:
 //                                                                    try_release() records `released`
 //
-// Slots are queued in the order of their batches and leave the queue from its front, whoever is finished first: that is
-// "delivery by index". Workers take the work from the front, too. With prefetch 0, or no workers, the same functions
-// run inside next(), in the caller's thread. On the CPU the copy is left out, and nothing else.
+// Slots are queued in the order of their batches and leave the queue from its front, whichever is finished first: this
+// is "delivery by index". Workers take their work from the front, too. With prefetch 0, or no workers, the same
+// functions run inside next(), in the caller's thread. On the CPU only the copy is left out.
 //
 // Not thread safe: one thread calls next(), and uses or drops the batches.
 #pragma once
@@ -48,10 +48,10 @@ struct LoaderOptions {
   bool shuffle = true;
   uint64_t seed = 1;
   Device device = Device::cpu;
-  int64_t prefetch = 0;  // batches made ahead of the one that next() returns; 0: none, and no threads
-  int64_t workers = 1;   // threads, each of which makes one batch at a time; 0: next() makes those ahead itself
+  int64_t prefetch = 0;  // batches built ahead of the one that next() returns; 0: none, and no threads
+  int64_t workers = 1;   // threads, each of which builds one batch at a time; 0: next() builds those ahead itself
   CacheMode cache = CacheMode::none;
-  bool pin = true;                 // host buffers that the device reads by itself; no difference on the CPU
+  bool pin = true;                 // pinned host buffers, which the device reads itself; no effect on the CPU
   bool normalize_on_host = false;  // f32 travels, four times the bytes; not with CacheMode::device
 };
 
@@ -65,17 +65,17 @@ class Loader : public BatchSource {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The tensors may be kept for as long as anyone likes: their slot is used again when none of them is left. (To drop
-  // them before the next call is what keeps the number of slots at prefetch + 2.)
-  // What reading a sample throws comes out of the call for its batch, with the sample's index in the message. All
-  // threads have then ended, and the loader stands where it stood: next() tries again, seek() goes elsewhere.
+  // Returns the next batch; waits until it is ready. Its tensors may be kept for any length of time: a slot is reused
+  // once no tensor of its batch is left. (Dropping them before the next call keeps the number of slots at prefetch
+  // + 2.) If reading a sample throws, the call for its batch throws that, with the sample's index in the message. All
+  // worker threads have then ended and the position has not moved: next() tries again, seek() goes elsewhere.
   Batch next() override;
 
   int64_t samples() const override { return source_.info().count; }
   int64_t batches_per_epoch() const override;
   PixelScale pixel_scale() const override { return source_.info().scale; }
 
-  // The next batch begins at this position of this epoch. What was made ahead is thrown away.
+  // The next batch begins at this position of this epoch. Batches built ahead are dropped.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
   void seek(int64_t epoch, int64_t position);
   void start_epoch(int64_t epoch) { seek(epoch, 0); }
@@ -128,7 +128,7 @@ class Loader : public BatchSource {
   Place next_;       // of the batch that next() returns
   Place requested_;  // of the batch that is requested next
 
-  // Slots change hands under this mutex; who has one (a worker, or the thread of next()) works on it without.
+  // Slots change hands under this mutex; the thread that has one (a worker, or the caller of next()) works without it.
   std::mutex mutex_;
   std::condition_variable wanted_, made_;
   std::vector<std::unique_ptr<Slot>> slots_;

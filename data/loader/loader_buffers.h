@@ -9,8 +9,8 @@
 //   released   behind the last reader, on the compute     by the copy stream before the device buffer is overwritten
 //              stream
 //
-// On the CPU both buffers are one, nothing is copied, and events have nothing to do (engine/device.h).
-// Not thread safe; the loader hands it from thread to thread under its mutex.
+// On the CPU both buffers are one, nothing is copied, and events are no-ops (engine/device.h).
+// Not thread safe; the loader passes it from thread to thread under its mutex.
 #pragma once
 
 #include <memory>
@@ -22,20 +22,21 @@ namespace hs {
 
 class LoaderBuffers {
  public:
-  // `pin`: the host buffer is memory that the device reads by itself; no difference on the CPU.
+  // `pin`: the host buffer is pinned memory, which the device reads itself; no effect on the CPU.
   // Throws Error (device, out_of_memory).
   LoaderBuffers(Device device, int64_t bytes, bool pin);
   ~LoaderBuffers();
   LoaderBuffers(const LoaderBuffers&) = delete;
   LoaderBuffers& operator=(const LoaderBuffers&) = delete;
 
-  // Where the next batch is put together. Waits until the last upload has left it.
+  // Returns the host buffer for the next batch. Waits until the last upload has read it.
   uint8_t* begin_fill();
   // Starts the copy of its first `bytes` to the device and returns.
   void upload(size_t bytes);
   // The device buffer, u8, for kernels launched from now on: they wait for the upload, the host does not.
   const Tensor& hand_over();
-  // False while a tensor outside shares the device buffer. Else it is free once the kernels launched so far are done.
+  // Returns false while a tensor outside shares the device buffer. Otherwise the buffer is free once the kernels
+  // launched so far have run.
   bool try_release();
 
  private:

@@ -1,5 +1,5 @@
-// SampleCache: another source, each sample of which is read once and kept in memory, decoded, as u8. Filled as samples
-// are asked for, so that the first epoch costs what it did and the others a copy. Thread safe.
+// SampleCache: a view of another source that reads each sample once and keeps it in memory, decoded, as u8. Filled on
+// demand: the first epoch costs what it did without the cache, and each later one costs a copy. Thread safe.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace hs {
 
 class SampleCache : public SampleSource {
  public:
-  // `source` must outlive the cache. Takes the memory of all pixels at once; the system provides pages as they are
+  // `source` must outlive the cache. Allocates the memory of all pixels at once; the system provides pages as they are
   // filled. Throws Error (out_of_memory).
   explicit SampleCache(const SampleSource& source);
   bool is_in_memory() const override { return true; }

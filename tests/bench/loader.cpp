@@ -34,7 +34,7 @@ json record_of(const std::string& line) {
 }
 
 // A set of record files with both parts.
-void write_set(const fs::path& folder, Shape3 shape, int classes) {
+void write_set(const fs::path& folder, ImageShape shape, int classes) {
   fs::create_directories(folder);
   for (const char* part : {"train", "test"}) {
     const SampleInfo info = info_for(60, shape, classes);

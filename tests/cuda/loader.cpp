@@ -86,7 +86,8 @@ TEST_CASE("no kernel sees a wrong sample, however late the streams are") {
 }
 
 TEST_CASE("slow producers, and images of every width that the gather kernel treats differently") {
-  for (const Shape3 shape : {Shape3{1, 1, 1}, Shape3{4, 4, 1}, Shape3{5, 3, 3}, Shape3{28, 28, 1}}) {
+  for (const ImageShape shape :
+       {ImageShape{1, 1, 1}, ImageShape{4, 4, 1}, ImageShape{5, 3, 3}, ImageShape{28, 28, 1}}) {
     const SampleInfo info = info_for(40, shape);
     RandomDelay delay(5);
     const TestSource source(info, [&](int64_t) { delay(); });

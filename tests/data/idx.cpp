@@ -1,63 +1,25 @@
-// The IDX reader against files that lie. Every refusal is one line, has the right exit code and costs no memory:
-// operator new is replaced here, so that the largest allocation is known in every build.
+// The IDX reader against files that lie, and what the writer writes. Every refusal is one line, has the right exit code
+// and costs no memory. How a folder of IDX files becomes a set: tests/data/open_dataset.cpp.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <new>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "data/formats/idx.h"
-#include "engine/error.h"
-#include "tests/support/temporary_folder.h"
-
-namespace {
-std::atomic<size_t> largest_allocation{0};
-}
-
-// Not inlined: GCC would see free() meet operator new and warn.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  size_t largest = largest_allocation;
-  while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
-  }
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/support/bad_input.h"
+#include "tests/support/sample_sets.h"
 
 namespace {
 
 using namespace hs;
+using namespace hs::test;
 namespace fs = std::filesystem;
-using Bytes = std::vector<uint8_t>;
 
-constexpr size_t mib = size_t{1} << 20;
-constexpr uint32_t images_magic = 0x00000803;
-constexpr uint32_t labels_magic = 0x00000801;
-
-Bytes header(std::initializer_list<uint32_t> words) {
-  Bytes bytes;
-  for (const uint32_t word : words) {
-    for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(word >> shift));
-  }
-  return bytes;
-}
-
-Bytes operator+(Bytes left, const Bytes& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
+constexpr uint32_t images_magic = 0x00000803, labels_magic = 0x00000801;
+constexpr uint32_t short_labels_magic = 0x00000b01, int_labels_magic = 0x00000c01;
 
 Bytes counting(size_t size) {
   Bytes bytes(size);
@@ -80,193 +42,142 @@ Bytes gzip(const Bytes& plain) {
 }
 
 // 5 images of 3 x 2 and 5 labels.
-Bytes good_images() { return header({images_magic, 5, 3, 2}) + counting(30); }
-Bytes good_labels() { return header({labels_magic, 5}) + Bytes{0, 9, 3, 1, 9}; }
+Bytes good_images() { return big_endian({images_magic, 5, 3, 2}) + counting(30); }
+Bytes good_labels() { return big_endian({labels_magic, 5}) + Bytes{0, 9, 3, 1, 9}; }
 
-struct Outcome {
-  ExitCode code = ExitCode::ok;
-  std::string message;
-  size_t largest = 0;  // allocation
-};
-
-Outcome outcome_of(const std::function<void()>& action) {
-  Outcome outcome;
-  largest_allocation = 0;
-  try {
-    action();
-  } catch (const Error& error) {
-    outcome = {error.code(), error.what(), 0};
-  }
-  outcome.largest = largest_allocation;
-  return outcome;
+DamagedFile images_file() {
+  return DamagedFile([](const fs::path& path) { read_idx_images(path); });
+}
+DamagedFile labels_file() {
+  return DamagedFile([](const fs::path& path) { read_idx_labels(path, 10); });
 }
 
-enum class As { images, labels };
-
-Outcome parse(As as, const Bytes& file) {
-  return outcome_of([&] {
-    if (as == As::images) {
-      parse_idx_images(file, "FILE");
-    } else {
-      parse_idx_labels(file, "FILE", 10);
-    }
-  });
-}
-
-void check_refused(const Outcome& outcome, ExitCode code, const std::string& name, const std::string& part) {
-  CAPTURE(part);
-  CHECK(outcome.code == code);
-  CHECK_MESSAGE(outcome.message.find(part) != std::string::npos, outcome.message);
-  CHECK_MESSAGE(outcome.message.starts_with(name), outcome.message);
-  CHECK_MESSAGE(outcome.message.find('\n') == std::string::npos, outcome.message);
-  CHECK(outcome.largest <= mib);
-}
-
-class TempFolder : public test::TemporaryFolder {
- public:
-  fs::path write(const std::string& name, const Bytes& bytes) const {
-    std::ofstream file(path / name, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    REQUIRE(file.good());
-    return path / name;
-  }
-};
-
-TEST_CASE("good files are read, plain and gzip, with and without a limit") {
+TEST_CASE("good files are read, plain and gzip whatever their name, with and without a limit") {
+  const TemporaryFolder folder;
+  const auto written = [&](const std::string& name, const Bytes& bytes) {
+    write_bytes(folder / name, bytes);
+    return folder / name;
+  };
   const Bytes all = counting(30);
-  for (const Bytes& file : {good_images(), gzip(good_images())}) {
+  for (const fs::path& path : {written("plain.gz", good_images()), written("packed-ubyte", gzip(good_images())),
+                               written("odd name; $(x)\n\xff", good_images())}) {
     for (const int64_t limit : {0, 1, 4, 5, 6}) {
       CAPTURE(limit);
-      const IdxImages images = parse_idx_images(file, "FILE", limit);
+      const IdxImages images = read_idx_images(path, limit);
       const int64_t count = limit == 0 ? 5 : std::min<int64_t>(limit, 5);
       CHECK(images.total == 5);
       CHECK(images.count == count);
       CHECK(images.rows == 3);
       CHECK(images.columns == 2);
-      CHECK(images.pixels == Bytes(all.begin(), all.begin() + count * 6));
+      CHECK(images.pixels == first_bytes(all, static_cast<size_t>(count * 6)));
     }
   }
-  for (const Bytes& file : {good_labels(), gzip(good_labels())}) {
-    CHECK(parse_idx_labels(file, "FILE", 10) == std::vector<int32_t>{0, 9, 3, 1, 9});
+  for (const fs::path& path : {written("labels.gz", good_labels()), written("labels", gzip(good_labels()))}) {
+    CHECK(read_idx_labels(path, 10) == std::vector<int32_t>{0, 9, 3, 1, 9});
   }
+  // Longer than one read.
+  const Bytes large = big_endian({images_magic, 300, 28, 28}) + counting(300 * 784);
+  CHECK(read_idx_images(written("large", large)).pixels == counting(300 * 784));
+  CHECK(read_idx_images(written("large.gz", gzip(large))).pixels == counting(300 * 784));
 }
 
 TEST_CASE("the allocation counter sees the library: a good file takes its own size") {
-  const Bytes file = header({images_magic, 3, 1024, 1024}) + Bytes(3 * mib);
-  const Bytes packed = gzip(file);
-  for (const Bytes& stored : {file, packed}) {
-    const size_t largest = outcome_of([&] { parse_idx_images(stored, "FILE"); }).largest;
+  const DamagedFile file = images_file();
+  const Bytes plain = big_endian({images_magic, 3, 1024, 1024}) + Bytes(3 * mib);
+  for (const Bytes& stored : {gzip(plain), plain}) {
+    const size_t largest = file.read(stored).largest;
     CHECK(largest >= 3 * mib);
     CHECK(largest < 3 * mib + 65536);
   }
-  CHECK(outcome_of([&] { parse_idx_images(file, "FILE", 1); }).largest < mib + 65536);
-}
-
-TEST_CASE("a file shorter than its header") {
-  for (size_t size = 0; size < 16; ++size) {
-    const Bytes all = good_images();
-    const Bytes cut(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size));
-    const std::string expected = "truncated header, need 16 bytes, have " + std::to_string(size) + ";";
-    check_refused(parse(As::images, cut), ExitCode::bad_input, "FILE: ", expected);
-    check_refused(parse(As::images, gzip(cut)), ExitCode::bad_input, "FILE: ", expected);
-    if (size >= 8) continue;
-    const std::string expected_labels = "truncated header, need 8 bytes, have " + std::to_string(size) + ";";
-    check_refused(parse(As::labels, cut), ExitCode::bad_input, "FILE: ", expected_labels);
-  }
+  CHECK(outcome_of([&] { read_idx_images(file.path, 1); }).largest < mib + 65536);
 }
 
 TEST_CASE("headers that lie, plain and gzip") {
   struct Row {
-    As as;
     Bytes file;
-    const char* plain_part;
-    const char* gzip_part;  // nullptr: the same
+    std::string plain_part;
+    std::string gzip_part = {};  // empty: the same
   };
-  const Bytes pixels = counting(30);
   const uint32_t huge = 0xffffffff;
-  std::vector<Row> rows = {
-      {As::images, good_labels() + Bytes(3), "holds labels (magic 0x00000801), expected images (0x00000803); are", {}},
-      {As::labels, good_images(), "holds images (magic 0x00000803), expected labels (0x00000801); are", {}},
-      {As::images, Bytes(46), "magic 0x00000000, expected 0x00000803; this is not an IDX file of images", {}},
-      {As::images, header({0x03080000, 5, 3, 2}) + pixels, "magic 0x03080000, expected 0x00000803", {}},
-      {As::images, header({0x00000802, 5, 3, 2}) + pixels, "magic 0x00000802, expected 0x00000803", {}},
-      {As::labels, header({0x00000802, 5}) + Bytes(5), "magic 0x00000802, expected 0x00000801", {}},
-      {As::images,
-       header({images_magic, 6, 3, 2}) + pixels,
-       "16 + 6 x 3 x 2 = 52 bytes, but there are 46 (6 bytes missing)",
-       {}},
-      {As::images, header({images_magic, 4, 3, 2}) + pixels,
-       "16 + 4 x 3 x 2 = 40 bytes, but there are 46 (6 bytes too many)",
-       "16 + 4 x 3 x 2 = 40 bytes, but there are more"},
-      {As::images, good_images() + Bytes(1), "but there are 47 (1 bytes too many)", "but there are more"},
-      {As::labels, header({labels_magic, 6}) + Bytes(5), "8 + 6 = 14 bytes, but there are 13 (1 bytes missing)", {}},
-      {As::labels, header({labels_magic, 4}) + Bytes(5), "8 + 4 = 12 bytes, but there are 13 (1 bytes too many)",
-       "8 + 4 = 12 bytes, but there are more"},
-      {As::labels, header({labels_magic, huge}) + Bytes(5), "8 + 4294967295 = 4294967303 bytes, but there are 13",
-       "more than"},
-      {As::images, header({images_magic, huge, huge, huge}) + pixels, "images of 4294967295 x 4294967295 pixels", {}},
-      {As::images, header({images_magic, 65536, 65536, 1}) + pixels, "= 4294967312 bytes, but there are 46",
-       "more than"},
-      {As::images, header({images_magic, 1, 65536, 65536}) + pixels, "images of 65536 x 65536 pixels", {}},
-      {As::images,
-       header({images_magic, 1, 1025, 1024}) + pixels,
-       "images of 1025 x 1024 pixels, expected at most",
-       {}},
-      {As::images, header({images_magic, huge, 1024, 1024}) + pixels, "= 4503599626321936 bytes, but there are 46",
-       "more than"},
-      {As::images, header({images_magic, 0, 3, 2}), "a dimension is 0 in 16 + 0 x 3 x 2", {}},
-      {As::images, header({images_magic, 5, 0, 2}), "a dimension is 0 in 16 + 5 x 0 x 2", {}},
-      {As::images, header({images_magic, 5, 3, 0}), "a dimension is 0 in 16 + 5 x 3 x 0", {}},
-      {As::labels, header({labels_magic, 0}), "a dimension is 0 in 8 + 0", {}},
-      {As::labels, header({labels_magic, 3}) + Bytes{1, 10, 255}, "label 10 of sample 1, expected 0 to 9", {}},
-      {As::labels, header({labels_magic, 3}) + Bytes{1, 9, 255}, "label 255 of sample 2, expected 0 to 9", {}},
-      // 40 GB claimed by 16 bytes.
-      {As::images, header({images_magic, 40000, 1000, 1000}), "= 40000000016 bytes, but there are 16", "more than"},
+  const auto images = [](uint32_t count, uint32_t rows, uint32_t columns) {
+    return big_endian({images_magic, count, rows, columns}) + counting(30);
+  };
+  const auto labels = [](uint32_t count) { return big_endian({labels_magic, count}) + Bytes(5); };
+  std::vector<Row> of_images = {
+      {good_labels() + Bytes(3), "holds labels (magic 0x00000801), expected images (0x00000803)"},
+      {Bytes(46), "magic 0x00000000, expected 0x00000803"},
+      {big_endian({0x03080000, 5, 3, 2}) + counting(30), "magic 0x03080000"},
+      {big_endian({0x00000802, 5, 3, 2}) + counting(30), "magic 0x00000802"},
+      {images(6, 3, 2), "16 + 6 x 3 x 2 = 52 bytes, but there are 46 (6 bytes missing)"},
+      {images(4, 3, 2), "= 40 bytes, but there are 46 (6 bytes too many)", "= 40 bytes, but there are more"},
+      {good_images() + Bytes(1), "but there are 47 (1 bytes too many)", "but there are more"},
+      {images(huge, huge, huge), "images of 4294967295 x 4294967295 pixels"},
+      {images(65536, 65536, 1), "= 4294967312 bytes, but there are 46", "more than"},
+      {images(1, 65536, 65536), "images of 65536 x 65536 pixels"},
+      {images(1, 1025, 1024), "images of 1025 x 1024 pixels, expected at most"},
+      {images(huge, 1024, 1024), "= 4503599626321936 bytes, but there are 46", "more than"},
+      {images(0, 3, 2), "a dimension is 0 in 16 + 0 x 3 x 2"},
+      {images(5, 0, 2), "a dimension is 0 in 16 + 5 x 0 x 2"},
+      {images(5, 3, 0), "a dimension is 0 in 16 + 5 x 3 x 0"},
+      {big_endian({images_magic, 40000, 1000, 1000}), "= 40000000016 bytes, but there are 16", "more than"},
+  };
+  std::vector<Row> of_labels = {
+      {good_images(), "holds images (magic 0x00000803), expected labels (0x00000801)"},
+      {big_endian({0x00000802, 5}) + Bytes(5), "magic 0x00000802, expected 0x00000801"},
+      {labels(6), "8 + 6 = 14 bytes, but there are 13 (1 bytes missing)"},
+      {labels(4), "8 + 4 = 12 bytes, but there are 13 (1 bytes too many)", "= 12 bytes, but there are more"},
+      {labels(huge), "8 + 4294967295 = 4294967303 bytes, but there are 13", "more than"},
+      {labels(0), "a dimension is 0 in 8 + 0"},
+      {big_endian({labels_magic, 3}) + Bytes{1, 10, 255}, "label 10 of sample 1, expected 0 to 9"},
+      {big_endian({labels_magic, 3}) + Bytes{1, 9, 255}, "label 255 of sample 2, expected 0 to 9"},
+      {big_endian({short_labels_magic, 1}) + Bytes{0, 10}, "label 10 of sample 0"},
+      {big_endian({short_labels_magic, 1}) + Bytes{255, 255}, "label -1 of sample 0"},
+      {big_endian({short_labels_magic, 2}) + Bytes{0, 1}, "8 + 2 x 2 = 12 bytes"},
+      {big_endian({int_labels_magic, 1}) + Bytes{128, 0, 0, 0}, "label -2147483648"},
+      {big_endian({int_labels_magic, huge}) + Bytes{0}, "4294967295 x 4", "more than"},
   };
   for (uint32_t type = 0x09; type <= 0x0e; ++type) {
-    rows.push_back({As::images, header({type << 8 | 3, 5, 3, 2}) + pixels, "expected 0x08, unsigned bytes", {}});
-    if (type == 0x0b || type == 0x0c) continue;  // which labels may have
-    rows.push_back({As::labels, header({type << 8 | 1, 5}) + Bytes(5), "expected 0x08, unsigned bytes", {}});
+    const std::string part = "element type 0x0" + std::string(1, "9abcde"[type - 9]);
+    of_images.push_back({big_endian({type << 8 | 3, 5, 3, 2}) + counting(30), part});
+    if (type != 0x0b && type != 0x0c) of_labels.push_back({big_endian({type << 8 | 1, 5}) + Bytes(5), part});
   }
-  for (const Row& row : rows) {
-    check_refused(parse(row.as, row.file), ExitCode::bad_input, "FILE: ", row.plain_part);
-    check_refused(parse(row.as, gzip(row.file)), ExitCode::bad_input,
-                  "FILE: ", row.gzip_part ? row.gzip_part : row.plain_part);
+  const DamagedFile images_in = images_file(), labels_in = labels_file();
+  for (const auto& [file, rows] : {std::pair(&images_in, &of_images), std::pair(&labels_in, &of_labels)}) {
+    for (const Row& row : *rows) {
+      file->check_refused(row.file, row.plain_part);
+      file->check_refused(gzip(row.file), row.gzip_part.empty() ? row.plain_part : row.gzip_part);
+    }
   }
 }
 
 TEST_CASE("plain files cut off at every byte, and with any bit of the header flipped") {
-  const Bytes wide_labels = header({0x00000b01, 3}) + Bytes{0, 1, 0, 9, 0, 3};
-  const auto parse_labels = [](const Bytes& file) { return parse(As::labels, file); };
-  const struct {
-    Bytes file;
+  const DamagedFile images = images_file(), labels = labels_file();
+  const Bytes short_labels = big_endian({short_labels_magic, 3}) + Bytes{0, 1, 0, 9, 0, 3};
+  struct Row {
+    const DamagedFile* file;
+    Bytes good;
     size_t header_bytes;
-    std::function<Outcome(const Bytes&)> parse;
-  } kinds[] = {{good_images(), 16, [](const Bytes& file) { return parse(As::images, file); }},
-               {good_labels(), 8, parse_labels},
-               {wide_labels, 8, parse_labels}};
-  for (const auto& [file, header_bytes, parse_file] : kinds) {
-    CHECK(parse_file(file).code == ExitCode::ok);
-    for (size_t size = 0; size < file.size(); ++size) {
-      CAPTURE(size);
-      const Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-      const std::string missing = "but there are " + std::to_string(size) + " (" + std::to_string(file.size() - size);
-      check_refused(parse_file(cut), ExitCode::bad_input, "FILE: ", size < header_bytes ? "truncated header" : missing);
-    }
-    for (size_t bit = 0; bit < 8 * header_bytes; ++bit) {
-      CAPTURE(bit);
-      Bytes changed = file;
-      changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-      check_refused(parse_file(changed), ExitCode::bad_input, "FILE: ", "");
-    }
+  };
+  for (const auto& [file, good, header_bytes] :
+       {Row{&images, good_images(), 16}, Row{&labels, good_labels(), 8}, Row{&labels, short_labels, 8}}) {
+    file->check_sizes(good, [header_bytes = header_bytes](size_t size) {
+      return size < header_bytes ? fmt::format("truncated header, need {} bytes, have {};", header_bytes, size)
+                                 : fmt::format("but there are {} (", size);
+    });
+    file->check_flips(good, header_bytes, [](size_t) { return ""; });
+  }
+  for (size_t size = 0; size < 16; ++size) {
+    images.check_refused(gzip(first_bytes(good_images(), size)),
+                         fmt::format("truncated header, need 16 bytes, have {};", size));
   }
 }
 
-// It is not mapped: what was read is what counts.
+// The file is not mapped: what was read is what counts.
 TEST_CASE("a file that is cut and restored again and again while it is read: all pixels or an error") {
-  const TempFolder folder;
-  const Bytes good = header({images_magic, 3000, 28, 28}) + counting(3000 * 784);
-  const fs::path path = folder.write("images", good);
+  const TemporaryFolder folder;
+  const fs::path path = folder / "images";
+  const Bytes good = big_endian({images_magic, 3000, 28, 28}) + counting(3000 * 784);
+  write_bytes(path, good);
   std::atomic<bool> done = false;
   std::thread writer([&] {
     while (!done) {
@@ -288,102 +199,107 @@ TEST_CASE("a file that is cut and restored again and again while it is read: all
   writer.join();
 }
 
-TEST_CASE("gzip cut off at every byte is refused") {
-  const Bytes packed = gzip(header({images_magic, 40, 10, 10}) + counting(4000));
-  REQUIRE(parse(As::images, packed).code == ExitCode::ok);
-  for (size_t size = 0; size < packed.size(); ++size) {
-    CAPTURE(size);
-    const Bytes cut(packed.begin(), packed.begin() + static_cast<std::ptrdiff_t>(size));
-    const char* part = size < 2 ? "truncated header" : "gzip data ends too early, after ";
-    check_refused(parse(As::images, cut), ExitCode::bad_input, "FILE: ", part);
-  }
+TEST_CASE("gzip cut off at every byte, and nothing may follow it") {
+  const DamagedFile file = images_file();
+  const Bytes packed = gzip(big_endian({images_magic, 40, 10, 10}) + counting(4000));
+  file.check_sizes(packed, [&](size_t size) {
+    return size < 2               ? "truncated header"
+           : size < packed.size() ? "gzip data ends too early, after "
+                                  : "1 bytes follow the gzip data";
+  });
+  file.check_refused(packed + packed, fmt::format("{} bytes follow the gzip data", packed.size()));
+  file.check_refused(packed + gzip({}), "bytes follow the gzip data");
+  file.check_refused(packed + Bytes(100000), "100000 bytes follow");  // more than the reader's buffer holds
 }
 
 TEST_CASE("gzip with one byte changed anywhere is refused or means the same") {
-  const Bytes packed = gzip(good_images());
-  const Bytes pixels = parse_idx_images(packed, "FILE").pixels;
+  const DamagedFile file = images_file();
+  const Bytes packed = gzip(good_images()), pixels = counting(30);
   for (size_t at = 0; at < packed.size(); ++at) {
     CAPTURE(at);
     Bytes changed = packed;
     changed[at] ^= 0x10;
-    Bytes read = pixels;
-    const Outcome outcome = outcome_of([&] { read = parse_idx_images(changed, "FILE").pixels; });
-    CHECK((outcome.code == ExitCode::ok || outcome.code == ExitCode::bad_input));
-    CHECK(read == pixels);  // accepted where gzip has free bits: time, system, padding
     if (at + 8 >= packed.size()) {
-      check_refused(outcome, ExitCode::bad_input,
-                    "FILE: ", at + 4 >= packed.size() ? "incorrect length check" : "incorrect data check");
+      file.check_refused(changed, at + 4 >= packed.size() ? "incorrect length check" : "incorrect data check");
+      continue;
     }
+    const Outcome outcome = file.read(changed);
+    CHECK((outcome.code == ExitCode::ok || outcome.code == ExitCode::bad_input));
+    // Accepted where gzip has free bits: time, system, padding.
+    if (outcome.code == ExitCode::ok) CHECK(read_idx_images(file.path).pixels == pixels);
   }
-}
-
-TEST_CASE("nothing may follow the gzip data") {
-  const Bytes packed = gzip(good_images());
-  check_refused(parse(As::images, packed + Bytes{0}), ExitCode::bad_input, "FILE: ", "1 bytes follow the gzip data");
-  check_refused(parse(As::images, packed + packed), ExitCode::bad_input,
-                "FILE: ", std::to_string(packed.size()) + " bytes follow the gzip data");
-  check_refused(parse(As::images, packed + gzip({})), ExitCode::bad_input, "FILE: ", "bytes follow the gzip data");
-  // More than the reader's buffer holds.
-  check_refused(parse(As::images, packed + Bytes(100000)), ExitCode::bad_input, "FILE: ", "100000 bytes follow");
 }
 
 TEST_CASE("gzip bombs") {
+  const DamagedFile file = images_file();
   const Bytes zeros(64 * mib);
   // Claims 784,016 bytes and unpacks to 64 MiB: seen at the first byte too many. The broken checksum proves that the
   // rest was not unpacked.
-  Bytes bomb = gzip(header({images_magic, 1000, 28, 28}) + zeros);
+  Bytes bomb = gzip(big_endian({images_magic, 1000, 28, 28}) + zeros);
   bomb[bomb.size() - 8] ^= 1;
-  check_refused(parse(As::images, bomb), ExitCode::bad_input, "FILE: ", "but there are more");
+  file.check_refused(bomb, "but there are more");
   // Claims more than gzip can pack into its size.
-  const Bytes claim = gzip(header({images_magic, 1000, 1000, 1000}) + zeros);
+  const Bytes claim = gzip(big_endian({images_magic, 1000, 1000, 1000}) + zeros);
   REQUIRE(claim.size() < mib);
-  check_refused(parse(As::images, claim), ExitCode::bad_input, "FILE: ", "more than " + std::to_string(claim.size()));
+  file.check_refused(claim, fmt::format("more than {}", claim.size()));
   // Claims what could be packed into its size, but more than any file may have.
-  Bytes noise = counting(5 * mib / 2);
+  Bytes noise(5 * mib / 2);
   uint32_t state = 1;
   for (uint8_t& byte : noise) byte = static_cast<uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  const Bytes large = gzip(header({images_magic, 2200, 1000, 1000}) + noise);
+  const Bytes large = gzip(big_endian({images_magic, 2200, 1000, 1000}) + noise);
   REQUIRE(large.size() * 1032 > size_t{2200000016});
-  check_refused(parse(As::images, large), ExitCode::bad_input, "FILE: ", "or the limit of 2147483648");
+  file.check_refused(large, "or the limit of 2147483648");
 }
 
-TEST_CASE("files: content decides, not the name") {
-  const TempFolder folder;
-  CHECK(read_idx_images(folder.write("plain.gz", good_images())).pixels == counting(30));
-  CHECK(read_idx_images(folder.write("packed-ubyte", gzip(good_images())), 2).count == 2);
-  CHECK(read_idx_labels(folder.write("labels.gz", good_labels()), 10).size() == 5);
-  // Longer than one read.
-  const Bytes large = header({images_magic, 300, 28, 28}) + counting(300 * 784);
-  CHECK(read_idx_images(folder.write("large", large)).pixels == counting(300 * 784));
-  CHECK(read_idx_images(folder.write("large.gz", gzip(large))).pixels == counting(300 * 784));
-  CHECK(read_idx_images(folder.write("odd name; $(x)\n\xff", good_images())).count == 5);
-}
-
-TEST_CASE("what is not a regular file, or not there") {
-  const TempFolder folder;
-  const auto read = [](const fs::path& path) { return outcome_of([&] { read_idx_images(path); }); };
-  REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
+TEST_CASE("what is not a regular file, or not there, or too large") {
+  const TemporaryFolder folder;
   const std::string prefix = (folder / "").string();
-  check_refused(read(folder / ""), ExitCode::bad_input, prefix, "a folder, expected a regular file");
-  check_refused(read(folder / "fifo"), ExitCode::bad_input, prefix, "a FIFO, expected a regular file");
-  check_refused(read("/dev/zero"), ExitCode::bad_input, "/dev/zero: ", "a device, expected a regular file");
-  check_refused(read(folder / "none"), ExitCode::io, prefix, "none: cannot be opened: No such file");
-  check_refused(read(folder / std::string(5000, 'x')), ExitCode::io, prefix, "cannot be opened: File name too long");
-  check_refused(read(folder / "two\nlines\x7f"), ExitCode::io, prefix, "two\\x0alines\\x7f: cannot be opened");
-  check_refused(read(folder.write("empty", {})), ExitCode::bad_input, prefix, "empty: truncated header, need 16");
-}
-
-TEST_CASE("a sparse file of 5 GiB is refused by its size") {
-  const TempFolder folder;
-  const fs::path path = folder.write("sparse", header({images_magic, 6847829, 28, 28}));
+  REQUIRE(mkfifo((folder / "fifo").c_str(), 0600) == 0);
+  write_bytes(folder / "sparse", big_endian({images_magic, 6847829, 28, 28}));
   std::error_code error;
-  fs::resize_file(path, uint64_t{5} << 30, error);
+  fs::resize_file(folder / "sparse", uint64_t{5} << 30, error);
+  struct Row {
+    fs::path path;
+    ExitCode code;
+    const char* part;
+  };
+  std::vector<Row> rows = {{folder / "", ExitCode::bad_input, "a folder, expected a regular file"},
+                           {folder / "fifo", ExitCode::bad_input, "a FIFO, expected a regular file"},
+                           {"/dev/zero", ExitCode::bad_input, "a device, expected a regular file"},
+                           {folder / "none", ExitCode::io, "none: cannot be opened: No such file"},
+                           {folder / std::string(5000, 'x'), ExitCode::io, "cannot be opened: File name too long"},
+                           {folder / "two\nlines\x7f", ExitCode::io, "two\\x0alines\\x7f: cannot be opened"}};
   if (error) {
     MESSAGE("skipped: this file system cannot hold a sparse file of 5 GiB: " << error.message());
-    return;
+  } else {
+    rows.push_back({folder / "sparse", ExitCode::bad_input, "5368709120 bytes, above the limit of 2147483648"});
   }
-  check_refused(outcome_of([&] { read_idx_images(path); }), ExitCode::bad_input, path.string(),
-                "5368709120 bytes, above the limit of 2147483648");
+  for (const auto& [path, code, part] : rows) {
+    check_refused(outcome_of([&, path = path] { read_idx_images(path); }), code,
+                  path == "/dev/zero" ? "/dev/zero: " : prefix, part);
+  }
+}
+
+TEST_CASE("labels of up to 1,000 classes: one, two or four bytes each") {
+  const TemporaryFolder folder;
+  const auto labels_in = [&](const Bytes& bytes) {
+    write_bytes(folder / "labels", bytes);
+    return read_idx_labels(folder / "labels", 1000);
+  };
+  CHECK(labels_in(big_endian({labels_magic, 2}) + Bytes{7, 255}) == std::vector<int32_t>{7, 255});
+  CHECK(labels_in(big_endian({short_labels_magic, 2}) + Bytes{0, 7, 3, 231}) == std::vector<int32_t>{7, 999});
+  CHECK(labels_in(big_endian({int_labels_magic, 2, 7, 999})) == std::vector<int32_t>{7, 999});
+  check_refused(outcome_of([&] {
+                  labels_in(big_endian({short_labels_magic, 1}) + Bytes{3, 232});
+                }),
+                ExitCode::bad_input, (folder / "labels").string(), "label 1000 of sample 0");
+
+  const SampleInfo info = info_for(1200, {2, 2, 1}, 1000);
+  write_all(*write_idx(folder / "images", folder / "labels", info), info);
+  const Bytes written = read_bytes(folder / "labels");
+  CHECK(written.size() == 8 + 2 * 1200);
+  CHECK(first_bytes(written, 8) == big_endian({short_labels_magic, 1200}));
+  CHECK(outcome_of([&] { write_idx(folder / "x", folder / "y", info_for(1, {1, 1, 3})); }).code == ExitCode::usage);
 }
 
 }  // namespace

@@ -9,74 +9,41 @@ namespace {
 
 using namespace hs;
 using namespace hs::test;
-
-Bytes from_hex(const std::string& text) {
-  Bytes bytes;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    bytes.push_back(static_cast<uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
-Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-// Not insert(): GCC 12 warns of it for short vectors.
-void append(Bytes& to, const Bytes& more) {
-  for (const uint8_t byte : more) to.push_back(byte);
-}
-Bytes big_endian(uint32_t word) {
-  return {static_cast<uint8_t>(word >> 24), static_cast<uint8_t>(word >> 16), static_cast<uint8_t>(word >> 8),
-          static_cast<uint8_t>(word)};
-}
+namespace fs = std::filesystem;
 
 // A part of a PNG file: length, type, bytes, CRC of type and bytes.
 Bytes chunk(const std::string& type, const Bytes& bytes) {
-  Bytes inner = bytes_of(type);
-  append(inner, bytes);
-  Bytes all = big_endian(static_cast<uint32_t>(bytes.size()));
-  append(all, inner);
-  append(all, big_endian(static_cast<uint32_t>(crc32(0, inner.data(), static_cast<uInt>(inner.size())))));
-  return all;
+  const Bytes inner = bytes_of(type) + bytes;
+  const auto crc = static_cast<uint32_t>(crc32(0, inner.data(), static_cast<uInt>(inner.size())));
+  return big_endian({static_cast<uint32_t>(bytes.size())}) + inner + big_endian({crc});
 }
 const Bytes signature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
 // rows: each with its filter byte in front.
 Bytes png(uint32_t width, uint32_t height, uint8_t depth, uint8_t colour, const Bytes& rows, const Bytes& before = {}) {
-  Bytes header = big_endian(width);
-  append(header, big_endian(height));
-  append(header, {depth, colour, 0, 0, 0});
   uLongf size = compressBound(rows.size());
   Bytes packed(size);
   REQUIRE(compress(packed.data(), &size, rows.data(), rows.size()) == Z_OK);
   packed.resize(size);
-  Bytes file = signature;
-  append(file, chunk("IHDR", header));
-  append(file, before);
-  append(file, chunk("IDAT", packed));
-  append(file, chunk("IEND", {}));
-  return file;
+  return signature + chunk("IHDR", big_endian({width, height}) + Bytes{depth, colour, 0, 0, 0}) + before +
+         chunk("IDAT", packed) + chunk("IEND", {});
 }
 
-struct Shaped {
-  int64_t rows, columns, channels;
-  Bytes pixels;
-};
-void check_image(const Bytes& file, const Shaped& expected) {
+void check_image(const Bytes& file, const Image& expected) {
   const Image image = decode_image(file, "FILE");
-  CHECK(image.rows == expected.rows);
-  CHECK(image.columns == expected.columns);
-  CHECK(image.channels == expected.channels);
+  CHECK(image.shape.text() == expected.shape.text());
   CHECK(image.pixels == expected.pixels);
 }
 
-Outcome decode(const Bytes& file) {
-  return outcome_of([&] { decode_image(file, "FILE"); });
+DamagedFile image_file() {
+  return DamagedFile([](const fs::path& path) { decode_image(read_bytes(path), path.string()); });
 }
 
 // True if PNG can be tested; a build without libpng must say so.
 bool with_png() {
   if (can_read_png()) return true;
   MESSAGE("skipped: built without libpng");
-  check_refused(decode(png(1, 1, 8, 0, {0, 5})), ExitCode::bad_input, "FILE: ", "was built without libpng");
+  image_file().check_refused(png(1, 1, 8, 0, {0, 5}), "was built without libpng");
   return false;
 }
 
@@ -106,18 +73,16 @@ TEST_CASE("png: every kind of pixel, as the format describes them") {
   check_image(png(1, 2, 8, 6, {0, 1, 2, 3, 4, 0, 5, 6, 7, 8}), {2, 1, 4, {1, 2, 3, 4, 5, 6, 7, 8}});
   check_image(png(2, 2, 8, 0, {1, 10, 5, 2, 1, 1}), {2, 2, 1, {10, 15, 11, 16}});  // filters: left, above
   // Colours are not converted, whatever the file says of them.
-  check_image(png(2, 1, 8, 0, {0, 100, 200}, chunk("gAMA", big_endian(45455))), {1, 2, 1, {100, 200}});
+  check_image(png(2, 1, 8, 0, {0, 100, 200}, chunk("gAMA", big_endian({45455}))), {1, 2, 1, {100, 200}});
   // A transparent entry of the palette adds the fourth channel.
-  Bytes palette = chunk("PLTE", {1, 2, 3, 4, 5, 6});
-  append(palette, chunk("tRNS", {0}));
+  const Bytes palette = chunk("PLTE", {1, 2, 3, 4, 5, 6}) + chunk("tRNS", {0});
   check_image(png(2, 1, 8, 3, {0, 0, 1}, palette), {1, 2, 4, {1, 2, 3, 0, 4, 5, 6, 255}});
 }
 
 TEST_CASE("png: refused") {
   if (!with_png()) return;
-  const auto refused = [](const Bytes& file, const std::string& part) {
-    check_refused(decode(file), ExitCode::bad_input, "FILE: ", part, 2 * mib);
-  };
+  const DamagedFile file = image_file();
+  const auto refused = [&](const Bytes& bytes, const std::string& part) { file.check_refused(bytes, part, 2 * mib); };
   refused(png(1, 1, 16, 0, {0, 1, 2}), "16 bits per channel, expected 8");
   refused(png(513, 1, 8, 0, Bytes(514)), "an image of 1 x 513 pixels");
   refused(png(1, 513, 8, 0, Bytes(1026)), "an image of 513 x 1 pixels");
@@ -129,9 +94,7 @@ TEST_CASE("png: refused") {
   refused(png(1, 1, 8, 5, {0, 1}), "IHDR");
   refused(png(1, 1, 8, 0, {9, 1}), "filter");
   refused(png(2, 1, 8, 3, {0, 0, 1}), "PLTE");
-  Bytes no_image = signature;
-  append(no_image, chunk("IEND", {}));
-  refused(no_image, "PNG cannot be read: ");
+  refused(signature + chunk("IEND", {}), "PNG cannot be read: ");
   refused({}, "starts neither as PNG nor as PGM");
   refused(bytes_of("\xff\xd8\xff\xe0 a JPEG"), "starts neither as PNG nor as PGM");
 }
@@ -140,61 +103,42 @@ TEST_CASE("png: cut at every byte, and with any bit flipped") {
   if (!with_png()) return;
   Bytes pixels = {0};
   for (int i = 0; i < 64; ++i) pixels.push_back(static_cast<uint8_t>(i * 37));
-  Bytes extra = chunk("gAMA", big_endian(45455));
-  append(extra, chunk("tEXt", bytes_of(std::string("Title\0x", 7))));
-  const Bytes file = png(64, 1, 8, 0, pixels, extra);
-  REQUIRE(decode(file).code == ExitCode::ok);
-  for (size_t size = 0; size < file.size(); ++size) {
-    CAPTURE(size);
-    const Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-    check_refused(decode(cut), ExitCode::bad_input, "FILE: ", size < 8 ? "starts neither" : "PNG cannot be read: ");
+  const Bytes extra = chunk("gAMA", big_endian({45455})) + chunk("tEXt", bytes_of(std::string("Title\0x", 7)));
+  const Bytes good = png(64, 1, 8, 0, pixels, extra);
+  const DamagedFile file = image_file();
+  for (size_t size = 0; size < good.size(); ++size) {
+    file.check_refused(first_bytes(good, size), size < 8 ? "starts neither" : "PNG cannot be read: ");
   }
-  for (size_t bit = 0; bit < 8 * file.size(); ++bit) {
-    CAPTURE(bit);
-    Bytes changed = file;
-    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    check_refused(decode(changed), ExitCode::bad_input, "FILE: ", "");
-  }
+  file.check_flips(good, good.size(), [](size_t) { return ""; });
 }
 
 TEST_CASE("pgm: read and refused") {
   const Bytes pixels = {0, 50, 100, 150, 200, 250};
-  const auto pgm = [&](const std::string& header, const Bytes& body) {
-    Bytes file = bytes_of(header);
-    append(file, body);
-    return file;
-  };
+  const auto pgm = [](const std::string& header, const Bytes& body) { return bytes_of(header) + body; };
   const Bytes good = pgm("P5\n3 2\n255\n", pixels);  // as Pillow writes it
-  for (const Bytes& file : {good, pgm("P5 3\t2\r\n255 ", pixels), pgm("P5\n# 7 8 9\n3 #\n 2\n#x\n#y\n255\n", pixels)}) {
-    check_image(file, {2, 3, 1, pixels});
+  for (const Bytes& bytes :
+       {good, pgm("P5 3\t2\r\n255 ", pixels), pgm("P5\n# 7 8 9\n3 #\n 2\n#x\n#y\n255\n", pixels)}) {
+    check_image(bytes, {2, 3, 1, pixels});
   }
   // A first pixel that looks like white space is a pixel.
   check_image(pgm("P5\n1 1\n255\n", {'\n'}), {1, 1, 1, {'\n'}});
   check_image(encode_pgm({2, 3, 1, pixels}), {2, 3, 1, pixels});
-  for (size_t size = 0; size < good.size(); ++size) {
-    CAPTURE(size);
-    const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
-    check_refused(decode(cut), ExitCode::bad_input, "FILE: ",
-                  size < 3    ? "starts neither"
-                  : size < 11 ? "PGM"
-                              : "but the file has ");
-  }
-  for (size_t at = 0; at < 11; ++at) {  // of the header: pixels have no checksum
-    for (int bit = 0; bit < 8; ++bit) {
-      CAPTURE(at);
-      CAPTURE(bit);
-      Bytes changed = good;
-      changed[at] ^= static_cast<uint8_t>(1 << bit);
-      const Outcome outcome = decode(changed);
-      if (outcome.code == ExitCode::ok) {
-        check_image(changed, {2, 3, 1, pixels});  // another kind of white space
-      } else {
-        check_refused(outcome, ExitCode::bad_input, "FILE: ", at < 2 ? "starts neither" : "");
-      }
+  const DamagedFile file = image_file();
+  file.check_sizes(good, [](size_t size) {
+    return size < 3 ? "starts neither" : size < 11 ? "PGM" : "but the file has ";
+  });
+  for (size_t bit = 0; bit < 8 * 11; ++bit) {  // of the header: pixels have no checksum
+    CAPTURE(bit);
+    Bytes changed = good;
+    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    if (file.read(changed).code == ExitCode::ok) {
+      check_image(changed, {2, 3, 1, pixels});  // another kind of white space
+    } else {
+      file.check_refused(changed, bit < 16 ? "starts neither" : "");
     }
   }
   const auto refused = [&](const std::string& header, const std::string& part) {
-    check_refused(decode(pgm(header, pixels)), ExitCode::bad_input, "FILE: ", part);
+    file.check_refused(pgm(header, pixels), part);
   };
   refused("P5\n3 2\n65535\n", "PGM with a maximum of 65535, expected 255");
   refused("P5\n3 2\n1\n", "PGM with a maximum of 1");

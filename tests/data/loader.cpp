@@ -1,27 +1,22 @@
 // The loader on the CPU: the same batches whatever the threads do, no wrong sample under any delay, failures, resuming.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
-#include "data/formats/cifar10.h"
-#include "data/formats/idx.h"
-#include "data/formats/image_file.h"
-#include "data/formats/image_folder.h"
-#include "data/formats/record_file.h"
-#include "data/formats/tfrecord.h"
 #include "data/memory_source.h"
-#include "data/open_dataset.h"
 #include "engine/error.h"
 #include "engine/storage.h"
 #include "kernels/augment/augment.h"
 #include "tests/support/loader_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -48,106 +43,6 @@ size_t threads_of_this_process() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/task")) ++count;
   return count;
-}
-
-// The set as every format holds it, opened, with the name of the format.
-std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> all_formats(const fs::path& folder,
-                                                                               const SampleInfo& info) {
-  write_all(*write_records(folder / "plain.record", info, {.shards = 3, .compress = false, .samples_per_block = 2}),
-            info);
-  write_all(*write_records(folder / "packed.record", info, {.shards = 2, .compress = true, .samples_per_block = 3}),
-            info);
-  write_all(*write_tfrecords(folder / "set.tfrecord", info, 2), info);
-  fs::create_directory(folder / "idx");
-  write_all(*write_idx(folder / "idx" / "train-images-idx3-ubyte", folder / "idx" / "train-labels-idx1-ubyte", info),
-            info);
-  std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> all;
-  all.emplace_back("memory", std::unique_ptr<SampleSource>(new MemorySource(load_samples(TestSource(info)))));
-  all.emplace_back("record", open_records(folder / "plain.record"));
-  all.emplace_back("compressed record",
-                   open_records(folder / "packed.record", {.resident_limit = 0, .cache_bytes = 1}));
-  all.emplace_back("tfrecord", open_dataset((folder / "set.tfrecord").string(), Part::train));
-  all.emplace_back("idx", open_dataset((folder / "idx").string(), Part::train));
-  return all;
-}
-
-// Compares `batches` batches with what is expected, from where the loader stands. Returns how many differ.
-int64_t wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& options, int64_t batches) {
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < batches; ++i) {
-    const HostBatch expected = expected_batch(info, loader.epoch(), loader.position(), options);
-    wrong += on_host(loader.next()) != expected;
-  }
-  return wrong;
-}
-
-TEST_CASE("the same batches for every format, cache, number of workers and depth") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(23, {4, 3, 1});
-  for (const auto& [format, source] : all_formats(folder.path, info)) {
-    CAPTURE(format);
-    for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
-      for (const int64_t workers : {0, 1, 2, 5}) {
-        for (const int64_t prefetch : {0, 1, 2, 4}) {
-          CAPTURE(static_cast<int>(cache));
-          CAPTURE(workers);
-          CAPTURE(prefetch);
-          const LoaderOptions options{.batch = 4, .seed = 7, .prefetch = prefetch, .workers = workers, .cache = cache};
-          Loader loader(*source, options);
-          CHECK(wrong_batches(loader, info, options, 3 * loader.batches_per_epoch()) == 0);
-          CHECK(loader.epoch() == 3);
-        }
-      }
-    }
-  }
-}
-
-// Six files of CIFAR-10's form with `records` images each.
-void write_cifar10(const fs::path& folder, int64_t records) {
-  fs::create_directory(folder);
-  const SampleInfo image = info_for(records, {32, 32, 3});
-  for (int64_t f = 0; f <= 5; ++f) {
-    std::ofstream file(folder / (f == 0 ? "test_batch.bin" : "data_batch_" + std::to_string(f) + ".bin"));
-    for (int64_t r = 0; r < records; ++r) {
-      file.put(static_cast<char>(label_of(image, f + r)));
-      const std::vector<uint8_t> planes = image_of(image, f * records + r);
-      file.write(reinterpret_cast<const char*>(planes.data()), std::ssize(planes));
-    }
-  }
-}
-
-TEST_CASE("formats with an order of their own: the batches are those of the same samples in memory") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(23, {4, 3, 1});
-  std::vector<std::pair<std::string, std::unique_ptr<SampleSource>>> sources;
-  write_all(*write_image_folder(folder / "pgm", info, ImageFormat::pgm), info);
-  sources.emplace_back("pgm", open_image_folder(folder / "pgm"));
-  if (can_read_png()) {
-    write_all(*write_image_folder(folder / "png", info, ImageFormat::png), info);
-    sources.emplace_back("png", open_image_folder(folder / "png"));
-  } else {
-    MESSAGE("png skipped: built without libpng");
-  }
-  write_cifar10(folder / "cifar10", 3);
-  sources.emplace_back("cifar10", open_cifar10(folder / "cifar10", true, 3));
-  for (const auto& [format, source] : sources) {
-    CAPTURE(format);
-    const MemorySource memory = load_samples(*source);
-    for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
-      for (const int64_t workers : {0, 1, 2, 5}) {
-        for (const int64_t prefetch : {0, 1, 2, 4}) {
-          CAPTURE(static_cast<int>(cache));
-          CAPTURE(workers);
-          CAPTURE(prefetch);
-          Loader reference(memory, {.batch = 4, .seed = 7});
-          Loader loader(*source, {.batch = 4, .seed = 7, .prefetch = prefetch, .workers = workers, .cache = cache});
-          int wrong = 0;
-          for (int i = 0; i < 12; ++i) wrong += on_host(loader.next()) != on_host(reference.next());
-          CHECK(wrong == 0);
-        }
-      }
-    }
-  }
 }
 
 TEST_CASE("augmented pixels are the same for any number of workers and any batch size") {
@@ -386,13 +281,76 @@ TEST_CASE("resident memory is flat over 20 epochs") {
   }
 }
 
+TEST_CASE("every epoch is a permutation that depends on seed and epoch alone") {
+  for (const int64_t count : {1, 2, 7, 300}) {
+    const TestSource source(info_for(count));
+    const auto order_of_epoch = [](Loader& loader) {
+      std::vector<int32_t> order;
+      for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+        const std::vector<int32_t> samples = loader.next().samples.to_vector<int32_t>();
+        order.insert(order.end(), samples.begin(), samples.end());
+      }
+      return order;
+    };
+    std::vector<int32_t> sorted(static_cast<size_t>(count));
+    std::iota(sorted.begin(), sorted.end(), 0);
+    for (const int64_t batch : {1, 3, 7, 1000}) {
+      CAPTURE(count);
+      CAPTURE(batch);
+      Loader loader(source, {.batch = batch, .seed = 5}), other(source, {.batch = 64, .seed = 6});
+      Loader straight(source, {.batch = batch, .shuffle = false});
+      CHECK(loader.samples() == count);
+      CHECK(loader.batches_per_epoch() == (count + batch - 1) / batch);
+      CHECK(loader.pixel_scale().mean == 0.25f);
+      const std::vector<int32_t> first = order_of_epoch(loader), second = order_of_epoch(loader);
+      CHECK(loader.epoch() == 2);
+      CHECK(loader.position() == 0);
+      for (std::vector<int32_t> order : {first, second}) {
+        std::ranges::sort(order);
+        CHECK(order == sorted);
+      }
+      CHECK(order_of_epoch(straight) == sorted);
+      CHECK(order_of_epoch(straight) == sorted);
+      if (count == 300) {
+        CHECK(first != second);
+        CHECK(first != sorted);
+        CHECK(order_of_epoch(other) != first);
+      }
+      loader.next();
+      loader.start_epoch(1);
+      CHECK(order_of_epoch(loader) == second);
+      Loader again(source, {.batch = 2, .seed = 5});  // another batch size, the same order
+      CHECK(order_of_epoch(again) == first);
+    }
+  }
+}
+
+TEST_CASE("the last batch is short, and a batch larger than the set is the set") {
+  const TestSource source(info_for(10));
+  const std::pair<int64_t, std::vector<int64_t>> rows[] = {
+      {4, {4, 4, 2, 4}}, {5, {5, 5, 5, 5}}, {10, {10, 10, 10, 10}}, {INT64_MAX, {10, 10, 10, 10}}};
+  for (const auto& [batch, expected] : rows) {
+    Loader loader(source, {.batch = batch});
+    for (const int64_t size : expected) CHECK(loader.next().labels.size() == size);
+  }
+}
+
 TEST_CASE("wrong options") {
-  const TestSource source(info_for(3));
+  const TestSource source(info_for(3)), empty(info_for(0));
   CHECK(error_of([&] { Loader(source, {.batch = 0}); }) == "batch size 0: expected 1 or more");
+  CHECK(error_of([&] { Loader(source, {.batch = -1}); }) == "batch size -1: expected 1 or more");
   CHECK(error_of([&] { Loader(source, {.prefetch = -1}); }) == "prefetch -1: expected 0 or more");
   CHECK(error_of([&] { Loader(source, {.workers = -2}); }) == "workers -2: expected 0 or more");
   CHECK(error_of([&] { Loader(source, {.cache = CacheMode::device, .normalize_on_host = true}); }) ==
         "preprocess host: with cache device the pixels are on the device; preprocess them there");
+  CHECK(error_of([&] { Loader(empty, {}); }) == "numbered: the set has 0 samples, expected 1 or more");
+  CHECK(error_of([&] {
+          MemorySource(source.info(), std::vector<uint8_t>(18), {1, 2});
+        }).starts_with("MemorySource: 18 bytes"));
+  Loader loader(source, {.batch = 1});
+  for (const int64_t epoch : {int64_t{-1}, int64_t{1} << 32}) {
+    CHECK(error_of([&] { loader.start_epoch(epoch); }) == fmt::format("Loader: epoch {} is not in 0 .. 2^32-1", epoch));
+  }
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
-// How a folder is recognised as a data set, whatever its format; and IDX files of any size and number of classes.
+// How a folder is recognised as a data set, whatever its format; where MNIST is looked for; which files belong
+// together.
 #include <doctest/doctest.h>
+#include <zlib.h>
 
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
@@ -10,16 +13,37 @@
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
+#include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "tests/support/image_classes.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
+
+// Sets an environment variable, or unsets it, until the end of the scope.
+class Environment {
+ public:
+  Environment(const char* name, const std::optional<std::string>& value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old;
+    set(value);
+  }
+  ~Environment() { set(old_); }
+
+ private:
+  void set(const std::optional<std::string>& value) {
+    if (value) {
+      setenv(name_, value->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  const char* name_;
+  std::optional<std::string> old_;
+};
 
 // The same set in every format that a folder can hold: 12 training and 5 test samples of 4 classes.
 const SampleInfo train_info = info_for(12, {4, 4, 1}, 4), test_info = info_for(5, {4, 4, 1}, 4);
@@ -108,11 +132,7 @@ TEST_CASE("data sets: parts that are not there, single files, and class folders 
 
 TEST_CASE("data sets: names are looked for in the usual places, and bring their pixel scale") {
   const TemporaryFolder folder;
-  const char* before = std::getenv("HALFSTEP_DATA");
-  const std::string data = before != nullptr ? before : "";
-  const std::string home = std::getenv("HOME") != nullptr ? std::getenv("HOME") : "";
-  setenv("HALFSTEP_DATA", folder.path.c_str(), 1);
-  setenv("HOME", (folder / "home").c_str(), 1);
+  const Environment data("HALFSTEP_DATA", folder.path.string()), home("HOME", (folder / "home").string());
   check_refused(outcome_of([] { find_dataset("fashion_mnist"); }), ExitCode::io, "fashion_mnist: not found in ",
                 "`data/get fashion_mnist` downloads it");
   write_as("idx", folder / "home" / ".cache" / "halfstep" / "fashion_mnist");
@@ -123,17 +143,150 @@ TEST_CASE("data sets: names are looked for in the usual places, and bring their 
   write_as("tfrecord", folder / "fashion_mnist");
   CHECK(find_dataset("fashion_mnist").format == DataFormat::tfrecord);
   CHECK(open_dataset("fashion_mnist", Part::test)->info().scale.mean == 0.2860f);
-  setenv("HOME", home.c_str(), 1);
-  if (before != nullptr) {
-    setenv("HALFSTEP_DATA", data.c_str(), 1);
-  } else {
-    unsetenv("HALFSTEP_DATA");
-  }
   CHECK(find_dataset("synthetic").has(Part::test));
 }
 
+// A set of 6 training and 4 test samples of 3 x 2 pixels, as MNIST is published.
+const SampleInfo train_digits = info_for(6), test_digits = info_for(4);
+void write_digits(const fs::path& folder, const std::string& separator = "-", const std::string& suffix = "") {
+  fs::create_directories(folder);
+  for (const bool training : {true, false}) {
+    const SampleInfo& info = training ? train_digits : test_digits;
+    const std::string stem = training ? "train" : "t10k";
+    const fs::path images = folder / (stem + "-images" + separator + "idx3-ubyte" + suffix);
+    const fs::path labels = folder / (stem + "-labels" + separator + "idx1-ubyte" + suffix);
+    write_all(*write_idx(images, labels, info), info);
+    if (suffix.empty()) continue;
+    for (const fs::path& path : {images, labels}) {
+      const Bytes bytes = read_bytes(path);
+      const gzFile file = gzopen(path.c_str(), "wb");
+      REQUIRE(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())) == std::ssize(bytes));
+      REQUIRE(gzclose(file) == Z_OK);
+    }
+  }
+}
+
+TEST_CASE("digits: MNIST in both spellings, plain and gzip") {
+  for (const char* separator : {"-", "."}) {
+    for (const char* suffix : {"", ".gz"}) {
+      const TemporaryFolder folder;
+      write_digits(folder.path, separator, suffix);
+      const FoundDataset found = find_digits(folder.path);
+      CHECK(found.format == DataFormat::idx);
+      const auto train = open_dataset(found, Part::train), test = open_dataset(found, Part::test, 3);
+      CHECK(train->info().name == "mnist");
+      CHECK(same_shape(train->info(), train_digits));
+      CHECK(train->info().scale.mean == 0.1307f);
+      CHECK(train->info().scale.deviation == 0.3081f);
+      CHECK(train->info().description.find(folder.path.string()) != std::string::npos);
+      CHECK(first_wrong(*train, train_digits) == -1);
+      CHECK(test->info().count == 3);
+      CHECK(first_wrong(*test, info_for(3)) == -1);
+      CHECK(open_dataset(found, Part::test, 5)->info().count == 4);
+    }
+  }
+}
+
+TEST_CASE("digits: the given folder must have MNIST, without a fallback") {
+  const TemporaryFolder good, empty;
+  write_digits(good / "mnist");
+  const Environment data("HALFSTEP_DATA", good.path.string());
+  for (const fs::path& folder : {empty.path, empty / "nowhere"}) {
+    for (const char* name : {"train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"}) {
+      check_refused(outcome_of([&] { find_digits(folder); }), ExitCode::io, folder.string() + ": ", name);
+    }
+  }
+}
+
+TEST_CASE("digits: MNIST in the usual places, in order, then generated digits") {
+  const TemporaryFolder data_folder, home_folder;
+  const Environment data("HALFSTEP_DATA", data_folder.path.string());
+  const Environment home("HOME", home_folder.path.string());
+  const fs::path in_data = data_folder / "mnist", in_home = home_folder.path / ".cache/halfstep/mnist";
+
+  const FoundDataset made = find_digits();
+  CHECK(made.format == DataFormat::generated);
+  CHECK(open_dataset(made, Part::train, 20)->info().name == "synthetic digits");
+  CHECK(open_dataset(made, Part::train, 20)->info().count == 20);
+  CHECK(open_dataset(made, Part::test, 60000)->info().count == 10000);
+
+  // What other formats leave there is ignored.
+  fs::create_directories(in_data / "train" / "0");
+  CHECK(find_digits().format == DataFormat::generated);
+  write_digits(in_home);
+  CHECK(find_digits().train == in_home);
+  write_digits(in_data);
+  CHECK(find_digits().train == in_data);
+
+  // Half a set is an error, not a reason to use other data.
+  fs::remove(in_data / "t10k-labels-idx1-ubyte");
+  check_refused(outcome_of([] { find_digits(); }), ExitCode::io, in_data.string() + ": ", "t10k-labels-idx1-ubyte");
+
+  for (const std::optional<std::string>& value : {std::optional<std::string>{}, std::optional<std::string>{""}}) {
+    const Environment no_data("HALFSTEP_DATA", value), no_home("HOME", {});
+    CHECK(find_digits().format == DataFormat::generated);
+  }
+}
+
+TEST_CASE("digits: files that do not belong together, also beyond the limit") {
+  const auto images = [](uint32_t count, uint32_t rows = 3, uint32_t columns = 2) {
+    return big_endian({0x803, count, rows, columns}) + Bytes(count * rows * columns);
+  };
+  const auto labels = [](const Bytes& values) {
+    return big_endian({0x801, static_cast<uint32_t>(values.size())}) + values;
+  };
+  struct Row {
+    const char* file;  // replaced by `bytes`
+    Bytes bytes;
+    int64_t train_limit, test_limit;
+    const char* part;
+  };
+  const Row rows[] = {
+      {"train-images-idx3-ubyte", images(7), 0, 0, "holds 7 images but"},
+      {"train-images-idx3-ubyte", images(7), 2, 2, "holds 6 labels"},
+      {"t10k-labels-idx1-ubyte", labels({1}), 0, 0, "holds 1 labels"},
+      {"t10k-labels-idx1-ubyte", labels({1, 2, 3, 10}), 0, 1, "label 10 of sample 3"},
+      {"t10k-images-idx3-ubyte", images(4, 2, 3), 0, 0, "are 3 x 2 x 1 of 10 classes but test images 2 x 3"},
+      {"train-images-idx3-ubyte", images(0), 0, 0, "a dimension is 0"},
+      {"train-images-idx3-ubyte", labels({5, 0, 4, 1, 9, 2, 0, 0}), 0, 0, "swapped?"},
+  };
+  const TemporaryFolder folder;
+  const auto open_both = [&](int64_t train_limit, int64_t test_limit) {
+    return outcome_of([&] {
+      const FoundDataset found = find_digits(folder.path);
+      const auto train = open_dataset(found, Part::train, train_limit),
+                 test = open_dataset(found, Part::test, test_limit);
+      check_one_set(folder.path.string(), train->info(), test->info());
+    });
+  };
+  for (const Row& row : rows) {
+    write_digits(folder.path);
+    CHECK(open_both(6, 4).code == ExitCode::ok);
+    write_bytes(folder / row.file, row.bytes);
+    check_refused(open_both(row.train_limit, row.test_limit), ExitCode::bad_input, folder.path.string(), row.part);
+  }
+}
+
+TEST_CASE("the real mnist") {
+  const char* data = std::getenv("HALFSTEP_DATA");
+  if (data == nullptr || !fs::exists(fs::path(data) / "mnist")) {
+    MESSAGE("skipped: $HALFSTEP_DATA/mnist does not exist, so there is no real MNIST to read");
+    return;
+  }
+  const auto check_part = [](Part part, int64_t count, const std::vector<int32_t>& first_labels) {
+    const MemorySource set = load_samples(*open_dataset(find_digits(), part));
+    CHECK(set.info().count == count);
+    CHECK(std::ssize(set.images()) == count * 784);
+    CHECK(std::vector(set.labels().begin(), set.labels().begin() + 5) == first_labels);
+  };
+  check_part(Part::train, 60000, {5, 0, 4, 1, 9});
+  check_part(Part::test, 10000, {7, 2, 1, 0, 4});
+  CHECK(open_dataset(find_digits(), Part::train, 20000)->info().count == 20000);
+}
+
 TEST_CASE("idx: images of any size up to 512 x 512, and no larger") {
-  for (const Shape3 shape : {Shape3{1, 1}, Shape3{1, 512}, Shape3{512, 1}, Shape3{17, 300}, Shape3{512, 512}}) {
+  for (const ImageShape shape :
+       {ImageShape{1, 1}, ImageShape{1, 512}, ImageShape{512, 1}, ImageShape{17, 300}, ImageShape{512, 512}}) {
     CAPTURE(shape.rows);
     CAPTURE(shape.columns);
     const TemporaryFolder folder;
@@ -151,7 +304,7 @@ TEST_CASE("idx: images of any size up to 512 x 512, and no larger") {
       }
     }
   }
-  for (const Shape3 shape : {Shape3{513, 1}, Shape3{1, 513}}) {
+  for (const ImageShape shape : {ImageShape{513, 1}, ImageShape{1, 513}}) {
     const TemporaryFolder folder;
     const SampleInfo info = info_for(1, shape);
     write_all(*write_idx(folder / "train-images-idx3-ubyte", folder / "train-labels-idx1-ubyte", info), info);
@@ -208,38 +361,6 @@ TEST_CASE("every reader refuses what is of another format, in one line with the 
     }
   }
   CHECK(refused == 9 * 6 - 6);
-}
-
-TEST_CASE("idx: labels of up to 1,000 classes") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(1200, {2, 2, 1}, 1000);
-  write_all(*write_idx(folder / "train-images-idx3-ubyte", folder / "train-labels-idx1-ubyte", info), info);
-  const Bytes labels = read_bytes(folder / "train-labels-idx1-ubyte");
-  CHECK(labels.size() == 8 + 2 * 1200);
-  CHECK(labels[2] == 0x0b);
-  const auto source = open_dataset(folder.path.string(), Part::train);
-  CHECK(same_shape(source->info(), info));
-  CHECK(first_wrong(*source, info) == -1);
-
-  const auto parse = [](const Bytes& bytes) {
-    std::vector<int32_t> values;
-    const Outcome outcome = outcome_of([&] { values = parse_idx_labels(bytes, "FILE", 1000); });
-    return std::make_pair(outcome, values);
-  };
-  CHECK(parse({0, 0, 8, 1, 0, 0, 0, 2, 7, 255}).second == std::vector<int32_t>{7, 255});
-  CHECK(parse({0, 0, 0x0b, 1, 0, 0, 0, 2, 0, 7, 3, 231}).second == std::vector<int32_t>{7, 999});
-  CHECK(parse({0, 0, 0x0c, 1, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 3, 231}).second == std::vector<int32_t>{7, 999});
-  check_refused(parse({0, 0, 0x0b, 1, 0, 0, 0, 1, 3, 232}).first, ExitCode::bad_input,
-                "FILE: ", "label 1000 of sample 0");
-  check_refused(parse({0, 0, 0x0b, 1, 0, 0, 0, 1, 255, 255}).first, ExitCode::bad_input,
-                "FILE: ", "label -1 of sample 0");
-  check_refused(parse({0, 0, 0x0c, 1, 0, 0, 0, 1, 128, 0, 0, 0}).first, ExitCode::bad_input,
-                "FILE: ", "label -2147483648");
-  check_refused(parse({0, 0, 0x0b, 1, 0, 0, 0, 2, 0, 1}).first, ExitCode::bad_input, "FILE: ", "8 + 2 x 2 = 12 bytes");
-  check_refused(parse({0, 0, 0x0c, 1, 255, 255, 255, 255, 0}).first, ExitCode::bad_input, "FILE: ", "4294967295 x 4");
-  check_refused(parse({0, 0, 0x0d, 1, 0, 0, 0, 1, 0, 0, 0, 0}).first, ExitCode::bad_input,
-                "FILE: ", "element type 0x0d");
-  CHECK(outcome_of([&] { write_idx(folder / "x", folder / "y", info_for(1, {1, 1, 3})); }).code == ExitCode::usage);
 }
 
 }  // namespace

@@ -1,15 +1,12 @@
 // Record files that are cut, damaged, mixed, or lie. What was written is read: tests/data/record_file.cpp.
 #include <doctest/doctest.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
+#include "data/io/crc32c.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -17,77 +14,49 @@ using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
 
-// Reads everything.
-Outcome read_set(const fs::path& path) {
-  return outcome_of([&] {
-    const auto source = open_records(path);
-    for (int64_t i = 0; i < source->info().count; ++i) read_image(*source, i);
-  });
+void read_all(const fs::path& path) {
+  const auto source = open_records(path);
+  for (int64_t i = 0; i < source->info().count; ++i) read_image(*source, i);
 }
 
 // A set in one file whose bytes a test may change.
-struct OneFile {
-  explicit OneFile(bool compress, int64_t count = 5, Shape3 shape = {}) : info(info_for(count, shape)) {
+struct OneFile : DamagedFile {
+  explicit OneFile(bool compress, int64_t count = 5) : DamagedFile(read_all, "a-00000-of-00001") {
+    const SampleInfo info = info_for(count);
     write_all(*write_records(folder / "a", info, {.shards = 1, .compress = compress, .samples_per_block = 2}), info);
-    path = folder / "a-00000-of-00001";
     good = read_bytes(path);
   }
-  Outcome read_as(const Bytes& bytes) const {
-    write_bytes(path, bytes);
-    return read_set(path);
-  }
-  // With the sums of the header and the index made right again, as a forger would.
-  Outcome read_sealed(Bytes bytes) const {
-    const auto index = get_little_endian<uint64_t>(&bytes[96]);
-    if (index <= bytes.size()) {
-      const uint32_t crc = crc32c(bytes.data() + index, bytes.size() - index);
-      put_little_endian(&bytes[112], crc);
-      put_little_endian(&bytes[116], crc);
-    }
-    put_little_endian(&bytes[4092], crc32c(bytes.data(), 4092));
-    return read_as(bytes);
-  }
+  uint64_t index_offset() const { return get_little_endian<uint64_t>(&good[96]); }
 
-  TemporaryFolder folder;
-  SampleInfo info;
-  fs::path path;
   Bytes good;
 };
 
-TEST_CASE("cut at every byte, and one byte too many") {
-  for (const bool compress : {false, true}) {
-    const OneFile file(compress);
-    for (size_t size = 0; size < file.good.size(); ++size) {
-      CAPTURE(size);
-      const Bytes cut(file.good.begin(), file.good.begin() + static_cast<std::ptrdiff_t>(size));
-      check_refused(file.read_as(cut), ExitCode::bad_input, file.path.string() + ": ",
-                    size < 4096 ? "truncated header, need 4096 bytes, have " + std::to_string(size)
-                                : "but there are " + std::to_string(size));
-    }
-    Bytes longer = file.good;
-    longer.push_back(0);
-    check_refused(file.read_as(longer), ExitCode::bad_input, file.path.string(), "but there are");
+// With the sums of the header and the index made right again, as a forger would.
+Bytes sealed(Bytes bytes) {
+  const auto index = get_little_endian<uint64_t>(&bytes[96]);
+  if (index <= bytes.size()) {
+    const uint32_t crc = crc32c(bytes.data() + index, bytes.size() - index);
+    put_little_endian(&bytes[112], crc);
+    put_little_endian(&bytes[116], crc);
   }
+  put_little_endian(&bytes[4092], crc32c(bytes.data(), 4092));
+  return bytes;
 }
 
-TEST_CASE("a flipped bit anywhere is noticed") {
+TEST_CASE("cut at every byte, one byte too many, and a flipped bit anywhere") {
   for (const bool compress : {false, true}) {
     const OneFile file(compress);
-    for (size_t at = 0; at < file.good.size(); ++at) {
-      CAPTURE(at);
-      Bytes changed = file.good;
-      changed[at] ^= static_cast<uint8_t>(1 << at % 8);
-      const Outcome outcome = file.read_as(changed);
-      const char* part = at < 8                                             ? "this is not a record file"
-                         : at < 12                                          ? "this program reads version 1"
-                         : at < 16                                          ? "byte order"
-                         : at < 4096                                        ? "the header is damaged"
-                         : at < get_little_endian<uint64_t>(&file.good[96]) ? "is damaged: CRC32C"
-                                                                            : "the index at byte";
-      check_refused(outcome, ExitCode::bad_input, file.path.string() + ": ", part);
-      const bool in_block = at >= 4096 && at < get_little_endian<uint64_t>(&file.good[96]);
-      CHECK((outcome.message.find("(sample ") != std::string::npos) == in_block);
-    }
+    file.check_sizes(file.good, [](size_t size) {
+      return (size < 4096 ? "truncated header, need 4096 bytes, have " : "but there are ") + std::to_string(size);
+    });
+    file.check_flips(file.good, file.good.size(), [&](size_t at) {
+      return at < 8                     ? "this is not a record file"
+             : at < 12                  ? "this program reads version 1"
+             : at < 16                  ? "byte order"
+             : at < 4096                ? "the header is damaged"
+             : at < file.index_offset() ? "copy the file again (sample "
+                                        : "the index at byte";
+    });
   }
 }
 
@@ -145,13 +114,13 @@ TEST_CASE("headers that lie, with right checksums") {
       {4182, 2, 65535, "label 65535 of sample 4, expected 0 to 9"},
   };
   const OneFile file(false);
-  REQUIRE(get_little_endian<uint64_t>(&file.good[96]) == 4126);
-  REQUIRE(file.read_sealed(file.good).code == ExitCode::ok);
+  REQUIRE(file.index_offset() == 4126);
+  REQUIRE(sealed(file.good) == file.good);
   for (const Row& row : rows) {
     CAPTURE(row.at);
     Bytes changed = file.good;
     for (size_t i = 0; i < row.size; ++i) changed[row.at + i] = static_cast<uint8_t>(row.value >> (8 * i));
-    check_refused(file.read_sealed(changed), ExitCode::bad_input, file.path.string() + ": ", row.part);
+    file.check_refused(sealed(changed), row.part);
   }
 }
 
@@ -159,17 +128,15 @@ TEST_CASE("compressed blocks that lie, with right checksums") {
   // One block of 2 samples of 6 bytes.
   const OneFile file(true, 2);
   const auto with_block = [&](const Bytes& stored) {
-    Bytes bytes(file.good.begin(), file.good.begin() + 4096);
-    bytes.insert(bytes.end(), stored.begin(), stored.end());
+    Bytes bytes = first_bytes(file.good, 4096) + stored;
     put_little_endian(&bytes[96], uint64_t{bytes.size()});
     Bytes entry(16);
     put_little_endian(&entry[0], uint64_t{4096});
     put_little_endian(&entry[8], static_cast<uint32_t>(stored.size()));
     put_little_endian(&entry[12], crc32c(stored.data(), stored.size()));
-    bytes.insert(bytes.end(), entry.begin(), entry.end());
-    bytes.insert(bytes.end(), 4, 0);  // labels
+    bytes = bytes + entry + Bytes(4);  // labels
     put_little_endian(&bytes[104], uint64_t{bytes.size()});
-    return file.read_sealed(bytes);
+    return sealed(bytes);
   };
   const auto deflated = [](size_t size) {
     const Bytes plain(size);
@@ -179,76 +146,45 @@ TEST_CASE("compressed blocks that lie, with right checksums") {
     packed.resize(bound);
     return packed;
   };
-  CHECK(with_block(deflated(12)).code == ExitCode::ok);
-  Bytes trailing = deflated(12);
-  trailing.push_back(0);
-  Bytes cut = deflated(12);
-  cut.pop_back();
-  for (const Bytes& stored : {deflated(11), deflated(13), deflated(50 * mib), trailing, cut, Bytes(12), Bytes(1)}) {
-    check_refused(with_block(stored), ExitCode::bad_input, file.path.string() + ": ",
-                  "does not decompress to 12 bytes");
+  const Bytes right = deflated(12);
+  CHECK(file.read(with_block(right)).code == ExitCode::ok);
+  for (const Bytes& stored : {deflated(11), deflated(13), deflated(50 * mib), right + Bytes{0},
+                              first_bytes(right, right.size() - 1), Bytes(12), Bytes(1)}) {
+    file.check_refused(with_block(stored), "does not decompress to 12 bytes");
   }
   // A claim that deflate cannot keep is refused before memory is taken for it.
   Bytes claim = file.good;
   put_little_endian(&claim[48], uint32_t{512});
   put_little_endian(&claim[52], uint32_t{512});
-  check_refused(file.read_sealed(claim), ExitCode::bad_input, file.path.string() + ": ", "for 524288 bytes of pixels");
+  file.check_refused(sealed(claim), "for 524288 bytes of pixels");
 }
 
-TEST_CASE("shards: missing, mixed, renamed, from another set") {
-  const auto write_set = [](const fs::path& prefix, int64_t shards, int64_t count, int64_t per_block = 4) {
+TEST_CASE("shards: renamed, and from another set") {
+  const auto write_set = [](const fs::path& prefix, int64_t count, int64_t per_block = 4) {
     const SampleInfo info = info_for(count);
-    write_all(*write_records(prefix, info, {.shards = shards, .compress = false, .samples_per_block = per_block}),
-              info);
+    write_all(*write_records(prefix, info, {.shards = 3, .compress = false, .samples_per_block = per_block}), info);
   };
-  const auto refused = [](const fs::path& folder, const std::string& part) {
-    check_refused(read_set(folder / "a"), ExitCode::bad_input, folder.string(), part);
+  const auto refused = [](const TemporaryFolder& folder, const std::string& part) {
+    check_refused(outcome_of([&] { read_all(folder / "a"); }), ExitCode::bad_input, folder.path.string(), part);
   };
-  for (int64_t gone = 0; gone < 3; ++gone) {
-    const TemporaryFolder folder;
-    write_set(folder / "a", 3, 20);
-    fs::remove(shard_path(folder / "a", gone, 3));
-    refused(folder.path, shard_path("a", gone, 3).string() + ": missing, and 2 of the 3 shards are here");
-  }
   {
     const TemporaryFolder folder;
-    check_refused(read_set(folder / "a"), ExitCode::io, folder.path.string(), "not found");
-    check_refused(read_set(folder / "none" / "a"), ExitCode::io, folder.path.string(), "not found");
-    write_set(folder / "a", 3, 20);
-    write_set(folder / "ab", 2, 20);  // another prefix
-    CHECK(read_set(folder / "a").code == ExitCode::ok);
-    write_set(folder / "a", 2, 20);
-    refused(folder.path, "shards of two sets here, of 2 and of 3 files");
-  }
-  {
-    const TemporaryFolder folder;
-    write_bytes(folder / "a-00000-of-00000", {});
-    refused(folder.path, "a set of 0 shards");
-    fs::rename(folder / "a-00000-of-00000", folder / "a-00000-of-00300");
-    refused(folder.path, "a set of 300 shards, expected 1 to 256");
-    fs::rename(folder / "a-00000-of-00300", folder / "a-00002-of-00002");
-    refused(folder.path, "its name says shard 2 of 2");
-    fs::rename(folder / "a-00002-of-00002", folder / "a-00001-of-2");
-    check_refused(read_set(folder / "a"), ExitCode::io, folder.path.string(), "not found");
-  }
-  {
-    const TemporaryFolder folder;
-    write_set(folder / "a", 3, 30);
+    write_set(folder / "a", 30);
     fs::rename(folder / "a-00000-of-00003", folder / "x");
     fs::rename(folder / "a-00001-of-00003", folder / "a-00000-of-00003");
     fs::rename(folder / "x", folder / "a-00001-of-00003");
-    refused(folder.path, "number of this shard 1, but 0 from");
+    refused(folder, "number of this shard 1, but 0 from");
   }
   // Another set with as many shards: other numbers, or only other pixels.
   const auto replaced_by = [&](const std::function<void(const fs::path&)>& write_other, const std::string& part) {
     const TemporaryFolder folder, other;
-    write_set(folder / "a", 3, 30);
+    write_set(folder / "a", 30);
     write_other(other / "a");
     fs::copy_file(other / "a-00001-of-00003", folder / "a-00001-of-00003", fs::copy_options::overwrite_existing);
-    refused(folder.path, part);
+    refused(folder, part);
   };
-  replaced_by([&](const fs::path& prefix) { write_set(prefix, 3, 33); }, "samples of the set 33, but 30 from");
-  replaced_by([&](const fs::path& prefix) { write_set(prefix, 3, 30, 5); }, "samples per block 5, but 4 from");
+  replaced_by([&](const fs::path& prefix) { write_set(prefix, 33); }, "samples of the set 33, but 30 from");
+  replaced_by([&](const fs::path& prefix) { write_set(prefix, 30, 5); }, "samples per block 5, but 4 from");
   replaced_by(
       [](const fs::path& prefix) {
         const SampleInfo info = info_for(30);
@@ -260,23 +196,15 @@ TEST_CASE("shards: missing, mixed, renamed, from another set") {
   {
     // Each says the same sum, and it is not the sum of these.
     const TemporaryFolder folder;
-    write_set(folder / "a", 3, 30);
+    write_set(folder / "a", 30);
     for (int64_t shard = 0; shard < 3; ++shard) {
       Bytes bytes = read_bytes(shard_path(folder / "a", shard, 3));
       put_little_endian(&bytes[116], uint32_t{1});
       put_little_endian(&bytes[4092], crc32c(bytes.data(), 4092));
       write_bytes(shard_path(folder / "a", shard, 3), bytes);
     }
-    refused(folder.path, "the shards do not belong together");
+    refused(folder, "the shards do not belong together");
   }
-}
-
-TEST_CASE("what is not a regular file") {
-  const TemporaryFolder folder;
-  fs::create_directory(folder / "a-00000-of-00001");
-  check_refused(read_set(folder / "a"), ExitCode::bad_input, folder.path.string(), "a folder, expected a regular file");
-  REQUIRE(mkfifo((folder / "b-00000-of-00001").c_str(), 0600) == 0);
-  check_refused(read_set(folder / "b"), ExitCode::bad_input, folder.path.string(), "a FIFO, expected a regular file");
 }
 
 }  // namespace

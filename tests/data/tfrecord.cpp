@@ -1,30 +1,16 @@
 // TFRecord: against bytes that TensorFlow wrote, round trips, and files that are cut, damaged or lie.
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
-#include <csignal>
-#include <set>
-#include <thread>
-
-#include "data/formats/little_endian.h"
 #include "data/formats/tfrecord.h"
+#include "data/io/endian.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sample_sets.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
-
-Bytes from_hex(const std::string& text) {
-  Bytes bytes;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    bytes.push_back(static_cast<uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
 
 // By tf.io.TFRecordWriter of TensorFlow 2, from two examples that were serialised with deterministic=True: an image of
 // 2 x 3 x 1 pixels 1 2 3 4 5 6 with label 7, and one of 4 5 6 1 2 3 with label 300.
@@ -57,7 +43,7 @@ TEST_CASE("what TensorFlow wrote is read, and what is written is what TensorFlow
 
 TEST_CASE("round trip: one file, and shards") {
   for (const int64_t shards : {1, 3, 7}) {
-    for (const Shape3 shape : {Shape3{1, 1, 1}, Shape3{32, 32, 3}, Shape3{5, 200, 4}}) {
+    for (const ImageShape shape : {ImageShape{1, 1, 1}, ImageShape{32, 32, 3}, ImageShape{5, 200, 4}}) {
       const TemporaryFolder folder;
       const SampleInfo info = info_for(23, shape);
       write_all(*write_tfrecords(folder / "a.tfrecord", info, shards), info);
@@ -72,62 +58,44 @@ TEST_CASE("round trip: one file, and shards") {
   CHECK(read_image(*open_tfrecords(folder / "a-00000-of-00001"), 0) == image_of(info, 0));
 }
 
-Outcome read_file_as(const TemporaryFolder& folder, const Bytes& bytes) {
-  write_bytes(folder / "a", bytes);
-  return outcome_of([&] {
-    const auto source = open_tfrecords(folder / "a");
+// Reads everything.
+DamagedFile any_file() {
+  return DamagedFile([](const fs::path& path) {
+    const auto source = open_tfrecords(path);
     for (int64_t i = 0; i < source->info().count; ++i) read_image(*source, i);
   });
 }
 
-TEST_CASE("cut at every byte; a whole record less is not a cut that the format can show") {
-  const TemporaryFolder folder;
+TEST_CASE("cut at every byte, but between two records, a byte too many, and a flipped bit anywhere") {
+  const DamagedFile file = any_file();
   const size_t first = 12 + 0x5b + 4;
-  for (size_t size = 0; size < golden.size(); ++size) {
-    if (size == first) continue;
-    CAPTURE(size);
-    const Bytes cut(golden.begin(), golden.begin() + static_cast<std::ptrdiff_t>(size));
-    const std::string part = size == 0      ? "is empty"
-                             : size < first ? "the record at byte 0 needs"
-                                            : "the record at byte 107";
-    check_refused(read_file_as(folder, cut), ExitCode::bad_input, (folder / "a").string() + ": ", part);
+  // A whole record less is not a cut that the format can show.
+  CHECK(file.read(first_bytes(golden, first)).code == ExitCode::ok);
+  const Bytes second(golden.begin() + static_cast<std::ptrdiff_t>(first), golden.end());
+  file.check_sizes(second, [&](size_t size) {
+    return size == 0 ? "is empty" : size < second.size() ? "the record at byte 0 needs" : "needs 16 bytes";
+  });
+  for (size_t size = first + 1; size < golden.size(); ++size) {
+    file.check_refused(first_bytes(golden, size), "the record at byte 107 needs");
   }
-  Bytes longer = golden;
-  longer.push_back(0);
-  check_refused(read_file_as(folder, longer), ExitCode::bad_input, (folder / "a").string() + ": ", "needs 16 bytes");
-}
-
-TEST_CASE("a flipped bit anywhere is noticed") {
-  const TemporaryFolder folder;
-  for (size_t bit = 0; bit < 8 * golden.size(); ++bit) {
-    CAPTURE(bit);
-    Bytes changed = golden;
-    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    const size_t in_record = bit / 8 < 107 ? bit / 8 : bit / 8 - 107;
-    const char* part = in_record < 12 ? "the length of the record at byte" : "the data of the record at byte";
-    check_refused(read_file_as(folder, changed), ExitCode::bad_input, (folder / "a").string() + ": ", part);
-  }
+  file.check_flips(golden, golden.size(), [&](size_t at) {
+    return (at < first ? at : at - first) < 12 ? "the length of the record at byte" : "the data of the record at byte";
+  });
 }
 
 Bytes framed(const Bytes& record) {
-  Bytes frame(12);
-  put_little_endian(&frame[0], uint64_t{record.size()});
-  put_little_endian(&frame[8], masked_crc32c(frame.data(), 8));
-  frame.insert(frame.end(), record.begin(), record.end());
-  frame.resize(frame.size() + 4);
-  put_little_endian(&frame[frame.size() - 4], masked_crc32c(record.data(), record.size()));
-  return frame;
+  Bytes head(12), tail(4);
+  put_little_endian(&head[0], uint64_t{record.size()});
+  put_little_endian(&head[8], masked_crc32c(head.data(), 8));
+  put_little_endian(&tail[0], masked_crc32c(record.data(), record.size()));
+  return head + record + tail;
 }
 
 // A record from its parts, each an entry of the map in hexadecimal.
 Bytes record_of(const std::string& entries) {
   const Bytes bytes = from_hex(entries);
   REQUIRE(bytes.size() < 128);
-  Bytes record(2 + bytes.size());
-  record[0] = 0x0a;
-  record[1] = static_cast<uint8_t>(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), record.begin() + 2);
-  return record;
+  return Bytes{0x0a, static_cast<uint8_t>(bytes.size())} + bytes;
 }
 const std::string channels = "0a110a086368616e6e656c7312051a030a0101", height = "0a0f0a0668656967687412051a030a0102",
                   image = "0a130a05696d616765120a0a080a06010203040506", label = "0a0e0a056c6162656c12051a030a0107",
@@ -138,9 +106,7 @@ TEST_CASE("what protobuf allows is read") {
   const std::string name = "FILE";
   const auto check_read = [&](const Bytes& record) {
     const TfrecordExample example = parse_tfrecord_example(record, name);
-    CHECK(example.height == 2);
-    CHECK(example.width == 3);
-    CHECK(example.channels == 1);
+    CHECK(example.shape == ImageShape{2, 3, 1});
     CHECK(example.label == 7);
     CHECK(Bytes(example.image.begin(), example.image.end()) == Bytes{1, 2, 3, 4, 5, 6});
   };
@@ -155,10 +121,7 @@ TEST_CASE("what protobuf allows is read") {
   check_read(record_of(good + "0a0d0a0178120812060a040000803f"));  // a list of floats
   check_read(record_of(good + "10051900000000000000002500000000"));
   // An example in two parts, as protobuf merges them.
-  Bytes two = record_of(channels + height + image);
-  const Bytes rest = record_of(label + width);
-  two.insert(two.end(), rest.begin(), rest.end());
-  check_read(two);
+  check_read(record_of(channels + height + image) + record_of(label + width));
 }
 
 TEST_CASE("records that lie, with right checksums") {
@@ -193,85 +156,48 @@ TEST_CASE("records that lie, with right checksums") {
       {good + "0880", "1 bytes are announced, 0 are left"},
       {good + "09000000", "8 bytes are announced, 3 are left"},
   };
-  const TemporaryFolder folder;
-  const std::string name = (folder / "a").string() + ": ";
-  REQUIRE(read_file_as(folder, framed(record_of(good))).code == ExitCode::ok);
-  for (const Row& row : rows) {
-    check_refused(read_file_as(folder, framed(record_of(row.entries))), ExitCode::bad_input, name, row.part);
-  }
+  const DamagedFile file = any_file();
+  REQUIRE(file.read(framed(record_of(good))).code == ExitCode::ok);
+  for (const Row& row : rows) file.check_refused(framed(record_of(row.entries)), row.part);
   // Images of two sizes.
-  Bytes two = framed(record_of(good));
-  const Bytes other = framed(
-      record_of(channels + image + label + "0a0e0a05776964746812051a030a0106" + "0a0f0a0668656967687412051a030a0101"));
-  two.insert(two.end(), other.begin(), other.end());
-  check_refused(read_file_as(folder, two), ExitCode::bad_input, name,
-                "sample 1 is 1 x 6 x 1, but the first is 2 x 3 x 1");
+  const Bytes other =
+      record_of(channels + image + label + "0a0e0a05776964746812051a030a0106" + "0a0f0a0668656967687412051a030a0101");
+  file.check_refused(framed(record_of(good)) + framed(other), "sample 1 is 1 x 6 x 1, but the first is 2 x 3 x 1");
   // A length with a right checksum and no data: no memory is taken for it.
   for (const uint64_t length : {UINT64_MAX, UINT64_MAX - 15, uint64_t{1} << 40, uint64_t{1} << 20}) {
     Bytes head(12);
     put_little_endian(&head[0], length);
     put_little_endian(&head[8], masked_crc32c(head.data(), 8));
-    const char* part =
-        length > (uint64_t{1} << 21) ? "expected at most 1114112" : "needs 1048592 bytes, but the file has 12";
-    check_refused(read_file_as(folder, head), ExitCode::bad_input, name, part);
+    file.check_refused(
+        head, length > (uint64_t{1} << 21) ? "expected at most 1114112" : "needs 1048592 bytes, but the file has 12");
   }
-}
-
-TEST_CASE("cut inside a record anywhere, with right checksums") {
+  // Cut inside a record anywhere.
   const Bytes whole = record_of(good);
-  const std::string name = "FILE";
   for (size_t size = 0; size < whole.size(); ++size) {
-    CAPTURE(size);
-    const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
-    check_refused(outcome_of([&] { parse_tfrecord_example(cut, name); }), ExitCode::bad_input, "FILE: ", "a record ");
+    file.check_refused(framed(first_bytes(whole, size)), "a record ");
   }
 }
 
-TEST_CASE("missing files and shards, and a file that shrinks or changes while it is open") {
-  const TemporaryFolder folder;
-  const auto open = [&](const char* name) { return outcome_of([&] { open_tfrecords(folder / name); }); };
-  CHECK(open("none").code == ExitCode::io);
-  fs::create_directory(folder / "sub");
-  check_refused(open("sub"), ExitCode::bad_input, folder.path.string(), "a folder, expected a regular file");
-  const SampleInfo info = info_for(3000, {28, 28, 1});
-  write_all(*write_tfrecords(folder / "a", info, 2), info);
-  const auto source = open_tfrecords(folder / "a");
-  fs::resize_file(folder / "a-00001-of-00002", 4000);
-  check_refused(outcome_of([&] { read_image(*source, 2999); }), ExitCode::bad_input,
-                (folder / "a-00001-of-00002").string(), "has 4000 now; do not change a file in use (sample 2999)");
-  std::fstream(folder / "a-00000-of-00002", std::ios::in | std::ios::out | std::ios::binary)
-      .seekp(100)
-      .put('x')
-      .put('y');
-  const Outcome changed = outcome_of([&] { read_image(*source, 0); });  // seen by its checksum or by the time stamp
-  CHECK(changed.code == ExitCode::bad_input);
-  fs::remove(folder / "a-00000-of-00002");
-  check_refused(open("a"), ExitCode::bad_input, folder.path.string(), "missing, and 1 of the 2 shards are here");
-}
-
-TEST_CASE("shards of two sets") {
+TEST_CASE("no file, a folder, and shards with images of two sizes") {
   const TemporaryFolder folder, other;
+  const auto refused = [&](const char* name, ExitCode code, const std::string& part) {
+    check_refused(outcome_of([&] { open_tfrecords(folder / name); }), code, folder.path.string(), part);
+  };
+  refused("none", ExitCode::io, "not found");
+  fs::create_directory(folder / "sub");
+  refused("sub", ExitCode::bad_input, "a folder, expected a regular file");
   const SampleInfo info = info_for(6), large = info_for(6, {4, 2, 1});
   write_all(*write_tfrecords(folder / "a", info, 2), info);
   write_all(*write_tfrecords(other / "a", large, 2), large);
   fs::copy_file(other / "a-00001-of-00002", folder / "a-00001-of-00002", fs::copy_options::overwrite_existing);
-  check_refused(outcome_of([&] { open_tfrecords(folder / "a"); }), ExitCode::bad_input,
-                (folder / "a-00001-of-00002").string(), "sample 3 is 4 x 2 x 1, but the first is 3 x 2 x 1");
-  write_all(*write_tfrecords(folder / "a", info, 3), info);
-  check_refused(outcome_of([&] { open_tfrecords(folder / "a"); }), ExitCode::bad_input, folder.path.string(),
-                "shards of two sets here, of 2 and of 3 files");
+  refused("a", ExitCode::bad_input, "a-00001-of-00002: sample 3 is 4 x 2 x 1, but the first is 3 x 2 x 1");
 }
 
 TEST_CASE("nothing is left behind if writing fails") {
   const TemporaryFolder folder;
   const SampleInfo info = info_for(100, {64, 64, 1});
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit small = {100'000, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
-  const Outcome outcome = outcome_of([&] { write_all(*write_tfrecords(folder / "a", info, 2), info); });
-  setrlimit(RLIMIT_FSIZE, &before);
+  const Outcome outcome =
+      outcome_on_full_disk(100'000, [&] { write_all(*write_tfrecords(folder / "a", info, 2), info); });
   check_refused(outcome, ExitCode::io, (folder / "a").string(), "cannot be written: File too large", 2 * mib);
   CHECK(outcome_of([&] { write_tfrecords(folder / "a", info, 101); }).code == ExitCode::usage);
   CHECK(folder.names().empty());

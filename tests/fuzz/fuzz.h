@@ -64,4 +64,10 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
+// The one of this process.
+inline const Scratch& scratch() {
+  static const Scratch folder;
+  return folder;
+}
+
 }  // namespace hs::fuzz

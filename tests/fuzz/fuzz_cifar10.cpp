@@ -8,9 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hs;
   using namespace hs::fuzz;
-  static const Scratch scratch;
   const auto record = static_cast<size_t>(cifar10_record_bytes);
-  const auto folder = scratch.write("test_batch.bin", {data, size}).parent_path();
+  const auto folder = scratch().write("test_batch.bin", {data, size}).parent_path();
   const size_t records = std::max<size_t>(size / record, 1);
   bool right = size == records * record;
   for (size_t r = 0; right && r < records; ++r) right = data[r * record] < 10;

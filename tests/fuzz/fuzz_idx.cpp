@@ -7,42 +7,27 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "data/formats/idx.h"
-#include "engine/error.h"
+#include "data/io/endian.h"
+#include "tests/fuzz/fuzz.h"
 
 namespace {
 
 using namespace hs;
-using Bytes = std::vector<uint8_t>;
+using namespace hs::fuzz;
 constexpr int classes = 10;
 
-void expect(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_idx: broken: %s\n", what);
-  std::abort();
+auto read_images(std::span<const uint8_t> file, int64_t limit = 0) {
+  const auto path = scratch().write("images", file);
+  return accepted([&] { return read_idx_images(path, limit); });
+}
+auto read_labels(std::span<const uint8_t> file) {
+  const auto path = scratch().write("labels", file);
+  return accepted([&] { return read_idx_labels(path, classes); });
 }
 
-template <class Read>
-auto accepted(const Read& read) -> std::optional<decltype(read())> {
-  try {
-    return read();
-  } catch (const Error& error) {
-    expect(error.code() == ExitCode::bad_input, "a refusal is bad_input");
-    expect(std::string(error.what()).find('\n') == std::string::npos, "a message is one line");
-    return std::nullopt;
-  }
-}
-
-uint64_t word(std::span<const uint8_t> file, size_t at) {
-  return uint64_t{file[at]} << 24 | uint64_t{file[at + 1]} << 16 | uint64_t{file[at + 2]} << 8 | file[at + 3];
-}
+uint64_t word(std::span<const uint8_t> file, size_t at) { return get_big_endian(&file[at]); }
 
 bool is_gzip(std::span<const uint8_t> file) { return file.size() >= 2 && file[0] == 0x1f && file[1] == 0x8b; }
 
@@ -61,8 +46,8 @@ Bytes gzip(std::span<const uint8_t> plain) {
 }
 
 void check_images(std::span<const uint8_t> file, std::span<const uint8_t> packed) {
-  const auto images = accepted([&] { return parse_idx_images(file, "FILE"); });
-  const auto one = accepted([&] { return parse_idx_images(file, "FILE", 1); });
+  const auto images = read_images(file);
+  const auto one = read_images(file, 1);
   expect(images.has_value() == one.has_value(), "images: a limit does not change what is accepted");
   if (images) {
     const auto pixels = static_cast<uint64_t>(images->rows) * static_cast<uint64_t>(images->columns);
@@ -80,13 +65,13 @@ void check_images(std::span<const uint8_t> file, std::span<const uint8_t> packed
     expect(file.size() == 16 + images->pixels.size(), "images: size equation");
     expect(std::equal(images->pixels.begin(), images->pixels.end(), file.begin() + 16), "images: pixels");
   }
-  const auto unpacked = accepted([&] { return parse_idx_images(packed, "FILE"); });
+  const auto unpacked = read_images(packed);
   expect(unpacked.has_value() == images.has_value(), "images: gzip is accepted as the plain file is");
   expect(!images || unpacked->pixels == images->pixels, "images: gzip gives the same pixels");
 }
 
 void check_labels(std::span<const uint8_t> file, std::span<const uint8_t> packed) {
-  const auto labels = accepted([&] { return parse_idx_labels(file, "FILE", classes); });
+  const auto labels = read_labels(file);
   if (labels) {
     expect(!labels->empty(), "labels: at least one");
     for (const int32_t label : *labels) expect(label >= 0 && label < classes, "labels: in range");
@@ -99,13 +84,13 @@ void check_labels(std::span<const uint8_t> file, std::span<const uint8_t> packed
     // Those that are below `classes` are in the last byte.
     for (size_t i = 0; i < labels->size(); ++i) expect((*labels)[i] == file[7 + bytes * (i + 1)], "labels: values");
   }
-  const auto unpacked = accepted([&] { return parse_idx_labels(packed, "FILE", classes); });
+  const auto unpacked = read_labels(packed);
   expect(unpacked == labels, "labels: gzip is accepted as the plain file is, with the same labels");
 }
 
 void check_refused(std::span<const uint8_t> file) {
-  expect(!accepted([&] { return parse_idx_images(file, "FILE"); }), "images: damaged gzip is refused");
-  expect(!accepted([&] { return parse_idx_labels(file, "FILE", classes); }), "labels: damaged gzip is refused");
+  expect(!read_images(file), "images: damaged gzip is refused");
+  expect(!read_labels(file), "labels: damaged gzip is refused");
 }
 
 }  // namespace

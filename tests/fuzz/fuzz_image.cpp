@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "data/formats/image_file.h"
-#include "data/sample_source.h"
+#include "data/io/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -12,15 +12,13 @@ namespace {
 using namespace hs;
 using namespace hs::fuzz;
 
-uint32_t word(const uint8_t* at) { return uint32_t{at[0]} << 24 | at[1] << 16 | at[2] << 8 | at[3]; }
-
 Bytes sealed(std::span<const uint8_t> file) {
   Bytes bytes(file.begin(), file.end());
   for (size_t at = 8; at + 12 <= bytes.size();) {
-    const size_t length = word(&bytes[at]);
+    const size_t length = get_big_endian(&bytes[at]);
     if (length > bytes.size() - at - 12) break;
     const auto crc = static_cast<uint32_t>(crc32(0, &bytes[at + 4], static_cast<uInt>(length + 4)));
-    for (size_t i = 0; i < 4; ++i) bytes[at + 8 + length + i] = static_cast<uint8_t>(crc >> (24 - 8 * i));
+    put_big_endian(&bytes[at + 8 + length], crc);
     at += 12 + length;
   }
   return bytes;
@@ -28,18 +26,16 @@ Bytes sealed(std::span<const uint8_t> file) {
 
 void check_same(const Image& image, const Bytes& file) {
   const Image again = decode_image(file, "FILE");
-  expect(again.rows == image.rows && again.columns == image.columns && again.channels == image.channels, "shape again");
+  expect(again.shape == image.shape, "shape again");
   expect(again.pixels == image.pixels, "pixels again");
 }
 
 void check_file(std::span<const uint8_t> file) {
   const auto image = accepted([&] { return decode_image(file, "FILE"); });
   if (!image) return;
-  expect(image->rows >= 1 && image->rows <= max_image_side && image->columns >= 1 && image->columns <= max_image_side &&
-             image->channels >= 1 && image->channels <= max_image_channels,
-         "shape");
-  expect(image->pixels.size() == static_cast<size_t>(image->rows * image->columns * image->channels), "pixels");
-  if (image->channels == 1) check_same(*image, encode_pgm(*image));
+  expect(image->shape.is_allowed(), "shape");
+  expect(std::ssize(image->pixels) == image->shape.image_bytes(), "pixels");
+  if (image->shape.channels == 1) check_same(*image, encode_pgm(*image));
   if (can_read_png()) check_same(*image, encode_png(*image));
 }
 

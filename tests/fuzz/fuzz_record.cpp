@@ -5,10 +5,10 @@
 //   as it is: accepted and read to the end only if the checksums were right already.
 #include <algorithm>
 
-#include "data/formats/crc32c.h"
-#include "data/formats/little_endian.h"
 #include "data/formats/record_file.h"
 #include "data/formats/record_format.h"
+#include "data/io/crc32c.h"
+#include "data/io/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -40,9 +40,9 @@ Bytes sealed(std::span<const uint8_t> file) {
 }
 
 // True if all of it could be read.
-bool check_file(const Scratch& scratch, const Bytes& bytes) {
-  const auto path = scratch.write("a-00000-of-00001", bytes);
-  const auto source = accepted([&] { return open_records(path, {.resident_limit = 1 << 22, .cache_bytes = 1 << 20}); });
+bool check_file(const Bytes& bytes) {
+  const auto path = scratch().write("a-00000-of-00001", bytes);
+  const auto source = accepted([&] { return open_records(path, {.map_limit = 1 << 22, .cache_bytes = 1 << 20}); });
   if (!source) return false;
   const SampleInfo& info = (*source)->info();
   const auto image_bytes = static_cast<size_t>(info.image_bytes());
@@ -68,11 +68,10 @@ bool check_file(const Scratch& scratch, const Bytes& bytes) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Scratch scratch;
   const Bytes file(data, data + size), right = sealed({data, size});
-  check_file(scratch, right);
+  check_file(right);
   const bool header_and_index_right = file == right;
-  if (check_file(scratch, file)) {
+  if (check_file(file)) {
     expect(header_and_index_right || get_little_endian<uint64_t>(&file[16]) > 200, "wrong sums are accepted");
   }
   return 0;

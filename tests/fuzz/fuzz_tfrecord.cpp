@@ -6,8 +6,8 @@
 //   framed:   accepted exactly if the record alone is; never if a byte is missing or too many.
 #include <algorithm>
 
-#include "data/formats/little_endian.h"
 #include "data/formats/tfrecord.h"
+#include "data/io/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -25,8 +25,8 @@ Bytes framed(std::span<const uint8_t> record) {
   return frame;
 }
 
-std::unique_ptr<SampleSource> check_file(const Scratch& scratch, std::span<const uint8_t> file) {
-  const auto path = scratch.write("a", file);
+std::unique_ptr<SampleSource> check_file(std::span<const uint8_t> file) {
+  const auto path = scratch().write("a", file);
   auto source = accepted([&] { return open_tfrecords(path); });
   if (!source) return nullptr;
   const SampleInfo& info = (*source)->info();
@@ -41,35 +41,34 @@ std::unique_ptr<SampleSource> check_file(const Scratch& scratch, std::span<const
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Scratch scratch;
   const std::span<const uint8_t> record(data, size);
   const std::string name = "FILE";
-  check_file(scratch, record);
+  check_file(record);
 
   const auto example = accepted([&] { return parse_tfrecord_example(record, name); });
   Bytes frame = framed(record);
-  const auto source = check_file(scratch, frame);
+  const auto source = check_file(frame);
   expect((source != nullptr) == example.has_value(), "a frame changes nothing");
   if (!source) return 0;
   const SampleInfo& info = source->info();
-  expect(info.count == 1 && info.rows == example->height && info.columns == example->width, "shape");
+  expect(info.count == 1 && info.shape() == example->shape, "shape");
   expect(example->image.size() == static_cast<size_t>(info.image_bytes()), "pixels");
   Bytes image(example->image.size());
   source->read(0, image.data());
   expect(std::equal(image.begin(), image.end(), example->image.begin()) && source->label(0) == example->label,
          "sample");
 
-  const auto writer = write_tfrecords(scratch / "b", info);
+  const auto writer = write_tfrecords(scratch() / "b", info);
   writer->add(image.data(), source->label(0));
   writer->finish();
-  const auto again = open_tfrecords(scratch / "b");
+  const auto again = open_tfrecords(scratch() / "b");
   Bytes same(image.size());
   again->read(0, same.data());
   expect(same == image && again->label(0) == source->label(0), "round trip");
 
   frame.push_back(0);
-  expect(!check_file(scratch, frame), "a byte too many");
+  expect(!check_file(frame), "a byte too many");
   frame.resize(frame.size() - 2);
-  expect(!check_file(scratch, frame), "a byte too few");
+  expect(!check_file(frame), "a byte too few");
   return 0;
 }

@@ -1,10 +1,12 @@
-// For tests that feed damaged files to a reader: what it said, and the largest block of memory that it asked for.
-// Replaces operator new, so exactly one file of a program includes it.
+// For tests that feed damaged files to a reader: bytes and files, what the reader said, and the largest block of memory
+// that it asked for. Replaces operator new, so exactly one file of a program includes it.
 #pragma once
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "data/io/endian.h"
 #include "engine/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hs::test {
 inline std::atomic<size_t> largest_allocation{0};
@@ -57,6 +61,18 @@ inline Outcome outcome_of(const std::function<void()>& action) {
   return outcome;
 }
 
+// The same on a disk on which a file may have `bytes` bytes: each write beyond fails.
+inline Outcome outcome_on_full_disk(uint64_t bytes, const std::function<void()>& action) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {bytes, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const Outcome outcome = outcome_of(action);
+  setrlimit(RLIMIT_FSIZE, &before);
+  return outcome;
+}
+
 // One line that starts with the name of the file and has `part` in it, and no memory beyond `most` was taken.
 inline void check_refused(const Outcome& outcome, ExitCode code, const std::string& name, const std::string& part,
                           size_t most = mib) {
@@ -82,5 +98,71 @@ inline void write_bytes(const std::filesystem::path& path, const Bytes& bytes) {
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   REQUIRE(file.good());
 }
+
+inline Bytes operator+(Bytes left, const Bytes& right) {
+  for (const uint8_t byte : right) left.push_back(byte);  // not insert(): GCC 12 warns of it for short vectors
+  return left;
+}
+inline Bytes first_bytes(const Bytes& bytes, size_t count) {
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+inline Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+inline Bytes from_hex(const std::string& text) {
+  Bytes bytes;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+inline Bytes big_endian(std::initializer_list<uint32_t> words) {
+  Bytes bytes(4 * words.size());
+  size_t at = 0;
+  for (const uint32_t word : words) put_big_endian(&bytes[4 * at++], word);
+  return bytes;
+}
+
+// One file that a test damages in every way and gives to a reader.
+class DamagedFile {
+ public:
+  using Reader = std::function<void(const std::filesystem::path&)>;
+  using Part = std::function<std::string(size_t)>;
+  explicit DamagedFile(Reader reader, const std::string& name = "file")
+      : path(folder / name), reader_(std::move(reader)) {}
+
+  Outcome read(const Bytes& bytes) const {
+    write_bytes(path, bytes);
+    return outcome_of([&] { reader_(path); });
+  }
+  void check_refused(const Bytes& bytes, const std::string& part, size_t most = mib) const {
+    test::check_refused(read(bytes), ExitCode::bad_input, path.string() + ": ", part, most);
+  }
+  // The file cut at every byte, and with a byte too many. part(size): what the message for a file of this size holds.
+  void check_sizes(const Bytes& good, const Part& part) const {
+    REQUIRE(read(good).code == ExitCode::ok);
+    for (size_t size = 0; size < good.size(); ++size) check_refused(first_bytes(good, size), part(size));
+    check_refused(good + Bytes{0}, part(good.size() + 1));
+  }
+  // A bit flipped anywhere in the first `bytes` bytes: every bit, of more than 1,000 bytes one bit each. part(at): what
+  // the message for this byte holds.
+  void check_flips(const Bytes& good, size_t bytes, const Part& part) const {
+    REQUIRE(read(good).code == ExitCode::ok);
+    for (size_t at = 0; at < bytes; ++at) {
+      for (size_t bit = 0; bit < 8; ++bit) {
+        if (bytes > 1000 && bit != at % 8) continue;
+        CAPTURE(at);
+        CAPTURE(bit);
+        Bytes changed = good;
+        changed[at] ^= static_cast<uint8_t>(1 << bit);
+        check_refused(changed, part(at));
+      }
+    }
+  }
+
+  const TemporaryFolder folder{fast_place()};
+  const std::filesystem::path path;
+
+ private:
+  const Reader reader_;
+};
 
 }  // namespace hs::test

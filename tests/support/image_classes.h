@@ -7,8 +7,6 @@
 
 namespace hs::test {
 
-inline Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
 // One row of pixels of one value.
 inline Bytes grey_pgm(uint8_t value, int columns = 2) {
   Bytes file = bytes_of(fmt::format("P5\n{} 1\n255\n", columns));

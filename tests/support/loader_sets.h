@@ -49,6 +49,16 @@ inline HostBatch expected_batch(const SampleInfo& info, int64_t epoch, int64_t p
   return batch;
 }
 
+// Compares `batches` batches with what is expected, from where the loader stands. Returns how many differ.
+inline int64_t wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& options, int64_t batches) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const HostBatch expected = expected_batch(info, loader.epoch(), loader.position(), options);
+    wrong += on_host(loader.next()) != expected;
+  }
+  return wrong;
+}
+
 // The numbered set, with what a test does to it before each read.
 class TestSource : public SampleSource {
  public:

@@ -11,19 +11,9 @@
 
 namespace hs::test {
 
-struct Shape3 {
-  int64_t rows = 3;
-  int64_t columns = 2;
-  int64_t channels = 1;
-};
-
-inline SampleInfo info_for(int64_t count, Shape3 shape = {}, int classes = 10) {
-  SampleInfo info;
-  info.name = "numbered";
+inline SampleInfo info_for(int64_t count, ImageShape shape = {3, 2, 1}, int classes = 10) {
+  SampleInfo info{shape, "numbered", {}};
   info.count = count;
-  info.rows = shape.rows;
-  info.columns = shape.columns;
-  info.channels = shape.channels;
   info.classes = classes;
   info.scale = {0.25f, 0.5f};
   return info;
@@ -61,8 +51,7 @@ inline int64_t first_wrong(const SampleSource& source, const SampleInfo& info) {
 }
 
 inline bool same_shape(const SampleInfo& a, const SampleInfo& b) {
-  return a.count == b.count && a.rows == b.rows && a.columns == b.columns && a.channels == b.channels &&
-         a.classes == b.classes;
+  return a.count == b.count && a.shape() == b.shape() && a.classes == b.classes;
 }
 
 }  // namespace hs::test

@@ -10,10 +10,16 @@
 
 namespace hs::test {
 
+// In memory, if the system has such a place: for tests that write thousands of files.
+inline std::filesystem::path fast_place() {
+  const std::filesystem::path memory = "/dev/shm";
+  return std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
+}
+
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "halfstep-XXXXXX").string();
+  explicit TemporaryFolder(const std::filesystem::path& place = std::filesystem::temp_directory_path()) {
+    std::string pattern = (place / "halfstep-XXXXXX").string();
     REQUIRE(mkdtemp(pattern.data()) != nullptr);
     path = pattern;
   }
