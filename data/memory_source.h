@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "data/io/sample_source.h"
 #include "data/loader/loader.h"
-#include "data/sample_source.h"
 #include "engine/device.h"
 
 namespace hs::bench::cli {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench/cli/json_file.h"
+#include "data/io/sample_writer.h"
 #include "data/loader/loader.h"
-#include "data/sample_writer.h"
 
 namespace hs::bench::measure {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/measure/experiment.h"
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 #include "engine/ambient.h"
 #include "models/checkpoint_plan.h"
 #include "models/models.h"

@@ -1,7 +1,7 @@
 #include "bench/measure/sample_files.h"
 
 #include "data/formats/image_folder.h"
-#include "data/sample_writer.h"
+#include "data/io/sample_writer.h"
 
 namespace hs::bench::measure {
 

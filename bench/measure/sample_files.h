@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "bench/measure/work_folder.h"
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs::bench::measure {
 

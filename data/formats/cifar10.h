@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 

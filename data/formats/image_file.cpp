@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "data/io/endian.h"
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 #include "engine/check.h"
 
 namespace hs {

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "data/sample_source.h"
-#include "data/sample_writer.h"
+#include "data/io/sample_source.h"
+#include "data/io/sample_writer.h"
 
 namespace hs {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <string>
 
-#include "data/sample_source.h"
-#include "data/sample_writer.h"
+#include "data/io/sample_source.h"
+#include "data/io/sample_writer.h"
 
 namespace hs {
 

@@ -30,8 +30,8 @@
 #include <thread>
 #include <vector>
 
+#include "data/io/sample_source.h"
 #include "data/loader/loader_buffers.h"
-#include "data/sample_source.h"
 #include "engine/batch.h"
 #include "engine/device.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 

@@ -18,6 +18,7 @@
 
 namespace hs {
 
+using bench::measure::KernelCall;
 using bench::measure::KernelTrace;
 
 // kernels/gemm/gemm.cuh, which only .cu files can include.

@@ -43,7 +43,7 @@ TEST_CASE("ranges nest, each thread on a row of its own") {
       const Range inner("inner");
     }
     std::thread([] {
-      Profiler::name_this_thread("helper");
+      name_this_thread("helper");
       const Range range("elsewhere");
     }).join();
     std::thread([] { const Range range("unnamed"); }).join();

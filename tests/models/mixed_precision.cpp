@@ -18,7 +18,9 @@
 
 namespace hs::test {
 
+using bench::measure::KernelCall;
 using bench::measure::KernelTrace;
+
 namespace {
 
 constexpr int64_t micro_batch = 4, accumulated = 3;

@@ -25,6 +25,7 @@
 
 namespace hs::test {
 
+using bench::measure::KernelCall;
 using bench::measure::KernelTrace;
 
 // (N, 12, 12, 1) -> (N, 10)

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_source.h"
-#include "data/sample_writer.h"
+#include "data/io/sample_source.h"
+#include "data/io/sample_writer.h"
 
 namespace hs::test {
 

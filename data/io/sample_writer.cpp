@@ -1,4 +1,4 @@
-#include "data/sample_writer.h"
+#include "data/io/sample_writer.h"
 
 #include <vector>
 

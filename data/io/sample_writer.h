@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include "data/sample_source.h"
+#include "data/io/sample_source.h"
 
 namespace hs {
 
