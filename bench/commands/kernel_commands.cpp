@@ -13,7 +13,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/kernel_timing.h"
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"

@@ -16,7 +16,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 #include "bench/measure/sample_files.h"
 #include "bench/measure/statistics.h"
 #include "bench/measure/step_profile.h"

@@ -15,7 +15,7 @@
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/report/outputs.h"

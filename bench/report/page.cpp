@@ -1,5 +1,6 @@
 #include "bench/report/page.h"
 
+#include <iterator>
 #include <map>
 
 #include "bench/report/presentation.h"
@@ -157,8 +158,8 @@ std::string html_report(const Json& record) {
                       {"tables", to_json(tables_of(plain))},
                       {"remarks", remarks(plain)}};
   // The record last: its text may hold the other's place.
-  return filled(filled(std::string(html_template()), "@shown@", inside_script(shown)), "@record@",
-                inside_script(record));
+  return filled(filled({std::begin(report_template), std::end(report_template)}, "@shown@", inside_script(shown)),
+                "@record@", inside_script(record));
 }
 
 }  // namespace hs::bench::report

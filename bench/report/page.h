@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/cli/json_file.h"
@@ -16,8 +15,5 @@ std::string html_report(const Json& record);
 
 // What the script reads of the records of a command.
 std::vector<Rule> drawn_members(const std::string& command);
-
-// report.html as it is in the sources.
-std::string_view html_template();
 
 }  // namespace hs::bench::report

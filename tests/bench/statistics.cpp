@@ -12,7 +12,7 @@
 
 #include "bench/measure/comparison.h"
 #include "bench/measure/energy.h"
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 #include "bench/measure/statistics.h"
 #include "bench/measure/target.h"
 #include "bench/report/record.h"

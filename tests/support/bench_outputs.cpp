@@ -184,6 +184,7 @@ nlohmann::json check_outputs(const std::string& line, const Surroundings& around
 
   const std::string md = read_text(base + "md"), html = read_text(base + "html"), page = drawn(html);
   check_report(html, record);
+  CHECK((page.empty() || contains(page, "<svg")));
   if (record.contains("tables")) {
     const Cells tables = cells_of(record);
     CHECK(parse_markdown(md) == tables);

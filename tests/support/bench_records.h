@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 #include "bench/measure/statistics.h"
 #include "bench/report/record.h"
 

@@ -1,4 +1,4 @@
-#include "bench/measure/report.h"
+#include "bench/measure/row.h"
 
 #include <fmt/format.h>
 
