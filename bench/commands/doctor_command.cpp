@@ -58,7 +58,7 @@ void DoctorCommand::declare(cli::Flags& flags) {
 }
 
 // The parts of a step, in the order of the verdicts.
-std::vector<std::pair<const char*, double>> parts_of(const measure::Profile& p) {
+std::vector<std::pair<const char*, double>> parts_of(const measure::StepTimes& p) {
   return {{"waiting for the batch", p.wait},
           {"between kernels", p.gaps},
           {"tiny kernels", p.tiny},
@@ -66,7 +66,7 @@ std::vector<std::pair<const char*, double>> parts_of(const measure::Profile& p) 
           {"kernels that do arithmetic", p.compute}};
 }
 
-report::Table table_of(const measure::Profile& p) {
+report::Table table_of(const measure::StepTimes& p) {
   report::Table table = {{"part of a step", "ms", "share"}, {}};
   for (const auto& [part, seconds] : parts_of(p)) {
     table.lines.push_back(
@@ -75,7 +75,7 @@ report::Table table_of(const measure::Profile& p) {
   return table;
 }
 
-Json rows_of(const measure::Profile& p) {
+Json rows_of(const measure::StepTimes& p) {
   Json rows = Json::array();
   for (const auto& [part, seconds] : parts_of(p)) {
     rows.push_back({{"name", part}, {"milliseconds", seconds * 1e3}, {"share", seconds / p.step}});
@@ -83,7 +83,7 @@ Json rows_of(const measure::Profile& p) {
   return rows;
 }
 
-Json to_json(const measure::Profile& p) {
+Json to_json(const measure::StepTimes& p) {
   return {{"step_ms", p.step * 1e3},
           {"wait_ms", p.wait * 1e3},
           {"gaps_ms", p.gaps * 1e3},
