@@ -13,7 +13,6 @@
 #include <memory>
 
 #include "bench/cli/clock.h"
-#include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
@@ -133,6 +132,7 @@ void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, con
     if (error.code() != ExitCode::numeric) throw;
     run.error = error.what();  // a run that diverged is a result
   }
+  run.watch->stop();
 }
 
 Json gradients_to_json(const measure::GradientWatch& watch) {
