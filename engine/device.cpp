@@ -34,6 +34,7 @@ const DeviceRuntime cpu_runtime = {
     .wait_on_host = [](void*) {},
     .seconds_between = [](void*, void*) { return 0.0; },
     .begin_capture = [] {},
+    .is_capturing = [] { return false; },
     .end_capture = [](bool) -> void* { return nullptr; },
     .replay = [](void*) {},
     .destroy_graph = [](void*) {},
