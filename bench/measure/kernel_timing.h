@@ -19,7 +19,7 @@ struct KernelCase {
   size_t leaves = 0;               // inputs, from the last on, that get a gradient; 0: only forward
   bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
   double zeros = 0;         // share of zeros in the gradient of the result
-  std::string remark = {};  // behind the sizes
+  std::string remark = {};  // after the sizes
 };
 
 // A call that a case makes of one of its slots.
