@@ -30,18 +30,18 @@ namespace hs::bench::commands {
 namespace {
 
 using Cases = std::vector<measure::KernelCase>;
-using measure::spy_on;
+using measure::spied;
 
 // The products of training mnist_cnn's and mnist_cnn_large's linear layers, and squares.
 Cases gemm_cases(int64_t batch) {
   Cases cases;
   for (const int64_t side : {256, 512, 1024}) {
     cases.push_back(
-        {.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {&spy_on(gemm)}, .autocast = true});
+        {.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {spied(gemm)}, .autocast = true});
   }
   cases.push_back({.op = "linear",
                    .shapes = {{batch, 9216}, {9216, 128}, {0}},
-                   .slots = {&spy_on(gemm)},
+                   .slots = {spied(gemm)},
                    .leaves = 3,
                    .autocast = true});
   return cases;
@@ -54,10 +54,10 @@ Cases conv_cases(int64_t batch) {
   for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
     measure::KernelCase layer{.op = "conv2d",
                               .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
-                              .slots = {&spy_on(conv2d_forward)},
+                              .slots = {spied(conv2d_forward)},
                               .autocast = true};
     cases.push_back(layer);
-    layer.slots = {&spy_on(conv2d_backward)};
+    layer.slots = {spied(conv2d_backward)};
     layer.leaves = C == 1 ? 2 : 3;
     for (const auto& [zeros, remark] : {std::pair(0.0, ", dense"), {0.875, ", 7/8 zeros"}}) {
       layer.zeros = zeros;
@@ -71,13 +71,11 @@ Cases conv_cases(int64_t batch) {
 // What else a step of mnist_cnn does, on its largest tensors. Memory decides here, not arithmetic.
 Cases op_cases(int64_t batch) {
   const Shape wide{batch, 26, 26, 32};
-  return {{.op = "relu", .shapes = {wide}, .slots = {&spy_on(relu_forward), &spy_on(relu_backward)}, .leaves = 1},
-          {.op = "add", .shapes = {wide, wide}, .slots = {&spy_on(add_forward)}},
-          {.op = "bias_add",
-           .shapes = {wide, {32}},
-           .slots = {&spy_on(bias_add_forward), &spy_on(column_sum)},
-           .leaves = 2},
-          {.op = "max_pool2d", .shapes = {wide}, .slots = {&spy_on(max_pool2d_forward)}}};
+  return {
+      {.op = "relu", .shapes = {wide}, .slots = {spied(relu_forward), spied(relu_backward)}, .leaves = 1},
+      {.op = "add", .shapes = {wide, wide}, .slots = {spied(add_forward)}},
+      {.op = "bias_add", .shapes = {wide, {32}}, .slots = {spied(bias_add_forward), spied(column_sum)}, .leaves = 2},
+      {.op = "max_pool2d", .shapes = {wide}, .slots = {spied(max_pool2d_forward)}}};
 }
 
 class KernelCommand : public cli::Command {

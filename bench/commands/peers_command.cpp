@@ -7,7 +7,6 @@
 
 #include <array>
 #include <filesystem>
-#include <optional>
 
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"

@@ -73,22 +73,8 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
 }
 
-class Watch {
- public:
-  Watch(const std::vector<SlotSpy*>& spies, const SlotSpy::Look& look) : spies_(spies) {
-    for (SlotSpy* spy : spies_) spy->watch(look);
-  }
-  ~Watch() {
-    for (SlotSpy* spy : spies_) spy->watch(nullptr);
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
- private:
-  const std::vector<SlotSpy*>& spies_;
-};
-
-// Runs the op; look() sees the calls of the slots. Inputs are numbers that `rounded` can hold; none: they are not set.
+// Runs the op; look() sees the calls of the case's slots. Inputs are numbers that `rounded` can hold; none: they are
+// not set.
 void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded, Device device,
               const SlotSpy::Look& look) {
   const auto& table = test::op_table();
@@ -111,7 +97,9 @@ void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded
     if (i + kernel.leaves >= kernel.shapes.size()) input.set_requires_grad(true);
     if (has_16_bits && !kernel.autocast) input = cast(input, type);
   }
-  const Watch watch(kernel.slots, look);
+  const SlotSpy spy([&](const SlotSpy::Seen& seen) {
+    std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end() ? look(seen) : seen.again();
+  });
   const Tensor y = row->run(inputs);
   if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
 }

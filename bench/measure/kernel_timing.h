@@ -13,13 +13,13 @@ namespace hs::bench::measure {
 
 // An op of the op table at a size of its own, and those of its slots that are looked at.
 struct KernelCase {
-  std::string op;             // the first row of the table with this name
-  std::vector<Shape> shapes;  // of its inputs; {0}: left out
-  std::vector<SlotSpy*> slots;
-  size_t leaves = 0;        // inputs, from the last on, that get a gradient; 0: only forward
+  std::string op;                  // the first row of the table with this name
+  std::vector<Shape> shapes;       // of its inputs; {0}: left out
+  std::vector<KernelSlot*> slots;  // spied()
+  size_t leaves = 0;               // inputs, from the last on, that get a gradient; 0: only forward
   bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
   double zeros = 0;         // share of zeros in the gradient of the result
-  std::string remark = {};  // behind the sizes
+  std::string remark = {};  // after the sizes
 };
 
 // A call that a case makes of one of its slots.

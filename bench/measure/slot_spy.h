@@ -1,10 +1,11 @@
-// SlotSpy: what an op calls a kernel slot with, seen from inside the call, while its tensors live. So a slot can be
+// SlotSpy: what an op calls its kernel slots with, seen from inside the call, while its tensors live. So a slot is
 // timed by itself on what an op really gives it.
 #pragma once
 
 #include <climits>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "engine/kernel.h"
 #include "kernels/conv2d/conv2d.h"
@@ -13,6 +14,8 @@
 
 namespace hs::bench::measure {
 
+// While it lives, calls of slots that are spied() look instead of running a kernel. Calls within look() run one. At
+// most one at a time; not thread safe, as kernels are not.
 class SlotSpy {
  public:
   struct Seen {
@@ -22,18 +25,22 @@ class SlotSpy {
     std::function<void()> again;  // makes the same call
   };
   using Look = std::function<void(const Seen&)>;
-  static constexpr int rank = INT_MAX;  // no kernel's
+  static constexpr int rank = INT_MAX;  // of its variants, and of no kernel's
 
-  explicit SlotSpy(KernelSlot& slot_) : slot(slot_) {}
-  virtual ~SlotSpy() = default;
+  explicit SlotSpy(Look look) { look_ = std::move(look); }
+  ~SlotSpy() { look_ = nullptr; }
   SlotSpy(const SlotSpy&) = delete;
   SlotSpy& operator=(const SlotSpy&) = delete;
 
-  // Until the next watch(), calls of the slot look instead of running a kernel; nothing: they run one. Calls within
-  // look() are not seen. Not thread safe, as kernels are not.
-  virtual void watch(const Look& look) = 0;
+  static bool is_looking() { return bool(look_); }
+  static void look(const Seen& seen) {
+    const Look look = std::exchange(look_, nullptr);
+    look(seen);
+    look_ = look;
+  }
 
-  KernelSlot& slot;
+ private:
+  static inline Look look_;
 };
 
 // In the words of the tables.
@@ -43,36 +50,19 @@ std::string sizes_of(const Conv2dBackward& call);
 std::string sizes_of(const MaxPool2dForward& call);
 std::string sizes_of(const auto& call) { return call.tensors().front()->shape().to_string(); }
 
-// Its place in the slot is that of a variant, which supports every call while somebody watches.
+// Puts the spy's variants into a slot, once: they support every call while there is a SlotSpy.
 template <class Call>
-class SpyOn : public SlotSpy {
- public:
-  explicit SpyOn(Kernel<Call>& slot) : SlotSpy(slot), cpu_(slot, Device::cpu), cuda_(slot, Device::cuda) {}
-  void watch(const Look& look) override { look_ = look; }
-
- private:
-  struct Variant : Kernel<Call>::Variant {
-    Variant(Kernel<Call>& slot, Device device)
-        : Kernel<Call>::Variant(slot, device, "spy",
-                                {.run = run, .supported = [](const Call&) { return bool(look_); }, .rank = rank}) {
-      slot_ = &slot;
-    }
-  };
-  static void run(const Call& call) {
+KernelSlot* spied(Kernel<Call>& given) {
+  using Variant = typename Kernel<Call>::Variant;
+  static Kernel<Call>& slot = given;
+  const auto run = [](const Call& call) {
     const auto tensors = call.tensors();
-    const Look look = std::exchange(look_, nullptr);
-    look({*slot_, sizes_of(call), tensors, [&] { (*slot_)(call); }});
-    look_ = look;
-  }
-  static inline Look look_;
-  static inline Kernel<Call>* slot_ = nullptr;
-  Variant cpu_, cuda_;
-};
-
-template <class Call>
-SlotSpy& spy_on(Kernel<Call>& slot) {
-  static SpyOn<Call> spy(slot);
-  return spy;
+    SlotSpy::look({slot, sizes_of(call), tensors, [&] { slot(call); }});
+  };
+  const typename Kernel<Call>::Options options = {
+      .run = +run, .supported = [](const Call&) { return SlotSpy::is_looking(); }, .rank = SlotSpy::rank};
+  static const Variant cpu(slot, Device::cpu, "spy", options), cuda(slot, Device::cuda, "spy", options);
+  return &slot;
 }
 
 }  // namespace hs::bench::measure
