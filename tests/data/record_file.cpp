@@ -1,5 +1,5 @@
-// Record files: round trips, the layout byte by byte, and writers that do not come to their end. And CRC32C, which they
-// are checked with. Damaged files: tests/data/record_damage.cpp.
+// Record files: round trips, the layout byte by byte, and CRC32C, which they are checked with. Damaged files:
+// tests/data/record_damage.cpp. Writers that fail: tests/data/sample_writer.cpp.
 #include <doctest/doctest.h>
 
 #include <set>
@@ -136,32 +136,6 @@ TEST_CASE("many threads read the same samples, compressed and not") {
   }
 }
 
-TEST_CASE("nothing is left at the path, or beside it, if writing fails or is given up") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(100, {64, 64, 1});
-  {
-    const auto writer = write_records(folder / "a", info, {.shards = 2});
-    for (int64_t i = 0; i < 60; ++i) writer->add(image_of(info, i).data(), 0);
-    CHECK(!folder.names().empty());
-    CHECK(!folder.names().contains("a-00000-of-00002"));
-  }
-  CHECK(folder.names().empty());
-  CHECK(outcome_of([&] { write_records(folder / "no" / "a", info); }).code == ExitCode::io);
-  CHECK(outcome_of([&] { write_records(folder / "a", info, {.shards = 101}); }).code == ExitCode::usage);
-  CHECK(outcome_of([&] { write_records(folder / "a", info, {.shards = 0}); }).code == ExitCode::usage);
-  CHECK(folder.names().empty());
-
-  for (const uint64_t limit : {0, 1, 4095, 4096, 100'000, 207'000}) {
-    CAPTURE(limit);
-    check_refused(
-        outcome_on_full_disk(limit, [&] { write_all(*write_records(folder / "a", info, {.shards = 2}), info); }),
-        ExitCode::io, (folder / "a-0000").string(), "cannot be written: File too large", 2 * mib);
-    CHECK(folder.names().empty());
-  }
-  write_all(*write_records(folder / "a", info, {.shards = 2}), info);
-  CHECK(folder.names() == std::set<std::string>{"a-00000-of-00002", "a-00001-of-00002"});
-}
-
 TEST_CASE("a folder is in the way of the second shard: the first one is taken back") {
   const TemporaryFolder folder;
   const SampleInfo info = info_for(10);
@@ -178,7 +152,7 @@ TEST_CASE("a folder is in the way of the second shard: the first one is taken ba
   CHECK(!folder.names().contains("a-00000-of-00002"));
 }
 
-TEST_CASE("contracts: indices, labels and counts") {
+TEST_CASE("indices outside of the set") {
   const TemporaryFolder folder;
   const SampleInfo info = info_for(5);
   write_all(*write_records(folder / "a", info), info);
@@ -188,11 +162,6 @@ TEST_CASE("contracts: indices, labels and counts") {
     CHECK(outcome_of([&] { source->read(index, image); }).code == ExitCode::usage);
     CHECK(outcome_of([&] { source->label(index); }).code == ExitCode::usage);
   }
-  const auto writer = write_records(folder / "b", info);
-  CHECK(outcome_of([&] { writer->add(image, 10); }).code == ExitCode::usage);
-  CHECK(outcome_of([&] { writer->add(image, -1); }).code == ExitCode::usage);
-  CHECK(outcome_of([&] { writer->finish(); }).code == ExitCode::usage);
-  CHECK(!folder.names().contains("b-00000-of-00001"));
 }
 
 }  // namespace

@@ -193,14 +193,4 @@ TEST_CASE("no file, a folder, and shards with images of two sizes") {
   refused("a", ExitCode::bad_input, "a-00001-of-00002: sample 3 is 4 x 2 x 1, but the first is 3 x 2 x 1");
 }
 
-TEST_CASE("nothing is left behind if writing fails") {
-  const TemporaryFolder folder;
-  const SampleInfo info = info_for(100, {64, 64, 1});
-  const Outcome outcome =
-      outcome_on_full_disk(100'000, [&] { write_all(*write_tfrecords(folder / "a", info, 2), info); });
-  check_refused(outcome, ExitCode::io, (folder / "a").string(), "cannot be written: File too large", 2 * mib);
-  CHECK(outcome_of([&] { write_tfrecords(folder / "a", info, 101); }).code == ExitCode::usage);
-  CHECK(folder.names().empty());
-}
-
 }  // namespace
