@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <string_view>
-#include <vector>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"

@@ -22,9 +22,7 @@
 #include "data/io/output_file.h"
 #include "data/loader/loader.h"
 #include "engine/autograd.h"
-#include "engine/parallel.h"
 #include "engine/storage.h"
-#include "models/models.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -16,14 +16,12 @@
 
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/memory_measure.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
-#include "engine/check.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::commands {

@@ -13,7 +13,6 @@
 #include <memory>
 
 #include "bench/cli/clock.h"
-#include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"

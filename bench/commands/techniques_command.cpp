@@ -2,14 +2,11 @@
 // in turns (A B C A B C), so that what disturbs the machine for a while disturbs all of them.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
-#include "bench/cli/environment.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
@@ -17,11 +14,10 @@
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/row.h"
-#include "bench/measure/sample_files.h"
-#include "bench/measure/statistics.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
+#include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/table.h"

@@ -2,11 +2,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <optional>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
-#include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"

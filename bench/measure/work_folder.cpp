@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "data/formats/image_folder.h"
 #include "data/io/input_file.h"
+#include "data/io/sample_writer.h"
 #include "engine/check.h"
 
 namespace hs::bench::measure {
@@ -15,6 +17,17 @@ WorkFolder::WorkFolder() {
   if (temporary_.make_folder(folder, 0700)) return;
   fail(ExitCode::io, "{}: no temporary folder can be made in it: {}; set TMPDIR", printable(folder),
        std::strerror(errno));
+}
+
+SampleFiles::SampleFiles(const SampleSource& train, const SampleSource& test)
+    : train_(write(train, "train")), test_(write(test, "test")) {}
+
+std::unique_ptr<SampleSource> SampleFiles::write(const SampleSource& source, const char* part) const {
+  const SampleInfo& info = source.info();
+  const auto writer = write_image_folder(folder_.path() / part, info,
+                                         info.channels == 1 ? ImageFormat::pgm : ImageFormat::png, Lifetime::temporary);
+  copy_samples(source, info.count, *writer);
+  return open_image_folder(folder_.path() / part, {info.name, info.scale});
 }
 
 }  // namespace hs::bench::measure

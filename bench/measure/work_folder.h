@@ -1,13 +1,15 @@
-// A folder for the files that a measurement needs.
+// Folders and files that a measurement needs, removed when it ends.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
+#include "data/io/sample_source.h"
 #include "data/io/temporary_path.h"
 
 namespace hs::bench::measure {
 
-// In the system's folder for such things, removed with all that is in it.
+// In $TMPDIR or /tmp.
 class WorkFolder {
  public:
   WorkFolder();  // throws Error (io)
@@ -16,6 +18,23 @@ class WorkFolder {
 
  private:
   TemporaryPath temporary_;
+};
+
+// A data set in memory, as files in a temporary folder: an image each, as data sets often come. So "no cache" means
+// what it means elsewhere, a file to open and decode for every sample of every epoch.
+class SampleFiles {
+ public:
+  // Writes PGM, or PNG if there are several channels. Throws Error: io, usage (PNG without libpng).
+  SampleFiles(const SampleSource& train, const SampleSource& test);
+
+  const SampleSource& train() const { return *train_; }
+  const SampleSource& test() const { return *test_; }
+
+ private:
+  std::unique_ptr<SampleSource> write(const SampleSource& source, const char* part) const;
+
+  WorkFolder folder_;  // before the sources, whose files are in it
+  std::unique_ptr<SampleSource> train_, test_;
 };
 
 }  // namespace hs::bench::measure

@@ -205,6 +205,62 @@ TEST_CASE("results as JSON on stdout and as a table on stderr") {
   CHECK(figures == 1 + 2 + 1 + 4);  // the table's title, runs and summary; epochs
 }
 
+TEST_CASE("the record's config holds the flags, given or not, in one order") {
+  const std::string small = "train --device cpu --train 32 --test 16 --epochs 1 --batch 16 --quiet ";
+  using Config = nlohmann::ordered_json;
+  const auto config = [&](const std::string& flags) {
+    const Ended ended = run_bench_line(small + flags + " --json -");
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    return Config::parse(ended.out)["config"].dump();
+  };
+  Config expected = {{"model", "mnist_cnn"},
+                     {"epochs", 1},
+                     {"batch", 16},
+                     {"optimizer", "adam"},
+                     {"learning_rate", 0.001},
+                     {"momentum", nullptr},
+                     {"weight_decay", 0.0},
+                     {"seed", 1},
+                     {"repeat", 1},
+                     {"threads", 0},
+                     {"device", "cpu"},
+                     {"graph", false},
+                     {"precision", "f32"},
+                     {"accumulate", 1},
+                     {"augment", ""},
+                     {"checkpoint", "off"},
+                     {"blocks", nullptr},
+                     {"schedule", "constant"},
+                     {"warmup", 0},
+                     {"clip", 0.0},
+                     {"kernels", Config::array()},
+                     {"warmed_up", true},
+                     {"prefetch", 2},
+                     {"workers", 1},
+                     {"cache", "ram"},
+                     {"pin", "on"},
+                     {"preprocess", "device"},
+                     {"target_accuracy", nullptr},
+                     {"price_per_hour", nullptr}};
+  CHECK(config("") == expected.dump());
+  expected.update({{"model", "deep_cnn"},
+                   {"optimizer", "sgd"},
+                   {"learning_rate", 0.01},
+                   {"momentum", 0.5},
+                   {"threads", 1},
+                   {"precision", "bf16"},
+                   {"augment", "shift=1,flip"},
+                   {"checkpoint", "every=2"},
+                   {"blocks", 2},
+                   {"kernels", {"relu_forward=simple"}},
+                   {"cache", "none"},
+                   {"pin", "off"},
+                   {"price_per_hour", 2.5}});
+  CHECK(config("--model deep_cnn --blocks 2 --optimizer sgd --lr 0.01 --momentum 0.5 --threads 1 --precision bf16 "
+               "--augment shift=1,flip --checkpoint every=2 --kernel relu_forward=simple --cache none --pin off "
+               "--price-per-hour 2.5") == expected.dump());
+}
+
 TEST_CASE("train: four outputs that show the same, and a plan that writes none") {
   const std::string small = "train --device cpu --model mlp --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
   const json record = check_outputs(small + "--repeat 2");
