@@ -22,18 +22,12 @@ class CompareCommand : public cli::Command {
   std::string name() const override { return "compare"; }
   std::string summary() const override { return "Compare two records, with a test of whether one is slower"; }
   std::string footnote() const override {
-    return R"(BEFORE and AFTER are what --json wrote. Rows are matched by their names. p is the probability that chance alone makes
-AFTER's runs as much slower (or faster) as they are: the one-sided test of Mann and Whitney on the times of the single
-runs, exact up to 20 runs together. From 0.05 down a difference counts. Three runs of each are the fewest that can get
-there; five or more can see smaller differences.
-
---fail-if-slower P ends with exit code 1 if a row is more than P percent slower and the difference counts, and with exit
-code 2 if there are too few runs to tell. What differs between the two records besides the times is printed.
-
-Examples:
+    return R"(Examples:
   halfstep-bench compare before.json after.json
   halfstep-bench compare before.json after.json --fail-if-slower 3%
   halfstep-bench compare before.json after.json --md -
+
+docs/benchmarks.md says which differences count.
 )";
   }
   void declare(cli::Flags& flags) override {

@@ -89,17 +89,12 @@ class KernelCommand : public cli::Command {
   std::string summary() const override { return summary_; }
   std::string footnote() const override {
     return fmt::format(
-        R"(Every variant of a kernel runs once and is compared with the simple one in f64; one whose result is off by more than
-its type allows is reported as wrong and not timed, and the exit code is 70. The others take turns. "warm": the call
-before was the same; "cold": 128 MiB were written in between. Times are medians, with the fastest and the slowest round.
-* is the variant that training takes. Shares are of what this machine reaches in the run itself: arithmetic, and a copy
-of 128 MiB (a warm call can be faster than that, from the caches). Multiply-adds count as two operations, those on zeros
-too.
-
-Examples:
+        R"(Examples:
   halfstep-bench {0}
   halfstep-bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
   halfstep-bench {0} --list
+
+docs/benchmarks.md says what the columns mean.
 )",
         name_);
   }

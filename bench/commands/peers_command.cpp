@@ -42,7 +42,6 @@ class PeersCommand : public cli::Command {
 
  private:
   void take_size(const cli::Flags& flags);
-  Json config() const;
   Json plan(const std::string& folder, const std::string& label, Device device) const;
 
   std::string model_ = "mnist_cnn", data_, device_ = "auto", peers_;
@@ -55,51 +54,41 @@ class PeersCommand : public cli::Command {
 };
 
 std::string PeersCommand::footnote() const {
-  return fmt::format(
-      R"(Rows of halfstep are `train` of this program, the others scripts of bench/peers (its README says what they do and how to
-install their engines). All read the same samples from the same files and have the same model, batch, optimizer, seeds
-and number of threads. Every run is a process of its own; run r of every row has seed + r.
-
-Seconds are those of training: shuffling, batches, steps. Each program warms up before, compiling included, and that is
-not in its seconds; neither is evaluation. The ratio is a row's seconds to those of halfstep's fastest row of the same
-precision: above 1 that engine is slower, below 1 halfstep is. Its interval is that over passes.
-
-Engines that are not installed are named with how to install them, and are no failure. A run that fails ends its row with
-an error; the others go on. The exit code is then that of the first such row: its program's own if it is from 2 to 8; 1
-if it took longer than --timeout; 3 if its results make no sense; 4 if it ended in any other way.
-
-The sizes: by default {} digits, {} epochs, {} runs; --quick {}, {} and {}.
-
-Examples:
+  return R"(Examples:
   ./bench/run peers
   ./bench/run peers --python venv/bin/python --json peers.json --html peers.html
   ./bench/run peers --dry-run
-)",
-      default_size.train, default_size.epochs, default_size.repeat, quick_size.train, quick_size.epochs,
-      quick_size.repeat);
+
+docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
+)";
 }
 
 void PeersCommand::declare(cli::Flags& flags) {
-  flags.choice("--model", model_, measure::peer_models, "Model");
+  flags.choice("--model", model_, measure::peer_models, "Model").record();
   flags.text("--data", data_, "NAME", "mnist, fashion_mnist, synthetic, or a folder in any format; images of 28x28");
-  flags.integer("--train", size_.train, 1, int64_t{1} << 24, "Training samples, the first N of the set");
-  flags.integer("--test", size_.test, 1, int64_t{1} << 24, "Test samples, the first N of the set");
-  flags.integer("--epochs", size_.epochs, 1, 10000, "Passes over the training samples");
-  flags.integer("--repeat", size_.repeat, 1, 1000, "Runs of each row, in turns; run r has seed + r, from r = 0");
-  flags.integer("--batch", batch_, 1, 1000000, "Samples per step");
-  flags.real("--lr", learning_rate_, 1e-12, 1000, "Learning rate of Adam");
-  flags.integer("--seed", seed_, 0, (int64_t{1} << 53) - 1000, "Seed of weights, order and dropout");
-  flags.integer("--threads", threads_, 0, 1024, "CPU threads, 0: one per core");
-  flags.choice("--device", device_, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
+  flags.train(size_.train);
+  flags.test(size_.test);
+  flags.epochs(size_.epochs).record();
+  flags.batch(batch_).record();
+  flags.record("optimizer", [] { return "adam"; });
+  flags.seed(seed_).record();
+  flags.learning_rate(learning_rate_).record();
+  flags.repeat(size_.repeat).record();
+  flags.threads(threads_).record();
   flags.list("--python", pythons_, "PATH",
              "Python to look for engines in (default python3); repeatable, the first wins");
   flags.text("--peers", peers_, "DIR", "Folder of the scripts (default: bench/peers of the sources)");
-  flags.real("--timeout", timeout_, 0.1, 86400, "Seconds after which a single run is ended");
+  flags.real("--timeout", timeout_, 0.1, 86400, "Seconds after which a single run is ended").record();
+  flags.device(device_).record();
+  flags.record("interleaved", [] { return true; });
+  flags.record("warmed_up", [] { return true; });
   outputs_.declare(flags);
-  flags.on_off("--quick", quick_, "The smallest size that shows anything");
-  flags.on_off("--list", list_, "Name the rows and end");
+  flags.on_off("--quick", quick_,
+               fmt::format("The smallest size that shows anything: {} digits, {} epochs, {} runs", quick_size.train,
+                           quick_size.epochs, quick_size.repeat));
+  flags.list(list_);
   flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");
-  flags.on_off("--quiet", quiet_, "No progress");
+  flags.quiet(quiet_);
   flags.on_off("--driven", driven_, "Given by bench/peers/run.py, with a socket as stdin");
 }
 
@@ -109,13 +98,6 @@ void PeersCommand::take_size(const cli::Flags& flags) {
   if (!flags.given("--test")) size_.test = quick_size.test;
   if (!flags.given("--epochs")) size_.epochs = quick_size.epochs;
   if (!flags.given("--repeat")) size_.repeat = quick_size.repeat;
-}
-
-Json PeersCommand::config() const {
-  return {{"model", model_},        {"epochs", size_.epochs}, {"batch", batch_},
-          {"optimizer", "adam"},    {"seed", seed_},          {"learning_rate", learning_rate_},
-          {"repeat", size_.repeat}, {"threads", threads_},    {"timeout", timeout_},
-          {"device", device_},      {"interleaved", true},    {"warmed_up", true}};
 }
 
 // What run.py has to know. "training": flags that halfstep and the peers share.
@@ -184,14 +166,13 @@ void PeersCommand::run(const cli::Flags& flags) {
   take_size(flags);
   outputs_.open();
   const Device device = cli::resolve_device(device_);
-  set_threads(static_cast<int>(threads_));
+  cli::use_threads(threads_);
   if (list_ || dry_run_) {
     const Json results = ask_run_py(plan("DIR", "", device));
     std::string text = report::text(results, "text");
     for (const std::string& sentence : report::remarks(results)) text += sentence + "\n";
     return cli::write_stdout(text);
   }
-  if (threads_ > threads()) cli::notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", threads_));
 
   Json record = report::new_record(name(), device);
   const cli::TrainingData data = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
@@ -200,7 +181,7 @@ void PeersCommand::run(const cli::Flags& flags) {
   const std::filesystem::path folder = work.path() / "mnist";
   write_samples(data, folder);
   record["data"] = report::describe_data(data);
-  record["config"] = config();
+  record["config"] = flags.config();
   const Json results = ask_run_py(plan(folder.string(), data.synthetic ? data.train->info().name + "  " : "", device));
   record["engines"] = results["engines"];
   record["rows"] = measure::peer_rows(results["rows"]);

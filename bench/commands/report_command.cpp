@@ -20,19 +20,18 @@ class ReportCommand : public cli::Command {
   std::string name() const override { return "report"; }
   std::string summary() const override { return "Render a record again: table, Markdown, CSV, HTML, README"; }
   std::string footnote() const override {
-    return R"(RECORD is what --json wrote. With none of --json, --csv, --md, --html and --readme the table goes to stdout.
-
---readme FILE writes the tables of all given records between the lines <!-- results:begin --> and <!-- results:end --> of
-FILE. bench/results/README.md has the command that makes those of this project's README.
-
-Examples:
+    return R"(Examples:
   halfstep-bench report run.json --html run.html
   halfstep-bench report run.json --md -
+
+bench/results/README.md has the command that makes the tables of the README.
 )";
   }
   void declare(cli::Flags& flags) override {
-    flags.words("RECORD", paths_, 1, 1000, "Records; one, unless it is for --readme");
-    flags.text("--readme", readme_, "FILE", "Write the tables between the two markers of this file");
+    flags.words("RECORD", paths_, 1, 1000, "Records that --json wrote; one, unless for --readme");
+    flags.text(
+        "--readme", readme_, "FILE",
+        "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
     outputs_.declare(flags);
   }
   void run(const cli::Flags& flags) override;
