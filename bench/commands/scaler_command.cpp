@@ -132,6 +132,7 @@ void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, con
     if (error.code() != ExitCode::numeric) throw;
     run.error = error.what();  // a run that diverged is a result
   }
+  run.watch->stop();
 }
 
 Json gradients_to_json(const measure::GradientWatch& watch) {

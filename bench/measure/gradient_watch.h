@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class GradientWatch : public Observer {
   void gradient(const char* op, const Tensor& dy) override;
   void on_gradients(const GradScaler& scaler);  // from TrainHooks
   void finish(const TrainResult& result);
+  void stop() { attached_.reset(); }  // watches no further run; what was counted stays
 
   int64_t steps() const { return steps_; }
   double first_scale() const { return first_scale_; }
@@ -63,7 +65,7 @@ class GradientWatch : public Observer {
   double first_scale_ = 0;
   std::vector<ScaleChange> changes_;
   std::vector<int64_t> skipped_;
-  const Attached attached_;
+  std::optional<Attached> attached_;
 };
 
 }  // namespace hs::bench::measure
