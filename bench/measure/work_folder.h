@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "data/io/sample_source.h"
 #include "data/io/temporary_path.h"
 #include "data/io/sample_source.h"
 
