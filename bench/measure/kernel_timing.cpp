@@ -21,7 +21,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/support/op_table.h"
+#include "tests/op_table/op_table.h"
 
 namespace hs::bench::measure {
 namespace {

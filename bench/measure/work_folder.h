@@ -6,7 +6,6 @@
 
 #include "data/io/sample_source.h"
 #include "data/io/temporary_path.h"
-#include "data/io/sample_source.h"
 
 namespace hs::bench::measure {
 

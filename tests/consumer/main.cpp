@@ -7,7 +7,6 @@
 #include <typeinfo>
 
 #include "data/loader.h"
-#include "engine/slots.h"
 #include "engine/tensor.h"
 
 using namespace hs;

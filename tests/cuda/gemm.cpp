@@ -11,9 +11,9 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/feed_forward/feed_forward.h"
+#include "tests/op_table/naive.h"
 #include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
-#include "tests/support/naive.h"
 #include "tests/support/variants.h"
 
 namespace hs {

@@ -17,7 +17,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/optimizer_steps/begin_step.h"
 #include "kernels/reduce/reduce.h"
-#include "tests/support/compare.h"
+#include "tests/op_table/compare.h"
 
 namespace hs::test {
 namespace {

@@ -11,7 +11,7 @@
 #include "data/memory_source.h"
 #include "engine/error.h"
 #include "kernels/augment/augment.h"
-#include "tests/support/naive.h"
+#include "tests/op_table/naive.h"
 
 namespace hs::test {
 namespace {

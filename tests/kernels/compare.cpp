@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "tests/support/compare.h"
+#include "tests/op_table/compare.h"
 
 using hs::test::compare;
 using hs::test::CompareOptions;

@@ -17,7 +17,7 @@
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
-#include "tests/support/op_table.h"
+#include "tests/op_table/op_table.h"
 
 namespace hs::test {
 namespace {

@@ -20,8 +20,8 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/gemm/gemm.h"
+#include "tests/op_table/naive.h"
 #include "tests/support/emulated_tiles.h"
-#include "tests/support/naive.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {

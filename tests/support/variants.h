@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/kernel.h"
-#include "tests/support/op_table.h"
+#include "tests/op_table/op_table.h"
 
 namespace hs::test {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,13 @@
 
 namespace hs::bench::measure {
 namespace {
+
+// Unlike a std::thread::id, no later thread has it again.
+uint64_t number_of_this_thread() {
+  static std::atomic<uint64_t> last = 0;
+  thread_local const uint64_t number = ++last;
+  return number;
+}
 
 const char* row_name(Stream stream) { return stream == Stream::compute ? "compute" : "copy"; }
 
@@ -29,7 +37,7 @@ void count_depths(std::vector<ProfileSpan>& spans) {
 Profiler::Profiler(Device device, size_t most_spans)
     : Observer(Event::range | Event::work, Watch::every_thread), device_(device), most_spans_(most_spans) {
   runtime(device).synchronize();
-  thread_rows_[std::this_thread::get_id()] = row_called("training");
+  thread_rows_[number_of_this_thread()] = row_called("training");
   row_called(row_name(Stream::compute));
   if (device != Device::cpu) {
     start_event_ = make_event(device, EventTiming::on);
@@ -115,7 +123,7 @@ size_t Profiler::row_called(const std::string& name) {
 }
 
 size_t Profiler::row_of_this_thread() {
-  const auto [found, is_new] = thread_rows_.try_emplace(std::this_thread::get_id(), profile_.rows.size());
+  const auto [found, is_new] = thread_rows_.try_emplace(number_of_this_thread(), profile_.rows.size());
   if (is_new) {
     const std::string& name = name_of_this_thread();
     profile_.rows.push_back(name.empty() ? fmt::format("thread {}", found->second) : name);

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "engine/observe.h"
@@ -73,7 +72,7 @@ class Profiler : public Observer {
   double start_ = 0;
   std::mutex mutex_;  // guards what follows
   Profile profile_;
-  std::map<std::thread::id, size_t> thread_rows_;
+  std::map<uint64_t, size_t> thread_rows_;
   std::map<const Range*, double> ranges_;    // that have begun
   std::map<const DeviceWork*, Work> works_;  // that have begun
   std::vector<PendingSpan> pending_;

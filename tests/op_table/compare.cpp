@@ -1,4 +1,4 @@
-#include "tests/support/compare.h"
+#include "tests/op_table/compare.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include "kernels/augment/augment.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/support/op_table.h"
+#include "tests/op_table/op_table.h"
 
 namespace hs::test {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/tensor.h"
-#include "tests/support/compare.h"
+#include "tests/op_table/compare.h"
 
 namespace hs::test {
 

@@ -1,4 +1,4 @@
-#include "tests/support/naive.h"
+#include "tests/op_table/naive.h"
 
 #include <algorithm>
 #include <cmath>

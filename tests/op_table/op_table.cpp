@@ -1,4 +1,4 @@
-#include "tests/support/op_table.h"
+#include "tests/op_table/op_table.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "tests/support/naive.h"
+#include "tests/op_table/naive.h"
 
 namespace hs::test {
 namespace {
