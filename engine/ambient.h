@@ -1,7 +1,6 @@
-// What a forward pass can see besides its arguments, one value per thread: is history recorded, is this training, and
-// which step are the random numbers for. A checkpointed block is recomputed under the value that it first ran under.
-// The step is a tensor because a captured step is replayed with the same host values: what changes must be on the
-// device.
+// The implicit inputs of a forward pass, one set per thread: whether history is recorded, whether this is training, and
+// which step the random numbers are for. A checkpointed block is recomputed under the values of its first run. The step
+// is a tensor because a captured step is replayed with the same host values: what changes must be on the device.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ inline Ambient& ambient() {
   return value;
 }
 
-// Puts the ambient value back as it was at the end of a scope.
+// Restores the ambient value at the end of the scope.
 class AmbientScope {
  public:
   AmbientScope() : before_(ambient()) {}
@@ -48,8 +47,8 @@ class NoGrad {
   AmbientScope scope_;  // constructed before the body above, destroyed after it
 };
 
-// A model predicts inside this scope: no history is recorded, and layers that train differently do what they do in use
-// (nothing is dropped).
+// For prediction: inside this scope no history is recorded, and layers behave as in use, not as in training (nothing is
+// dropped).
 class Inference {
  public:
   Inference() { ambient().recording = ambient().training = false; }

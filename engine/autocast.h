@@ -1,7 +1,7 @@
-// Mixed precision: inside an Autocast scope the ops that are made of matrix products (linear, feed_forward, conv2d)
-// work in f16 or bf16 with f32 sums; everything else (loss, reductions, optimizer, the parameters themselves) stays
-// f32. A parameter is cast once for each scope, all of them in one kernel, not once for each call. Micikevicius et al.,
-// "Mixed precision training", ICLR 2018.
+// Mixed precision: inside an Autocast scope the ops built on matrix products (linear, feed_forward, conv2d) compute in
+// f16 or bf16 with f32 sums; everything else (loss, reductions, optimizer, the parameters themselves) stays f32.
+// Parameters are cast once per scope, all in one kernel, not once per call. Micikevicius et al., "Mixed precision
+// training", ICLR 2018.
 #pragma once
 
 #include <string_view>
@@ -19,15 +19,15 @@ enum class Precision : uint8_t {
 };
 
 const char* name(Precision precision);
-// Throws Error (usage) for anything but f32, tf32, f16, bf16.
+// Throws Error (usage) unless the name is f32, tf32, f16 or bf16.
 Precision parse_precision(std::string_view name);
 
 class Autocast {
  public:
-  // Casts the parameters as they are now. A scope is opened at the start of a step, after the update of the one before;
-  // a parameter that changes inside is noticed and cast at each use.
+  // Casts the parameters' current values. Open a scope at the start of a step, after the previous step's update; a
+  // parameter modified inside the scope is detected and cast at each use.
   Autocast(Precision precision, ParameterArena& arena);
-  // For work without an arena: parameters are cast at each use.
+  // Without an arena, parameters are cast at each use.
   explicit Autocast(Precision precision);
 
  private:

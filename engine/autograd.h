@@ -17,7 +17,7 @@ namespace hs {
 
 // One gradient per input of the op, in order; an undefined tensor stands for "none needed".
 using Gradients = std::vector<Tensor>;
-// By value: a rule that takes it by value may let go of it before it is done (engine/checkpoint.cpp).
+// dy is passed by value so that a rule can release it before it returns (engine/checkpoint.cpp).
 using Backward = std::function<Gradients(Tensor dy)>;
 
 struct Node;
@@ -33,7 +33,7 @@ struct GradInfo {
   Tensor grad;  // leaves only
   Tensor cast;  // leaves only: the value in a 16-bit type, as of version cast_version of its storage
   uint64_t cast_version = 0;
-  std::weak_ptr<const void> arena;  // leaves only: expired unless a ParameterArena that lives has the parameter
+  std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
   std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
 };
 
@@ -45,22 +45,22 @@ struct Node {
 };
 
 // Attaches history to y if recording is on and some input needs a gradient; returns y.
-// An op that would compute a gradient nobody asked for captures x.requires_grad() and returns an undefined tensor.
+// To skip a gradient that is not needed, an op captures x.requires_grad() and returns an undefined tensor.
 Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
 
-// The same without asking the inputs, for an op whose parameters are hidden from it (engine/checkpoint.h).
+// The same without checking the inputs, for an op that cannot see its parameters (engine/checkpoint.h).
 Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
 
 // Runs the tape from y with dL/dy (default: one, for a scalar). Gradients of leaves accumulate in grad(); interior
 // gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor
 // was modified since.
 void backward(const Tensor& y, Tensor dy = {});
-// The same from y's place in the graph: y's own data need not be there any more.
+// The same, given y's place in the graph; y's data may already have been freed.
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
 
-// Where a backward rule puts the gradient of a parameter. Where the leaf has a buffer already, in which it sums its
-// gradient up (a parameter in the arena), the rule may add to that and then returns an undefined tensor for that input:
-// this saves a pass. A rule captures targets in place of the parameters, whose bytes it does not need.
+// Where a backward rule writes a parameter's gradient. If the leaf already has a buffer that sums up its gradient (a
+// parameter in the arena), the rule may add to it and return an undefined tensor for that input, which saves a pass. A
+// rule captures targets instead of the parameters, whose bytes it does not need.
 class GradientTarget {
  public:
   explicit GradientTarget(const Tensor& parameter) : info_(parameter.grad_info()) {}

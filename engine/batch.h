@@ -1,5 +1,4 @@
-// What the training loop pulls from a loader. The interface lives here because models/ and data/ do not know each
-// other.
+// The interface between the training loop and a loader, here because models/ and data/ do not depend on each other.
 #pragma once
 
 #include "engine/host_device.h"
@@ -11,10 +10,10 @@ struct Batch {
   Tensor images;        // (N, H, W, C) u8, raw pixels, or f32 if the source has normalised them
   Tensor labels;        // (N) i32
   Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
-  Tensor epoch = {};    // i32 scalar, from 0; as `samples`. On the device, for what a captured step must not remember
+  Tensor epoch = {};    // i32 scalar, from 0; undefined as `samples`. A tensor, as a captured step freezes host values
 };
 
-// How a data set's pixels become numbers.
+// How a data set's pixels are normalised to f32.
 struct PixelScale {
   float mean = 0;
   float deviation = 1;

@@ -1,6 +1,6 @@
-// Work that is done over and over, recorded once as a CUDA graph and then replayed: one call to the driver in place of
-// one for each kernel. What is replayed is kernels with the addresses and host values that they were recorded with, so
-// everything that changes from one time to the next must be read from device memory.
+// Repeated work, recorded once as a CUDA graph and then replayed: one driver call instead of one per kernel. A replay
+// runs the kernels with the addresses and host values of the recording, so everything that changes between runs must be
+// read from device memory.
 #pragma once
 
 #include <functional>
@@ -19,10 +19,10 @@ class CapturedWork {
   CapturedWork(const CapturedWork&) = delete;
   CapturedWork& operator=(const CapturedWork&) = delete;
 
-  // The first call does `work` as it is: its memory is then there and its kernels have made their choices. The second
-  // records it; that and every later call replay. `work` must be the same each time, and must not wait for the device,
-  // read from it, or copy from the host: that throws Error (device) with the name of the op, and nothing was done.
-  // Storages made inside come from a pool that is kept for this object, so that nothing else lives where it writes.
+  // The first call runs `work` normally, which allocates its memory and lets its kernels choose their algorithms. The
+  // second records it; that and every later call replay. `work` must be the same each time, and must not wait for the
+  // device, read from it, or copy from the host: that throws Error (device) with the name of the op, and nothing has
+  // run. Storages created inside come from a pool reserved for this object.
   void run(const std::function<void()>& work);
 
  private:

@@ -14,7 +14,7 @@ template <class... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Contract of a function, broken by its caller, who may be a user of the library: the sentence says how to keep it.
+// Checks a caller's side of a contract; callers include users of the library, so the message says how to keep it.
 template <class... Args>
 void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(ExitCode::usage, format, std::forward<Args>(args)...);

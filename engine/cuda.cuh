@@ -1,5 +1,5 @@
-// What every .cu file uses of the CUDA runtime: checked calls, the two streams, and the one function that launches
-// kernels. Device-side helpers are in kernels/cuda/cuda.cuh.
+// Shared by every .cu file: checked CUDA runtime calls, the two streams, and the one function that launches kernels.
+// Device-side helpers are in kernels/cuda/cuda.cuh.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,20 +18,19 @@ inline void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) fail(error, call);
 }
 
-// Created, with the device, on first use; they throw if there is none. Both are non-blocking: nothing waits for the
-// default stream.
+// Created on first use; they throw if there is no device. Both are non-blocking: nothing waits for the default stream.
 cudaStream_t compute_stream();
 cudaStream_t copy_stream();
 
-// Throws a sentence that names the running op and `what`, if the step is being captured: `what` would wait for the
-// device, read from it or move memory, none of which a graph can replay.
+// If a step is being captured, throws Error (device) that names the running op and `what`, which would wait for the
+// device, read from it or move memory: a graph can replay none of these.
 void forbid_in_capture(const std::string& what);
 
-// Whether every launch waits for its kernel (HALFSTEP_CUDA_SYNC=1), so that an error names the kernel that made it.
+// Whether every launch waits for its kernel (HALFSTEP_CUDA_SYNC=1), so that an error names the kernel that caused it.
 bool synchronous();
 
-// Launches kernel(args...) on a stream, checked. An empty grid launches nothing: empty tensors need
-// no special case. The arguments are converted to the kernel's parameter types here.
+// Launches kernel(args...) on a stream, checked. An empty grid launches nothing, so empty tensors need no special case.
+// The arguments are converted to the kernel's parameter types here.
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             const Args&... args) {

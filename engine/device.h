@@ -1,5 +1,5 @@
-// Where bytes live. A device is a table of functions, registered once; nothing else in the engine asks which device it
-// is on. A build without CUDA registers only the CPU, and asking for the other throws exit code 7.
+// Devices: where tensors live and kernels run. A device is a table of functions, registered once; the engine reaches it
+// only through this table. A build without CUDA registers only the CPU, and asking for CUDA throws Error (device).
 #pragma once
 
 #include <cstddef>
@@ -18,44 +18,43 @@ const char* name(Device device);
 
 enum class CopyDirection : uint8_t { to_device, to_host, within_device };
 
-// Two queues of work per device. Kernels and ordinary copies go to `compute`, in order; a loader uploads on `copy`
-// beside them, and events say who waits for whom. The CPU does everything at once, so that its streams and events have
-// nothing to do.
+// Two queues per device. Kernels and ordinary copies run on `compute`, in order; a loader uploads on `copy`
+// concurrently, and events order the two. The CPU runs everything immediately, so its streams and events are no-ops.
 enum class Stream : uint8_t { compute, copy };
 
-// Events that keep the time at which they happened cost the device a little more.
+// Timed events cost the device a little more.
 enum class EventTiming : bool { off, on };
 
 struct DeviceRuntime {
-  // Empty if the device can be used; else why not, as the end of a sentence. The first call looks, the others remember.
+  // Empty if the device can be used, otherwise the reason, as the end of a sentence. The device is probed once.
   std::string (*why_unavailable)();
-  // What a record of a measurement should say: name, driver, versions.
+  // For the records of measurements: name, driver, versions.
   std::vector<std::pair<std::string, std::string>> (*describe)();
 
-  void* (*allocate)(size_t bytes);  // aligned to 256 bytes; nullptr when there is no memory left
+  void* (*allocate)(size_t bytes);  // aligned to 256 bytes; nullptr if out of memory
   void (*release)(void* data);
-  void* (*allocate_host)(size_t bytes);  // host memory that the device can read while the host goes on ("pinned")
+  void* (*allocate_host)(size_t bytes);  // pinned host memory, which the device reads asynchronously
   void (*release_host)(void* data);
 
   void (*fill)(void* data, int byte, size_t bytes);
-  // In order with the kernels of this device, from or to pageable host memory. The host may reuse `from`, or read `to`,
-  // when the call returns.
+  // In order with the device's kernels; host memory may be pageable. When the call returns, the host may reuse `from`,
+  // or read `to`.
   void (*copy)(void* to, const void* from, size_t bytes, CopyDirection direction);
-  // On the copy stream; the host waits for an event before it reuses `from`. Memory of allocate_host() is read while
-  // the host goes on; any other is allowed and may take the host's time.
+  // On the copy stream; the host must wait for an event before it reuses `from`. Asynchronous if `from` is memory of
+  // allocate_host(); with other memory the call may block.
   void (*upload)(void* to, const void* from, size_t bytes);
   void (*synchronize)();  // returns when every kernel and copy issued so far has finished
 
   void* (*create_event)(EventTiming timing);
   void (*destroy_event)(void* event);
-  void (*record_event)(void* event, Stream stream);  // happens when the stream has done its work so far
+  void (*record_event)(void* event, Stream stream);  // happens when the stream's work so far is done
   void (*wait_on_stream)(void* event, Stream stream);
   void (*wait_on_host)(void* event);
-  // From the moment when one happened to that of another. REQUIRES: both have, and are timed
+  // Seconds from one event to another. REQUIRES: both have happened and are timed
   double (*seconds_between)(void* from, void* to);
 
-  // Between begin and end, work on the compute stream is recorded and not done; replay does all of it again.
-  // end_capture(false) throws the recording away and returns nullptr. The CPU cannot (engine/captured_work.h).
+  // Between begin and end, work on the compute stream is recorded, not run; replay runs all of it. end_capture(false)
+  // discards the recording and returns nullptr. The CPU cannot capture (engine/captured_work.h).
   void (*begin_capture)();
   bool (*is_capturing)();  // on this thread
   void* (*end_capture)(bool keep);
@@ -63,9 +62,9 @@ struct DeviceRuntime {
   void (*destroy_graph)(void* graph);
 };
 
-// In this build, and usable on this machine.
+// Whether the device is in this build and usable on this machine.
 bool is_available(Device device);
-// Why is_available() is false, as a sentence for a person; empty if it is true.
+// The reason why is_available() is false, as a sentence for the user; empty if it is true.
 std::string why_unavailable(Device device);
 
 // Throws Error (device) if this build or machine has no such device.

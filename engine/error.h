@@ -47,11 +47,11 @@ inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::terminated, "stopped by SIGTERM"},
 };
 
-// What a caller may want to tell apart beyond the exit code.
+// Failures that a caller may need to distinguish beyond the exit code.
 enum class ErrorKind : uint8_t {
   other,
   no_variant,      // no variant of a kernel supports the call
-  forced_variant,  // the variant that was forced does not; others may
+  forced_variant,  // the forced variant does not support the call; others may
 };
 
 class Error : public std::runtime_error {
@@ -60,7 +60,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), kind_(kind) {}
   ExitCode code() const { return code_; }
   ErrorKind kind() const { return kind_; }
-  // The same with a message of its own, which adds where it happened.
+  // The same error with another message, which adds where it happened.
   Error with_message(const std::string& message) const { return {code_, message, kind_}; }
 
  private:

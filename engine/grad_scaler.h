@@ -1,17 +1,17 @@
-// Dynamic loss scaling, for f16: gradients below 6e-8 become zero there, so the loss is multiplied by a large scale,
-// every gradient with it, and the optimizer divides it out again in f32. If a gradient overflows, the step is skipped
-// and the scale halved; after a while without overflow it is doubled. (Micikevicius et al., "Mixed precision training",
-// ICLR 2018; the rule and its constants are those of PyTorch's GradScaler.)
+// Dynamic loss scaling for f16, where gradients below 6e-8 become zero: the loss, and with it every gradient, is
+// multiplied by a large scale, which the optimizer divides out again in f32. If a gradient overflows, the step is
+// skipped and the scale halved; after a while without overflow it is doubled. (Micikevicius et al., "Mixed precision
+// training", ICLR 2018; the rule and its constants are those of PyTorch's GradScaler.)
 //
-// All of it lives on the device, in `state`: no step waits for the host, and a captured step can contain it. Switched
-// off, the scale is 1 and stays 1, and nothing else differs: skipped steps (clipping finds some too) are still counted.
+// The state is on the device, so no step waits for the host and a captured step can contain it. If disabled, the scale
+// stays 1 and nothing else differs: skipped steps (clipping causes some too) are still counted.
 #pragma once
 
 #include "engine/tensor.h"
 
 namespace hs {
 
-// All factors are powers of two, so that multiplying and dividing by the scale is exact.
+// All factors are powers of two, so multiplying and dividing by the scale is exact.
 struct GradScalerConfig {
   bool enabled = false;
   float initial = 65536;
@@ -26,7 +26,7 @@ class GradScaler {
  public:
   GradScaler(const GradScalerConfig& config, Device device);
 
-  // dL/dL for a loss that makes up `weight` of the step (its share of the samples): scale * weight, f32 scalar.
+  // dL/dL for a loss that is a fraction `weight` of the step (by samples): scale * weight, f32 scalar.
   Tensor loss_gradient(float weight);
 
   const GradScalerConfig& config() const { return config_; }
