@@ -17,7 +17,7 @@ namespace hs {
 
 // One gradient per input of the op, in order; an undefined tensor stands for "none needed".
 using Gradients = std::vector<Tensor>;
-// dy is passed by value so that a rule can release it before it returns (engine/checkpoint.cpp).
+// By value, so that a rule which also takes dy by value can release it before it returns (engine/checkpoint.cpp).
 using Backward = std::function<Gradients(Tensor dy)>;
 
 struct Node;

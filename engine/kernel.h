@@ -1,24 +1,11 @@
-// Kernel slots: a named function that several implementations, "variants", fill per device. What a call takes is a
-// struct with named fields, inputs const, outputs not; tensors() lists its tensors, inputs first.
+// A kernel slot is a named function with several implementations ("variants") per device. A call passes a struct with
+// named fields, inputs const, outputs not; tensors() lists its tensors, inputs first.
 //
-//   // kernels/relu/relu.h
-//   struct ReluForward {
-//     const Tensor& x;
-//     Tensor& y;
-//     auto tensors() const { return tensor_list(x, y); }
-//   };
-//   constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
-//   // kernels/relu/relu.cpp
-//   void relu_forward_cpu(const ReluForward& call) { ... }
-//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});
-//   // anywhere
-//   relu_forward({x, y});
-//
-// A call selects the variant of highest rank that supports it on the device of its first defined tensor, or the one
-// that force_variant() names, allocates the workspace that this variant asks for, and runs it. Kernels return nothing
-// and never allocate. Slots are constant-initialised, so the order of static objects does not matter. Link the
-// registering objects directly: from a static archive the linker drops them silently (docs/add_a_kernel.md). Not thread
-// safe: one thread at a time calls kernels.
+// A call selects the highest-ranked variant that supports it on the device of its first defined tensor, or the one that
+// force_variant() names, allocates the workspace that this variant asks for, and runs it. Kernels return nothing and
+// never allocate. Slots are constant-initialised, so the order of static objects does not matter. Link the registering
+// objects directly: the linker silently drops them from a static archive (docs/add_a_kernel.md). Not thread safe: one
+// thread at a time calls kernels.
 #pragma once
 
 #include <array>
@@ -37,7 +24,7 @@ namespace hs {
 constexpr auto tensor_list(const auto&... tensors) {
   return std::array<const Tensor*, sizeof...(tensors)>{&tensors...};
 }
-// What an optional tensor of a call is when it is left out: undefined. A kernel leaves it so.
+// Stands for an omitted optional tensor of a call: undefined, and kernels leave it so.
 inline Tensor& no_tensor() {
   static thread_local Tensor undefined;
   return undefined;
@@ -47,9 +34,9 @@ struct VariantBase {
   const char* name = nullptr;
   Device device = Device::cpu;
   int rank = 0;
-  const char* layout = nullptr;  // of what it keeps for backward, if only this layout's variants can read it
+  const char* layout = nullptr;  // of what it keeps for backward, if only variants with this layout can read it
   uint64_t calls = 0;
-  VariantBase* next = nullptr;  // in falling rank, then by name
+  VariantBase* next = nullptr;  // by descending rank, then by name
 };
 
 // The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
@@ -63,13 +50,13 @@ class KernelSlot {
   const VariantBase* variants() const { return variants_; }
   KernelSlot* next_slot() const { return next_slot_; }
 
-  // Only this variant is used from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
+  // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);
 
  protected:
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
-  static Device device_of(CallTensors tensors);  // of the first that is defined
+  static Device device_of(CallTensors tensors);  // of the first defined tensor
   [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
   [[noreturn]] void fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const;
 
@@ -84,9 +71,22 @@ class KernelSlot {
 // Every slot with at least one variant, sorted by name.
 std::vector<KernelSlot*> kernel_slots();
 
-// "conv2d_forward=im2col"; throws Error (usage) with the names that exist.
+// assignment: "conv2d_forward=im2col". Throws Error (usage) that lists the existing names.
 void force_variant(std::string_view assignment);
 
+// Example:
+//   // kernels/relu/relu.h
+//   struct ReluForward {
+//     const Tensor& x;
+//     Tensor& y;
+//     auto tensors() const { return tensor_list(x, y); }
+//   };
+//   constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
+//   // kernels/relu/relu.cpp
+//   void relu_forward_cpu(const ReluForward& call) { ... }
+//   REGISTER_KERNEL(relu_forward, cpu, "simple", {.run = relu_forward_cpu});
+//   // anywhere
+//   relu_forward({x, y});
 template <class Call>
 class Kernel : public KernelSlot {
  public:
@@ -119,8 +119,8 @@ class Kernel : public KernelSlot {
     }
   };
 
-  // Returns the variant that ran. A call that reads what another one kept has a field `layout`, that call's variant's:
-  // only variants of this layout run it, and if none can, the call fails.
+  // Returns the variant that ran. A call that reads what another one kept has a field `layout`, set from that call's
+  // variant: only variants with this layout run it, and if none can, the call fails.
   const VariantBase& operator()(const Call& call) {
     Variant& variant = select(call, call.tensors());
     Tensor workspace;
@@ -129,8 +129,8 @@ class Kernel : public KernelSlot {
     return variant;
   }
 
-  // For a kernel that calls another one with a part of its own workspace: the bytes that the call asks for, and the
-  // call with this memory.
+  // For a kernel that passes a part of its own workspace to another kernel: the bytes that the call needs, and the call
+  // using this memory.
   int64_t workspace(const Call& call) {
     Variant& variant = select(call, call.tensors());
     return variant.options.workspace ? variant.options.workspace(call) : 0;

@@ -1,15 +1,8 @@
-// What watches a run: profiles, traces, records of memory and of gradients are observers, written outside of the engine
-// (bench/measure/observers/). The engine says what happens and where, and where nobody observes that costs a look at
-// one variable.
+// Observers watch a run: profiles, traces, and records of memory and gradients, implemented outside the engine
+// (bench/measure/observers/). The engine reports what happens and where; an event that nothing observes costs one
+// atomic load.
 //
-//   struct CountKernels : Observer {
-//     CountKernels() : Observer(Event::work, Watch::this_thread) {}
-//     void work_ends(const DeviceWork& work, bool) override { ++count[work.name]; }
-//     std::map<std::string, int> count;
-//     const Attached attached{*this};  // the last member: attached when the others are there, detached before they go
-//   };
-//
-// Thread safe. What an observer throws in gradient(), work_begins() or work_ends() goes on to whoever caused the event.
+// Thread safe. An exception from gradient(), work_begins() or work_ends() propagates to the code that caused the event.
 #pragma once
 
 #include <atomic>
@@ -31,10 +24,10 @@ class Tensor;
 class Range;
 struct MemoryStats;
 
-// The tensors of a kernel's call, inputs first; some may be undefined.
+// The tensors of a kernel call, inputs first; some may be undefined.
 using CallTensors = std::span<const Tensor* const>;
 
-// What a queue of the device is given: the call of a kernel, an upload, the replay of a graph. Names are literals.
+// One item of work on a device queue: a kernel call, an upload, a graph replay. Names are literals.
 struct DeviceWork {
   Device device;
   Stream stream;
@@ -42,11 +35,11 @@ struct DeviceWork {
   const char* variant = "";           // of a kernel
   CallTensors tensors = {};           // of a kernel
   const Tensor* workspace = nullptr;  // of a kernel; may be undefined
-  bool captured = false;              // recorded for a graph and not done now
+  bool captured = false;              // recorded for a graph, not run now
 };
 
-// One storage made or freed. `op` is what ran on that thread ("" outside of any op); in backward() it is the op whose
-// rule runs.
+// One storage created or freed. `op` is the op running on that thread ("" outside of any op); in backward() it is the
+// op whose rule runs.
 struct MemoryEvent {
   const char* op;
   MemoryPurpose purpose;
@@ -57,6 +50,13 @@ struct MemoryEvent {
 enum class Event : uint8_t { range = 1, work = 2, storage = 4, gradient = 8 };
 constexpr uint8_t operator|(Event a, Event b) { return static_cast<uint8_t>(a) | static_cast<uint8_t>(b); }
 
+// Example:
+//   struct CountKernels : Observer {
+//     CountKernels() : Observer(Event::work, Watch::this_thread) {}
+//     void work_ends(const DeviceWork& work, bool) override { ++count[work.name]; }
+//     std::map<std::string, int> count;
+//     const Attached attached{*this};  // the last member: attached after the others exist, detached before they go
+//   };
 class Observer {
  public:
   enum class Watch : bool { this_thread, every_thread };
@@ -66,19 +66,18 @@ class Observer {
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
 
-  // A range or a piece of work has the same address when it ends. One that began before the observer was attached ends
-  // without having begun, and the other way round.
+  // A range or a piece of work has the same address at its end. One that began before the observer was attached is
+  // reported only at its end, and one that ends after it was detached only at its begin.
   virtual void range_begins(const Range&) {}
   virtual void range_ends(const Range&) {}
-  // On the host, which gives the work to the device; on the CPU it is done in between. Kernels that a kernel calls come
-  // inside of it. While one thread is in between, no other one that is observed gives work to that queue.
+  // Called on the host before and after it submits the work; on the CPU the work runs in between. A kernel that another
+  // kernel calls is nested in it. On a GPU, no other observed thread submits work to that queue in between.
   virtual void work_begins(const DeviceWork&) {}
   virtual void work_ends(const DeviceWork&, bool /*failed*/) {}
-  // Called with the allocator's lock held: it must neither make a storage nor ask for memory_stats(), which `after` is.
+  // Called with the allocator's lock held: must neither create a storage nor call memory_stats(), which `after` is.
   virtual void storage(Device, const MemoryEvent&, const MemoryStats& /*after*/) {}
-  // In backward(): the gradient of an op's output, once it is complete and before the op's own rule runs; the last op
-  // of the model first. A checkpointed block shows its ops again, after the op "checkpoint" and up to
-  // "checkpoint_input".
+  // In backward(): the gradient of an op's output, once it is complete and before the op's own rule runs; the model's
+  // last op comes first. The ops of a checkpointed block come after the op "checkpoint" and up to "checkpoint_input".
   virtual void gradient(const char* /*op*/, const Tensor& /*dy*/) {}
 
  private:
@@ -88,7 +87,7 @@ class Observer {
   const std::thread::id thread_;
 };
 
-// The observers that are attached, of the whole process.
+// The attached observers of the process.
 class Observers {
  public:
   static bool wants(Event event) {
@@ -99,11 +98,11 @@ class Observers {
  private:
   friend class Attached;
   static void attach(Observer& observer);  // throws Error (usage) if there are too many
-  static void detach(Observer& observer);  // returns when no thread is inside of it any more
+  static void detach(Observer& observer);  // returns once no thread is inside it
   static inline constinit std::atomic<uint8_t> wanted_ = 0;
 };
 
-// REQUIRES: it ends outside of the observer's own functions
+// Attaches an observer while it is alive. REQUIRES: not destroyed inside one of the observer's own functions
 class Attached {
  public:
   explicit Attached(Observer& observer) : observer_(observer) { Observers::attach(observer); }
@@ -115,7 +114,7 @@ class Attached {
   Observer& observer_;
 };
 
-// From here to the end of the scope, on this thread: a phase, an op, a batch that is filled.
+// From its construction to the end of the scope, on this thread: a phase, an op, the filling of a batch.
 class Range {
  public:
   explicit Range(const char* name_, int64_t number_ = -1) : name(name_), number(number_) {
@@ -131,8 +130,8 @@ class Range {
   const int64_t number;    // which batch or step, or -1
 };
 
-// Which op is running on this thread: the first line of every op, `const Op op("relu");`. Errors, the allocator's
-// records and profiles read it, so that "out of memory" comes with the name of who asked.
+// Names the op running on this thread: the first line of every op is `const Op op("relu");`. Errors, memory records and
+// profiles read it, so "out of memory" names the op that asked.
 class Op {
  public:
   explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }
@@ -140,7 +139,7 @@ class Op {
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
-  // "" outside of any op. The variable itself, because a signal handler wants that of another thread.
+  // "" outside of any op. The variable itself, because a signal handler reads another thread's.
   static const char* const& current() { return current_; }
 
  private:
@@ -149,7 +148,7 @@ class Op {
   const char* before_;
 };
 
-// A piece of work from when it is given to the device until end() or the end of the scope; the latter is a failure.
+// A piece of work, from its submission until end(); without end(), it has failed at the end of the scope.
 class WorkRange {
  public:
   explicit WorkRange(const DeviceWork& work) : work_(work) {
@@ -170,12 +169,12 @@ class WorkRange {
   std::unique_lock<std::recursive_mutex> lock_;  // of the queue
 };
 
-// What profiles call this thread.
+// The name of this thread in profiles.
 void name_this_thread(const std::string& name);
 const std::string& name_of_this_thread();  // empty if it has none
 
-// What a kernel chose by itself at run time and a reader of its results wants to know (a library's algorithm for a
-// shape), by name. Thread safe.
+// Records a choice that a kernel made at run time and that explains its results (a library's algorithm for a shape), by
+// name. Thread safe.
 void note_choice(const std::string& what, const std::string& choice);
 std::map<std::string, std::string> noted_choices();
 

@@ -5,7 +5,7 @@
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 //          (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015)
 //   AdamW  w *= 1 - lr*wd first, and no wd*w in g (Loshchilov and Hutter, "Decoupled weight decay", ICLR 2019)
-// Adam's defaults are PyTorch's. Others differ: momentum is 0.9 (there 0), and AdamW's weight decay 0 (there 0.01).
+// Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
 #pragma once
 
 #include <memory>
@@ -23,8 +23,8 @@ struct OptimizerConfig {
   float momentum = 0.9f;  // sgd only
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
   float weight_decay = 0;
-  // Largest norm of all gradients together; 0: no limit. Gradients of a larger norm are multiplied by clip / norm
-  // (PyTorch: by clip / (norm + 1e-6)).
+  // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
+  // clip / (norm + 1e-6)).
   float clip = 0;
   Schedule schedule = {};
 };
@@ -34,11 +34,11 @@ class Optimizer {
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);
   virtual ~Optimizer() = default;
 
-  // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, look for inf
-  // and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite, or their norm is not when it
-  // is clipped (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of the last three only the scale
-  // moves; the scaler counts the step as skipped. Without a scaler and clipping nothing is looked for. Does not zero
-  // the gradients; does not wait for the device.
+  // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, check for
+  // inf and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite, or with clipping their
+  // norm is not (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of the last three only the scale
+  // advances; the scaler counts the step as skipped. Without a scaler and clipping there is no check. Does not zero the
+  // gradients; does not wait for the device.
   void step(GradScaler& scaler);
   void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
@@ -47,7 +47,7 @@ class Optimizer {
   int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
 
-  // Of the steps from now on; the schedule's factor comes on top. Not inside a captured step: a copy to the device.
+  // For all later steps; multiplied by the schedule's factor. Not inside a captured step: it copies to the device.
   void set_learning_rate(float rate);
 
  protected:
@@ -57,11 +57,11 @@ class Optimizer {
   ParameterArena& arena_;
   Tensor step_;      // i32 scalar
   Tensor rates_;     // (step_rates) f32
-  Tensor measured_;  // (2) f32, undefined if nothing asks for it
+  Tensor measured_;  // (2) f32, undefined if nothing needs it
   GradScaler no_scaling_;
 };
 
-// Throws Error (usage) for a name that is not sgd, adam or adamw. The arena must outlive the optimizer.
+// Throws Error (usage) unless the name is sgd, adam or adamw. The arena must outlive the optimizer.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config);
 
 }  // namespace hs

@@ -1,5 +1,5 @@
-// Work on the CPU's threads. The number of pieces and their borders depend on the shapes alone, never on the number of
-// threads, and pieces write to disjoint places: so any number of threads gives the same bits.
+// Parallel loops on the CPU's threads. The number of pieces and their bounds depend only on the shapes, never on the
+// number of threads, and pieces write to disjoint memory, so any number of threads gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hs {
 
-// Threads that parallel() may use. 0: one per core. Values above the cores are allowed.
+// Sets the number of threads of parallel(); 0: one per core. More threads than cores are allowed.
 void set_threads(int count);
 // The first call starts them. Throws Error (out_of_memory) if not all can be started.
 int threads();

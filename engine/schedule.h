@@ -1,5 +1,5 @@
-// The learning rate as a function of the steps taken. It is computed on the device, from the device's own count, so
-// that a step that is skipped does not advance it.
+// The learning rate as a function of the steps taken. It is computed on the device, from the device's own count, so a
+// skipped step does not advance it.
 #pragma once
 
 #include <cmath>
@@ -12,26 +12,26 @@ namespace hs {
 
 enum class ScheduleKind : uint8_t {
   constant,
-  linear,  // falls along a line, to 0 after the last step
+  linear,  // falls linearly, to 0 after the last step
   cosine,  // the same, along half a cosine (Loshchilov and Hutter, "SGDR", ICLR 2017)
 };
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::constant;
-  int32_t warmup_steps = 0;  // the rate rises from 0 along a line, and is full at this step
+  int32_t warmup_steps = 0;  // the rate rises linearly from 0, and is full at this step
   int32_t total_steps = 0;   // of the whole training; unused by constant
 };
 
-// Throws Error (usage) for anything but constant, linear, cosine.
+// Throws Error (usage) unless the name is constant, linear or cosine.
 ScheduleKind parse_schedule(std::string_view name);
 
-// sin(pi * x) for |x| <= 1/2, to 1e-7: Taylor's series. The library's sine would do, but takes local memory on a GPU.
+// sin(pi * x) for |x| <= 1/2, to 1e-7: Taylor's series. The library's sine would do, but uses local memory on a GPU.
 HS_HOST_DEVICE constexpr float sine_of_half_turns(float x) {
   const float angle = 3.14159265f * x, square = angle * angle;
   return angle * (1 - square / 6 * (1 - square / 20 * (1 - square / 42 * (1 - square / 72 * (1 - square / 110)))));
 }
 
-// What the learning rate is multiplied with in the step after `step` steps have been taken.
+// The factor on the learning rate in the step after `step` steps have been taken.
 HS_HOST_DEVICE inline float schedule_factor(const Schedule& schedule, int32_t step) {
   if (step < schedule.warmup_steps) return static_cast<float>(step + 1) / static_cast<float>(schedule.warmup_steps + 1);
   if (schedule.kind == ScheduleKind::constant) return 1;

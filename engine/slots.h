@@ -1,5 +1,5 @@
-// The kernels that the engine itself calls, and the loader. An op declares its slots beside itself, in kernels/; these
-// belong to no op, and engine/ and data/ do not know kernels/, where the folder named above each implements it.
+// Slots of the kernels that the engine and the loader call. An op declares its own slots, in kernels/; these belong to
+// no op, and engine/ and data/ do not depend on kernels/. The folder named above each slot implements it.
 #pragma once
 
 #include "engine/grad_scaler.h"
@@ -17,7 +17,7 @@ struct Accumulate {
 };
 constinit inline Kernel<Accumulate> accumulate{"accumulate"};
 
-// kernels/cast/: y = x in y's type, to the nearest.
+// kernels/cast/: y = x, rounded to the nearest value of y's type.
 struct CastForward {
   const Tensor& x;
   Tensor& y;
@@ -43,7 +43,7 @@ struct SgdRule {
 };
 struct AdamRule {
   float beta1, beta2, epsilon, weight_decay;
-  bool decoupled;  // AdamW: the weight shrinks by 1 - lr*wd; else wd*w is added to the gradient
+  bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
 };
 
 // What an update reads on the device; begin_step writes it.
@@ -51,8 +51,8 @@ enum StepRate : int {
   rate_learning,       // learning rate of this step, schedule included
   rate_correction1,    // 1 / (1 - beta1^t), computed in double
   rate_correction2,    // 1 / (1 - beta2^t)
-  rate_gradient,       // factor on every gradient: 1 / scale, and the clipping's share
-  rate_skip,           // not 0: leave everything as it is
+  rate_gradient,       // factor on every gradient: 1 / scale, times that of clipping
+  rate_skip,           // not 0: leave everything unchanged
   rate_base_learning,  // learning rate before the schedule: input of begin_step
   step_rates,
 };
@@ -71,7 +71,7 @@ struct ScaleLoss {
 };
 constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
 
-// measured[0] = sum of (gradient / scale)^2, measured[1] = how many elements are not finite (0 if none, else positive).
+// measured[0] = sum of (gradient / scale)^2, measured[1] = number of non-finite elements (0 if none, else positive).
 struct MeasureGradients {
   const Tensor& gradient;
   const Tensor& scaler;

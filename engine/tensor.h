@@ -42,9 +42,9 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: no storage
 
-  // Contents of empty() are unspecified. All throw Error if memory or the device is missing.
+  // Contents of empty() are unspecified. All throw Error if memory runs out or the device is missing.
   static Tensor empty(const Shape& shape, DType dtype, Device device = Device::cpu);
-  // Bytes for one kernel call to work in, u8, counted as MemoryPurpose::workspace.
+  // Scratch memory for one kernel call, u8, counted as MemoryPurpose::workspace.
   static Tensor workspace(int64_t bytes, Device device);
   static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);
   // REQUIRES: values.size() == shape.size()
@@ -81,15 +81,15 @@ class Tensor {
 
   // Shares storage, differentiable. Throws if the number of elements differs.
   Tensor reshape(const Shape& shape) const;
-  // A copy on another device, or this tensor if it is there already. Not differentiable.
+  // A copy on another device, or this tensor if it is already there. Not differentiable.
   Tensor to(Device device) const;
   Tensor clone() const;  // new storage, no history
   // From any device. REQUIRES: same shape and dtype
   void copy_from(const Tensor& other);
   void fill_zero();
-  // `count` elements from `begin` of a flattened tensor, sharing storage: how the arena gives out its slices.
+  // shape.size() elements from `begin` of the flattened tensor, sharing storage: the arena's slices.
   Tensor slice(int64_t begin, const Shape& shape) const;
-  // A typed piece of a tensor of bytes, sharing storage: how a kernel divides its workspace.
+  // A typed part of a tensor of bytes, sharing storage: how a kernel divides its workspace.
   Tensor carve(int64_t byte_begin, const Shape& shape, DType dtype) const;
 
   // One element or all of them on the host; they wait for the device, so they do not belong in a training step.
@@ -97,7 +97,7 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
-  // Counts the modifications of the storage, through whichever tensor; 0 if undefined.
+  // Counts the modifications of the storage, through any tensor; 0 if undefined.
   uint64_t version() const { return storage_ ? storage_->version() : 0; }
 
   // --- autograd (engine/autograd.h) ---
