@@ -9,7 +9,7 @@
 namespace hs {
 
 // A chain of 100,000 ops must not be destroyed recursively (each node holds its inputs' GradInfo, each of them a node):
-// the outermost destructor releases the nodes, those that it meets on the way only queue theirs.
+// the outermost destructor releases all nodes; the destructors that it triggers only queue theirs.
 GradInfo::~GradInfo() {
   thread_local std::vector<std::shared_ptr<Node>>* queue = nullptr;
   if (!node) return;
@@ -113,7 +113,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   const Op op("backward");
   const MemoryPurposeScope purpose(MemoryPurpose::gradients);
   const AmbientScope scope;
-  ambient().recording = false;  // gradients of gradients are not offered
+  ambient().recording = false;  // gradients of gradients are not supported
 
   const auto leaf_or_interior = [](const std::shared_ptr<GradInfo>& info, const Tensor& gradient,
                                    std::unordered_map<const Node*, Partial>& interior) {
@@ -132,7 +132,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   dy = {};
 
   const auto order = in_backward_order(y->node);
-  for (const auto& node : order) {  // before any leaf has got a gradient
+  for (const auto& node : order) {  // before any leaf receives a gradient
     check(node->backward != nullptr,
           "backward: the tape was already used at op {}; run the forward pass again before a second backward",
           node->op);

@@ -7,7 +7,7 @@ namespace hs {
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
   if (!ambient().recording) return fn(x);
   Ambient state = ambient();
-  if (state.step.defined()) state.step = state.step.saved();  // a key that has moved on would give another mask
+  if (state.step.defined()) state.step = state.step.saved();  // a later step would give another dropout mask
 
   Tensor y;
   bool has_parameters = false;
@@ -29,7 +29,7 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& 
                              return {};
                            });
                          }
-                         std::shared_ptr<GradInfo> again;  // the tape alone: nobody needs the result a second time
+                         std::shared_ptr<GradInfo> again;  // only the tape: the result is not needed a second time
                          {
                            const MemoryPurposeScope purpose(MemoryPurpose::activations);
                            again = fn(input).grad_info();

@@ -18,7 +18,7 @@
 namespace hs {
 namespace {
 
-// The values of HALFSTEP_ISA: each set of instructions includes those before it.
+// The values of HALFSTEP_ISA: each instruction set includes those before it.
 enum class Level : uint8_t { x86_64, avx2, avx512, avx512_bf16, amx };
 constexpr std::array<std::string_view, 5> level_names = {"x86-64", "avx2", "avx512", "avx512_bf16", "amx"};
 
@@ -34,8 +34,8 @@ Level level_of(const std::string& cap) {
 
 #if defined(__x86_64__)
 
-// The 8 KiB of tile registers belong to a process only after it has asked for them; without that, the first tile
-// instruction is an illegal one. Threads that start later inherit the permission.
+// A process must request the 8 KiB of tile registers; without that, its first tile instruction is illegal. Threads that
+// start later inherit the permission.
 bool request_tiles() {
 #if defined(__linux__)
   constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -51,7 +51,7 @@ std::vector<CpuFeature> detect() {
   __get_cpuid_count(7, 0, &a, &b, &c, &d7);
   __get_cpuid_count(7, 1, &a71, &b, &c, &d);
   const auto bit = [](unsigned word, int place) { return (word >> place & 1) != 0; };
-  // The builtin also asks whether the system saves the wide registers; it does not know all names.
+  // The builtin also checks that the operating system saves the wide registers, but does not know all names.
   const bool avx = __builtin_cpu_supports("avx"), avx512f = __builtin_cpu_supports("avx512f");
   return {{"sse4_2", __builtin_cpu_supports("sse4.2") != 0},
           {"avx", avx},
@@ -72,7 +72,7 @@ std::vector<CpuFeature> detect() {
 
 #else
 
-// No kernel asks for any of them yet.
+// No kernel checks for any of them yet.
 std::vector<CpuFeature> detect() {
   std::string flags;
   std::ifstream lines("/proc/cpuinfo");

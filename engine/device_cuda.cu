@@ -17,7 +17,7 @@ namespace hs {
 namespace cuda {
 namespace {
 
-// What the driver is asked about: if it has no code for this kernel, it has none for the others.
+// The kernel that probe() asks the driver for: if it has no code for this one, it has none for the others.
 __global__ void probe_kernel() {}
 
 std::string message(cudaError_t error) {
@@ -25,7 +25,7 @@ std::string message(cudaError_t error) {
 }
 
 // The first visible device is used (CUDA_VISIBLE_DEVICES picks another). After an error the count is not read: with no
-// driver the call returns 35 and leaves it as it was.
+// driver the call returns 35 and leaves the count unchanged.
 std::string probe() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
@@ -99,7 +99,7 @@ void* allocate(size_t bytes) {
   return data;
 }
 
-// Called from destructors, also while the process ends and the driver is gone: errors have nowhere to go.
+// Called from destructors, even at process exit when the driver is gone: errors cannot be reported.
 void release(void* data) { (void)cudaFree(data); }
 
 void* allocate_host(size_t bytes) {
@@ -168,7 +168,7 @@ double seconds_between(void* from, void* to) {
   return milliseconds * 1e-3;
 }
 
-// Thread-local mode: what other threads do meanwhile (a loader uploads) is no concern of the capture.
+// Thread-local mode: concurrent work of other threads (a loader's uploads) does not affect the capture.
 void begin_capture() {
   check(cudaStreamBeginCapture(compute_stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   capturing = true;
@@ -225,7 +225,7 @@ const DeviceRuntime table = {
     .destroy_graph = destroy_graph,
 };
 
-// Every range on the host is one of NVTX too, for NVIDIA's own profilers.
+// Every host range is also an NVTX range, for NVIDIA's own profilers.
 struct NvtxRanges : Observer {
   NvtxRanges() : Observer(Event::range, Watch::every_thread) {}
   void range_begins(const Range& range) override { (void)nvtxRangePushA(range.name); }

@@ -9,10 +9,10 @@
 namespace hs {
 namespace {
 
-// Slots and not a list, so that telling takes no lock: an observer may wait for the device, or for another thread.
+// Slots, not a list, so that tell() takes no lock: an observer may wait for the device, or for another thread.
 std::array<std::atomic<Observer*>, 16> attached;
-std::atomic<int> telling = 0;  // threads that are inside of tell()
-std::mutex attaching;          // guards who is attached
+std::atomic<int> telling = 0;  // threads inside tell()
+std::mutex attaching;          // guards writes to `attached`
 
 // Recursive, because a kernel may call another one.
 std::recursive_mutex& queue_mutex(Stream stream) {
@@ -77,7 +77,7 @@ WorkRange::~WorkRange() {
   if (!observed_) return;
   try {
     end(true);
-  } catch (const Error&) {  // the device has failed; whoever waits for it next is told
+  } catch (const Error&) {  // the device has failed; the next call that waits for it reports the error
   }
 }
 

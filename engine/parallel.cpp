@@ -19,8 +19,8 @@ int chosen = 0;
 #ifdef _OPENMP
 std::atomic<int> started = 1;
 
-// OpenMP ends the program if it cannot start a thread. So as many are started here before, all at the same time, where
-// a failure can be reported; OpenMP's own then find the same room, and stay.
+// OpenMP aborts the program if it cannot start a thread. So this first starts that many threads, all alive at once,
+// where a failure can be reported; OpenMP's own threads then find the same resources, and persist.
 void start(int count) {
   static std::mutex one_caller;
   const std::scoped_lock only(one_caller);

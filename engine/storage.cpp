@@ -21,7 +21,7 @@ class MemoryPool {
   MemoryPool& operator=(const MemoryPool&) = delete;
 
   const Device device;
-  std::map<size_t, std::vector<void*>> blocks;  // free ones by size; guarded by the allocator's mutex
+  std::map<size_t, std::vector<void*>> blocks;  // free blocks by size; guarded by the allocator's mutex
 };
 
 namespace {
@@ -74,7 +74,7 @@ class Allocator {
     stats_.live -= bytes;
     stats_.live_by_purpose[static_cast<size_t>(purpose)] -= bytes;
     tell(false, purpose, bytes);
-    // A pool of its own keeps its blocks even without caching: a graph goes on writing to them.
+    // A separate pool keeps its blocks even without caching: its graph still writes to them.
     if (caching || &pool != shared_.get()) {
       pool.blocks[caching ? bucket_size(bytes) : bytes].push_back(data);
     } else {
@@ -133,7 +133,7 @@ class Allocator {
       return data;
     }
     void* data = runtime(device_).allocate(block);
-    if (!data) {  // the cache may hold what is missing, in blocks of other sizes
+    if (!data) {  // cached blocks of other sizes may free enough memory
       release_cached_locked(*shared_);
       data = runtime(device_).allocate(block);
     }
@@ -160,7 +160,7 @@ class Allocator {
 
 // Never destroyed: tensors in static objects may outlive any destruction order.
 Allocator& allocator(Device device) {
-  static Allocator* const all[] = {new Allocator(Device::cpu), new Allocator(Device::cuda)};  // leaked on purpose
+  static Allocator* const all[] = {new Allocator(Device::cpu), new Allocator(Device::cuda)};  // leaked deliberately
   return *all[static_cast<int>(device)];
 }
 

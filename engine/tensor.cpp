@@ -15,7 +15,7 @@ Shape::Shape(std::initializer_list<int64_t> dims) {
     check(dim >= 0, "Shape: dimension {} is negative, expected 0 or more", dim);
     dims_[rank_++] = dim;
   }
-  // Bytes must fit 63 bits for the widest type, and so must every stride, also where another dimension is 0.
+  // Bytes must fit 63 bits for the widest type, and so must every stride, even if another dimension is 0.
   int64_t elements = 8;
   for (const int64_t dim : dims) {
     check(!__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements),

@@ -10,7 +10,7 @@
 namespace hs {
 namespace {
 
-// What the tapes hold at a border between stages. `input_held`: the tensor at the border is among it.
+// Bytes that the tapes hold at a border between stages. `input_held`: they include the tensor at the border.
 struct Left {
   int64_t bytes;
   bool input_held;
@@ -26,13 +26,13 @@ Left after_kept(const Left& left, const StageCost& stage) {
           stage.saves_output};
 }
 
-// The most while a stage runs forward, recording, and while it runs backward.
+// Peak while a kept stage runs forward, recording, and while it runs backward.
 int64_t peak_of_kept(const Left& left, const StageCost& stage) {
   return std::max(with_input(left, stage) + stage.forward_peak,
                   after_kept(left, stage).bytes + stage.output + stage.backward_peak);
 }
 
-// The most that a segment needs on top of what is left behind it, its input included; grows by a stage at a time.
+// Peak bytes of a segment, over what is left behind at its start (its input included). add() appends a stage.
 class SegmentPeak {
  public:
   void add(const StageCost& stage) {
@@ -43,7 +43,7 @@ class SegmentPeak {
     backward_ = std::max(backward_, inside_.bytes + stage.output + stage.backward_peak);
     output_ = stage.output;
   }
-  // In the forward pass; when it runs again, beside dL/d(output); in its backward pass.
+  // The largest of: the forward pass, the recomputation (with dL/d(output) live), the backward pass.
   int64_t bytes() const { return std::max({unrecorded_, forward_ + output_, backward_}); }
 
  private:
@@ -56,7 +56,7 @@ Left after_segment(const Left& left, const StageCost& first) { return {with_inpu
 
 constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 
-// One way to get to a border: the amount left there, the time spent on top, and the choice that led there.
+// One way to reach a border: the bytes left behind, the extra time, and the choice that led there.
 struct Way {
   Left left;
   double extra_ms;
@@ -67,7 +67,7 @@ struct Way {
 // The ways to each border that are within the budget and that no other beats in both bytes and time.
 class Search {
  public:
-  // `any_time`: for the question whether there is a way at all, the least bytes are enough.
+  // `any_time`: only asks whether any way fits, for which the one with the fewest bytes is enough.
   Search(const StepCosts& costs, int64_t budget, bool any_time) : costs_(costs), budget_(budget), any_time_(any_time) {
     const size_t n = costs.stages.size();
     ways_.resize(n + 1);

@@ -1,7 +1,7 @@
 // deep_cnn: conv 3x3 1->32, ReLU; `blocks` equal blocks x + relu(conv 3x3 32->32 (x)) / blocks; pool 4, linear
 // 1568->10. 64 blocks: 607,882 parameters. Deep enough to show what checkpointing saves. Convolutions are padded, so
-// images keep their size. Each block adds its share to the sum, so that a stack of any height starts with activations
-// and gradients of the size of one block's, and learns with the same learning rate as the other models.
+// images keep their size. Dividing by the number of blocks lets a model of any depth start with activations and
+// gradients of the size of one block's, and learn with the same learning rate as the other models.
 #include <fmt/format.h>
 
 #include "kernels/elementwise/elementwise.h"

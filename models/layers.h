@@ -36,9 +36,9 @@ class Linear : public Module {
   Tensor bias_;    // (out), or undefined
 };
 
-// Drops only while ambient().training; the mask follows from the ambient seed, step and micro-step and the layer
-// number. A training loop of your own sets ambient().step = optimizer.step_counter() first: without it, every step
-// drops the same elements.
+// Drops only while ambient().training; the ambient seed, step and micro-step and the layer number determine the mask. A
+// custom training loop sets ambient().step = optimizer.step_counter() first: without it, every step drops the same
+// elements.
 class Dropout : public Module {
  public:
   Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}

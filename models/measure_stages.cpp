@@ -20,7 +20,7 @@ class Measurement {
     group_ = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(stages_.size()))));
     inputs_[0] = images;
     costs_.stages.resize(stages_.size());
-    // Beside what is live now: scalars of a step, such as the micro-batches' losses and the norm of the gradients.
+    // Besides what is live now: the scalars of a step, such as the micro-batches' losses and the gradient norm.
     constexpr int64_t scalars = 1024;
     costs_.fixed = live() + scalars;
   }
@@ -37,7 +37,7 @@ class Measurement {
  private:
   int64_t live() const { return static_cast<int64_t>(memory_stats(device_).live); }
 
-  // Peak since the last reset, which is noted for the measurement's own.
+  // Peak since the last reset, which also counts towards the measurement's own peak.
   int64_t peak() {
     const auto bytes = static_cast<int64_t>(memory_stats(device_).peak);
     costs_.measuring_peak = std::max(costs_.measuring_peak, bytes);
@@ -53,8 +53,8 @@ class Measurement {
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   }
 
-  // Stages from `begin` on, without history. First time: to the next group, whose first input is kept. Later: within
-  // the group, all of whose inputs are kept.
+  // Runs the stages from `begin` on without history. The first time: to the next group, keeping that group's first
+  // input. Later: within the group, keeping every input.
   void run_group(size_t begin, bool first_time) {
     const NoGrad no_history;
     const size_t end = std::min(begin + group_, stages_.size());
@@ -90,7 +90,7 @@ class Measurement {
     cost.input = static_cast<int64_t>(input.bytes());
     cost.output = static_cast<int64_t>(y.bytes());
 
-    // Let go of one after the other: what then is still live, the tape holds.
+    // Drop the output, then the input. If dropping one frees no memory, the tape holds it.
     const std::shared_ptr<GradInfo> tape = y.grad_info();
     const int64_t with_all = live();
     y = {};
@@ -115,8 +115,8 @@ class Measurement {
   std::vector<Stage> stages_;
   const Device device_;
   size_t group_;                // stages between two inputs that are kept throughout
-  std::vector<Tensor> inputs_;  // of each stage, where it is there
-  Tensor gradient_;             // dL/d(output) of the stage at hand
+  std::vector<Tensor> inputs_;  // of each stage; undefined if not kept now
+  Tensor gradient_;             // dL/d(output) of the current stage
   StepCosts costs_;
 };
 

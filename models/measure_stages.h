@@ -1,14 +1,14 @@
-// What every stage of a model costs, from one step in which it is done stage by stage.
+// Measures what every stage of a model costs, in one step run stage by stage.
 #pragma once
 
 #include "models/checkpoint_plan.h"
 
 namespace hs {
 
-// Runs the model and its loss forward without history, then backward with one stage's tape at a time; about two forward
-// passes more than a step, and of the inputs of n stages no more than about 2 sqrt(n) at once. Under the ambient state
-// of the caller, who opens the Autocast scope, and with everything live that is live during a step: that is `fixed`.
-// Gradients of parameters are added to: set them to zero afterwards. Reads and resets the device's peak.
+// Runs the model and its loss forward without history, then backward with one stage's tape at a time. Costs about two
+// forward passes more than a step, and keeps at most about 2 sqrt(n) of the n stages' inputs at once. Uses the caller's
+// ambient state: open the Autocast scope first. Everything that is live during a step must be live now; it is measured
+// as `fixed`. Adds to the parameters' gradients: set them to zero afterwards. Reads and resets the device's peak.
 // images: (N, H, W, C) f32, normalised; labels: (N) i32
 StepCosts measure_stages(const StagedModel& model, const Tensor& images, const Tensor& labels);
 

@@ -1,8 +1,8 @@
 // mnist_cnn: 28x28x1, conv 3x3 1->32, pool 2, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.5, linear 1600->10;
-// 34,826 parameters. The model of the headline figures.
+// 34,826 parameters. The model of the headline results.
 //
-// Pooling comes before ReLU where both follow each other, here and in the other models: the maximum commutes with it,
-// so values and gradients are the same to the last bit, and ReLU has a quarter of the work.
+// Pooling comes before ReLU if they are adjacent, here and in the other models: the maximum commutes with ReLU, so
+// values and gradients are the same to the last bit, and ReLU has a quarter of the work.
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
 #include "models/layers.h"

@@ -1,6 +1,6 @@
-// The models, by name. Each is a file of its own, which holds the class, its layers and its registration; nothing else
-// knows a model's name, unless it is a default. All take images (N, H, W, C) as normalised f32 and return logits
-// (N, classes). docs/add_a_model.md adds one.
+// The models, by name. Each has its own file, with its class, layers and registration; nothing else knows a model's
+// name, unless it is a default. All take images (N, H, W, C) as normalised f32 and return logits (N, classes).
+// docs/add_a_model.md adds one.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace hs {
 
 inline constexpr int64_t default_blocks = 64;
 
-// What a model is made for: MNIST's images and classes, or another set's; the first and the last layer follow.
+// The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer.
 struct ModelSizes {
   int64_t rows = 28;
   int64_t columns = 28;
@@ -33,8 +33,8 @@ bool model_has_blocks(std::string_view name);  // whether ModelSizes::blocks is 
 
 // --- for the models' files ---
 
-// Positions that are left of an image after a model's convolutions and poolings, which turn a side into shrink(side).
-// Throws Error (bad_input): the images are too small.
+// Positions left of an image after a model's convolutions and poolings, which reduce a side to shrink(side). Throws
+// Error (bad_input) if the images are too small.
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side));
 
 struct ModelOptions {
@@ -48,7 +48,7 @@ class RegisteredModel {
 };
 
 // REGISTER_MODEL("mlp", Mlp); or, for a model of any depth, REGISTER_MODEL("deep_cnn", DeepCnn, {.has_blocks = true});
-// The constructor is Model(LayerKeys& keys, const ModelSizes& sizes). Two models of one name end the program's start.
+// The constructor is Model(LayerKeys& keys, const ModelSizes& sizes). Registering a name twice aborts at program start.
 #define REGISTER_MODEL(name, Model, ...)                                                           \
   [[maybe_unused]] static const ::hs::RegisteredModel registered_##Model {                         \
     name, [](uint64_t seed, const ::hs::ModelSizes& sizes) -> std::unique_ptr<::hs::StagedModel> { \

@@ -1,4 +1,4 @@
-// A model that is a list of stages, each a function of the one before: what activation checkpointing chooses from.
+// A model that is a list of stages, each applied to the output of the previous one: the units of checkpointing.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ struct Stage {
   std::function<Tensor(const Tensor&)> forward;
 };
 
-// Stages begin to end - 1, run as one checkpoint(): of these, forward keeps the first one's input, and backward runs
-// them again.
+// Stages begin to end - 1, run as one checkpoint(): forward keeps only the first one's input, and backward runs them
+// all again.
 struct Segment {
   size_t begin, end;
   bool operator==(const Segment&) const = default;
@@ -27,8 +27,8 @@ class StagedModel : public Module {
 
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Segment>& segments() const { return segments_; }
-  // From the next forward on; none (the default): everything is kept. The results are the same bits for any segments.
-  // Throws Error (internal) unless they are in order, not empty, apart from each other and within the stages.
+  // From the next forward on; none (the default) keeps everything. The results are the same bits for any segments.
+  // Throws Error (usage) unless they are in order, not empty, disjoint and within the stages.
   void set_segments(std::vector<Segment> segments);
 
  protected:

@@ -1,5 +1,5 @@
-// The training loop: take the batches of a step, run it (models/train_step.cpp), look at the losses, evaluate after
-// each epoch. Follow the calls from here (docs/one_training_step.md walks through them).
+// The training loop: get a step's batches, run it (models/train_step.cpp), check the losses, evaluate after each epoch.
+// Follow the calls from here (docs/one_training_step.md walks through them).
 #include "models/train.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
 
 namespace {
 
-// Its name: that of a parameter if there is one, because a single one spoils all gradients. The losses are read later
-// than they are computed, so more may have gone wrong since.
+// Its name: a parameter if there is one, because a single one spoils all gradients. The losses are read later than they
+// are computed, so more may have gone wrong since.
 std::string first_not_finite(const ParameterArena& arena) {
   const auto is_finite = [](const Tensor& tensor) {
     return std::ranges::all_of(tensor.to_vector<float>(), [](float value) { return std::isfinite(value); });
@@ -55,14 +55,14 @@ std::string first_not_finite(const ParameterArena& arena) {
   return "the loss";
 }
 
-// Numbers that are kept on the device, so that no step waits for one.
+// Scalars logged on the device, so that no step waits for one.
 class DeviceLog {
  public:
   DeviceLog(int64_t most, Device device) : on_device_(Tensor::empty({most}, DType::f32, device)) {}
 
   void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }
 
-  // Those that were added since the last time; waits for the device.
+  // Returns the scalars added since the last call; waits for the device.
   std::vector<float> read() {
     const int64_t begin = std::exchange(read_, added_);
     return on_device_.slice(begin, {added_ - begin}).to_vector<float>();
@@ -83,8 +83,8 @@ class Losses {
     samples_.push_back(samples);
   }
 
-  // Reads what was added since the last time. Returns the step, from 1, whose loss is the first that is not finite, or
-  // 0.
+  // Reads what was added since the last call. Returns the number, from 1, of the epoch's first batch whose loss is not
+  // finite, or 0.
   int64_t read() {
     const Range range("read losses");
     last_read_ = Clock::now();
@@ -146,7 +146,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
     };
     for (int64_t step = 1; step <= steps; ++step) {
       const Range range("step", step);
-      // The last step of an epoch takes what is left.
+      // The last step of an epoch gets the remaining batches.
       std::vector<Batch> micro_batches;
       const int64_t left = batches - (step - 1) * config.accumulate;
       {

@@ -18,12 +18,12 @@ namespace hs {
 struct TrainConfig {
   int64_t epochs = 5;
   OptimizerConfig optimizer;
-  uint64_t seed = 1;  // of dropout and augmentation; the model and the loader have been given theirs
+  uint64_t seed = 1;  // for dropout and augmentation; the model and the loader have their own
   Device device = Device::cpu;
   Precision precision = Precision::f32;
   GradScalerConfig scaler;  // used with f16 only
-  int64_t accumulate = 1;   // micro-batches of one optimizer step
-  AugmentOptions augment;   // of training images; the source must then say which samples they are
+  int64_t accumulate = 1;   // micro-batches per optimizer step
+  AugmentOptions augment;   // of training images; the source must then set Batch::samples and epoch
   bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 
@@ -45,12 +45,12 @@ struct EpochResult {
   double evaluation_seconds = 0;
 };
 
-// Where the time of training went, by the host's clock. On the CPU that is the work itself. On a GPU the host runs
-// ahead of the device: `wait` is still the time that the host had no batch (the device may have been busy all the
-// while), the others are the time to launch the work.
+// Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
+// of the device: `wait` is still the time that the host had no batch (the device may have been busy meanwhile), and the
+// others are the time to launch the work.
 struct StepSeconds {
   double wait = 0;    // for the loader's next batch
-  double upload = 0;  // of batches that came on another device, and to a captured step's fixed place
+  double upload = 0;  // of batches on another device, and to a captured step's fixed tensors
   double forward = 0, backward = 0, update = 0;
   double replay = 0;  // of a captured step: forward, backward and update in one launch
 };
@@ -58,27 +58,27 @@ struct StepSeconds {
 struct TrainResult {
   std::vector<EpochResult> epochs;
   double seconds = 0;  // training only: loading and steps, without evaluation
-  StepSeconds parts;   // of `seconds`; what is left over is the reading of losses, and hooks
+  StepSeconds parts;   // of `seconds`; the rest is reading losses, and hooks
   int64_t samples = 0;
-  // Of the optimizer: taken, and left out because a gradient, or their norm when it is clipped, was not finite.
+  // Optimizer steps taken, and skipped because a gradient, or with clipping their norm, was not finite.
   int64_t steps = 0, skipped_steps = 0;
   double loss_scale = 1;           // at the end
   std::vector<float> loss_scales;  // after each step; f16 only
 };
 
 struct TrainHooks {
-  // Once, before the first step, with its first micro-batch as the model sees it, when everything that a step needs is
-  // there: to look what a step costs (models/measure_stages.h). May change the gradients and how the model is run.
+  // Once, before the first step, with its first micro-batch as the model sees it, and with everything live that a step
+  // needs: to measure what a step costs (models/measure_stages.h). May change the gradients and how the model is run.
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_step;
   // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
   // read from the device. REQUIRES: no graph
   std::function<void(const GradScaler&)> on_gradients;
-  // After each "forward" and "backward", with the loss, whose tape is there until backward; and after the "update",
-  // with an undefined tensor. For whoever looks at the phases of a step. REQUIRES: no graph
+  // After each "forward" and "backward", with the loss, whose tape exists until backward; and after the "update", with
+  // an undefined tensor. To examine the phases of a step. REQUIRES: no graph
   std::function<void(const char* phase, const Tensor& loss)> on_phase;
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
-  std::function<bool()> should_stop;  // asked after each step; true ends training there, without an evaluation
+  std::function<bool()> should_stop;  // called after each step; true ends training there, without an evaluation
 };
 
 // Mean loss and accuracy over one pass of the source, in an Inference scope.

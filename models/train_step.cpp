@@ -1,4 +1,4 @@
-// What a step of training is: every technique of models/train.h is in here, or a setting of what it calls.
+// One training step. Every technique of models/train.h is implemented here or is a setting of something called here.
 #include "models/train_step.h"
 
 #include <algorithm>
@@ -71,7 +71,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
   copy_to_fixed(inputs, seconds);
   look_once(fixed_[0]);
   const StepPart part("replay", seconds.replay);
-  StepSeconds recorded;  // the parts of what is being recorded are parts of `replay`
+  StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
   captured_->run([&] { step(fixed_, captured_losses_, recorded); });
   return captured_losses_;
 }
@@ -95,7 +95,7 @@ void TrainStep::look_once(const Batch& batch) {
 }
 
 void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
-  losses.clear();  // before the first allocation: the recorded step then asks for the same blocks as the one before
+  losses.clear();  // before the first allocation, so that the recorded step uses the same blocks as the previous one
   const Autocast amp(precision_, arena_);
   {
     const StepPart part("zero gradients", seconds.update);
@@ -118,7 +118,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
     }
     if (on_phase_) on_phase_("backward", loss);
     losses.push_back(loss.detach());
-    ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope puts it back
+    ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope restores it
   }
   if (on_gradients_) on_gradients_(scaler_);
   {

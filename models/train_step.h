@@ -1,5 +1,5 @@
-// One optimizer step over one or several micro-batches: forward, loss, backward of each, then the update. What
-// models/train.cpp loops over.
+// One optimizer step over one or several micro-batches: forward, loss and backward of each, then the update. The body
+// of the loop in models/train.cpp.
 #pragma once
 
 #include <chrono>
@@ -28,17 +28,17 @@ class StepPart {
   const Clock::time_point start_ = Clock::now();
 };
 
-// The same tensors where they are on that device already.
+// Tensors that are already on the device are not copied.
 Batch on_device(const Batch& batch, Device device);
 
-// What a network reads: f32 images, changed at random if wanted, and normalised here unless the loader did.
+// The input of a network: f32 images, augmented if requested, and normalised here unless the loader did it.
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0);
 
-// With a graph, inputs of the first step's shapes are copied to a fixed place, from which the recorded step reads them;
-// the shorter ones at the end of an epoch are done as they come.
+// With a graph, inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads; the
+// shorter ones at the end of an epoch run unrecorded.
 class TrainStep {
  public:
-  // All of them must outlive it. REQUIRES: as train()
+  // All arguments must outlive it. REQUIRES: as train()
   TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
             const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks);
 
