@@ -1,4 +1,4 @@
-// Sources in memory, and sources that are a part of another one. Read next: data/open_dataset.h (sets and formats),
+// Sources in memory, and sources that are a subset of another one. Read next: data/open_dataset.h (sets and formats),
 // data/loader/loader.h (batches).
 #pragma once
 

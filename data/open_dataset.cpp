@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct KnownSet {
   const char* name;
-  PixelScale scale;  // published: of the training images
+  PixelScale scale;  // of the training images, as published
 };
 constexpr KnownSet known_sets[] = {
     {"mnist", {0.1307f, 0.3081f}}, {"fashion_mnist", {0.2860f, 0.3530f}}, {"cifar10", cifar10_scale}};
@@ -50,7 +50,7 @@ fs::path first_there(const std::vector<fs::path>& paths) {
 
 fs::path shards_there(const fs::path& prefix) { return has_shards(prefix) ? prefix : fs::path(); }
 
-// Every format that the files of a folder are recognised as.
+// All formats that match the files of a folder.
 std::vector<FoundDataset> formats_in(const fs::path& folder) {
   std::vector<FoundDataset> all;
   const auto add = [&](DataFormat format, const fs::path& train, const fs::path& test) {
@@ -102,7 +102,7 @@ FoundDataset find_named(const KnownSet& known) {
        usual_places_text(known.name), known.name);
 }
 
-// 10 for the sets known by name, otherwise one more than the largest label of both parts.
+// 10 for the sets known by name, otherwise one more than the largest label in either split.
 int classes_of(const IdxPlace& place, const SetIdentity& set) {
   if (find_known(set.name) != nullptr) return known_classes;
   int32_t largest = 0;
@@ -213,7 +213,7 @@ FoundDataset find_dataset(const std::string& name_or_path) {
   const fs::path path = name_or_path;
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return find_in_folder(path);
-  // One file, or a prefix: the name has to tell.
+  // One file, or a prefix: the name determines the format.
   const std::string file = path.filename().string();
   const bool tfrecord = file.find(".tfrecord") != std::string::npos;
   if (is_there(path) || has_shards(path)) {

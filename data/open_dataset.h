@@ -1,13 +1,13 @@
-// A data set by its name or its folder, whatever its format: the files in the folder tell.
+// Opens a data set by name or folder. The files in the folder determine the format.
 //
-//   format    files in the folder                                                       parts
+//   format    files in the folder                                                       splits
 //   idx       train-images-idx3-ubyte and so on (data/places.h)                         both
 //   record    train.record-00000-of-00001 ..., test.record-00000-of-00001 ...           both
 //   tfrecord  train.tfrecord-00000-of-00001 ... or train.tfrecord, test. as well        both
 //   images    train/CLASS/FILE, test/CLASS/FILE, or CLASS/FILE                          both, or training only
 //   cifar10   data_batch_1.bin ..., test_batch.bin, also in cifar-10-batches-bin/       both
 //
-// A prefix or a file of the formats record and tfrecord is a set with a training part only.
+// A prefix or a file of the formats record and tfrecord is a set with a training split only.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ const char* name(DataFormat format);
 struct FoundDataset {
   DataFormat format = DataFormat::generated;
   SetIdentity set;
-  std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such part
+  std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such split
   std::filesystem::path test;
 
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
@@ -40,7 +40,7 @@ struct FoundDataset {
 // "synthetic": generated digits.
 const std::vector<std::string>& dataset_names();
 
-// A name of dataset_names(), otherwise a path ("./mnist" is a path). A folder with the name of a set is treated as it.
+// A name of dataset_names(), otherwise a path ("./mnist" is a path). A folder named after a set is treated as that set.
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
@@ -49,12 +49,12 @@ FoundDataset find_dataset(const std::string& name_or_path);
 // Throws Error (io) if some of the four files are missing: half a set must not turn into other data.
 FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {});
 
-// A part of a set, or its first `limit` samples if that is not 0. Throws Error: io (the set has no such part, or files
-// are missing), bad_input.
+// Opens a split of a set, or its first `limit` samples if that is not 0. Throws Error: io (the set has no such split,
+// or files are missing), bad_input.
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 
-// Throws Error (bad_input) if a training and a test part do not belong together.
+// Throws Error (bad_input) if a training and a test split do not belong together.
 void check_one_set(const std::string& name_or_path, const SampleInfo& train, const SampleInfo& test);
 // One sentence for the user: what the data is and where it came from.
 std::string describe(const SampleInfo& train, const SampleInfo& test);

@@ -8,9 +8,9 @@
 
 namespace hs {
 
-// $HALFSTEP_DATA/NAME and $HOME/.cache/halfstep/NAME, without those whose variable is not set.
+// $HALFSTEP_DATA/NAME and $HOME/.cache/halfstep/NAME, each only if its variable is set.
 std::vector<std::filesystem::path> usual_places(const std::string& name);
-// The same for a message about a set that was not found there.
+// The same as text, for a message about a set that was not found.
 std::string usual_places_text(const std::string& name);
 
 // Whether `path` exists. Throws Error (io) if that cannot be determined.

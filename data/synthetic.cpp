@@ -123,7 +123,7 @@ using Ink = std::array<float, side * side>;  // 0: paper, 1: full ink
 
 void draw_segment(Ink& ink, Point from, Point to, float radius) {
   const auto pixel = [](float x) { return std::clamp(static_cast<int64_t>(x), int64_t{0}, side - 1); };
-  // Pixel c has its center at c + 0.5, and the pen's edge fades out half a pixel beyond its radius.
+  // Pixel c has its centre at c + 0.5, and the pen's edge fades out half a pixel beyond its radius.
   const int64_t top = pixel(std::min(from.y, to.y) - radius - 1), bottom = pixel(std::max(from.y, to.y) + radius);
   const int64_t left = pixel(std::min(from.x, to.x) - radius - 1), right = pixel(std::max(from.x, to.x) + radius);
   const Point along = to - from;

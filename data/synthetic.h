@@ -1,6 +1,6 @@
 // Generated digits: 28 x 28 images of ten classes that look handwritten, for tests and for machines without MNIST.
-// Each is a few Bezier strokes, bent, turned, scaled, sheared and shifted at random, drawn with a round antialiased pen
-// of random width, plus slight noise. Sample i is a pure function of (seed, i): the same bytes on every machine, in
+// Each is a few Bezier strokes, bent, rotated, scaled, sheared and shifted at random, drawn with a round antialiased
+// pen of random width, plus slight noise. Sample i is a pure function of (seed, i): the same bytes on every machine, in
 // any order (only + - * / and sqrt are used, which IEEE 754 rounds exactly; no sin or cos, which differ by library).
 #pragma once
 

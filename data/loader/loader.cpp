@@ -18,7 +18,7 @@ std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, Cache
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
 }
 
-// Reads a sample; whatever goes wrong is an Error that names it.
+// Reads a sample; every failure is an Error that names it.
 void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
   try {
     source.read(sample, image);
@@ -49,7 +49,7 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   if (options.normalize_on_host) {
     for (int pixel = 0; pixel < 256; ++pixel) normalized_.push_back(normalized(static_cast<float>(pixel), info.scale));
   }
-  // Those that a caller of one batch at a time needs, now: what a run takes is then known before its first step.
+  // Creates the slots that a caller of one batch at a time needs now: memory use is known before the first step.
   for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
 }
 
@@ -64,7 +64,7 @@ void Loader::seek(int64_t epoch, int64_t position) {
   next_ = requested_ = {epoch, position};
 }
 
-// Samples of the batch that begins here.
+// Number of samples of the batch that begins at `place`.
 int64_t Loader::count_at(Place place) const { return std::min(options_.batch, samples() - place.position); }
 
 int64_t Loader::sample_at(Place place) const {
@@ -110,7 +110,7 @@ void Loader::add_slot() {
   slots_.push_back(std::make_unique<Slot>(options_.device, images_at() + largest() * image_bytes(), options_.pin));
 }
 
-// Gives the next batch to a free slot, or to a new one: there is none if the caller keeps many batches.
+// Assigns the next batch to a free slot, or to a new one if none is free because the caller keeps many batches.
 // REQUIRES: the mutex is held
 void Loader::request() {
   auto found = std::ranges::find(slots_, State::free, [](const auto& slot) { return slot->state; });
@@ -140,7 +140,7 @@ void Loader::start_workers() {
   }
 }
 
-// What a worker does.
+// The loop of a worker thread.
 void Loader::work(size_t number) {
   name_this_thread(fmt::format("loader {}", number));
   std::unique_lock lock(mutex_);
@@ -157,7 +157,7 @@ void Loader::work(size_t number) {
   }
 }
 
-// Does not throw: what goes wrong waits in the slot until next() comes to it.
+// Does not throw: an exception is kept in the slot until next() reaches it.
 void Loader::fill(Slot& slot) {
   slot.error = nullptr;
   const Range range("fill", slot.first.position / options_.batch);
@@ -170,7 +170,7 @@ void Loader::fill(Slot& slot) {
   }
 }
 
-// Labels, indices and pixels of a batch, to the host buffer.
+// Writes the labels, indices and pixels of a batch to the host buffer.
 void Loader::read(const Slot& slot, uint8_t* to) {
   const SampleSource& source = cache_ ? *cache_ : source_;
   auto* labels = reinterpret_cast<int32_t*>(to);
@@ -213,7 +213,7 @@ void Loader::load_to_device() {
   on_device_ = all.to(options_.device);
 }
 
-// Ends the threads, whatever they are doing, and frees the slots of batches that were not returned.
+// Stops and joins the threads, and frees the slots of batches that were not returned.
 void Loader::stop() {
   {
     const std::scoped_lock lock(mutex_);

@@ -1,21 +1,12 @@
 // Loader: batches of any SampleSource, prepared ahead of time by threads, epoch after epoch.
 //
-// The order of epoch e depends on (seed, e) alone: its position p is sample permute_index(p), computed when it is
-// needed. There is no order to store, and to resume is to seek(). Threads decide when a batch is built, never which.
+// The order of epoch e depends only on (seed, e): its position p is sample permute_index(p), computed on demand. No
+// order is stored, and resuming is a seek(). Threads determine when a batch is built, never which.
 //
-// A batch is built in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h):
-//
-//   state      what happens in it, and what it waits for             becomes the next
-//   free       nothing                                               when next() wants a batch that is `prefetch` ahead
-//   filling    begin_fill() waits until the slot's last copy has     when the samples are there
-//              left the host buffer; samples are read into it
-//   uploading  upload() starts a copy, which waits for `released`    when next() comes to this batch
-//   in use     hand_over(): kernels wait for `uploaded`              free, when no tensor of the batch is left:
-//                                                                    try_release() records `released`
-//
-// Slots are queued in the order of their batches and leave the queue from its front, whichever is finished first: this
-// is "delivery by index". Workers take their work from the front, too. With prefetch 0, or no workers, the same
-// functions run inside next(), in the caller's thread. On the CPU only the copy is left out.
+// A batch is built in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h); enum
+// State lists its states. Slots are queued in the order of their batches and leave the queue from its front, whichever
+// is finished first: this is "delivery by index". Workers get their work from the front, too. With prefetch 0, or no
+// workers, the same functions run inside next(), on the caller's thread. On the CPU only the copy is omitted.
 //
 // Not thread safe: one thread calls next(), and uses or drops the batches.
 #pragma once
@@ -38,9 +29,9 @@
 namespace hs {
 
 enum class CacheMode {
-  none,    // each sample is read from the source each time
-  ram,     // once, and kept as u8 (data/loader/sample_cache.h); a source in memory stays where it is
-  device,  // once, before the first batch, all of it to the device; batches are gathered there
+  none,    // each sample is read from the source every time
+  ram,     // once, and kept as u8 (data/loader/sample_cache.h); a source in memory is used directly
+  device,  // all are read and copied to the device before the first batch; batches are gathered there
 };
 
 struct LoaderOptions {
@@ -49,10 +40,10 @@ struct LoaderOptions {
   uint64_t seed = 1;
   Device device = Device::cpu;
   int64_t prefetch = 0;  // batches built ahead of the one that next() returns; 0: none, and no threads
-  int64_t workers = 1;   // threads, each of which builds one batch at a time; 0: next() builds those ahead itself
+  int64_t workers = 1;   // threads, each building one batch at a time; 0: next() builds the batches ahead itself
   CacheMode cache = CacheMode::none;
-  bool pin = true;                 // pinned host buffers, which the device reads itself; no effect on the CPU
-  bool normalize_on_host = false;  // f32 travels, four times the bytes; not with CacheMode::device
+  bool pin = true;                 // pinned host buffers, which the device reads directly; no effect on the CPU
+  bool normalize_on_host = false;  // uploads f32, four times the bytes; not with CacheMode::device
 };
 
 class Loader : public BatchSource {
@@ -75,15 +66,22 @@ class Loader : public BatchSource {
   int64_t batches_per_epoch() const override;
   PixelScale pixel_scale() const override { return source_.info().scale; }
 
-  // The next batch begins at this position of this epoch. Batches built ahead are dropped.
+  // Makes the next batch begin at this position of this epoch. Drops batches built ahead.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
   void seek(int64_t epoch, int64_t position);
   void start_epoch(int64_t epoch) { seek(epoch, 0); }
-  // Where the next batch comes from: its epoch, and its first position there (0 at the start of an epoch).
+  // Where the next batch begins: its epoch, and its first position there (0 at the start of an epoch).
   int64_t epoch() const { return next_.epoch; }
   int64_t position() const { return next_.position; }
 
  private:
+  // state      what happens in the slot, and what it waits for      becomes the next state
+  // free       nothing                                              when next() requests a batch up to `prefetch` ahead
+  // filling    begin_fill() waits until the slot's last upload      when the samples are read
+  //            has read the host buffer; samples are read into it
+  // uploading  upload() starts a copy, which waits for `released`   when next() reaches this batch
+  // in_use     hand_over(): kernels wait for `uploaded`             free, when no tensor of the batch is left:
+  //                                                                 try_release() records `released`
   enum class State { free, filling, uploading, in_use };
   struct Place {
     int64_t epoch = 0;
@@ -110,8 +108,7 @@ class Loader : public BatchSource {
   void load_to_device();
   void stop();
 
-  // The parts of a slot's buffers, in bytes from their start: labels (batch) i32, samples (batch) i32, epoch i32,
-  // images.
+  // Offsets of the parts of a slot's buffers, in bytes: labels (batch) i32, samples (batch) i32, epoch i32, images.
   int64_t largest() const { return std::min(options_.batch, samples()); }
   int64_t samples_at() const { return 4 * largest(); }
   int64_t epoch_at() const { return 8 * largest(); }
@@ -121,19 +118,19 @@ class Loader : public BatchSource {
 
   const LoaderOptions options_;
   const SampleSource& source_;
-  const std::unique_ptr<const SampleSource> cache_;  // of it, with CacheMode::ram
+  const std::unique_ptr<const SampleSource> cache_;  // of source_, with CacheMode::ram
   Tensor on_device_;                                 // (samples, rows, columns, channels) u8, with CacheMode::device
   std::vector<float> normalized_;                    // by pixel value, with normalize_on_host
 
   Place next_;       // of the batch that next() returns
   Place requested_;  // of the batch that is requested next
 
-  // Slots change hands under this mutex; the thread that has one (a worker, or the caller of next()) works without it.
+  // Slots change owners under this mutex; the owner (a worker, or the caller of next()) uses a slot without it.
   std::mutex mutex_;
   std::condition_variable wanted_, made_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::deque<Slot*> ahead_;    // requested and not yet returned, in the order of their batches
-  std::deque<Slot*> to_fill_;  // of these, the ones that no thread has taken, in the same order
+  std::deque<Slot*> to_fill_;  // those of ahead_ that no thread has taken yet, in the same order
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };

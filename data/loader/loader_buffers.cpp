@@ -36,7 +36,7 @@ LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
 
 LoaderBuffers::~LoaderBuffers() {
   try {
-    runtime_.wait_on_host(uploaded_.get());  // memory must not be freed under a copy
+    runtime_.wait_on_host(uploaded_.get());  // memory must not be freed while a copy uses it
   } catch (const Error&) {                   // the device has failed: no copy runs any more
   }
 }

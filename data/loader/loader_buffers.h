@@ -1,14 +1,13 @@
 // The memory of one loader slot: a host buffer that is filled, a device buffer that the kernels read, and the two
-// events that say when each may be used again. This is where the classic mistake of double buffering is made: on a GPU
-// a copy goes on after the call that started it, and kernels run long after their launch, so "I have moved on" does not
-// mean "the buffer is free". Each wait below stands right before the access that it protects.
+// events that say when each may be used again. Double buffering usually goes wrong here: on a GPU a copy continues
+// after the call that started it, and kernels run long after their launch, so "I have moved on" does not mean "the
+// buffer is free". Each wait below is right before the access that it protects.
 //
 //   event      recorded                                   waited for
-//   uploaded   behind the copy, on the copy stream        by the host before it writes the host buffer again,
+//   uploaded   after the copy, on the copy stream         by the host before it writes the host buffer again,
 //                                                         by the compute stream before the batch is read
-//   released   behind the last reader, on the compute     by the copy stream before the device buffer is overwritten
+//   released   after the last reader, on the compute      by the copy stream before the device buffer is overwritten
 //              stream
-//
 // On the CPU both buffers are one, nothing is copied, and events are no-ops (engine/device.h).
 // Not thread safe; the loader passes it from thread to thread under its mutex.
 #pragma once
@@ -22,7 +21,7 @@ namespace hs {
 
 class LoaderBuffers {
  public:
-  // `pin`: the host buffer is pinned memory, which the device reads itself; no effect on the CPU.
+  // `pin`: the host buffer is pinned memory, which the device reads directly; no effect on the CPU.
   // Throws Error (device, out_of_memory).
   LoaderBuffers(Device device, int64_t bytes, bool pin);
   ~LoaderBuffers();

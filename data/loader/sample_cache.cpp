@@ -24,7 +24,7 @@ void SampleCache::read_sample(int64_t index, uint8_t* image) const {
   uint8_t* kept = pixels_.get() + index * bytes;
   std::atomic<bool>& is_there = is_there_[static_cast<size_t>(index)];
   if (!is_there.load(std::memory_order_acquire)) {
-    // Two epochs may meet at a sample: the second to come waits for the first.
+    // Two epochs may read a sample at the same time: the second thread waits for the first.
     const std::scoped_lock lock(locks_[static_cast<size_t>(index) % lock_count]);
     if (!is_there.load(std::memory_order_relaxed)) {
       source_.read_through(index, kept);

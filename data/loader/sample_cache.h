@@ -12,8 +12,8 @@ namespace hs {
 
 class SampleCache : public SampleSource {
  public:
-  // `source` must outlive the cache. Allocates the memory of all pixels at once; the system provides pages as they are
-  // filled. Throws Error (out_of_memory).
+  // `source` must outlive the cache. Allocates the memory of all pixels at once; the operating system provides pages as
+  // they are written. Throws Error (out_of_memory).
   explicit SampleCache(const SampleSource& source);
   bool is_in_memory() const override { return true; }
 
@@ -26,7 +26,7 @@ class SampleCache : public SampleSource {
   const SampleSource& source_;
   std::unique_ptr<uint8_t[]> pixels_;              // (count, rows, columns, channels)
   std::unique_ptr<std::atomic<bool>[]> is_there_;  // (count)
-  mutable std::mutex locks_[lock_count];           // of the samples whose index has this remainder, while they are read
+  mutable std::mutex locks_[lock_count];           // one per remainder of the index; held while a sample is read
 };
 
 }  // namespace hs
