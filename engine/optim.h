@@ -1,6 +1,6 @@
 // Optimizers: SGD with momentum, Adam, AdamW. A step is one fused kernel over the parameter arena.
-// What changes from step to step (the number of steps, the learning rate) lives on the device, because a captured step
-// replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
+// Values that change from step to step (the number of steps, the learning rate) are on the device, because a captured
+// step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
 //   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 //          (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015)

@@ -29,7 +29,7 @@ HS_HOST_DEVICE constexpr Random4 philox4x32(Random4 counter, uint32_t key0, uint
   return counter;
 }
 
-// What a stream of numbers is for; streams of different purposes never overlap.
+// The purpose of a stream of numbers; streams of different purposes never overlap.
 enum class RandomPurpose : uint8_t { init = 1, dropout = 2, shuffle = 3, synthetic = 4, augment = 5 };
 
 struct RandomStream {

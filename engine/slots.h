@@ -46,12 +46,12 @@ struct AdamRule {
   bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
 };
 
-// What an update reads on the device; begin_step writes it.
+// Inputs of an update, on the device; begin_step writes them.
 enum StepRate : int {
   rate_learning,       // learning rate of this step, schedule included
   rate_correction1,    // 1 / (1 - beta1^t), computed in double
   rate_correction2,    // 1 / (1 - beta2^t)
-  rate_gradient,       // factor on every gradient: 1 / scale, times that of clipping
+  rate_gradient,       // factor on every gradient: 1 / scale, times the clipping factor
   rate_skip,           // not 0: leave everything unchanged
   rate_base_learning,  // learning rate before the schedule: input of begin_step
   step_rates,
