@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sorted, without hidden ones.
+// Sorted, without hidden files.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
