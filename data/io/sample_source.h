@@ -21,7 +21,7 @@ inline constexpr int max_classes = 1000;
 // For a data set whose scale is unknown: maps bytes to values from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
 
-// What the files of some formats do not contain.
+// Properties of a data set that the files of some formats do not contain.
 struct SetIdentity {
   std::string name = "unnamed";
   PixelScale scale = default_pixel_scale;

@@ -18,7 +18,7 @@
 namespace hs {
 namespace {
 
-// What a signal handler reads: memory that is never freed, and lock-free atomics.
+// An entry of the table that signal handlers read: memory that is never freed, and lock-free atomics.
 struct Entry {
   enum State : int { free, in_change, used };
   std::atomic<int> state = free;

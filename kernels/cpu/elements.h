@@ -1,4 +1,4 @@
-// What the CPU kernels share: dispatch over the element types, and blocks of 16-bit elements as f32.
+// Shared by the CPU kernels: dispatch over the element types, and blocks of 16-bit elements as f32.
 // Every kernel computes in f32 on f16 and bf16 tensors, whatever it stores, and rounds once.
 #pragma once
 

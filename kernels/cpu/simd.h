@@ -1,5 +1,5 @@
-// Vectors of floats for hand-written CPU kernels: the widest that the compiler was told about (-march), so one source
-// serves AVX-512 (16 floats), AVX (8) and plain x86-64 or other machines (4). CPU files only.
+// Vectors of floats for hand-written CPU kernels: the widest that -march enables, so one source serves AVX-512 (16
+// floats), AVX (8) and plain x86-64 or other machines (4). CPU files only.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the CUDA kernels share: dispatch over the element types, conversion to f32 and back (every kernel computes in
+// Shared by the CUDA kernels: dispatch over the element types, conversion to f32 and back (every kernel computes in
 // f32, whatever it stores), and element-wise kernels that move 16 bytes at a time. .cu files only.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the CUDA variants of gemm share: the problem with its four transpositions, which block computes which tile of C,
+// Shared by the CUDA variants of gemm: the problem with its four transpositions, which block computes which tile of C,
 // how an element of C is stored, and the simple way to load a tile. .cu files only.
 //
 // The ladder, in reading order; each file says what it adds to the previous one:

@@ -8,7 +8,7 @@
 
 namespace hs {
 
-// What happens to C before it is stored.
+// Applied to C before it is stored.
 enum class Epilogue : uint8_t {
   none,           // nothing more
   relu,           // C = max(C, 0); `mask` records where C > 0. Whether a NaN stays NaN depends on the variant

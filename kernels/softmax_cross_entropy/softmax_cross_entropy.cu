@@ -30,13 +30,13 @@ __device__ __forceinline__ float row_sum(float value, int lanes) {
   return value;
 }
 
-// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp compute
-// it together.
+// The terms of the softmax of a row of logits: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp compute
+// them together.
 template <class T>
 struct RowSum {
   float largest = -INFINITY, sum = 0;
   __device__ RowSum(const T* z, int64_t classes, int lane, int lanes) {
-    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
+    // fmaxf ignores a NaN; the sum is then NaN, and with it the whole row.
     for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
     largest = row_max(largest, lanes);
     for (int64_t j = lane; j < classes; j += lanes) sum += exponential(z[j]);
