@@ -1,7 +1,7 @@
 // The binary version of CIFAR-10 (https://www.cs.toronto.edu/~kriz/cifar.html): data_batch_1.bin to data_batch_5.bin
 // and test_batch.bin, each 10,000 records of 3,073 bytes: a label from 0 to 9, then 32 x 32 red, green and blue values,
-// one plane after the other. They become (32, 32, 3), as everywhere in halfstep. The format has no checksum: only
-// data/get detects damage that no size or label shows.
+// one plane after the other; read as (32, 32, 3). The format has no checksum: damage that leaves sizes and labels valid
+// is detected only by data/get.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ inline constexpr PixelScale cifar10_scale{0.4734f, 0.2516f};
 // One record's pixels, from (3, 32, 32) to (32, 32, 3).
 void cifar10_to_nhwc(const uint8_t* planes, uint8_t* pixels);
 
-// `training`: the five files, otherwise the one. `records_per_file` is for tests.
+// `training`: reads the five training files, otherwise the test file. `records_per_file` is for tests.
 // Throws Error: io (a file is missing or cannot be read), bad_input (another size, or a label above 9).
 std::unique_ptr<SampleSource> open_cifar10(const std::filesystem::path& folder, bool training,
                                            int64_t records_per_file = cifar10_records_per_file);

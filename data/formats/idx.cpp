@@ -45,8 +45,8 @@ class Content {
   bool compressed() const { return compressed_; }
   uint64_t stored_bytes() const { return file_.size(); }
 
-  // Returns fewer than `count` bytes only at the end. The end of gzip data counts after its checksum was right and
-  // nothing followed it.
+  // Returns fewer than `count` bytes only at the end. gzip data ends only when its checksum is right and nothing
+  // follows it.
   size_t read(uint8_t* to, size_t count) {
     size_t done = 0;
     while (done < count) {
@@ -103,9 +103,9 @@ class Content {
   [[noreturn]] void fail_out_of_memory() { fail(ExitCode::out_of_memory, "{}: no memory to decompress it", name()); }
 
   InputFile file_;
-  uint64_t offset_ = 0;  // of what refill() reads next
+  uint64_t offset_ = 0;  // where refill() reads next
   std::array<uint8_t, 1 << 16> input_;
-  z_stream zlib_{};  // next_in and avail_in also tell what a plain file has left in input_
+  z_stream zlib_{};  // next_in and avail_in delimit the unread bytes of input_, for plain files too
   bool compressed_ = false;
   bool ended_ = false;
 };
@@ -116,7 +116,7 @@ struct Header {
   uint64_t columns = 1;
   uint64_t element_bytes = 1;
   uint64_t total_bytes = 0;  // header and samples
-  std::string equation;      // how total_bytes comes about
+  std::string equation;      // how total_bytes is computed
 };
 
 void check_magic(const std::string& name, uint32_t magic, const Kind& kind) {
@@ -146,7 +146,7 @@ void check_magic(const std::string& name, uint32_t magic, const Kind& kind) {
 constexpr uint32_t short_labels_magic = 0x00000b01;
 constexpr uint32_t int_labels_magic = 0x00000c01;
 
-// Leaves `content` at the first sample. What it returns is safe to allocate.
+// Leaves `content` at the first sample. The sizes that it returns are safe to allocate.
 Header read_header(Content& content, const Kind& kind) {
   const std::string& name = content.name();
   const size_t header_bytes = kind.header_bytes;
@@ -185,7 +185,7 @@ Header read_header(Content& content, const Kind& kind) {
   if (!content.compressed() && header.total_bytes != content.stored_bytes()) {
     fail_size(name, header, content.stored_bytes());
   }
-  // Deflate cannot do better than 1032 to 1, so a larger claim is a lie that need not be decompressed to be seen.
+  // Deflate cannot do better than 1032 to 1, so a larger claim is a lie, detected without decompressing.
   if (content.compressed() &&
       (header.total_bytes > idx_max_bytes || header.total_bytes > 1032 * content.stored_bytes() + 1024)) {
     fail(ExitCode::bad_input,
@@ -195,7 +195,7 @@ Header read_header(Content& content, const Kind& kind) {
   return header;
 }
 
-// The first `keep` bytes of the samples; the others are read, checked and dropped.
+// Returns the first `keep` bytes of the samples; the others are read, checked and dropped.
 std::vector<uint8_t> read_samples(Content& content, const Kind& kind, const Header& header, uint64_t keep) {
   std::vector<uint8_t> samples(keep);
   uint64_t position = kind.header_bytes + content.read(samples.data(), keep);

@@ -33,11 +33,11 @@ struct IdxImages {
 // REQUIRES: limit >= 0
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit = 0);
 
-// Labels are unsigned bytes, or signed numbers of two (0x0b) or four (0x0c) bytes; each must be below `classes`.
+// Labels are unsigned bytes, or signed integers of two (0x0b) or four (0x0c) bytes; each must be below `classes`.
 std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int classes);
 
 // Writes a file of images and one of labels (of two bytes each if there are more than 256 classes).
-// Throws Error: usage (images of several channels: this format has none for them), io.
+// Throws Error: usage (images with several channels, which this format does not support), io.
 std::unique_ptr<SampleWriter> write_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
                                         const SampleInfo& info);
 

@@ -34,7 +34,7 @@ class PgmReader {
     shape.columns = number();
     shape.rows = number();
     const int64_t maximum = number();
-    ++at_;  // one white space, which number() has seen
+    ++at_;  // the white space that number() leaves
     check_shape(name_, shape);
     if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name_, maximum);
     if (file_.size() != at_ + static_cast<uint64_t>(shape.image_bytes())) {
@@ -48,7 +48,7 @@ class PgmReader {
   int peek() const { return at_ < file_.size() ? file_[at_] : -1; }
   static bool is_space(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-  // White space and comments, then digits, then a white space that is left there.
+  // Skips white space and comments, reads digits and leaves the white space after them.
   int64_t number() {
     while (is_space(peek()) || peek() == '#') {
       if (peek() == '#') {
@@ -81,8 +81,8 @@ bool is_pgm(View file) { return file.size() >= 3 && file[0] == 'P' && file[1] ==
 
 #ifdef HALFSTEP_PNG
 
-// libpng reports an error by a jump. What it jumps over must have no destructor to run, so all that is allocated
-// belongs to an object that lives outside, and the functions that call libpng have plain variables only.
+// libpng reports an error by a jump, which must not skip a destructor. So every allocation belongs to an object outside
+// the jump, and the functions that call libpng have only plain variables.
 struct PngState {
   jmp_buf back;
   char message[128] = "damaged";
@@ -101,7 +101,7 @@ PngState& state_of(png_structp png) { return *static_cast<PngState*>(png_get_err
   std::strncpy(state.message, message, sizeof(state.message) - 1);
   longjmp(state.back, 1);
 }
-// Of the pixels ("IDAT: ...") a warning is an error too: libpng reads on when there are more than the image has.
+// A warning about the pixels ("IDAT: ...") is an error too: libpng continues if there are more than the image has.
 void on_png_warning(png_structp png, png_const_charp message) {
   if (std::strncmp(message, "IDAT: ", 6) == 0) on_png_error(png, message);
 }
@@ -137,7 +137,7 @@ class PngReader {
 
   const char* message() const { return state_.message; }
 
-  // The size of the image after conversion. False: message() says why.
+  // Reads the image's size after conversion. Returns false on failure; message() says why.
   bool read_header(ImageShape& shape) {
     if (setjmp(state_.back) != 0) return false;
     state_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
@@ -145,10 +145,10 @@ class PngReader {
     state_.info = png_create_info_struct(state_.png);
     if (state_.info == nullptr) return false;
     png_set_read_fn(state_.png, &state_, read_png_bytes);
-    // A checksum that is wrong is an error in every part, also where libpng would go on with a warning.
+    // A wrong checksum is an error in every chunk, even where libpng would only warn.
     png_set_crc_action(state_.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
     png_set_user_limits(state_.png, max_image_side, max_image_side);
-    png_set_chunk_malloc_max(state_.png, 1 << 20);  // of texts and profiles
+    png_set_chunk_malloc_max(state_.png, 1 << 20);  // text and profile chunks
     png_read_info(state_.png, state_.info);
     if (png_get_bit_depth(state_.png, state_.info) == 16) png_error(state_.png, "16 bits per channel, expected 8");
     png_set_expand(state_.png);
@@ -182,7 +182,7 @@ std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
 }
 
 Image decode_png(View file, const std::string& name) {
-  // libpng says of a wrong size only that it is wrong. The first part is the header: width at 16, height at 20.
+  // libpng's message for a wrong size has no numbers. The first chunk is the header: width at 16, height at 20.
   if (file.size() >= 24) check_shape(name, {get_big_endian(&file[20]), get_big_endian(&file[16]), 1});
   PngReader reader(file);
   Image image;

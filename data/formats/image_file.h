@@ -25,7 +25,8 @@ bool can_read_png();
 // with `name`: not such a file, damaged (PNG has a checksum for each part), or larger than max_image_side.
 Image decode_image(std::span<const uint8_t> file, const std::string& name);
 
-// REQUIRES: the image has pixels, as many as it says; for PGM one channel, for PNG can_read_png()
+// REQUIRES: the image is not empty and has as many pixels as its shape says; for PGM one channel, for PNG
+// can_read_png()
 std::vector<uint8_t> encode_png(const Image& image);
 std::vector<uint8_t> encode_pgm(const Image& image);
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sorted, without hidden ones.
+// Sorted, without hidden files.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -88,7 +88,7 @@ class ImageFolderWriter : public SampleWriter {
     const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
     const fs::path path =
         class_folder(label) / fmt::format("{:07}.{}", added(), format_ == ImageFormat::png ? "png" : "pgm");
-    // Not an OutputFile, which waits for the disk: the folder appears as a whole.
+    // Not an OutputFile, which would flush each file to disk: the folder appears as a whole.
     errno = 0;
     std::ofstream file(path, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));

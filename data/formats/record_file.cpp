@@ -143,7 +143,7 @@ class Shard {
   std::unique_ptr<std::atomic<bool>[]> verified_;
 };
 
-// Decompressed blocks, each in the one place that its number gives it.
+// Decompressed blocks, direct-mapped: a block's number determines its one place.
 class BlockCache {
  public:
   using Block = std::shared_ptr<const Bytes>;
@@ -168,7 +168,7 @@ class BlockCache {
   std::vector<Place> places_;
 };
 
-// Every shard says of the set what the first one says.
+// Throws unless both shards describe the same data set.
 void check_same_set(const Shard& first, const Shard& other, uint64_t number, uint64_t first_sample) {
   const RecordHeader &a = first.header(), &b = other.header();
   const auto expect = [&](const char* what, auto found, auto expected) {

@@ -38,7 +38,7 @@ void for_each_field(Header& h, const Field& field) {
   field(116, h.set_crc);
 }
 
-// Every number that others are computed from, before it is used.
+// Checks every number that others are computed from, before its use.
 void check_numbers(const RecordHeader& h, const std::string& name) {
   const auto expect = [&name](const char* what, uint64_t value, uint64_t low, uint64_t high) {
     if (value >= low && value <= high) return;

@@ -49,7 +49,7 @@ using RecordHeaderBytes = std::array<uint8_t, record_header_bytes>;
 
 RecordHeaderBytes encode_record_header(const RecordHeader& header);
 
-// What it returns fits into a file of `file_bytes` bytes, so memory may be allocated for it.
+// The sizes that it returns fit into a file of `file_bytes` bytes, so they are safe to allocate.
 // Throws Error (bad_input) that starts with `name`.
 RecordHeader decode_record_header(const RecordHeaderBytes& bytes, const std::string& name, uint64_t file_bytes);
 

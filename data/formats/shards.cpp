@@ -18,7 +18,7 @@ struct Suffix {
   int64_t shards;
 };
 
-// What stands behind the prefix: "-00001-of-00004".
+// The suffix after the prefix: "-00001-of-00004".
 std::optional<Suffix> parse_suffix(const std::string& text) {
   const auto number = [&](size_t at) {
     int64_t value = 0;

@@ -1,4 +1,4 @@
-// A set that is cut into files named PREFIX-00000-of-00004 to PREFIX-00003-of-00004.
+// Data sets that are split into files named PREFIX-00000-of-00004 to PREFIX-00003-of-00004.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace hs {
 
-// The system limits open files and maps; this many fit into its usual limits.
+// The operating system limits open files and mappings; this many fit into the usual limits.
 inline constexpr int64_t max_shards = 256;
 
 std::filesystem::path shard_path(const std::filesystem::path& prefix, int64_t shard, int64_t shards);
 
 // The files of a set, in order. `path` is the prefix, or one of the files.
-// Throws Error: io (there is none), bad_input (one is missing, or there are files of two sets under this prefix).
+// Throws Error: io (no such file), bad_input (one is missing, or there are files of two sets under this prefix).
 std::vector<std::filesystem::path> find_shards(const std::filesystem::path& path);
 
 // Whether there is any file of a set with this prefix.

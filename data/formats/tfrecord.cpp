@@ -252,7 +252,7 @@ class TfrecordSource : public SampleSource {
   const std::vector<Record> records_;
 };
 
-// Notes the records of one file. The first record of the set gives the shape of all.
+// Records where each record of one file starts. The first record of the data set determines the shape of all.
 void scan(const MappedFile& file, uint16_t number, SampleInfo& info, std::vector<Record>& records) {
   Bytes frame;
   if (file.size() == 0) fail(ExitCode::bad_input, "{}: is empty, expected at least one record", file.name());

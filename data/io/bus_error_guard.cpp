@@ -1,6 +1,7 @@
-// Reading a page of a map that the file no longer has raises SIGBUS. Calling fstat() before every read would leave a
-// gap in which the file can shrink, so the signal is caught: a thread that is about to read says which bytes, and the
-// handler jumps back to it if the fault is there. Only memcpy runs in that state, so the jump leaves nothing half done.
+// Reading a mapped page that the file no longer has raises SIGBUS. Calling fstat() before every read would leave a gap
+// in which the file can shrink, so the signal is caught: a thread registers the bytes that it is about to read, and the
+// handler jumps back to it if the fault is among them. Only memcpy runs in that state, so the jump leaves nothing half
+// done.
 #include "data/io/bus_error_guard.h"
 
 #include <ucontext.h>

@@ -1,4 +1,4 @@
-// Copies out of a map whose file may have been cut since it was mapped.
+// Copies from a mapping whose file may have been truncated since it was mapped.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace hs {
 
-// Makes the program able to copy_guarded(): installs a handler of SIGBUS, once. It passes every signal that is not
-// raised by such a copy on to the handler that was there before. Thread safe.
+// Installs the SIGBUS handler that copy_guarded() needs, once. The handler passes every signal that no such copy raised
+// to the previous handler. Thread safe.
 void install_bus_error_guard();
 
 // memcpy(); returns false, with `to` partly written, if a page of `from` cannot be read. Thread safe.

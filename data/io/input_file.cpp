@@ -11,7 +11,7 @@
 
 namespace hs {
 
-// O_NONBLOCK: opening a FIFO that nobody writes to must not hang.
+// O_NONBLOCK: opening a FIFO without a writer must not hang.
 InputFile::InputFile(const std::filesystem::path& path)
     : name_(printable(path)), descriptor_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
   if (descriptor_ < 0) fail(ExitCode::io, "{}: cannot be opened: {}", name_, std::strerror(errno));

@@ -33,8 +33,8 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// Reads all of a file. Throws Error: io, bad_input (not a regular file; more than `limit` bytes, of which none is
-// read).
+// Reads all of a file. Throws Error: io, bad_input (not a regular file, or more than `limit` bytes, none of which
+// is then read).
 std::vector<uint8_t> read_file(const std::filesystem::path& path, uint64_t limit);
 
 }  // namespace hs

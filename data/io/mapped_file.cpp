@@ -65,7 +65,7 @@ void MappedFile::copy(uint64_t offset, size_t bytes, uint8_t* to) const {
   check(offset <= size() && bytes <= size() - offset, "{}: bytes {} to {} of {}", name(), offset, offset + bytes,
         size());
   if (bytes == 0) return;
-  // The first bytes travel from memory during the check. A prefetch ignores a page that is gone.
+  // Loads the first bytes during the check. A prefetch ignores a missing page.
   constexpr size_t prefetched_bytes = 1024;
   for (size_t at = 0; data_ != nullptr && at < std::min(bytes, prefetched_bytes); at += 64) {
     __builtin_prefetch(data_ + offset + at);

@@ -1,7 +1,7 @@
 // A file for random access by many threads, mapped into memory: reading needs no system call, which would take several
-// times as long as copying a small image. No pointer into the map leaves this class: bytes are copied out, so whatever
-// happens to the file is handled here. A file larger than `map_limit` is not mapped but read with pread(), so a set
-// larger than memory streams without its pages counting as the program's. Thread safe.
+// times as long as copying a small image. No pointer into the mapping leaves this class: bytes are copied out, so
+// whatever happens to the file is handled here. A file larger than `map_limit` is not mapped but read with pread(), so
+// a set larger than memory streams without its pages counting as the program's. Thread safe.
 #pragma once
 
 #include <sys/types.h>
@@ -28,8 +28,8 @@ class MappedFile {
   uint64_t size() const { return file_.size(); }
 
   // Both throw Error (bad_input) if the file is no longer what it was when it was opened: immediately if the page is
-  // gone, within a few milliseconds if the file was written to or cut inside the page (that is how often its size and
-  // time stamp are compared). REQUIRES: offset + bytes <= size()
+  // gone, within a few milliseconds if the file was written to or truncated inside the page (that is how often its size
+  // and time stamp are compared). REQUIRES: offset + bytes <= size()
   void copy(uint64_t offset, size_t bytes, uint8_t* to) const;
   uint32_t checksum(uint64_t offset, size_t bytes) const;  // CRC32C
 
@@ -39,7 +39,7 @@ class MappedFile {
   InputFile file_;
   const uint8_t* data_ = nullptr;  // null: not mapped
   timespec modified_{};
-  mutable std::atomic<int64_t> checked_at_{0};  // when check_unchanged() last looked, in ticks of the coarse clock
+  mutable std::atomic<int64_t> checked_at_{0};  // the time of the last check_unchanged(), in ticks of the coarse clock
 };
 
 }  // namespace hs

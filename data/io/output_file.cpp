@@ -20,7 +20,7 @@ constexpr size_t buffer_bytes = 1 << 16;
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// Some file systems have nothing to bring to a disk.
+// Some file systems have nothing to flush to a disk.
 bool reaches_disk(int descriptor) { return ::fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS; }
 bool all_reaches_disk(int descriptor) { return ::syncfs(descriptor) == 0; }
 
@@ -47,7 +47,7 @@ OutputFile::OutputFile(const fs::path& path, std::string label) : label_(std::mo
   }
   struct stat status = {};
   if (::stat(path_.c_str(), &status) != 0) {
-    if (errno != ENOENT) fail_io();  // a name that is too long, for one
+    if (errno != ENOENT) fail_io();  // for example, a name that is too long
   } else if (S_ISDIR(status.st_mode)) {
     fail(ExitCode::io, "{}: is a directory, expected a file", name_);
   } else if (!S_ISREG(status.st_mode)) {
@@ -57,7 +57,7 @@ OutputFile::OutputFile(const fs::path& path, std::string label) : label_(std::mo
     if (::access(path_.c_str(), W_OK) != 0) fail_io();
     path_ = fs::canonical(path_);  // the rename replaces the file, not the link
   }
-  TemporaryPath probe;  // what is written may come hours later
+  TemporaryPath probe;  // fails now; the first write may come hours later
   make_file(probe);
   close();
 }
@@ -77,7 +77,7 @@ void OutputFile::open_stream(bool is_pipe) {
   if (descriptor_ < 0 || ::fcntl(descriptor_, F_SETFL, 0) != 0) fail_io();
 }
 
-// A file that is replaced hands on its permissions.
+// The new file gets the permissions of the file that it replaces.
 void OutputFile::make_file(TemporaryPath& at) {
   descriptor_ = at.make_file(path_.parent_path());
   if (descriptor_ < 0) fail_io();

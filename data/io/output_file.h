@@ -48,14 +48,14 @@ class OutputFile {
   const std::string label_;
   std::filesystem::path path_;
   std::string name_;         // for messages
-  TemporaryPath temporary_;  // what becomes the file; made by the first write
+  TemporaryPath temporary_;  // becomes the file; created by the first write
   int descriptor_ = -1;
   bool is_stream_ = false, is_finished_ = false;
   uint64_t position_ = 0;
-  std::string buffer_;  // small writes are collected, and all of a stream's
+  std::string buffer_;  // collects small writes, and all writes to a stream
 };
 
-// Keeps files that belong together: finishes all, then renames all. If that fails for one, none stays.
+// Keeps files that belong together: finishes all, then renames all. If that fails for one, none remains.
 // REQUIRES: regular files
 void keep_all(std::deque<OutputFile>& files);
 

@@ -31,7 +31,7 @@ Character first_character(std::string_view text) {
 
 bool is_control(uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-// Marks and overrides of direction, characters without width, separators of lines, tags.
+// Direction marks and overrides, zero-width characters, line separators, tags.
 bool is_hidden(uint32_t code) {
   constexpr std::pair<uint32_t, uint32_t> ranges[] = {{0x061c, 0x061c},  {0x200b, 0x200f}, {0x2028, 0x202e},
                                                       {0x2060, 0x206f},  {0xfeff, 0xfeff}, {0xfff9, 0xfffb},

@@ -1,5 +1,5 @@
 // SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
-// ones. Every format is one implementation, so that the loader, the converter and the training program know none.
+// ones. Every format is one implementation; the loader, the converter and the training program know none of them.
 // Read next: data/open_dataset.h (which format a path contains), data/formats/record_file.h (the format made for this).
 #pragma once
 
@@ -18,10 +18,10 @@ inline constexpr int64_t max_image_channels = 4;
 inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;
 inline constexpr int max_classes = 1000;
 
-// For a set whose scale is unknown: bytes become numbers from -1 to 1.
+// For a data set whose scale is unknown: maps bytes to values from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
 
-// What the files of some formats do not contain.
+// Properties of a data set that the files of some formats do not contain.
 struct SetIdentity {
   std::string name = "unnamed";
   PixelScale scale = default_pixel_scale;
@@ -76,7 +76,7 @@ class SampleSource {
       throw error.with_message(std::string(error.what()) + " (sample " + std::to_string(index) + ")");
     }
   }
-  // read() for a source that is a view of this one and has a read() of its own.
+  // read() for a source that is a view of this one and has its own read().
   void read_through(int64_t index, uint8_t* image) const { read_sample(index, image); }
 
   // In 0 .. classes-1. REQUIRES: 0 <= index < info().count

@@ -35,8 +35,8 @@ class SampleWriter {
   int64_t added_ = 0;
 };
 
-// Writes the first `count` samples of a source and finishes. Calls copied(how many so far) after each, if there is one;
-// what that throws ends the copying. REQUIRES: the writer is for `count` samples of the source's shape
+// Writes the first `count` samples of a source and finishes. Calls copied(number so far) after each, if it is set; an
+// exception from copied() ends the copying. REQUIRES: the writer is for `count` samples of the source's shape
 void copy_samples(const SampleSource& source, int64_t count, SampleWriter& writer,
                   const std::function<void(int64_t done)>& copied = {});
 

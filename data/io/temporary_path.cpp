@@ -18,7 +18,7 @@
 namespace hs {
 namespace {
 
-// What a signal handler reads: memory that is never freed, and lock-free atomics.
+// An entry of the table that signal handlers read: memory that is never freed, and lock-free atomics.
 struct Entry {
   enum State : int { free, in_change, used };
   std::atomic<int> state = free;
@@ -28,7 +28,7 @@ std::array<Entry, 64> entries;
 std::atomic<bool> is_closed = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-// Of 64 random bits: no two names are the same.
+// 64 random bits, so no two names are equal.
 std::string random_name() {
   uint64_t number = 0;
   while (::getrandom(&number, sizeof number, 0) != sizeof number) {  // interrupted while the kernel starts
@@ -72,7 +72,7 @@ void remove_now(int folder, const char* name, int depth) {
 
 }  // namespace
 
-// Entered before it is made: a signal in between finds nothing to remove.
+// Entered in the table before it is created: a signal in between finds nothing to remove.
 void TemporaryPath::choose(const std::filesystem::path& folder) {
   while (is_closed) ::pause();
   path_ = folder / random_name();

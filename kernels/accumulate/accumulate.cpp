@@ -1,4 +1,4 @@
-// y += x: how gradients meet. The slot is declared in engine/autograd.h, because the engine itself calls it.
+// y += x, which sums gradients. The slot is declared in engine/autograd.h, because the engine itself calls it.
 #include "engine/autograd.h"
 #include "engine/slots.h"
 #include "kernels/cpu/elements.h"

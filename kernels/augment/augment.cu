@@ -7,8 +7,8 @@
 namespace hs {
 namespace {
 
-// A block takes an image, a thread its pixels. Every thread draws what happens to the image: they do it at the same
-// time, which costs no more than waiting for one.
+// One block for each image; its threads share the pixels. Every thread draws the image's warp: all threads do it at the
+// same time, which costs no more than waiting for one.
 __global__ void augment_image_kernel(int64_t N, int32_t H, int32_t W, int32_t C, AugmentRange range,
                                      const int32_t* samples, const int32_t* epoch, const uint8_t* images, uint8_t* y) {
   const int64_t image_bytes = int64_t{H} * W * C;

@@ -1,8 +1,8 @@
-// Random changes of images that leave their label true: a shift, a turn, a mirror image, a square cut out (DeVries and
-// Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017). Raw bytes in, raw bytes out,
-// so that the result is the same bit for bit on every device: what happens to a sample is drawn from a random stream of
-// (seed, epoch, index of the sample), and all arithmetic, sine and cosine included, is on integers. Neither the size of
-// a batch nor the number of workers matters.
+// Random changes to images that keep their labels valid: shift, rotation, mirror image, cut-out square (DeVries and
+// Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout", 2017). Raw bytes in, raw bytes out.
+// The result is the same bit for bit on every device: the changes to a sample are drawn from a random stream of (seed,
+// epoch, index of the sample), and all arithmetic, sine and cosine included, is on integers. It depends neither on the
+// batch size nor on the number of workers.
 #pragma once
 
 #include <string_view>
@@ -14,31 +14,31 @@
 
 namespace hs {
 
-inline constexpr int64_t max_augmented_side = 4096;  // pixels; 32 bits hold every coordinate
+inline constexpr int64_t max_augmented_side = 4096;  // pixels; coordinates then fit into 32 bits
 inline constexpr int64_t max_shift = 512, max_cutout = 512;
 
-// Each 0 or false: left out.
+// 0 or false: off.
 struct AugmentOptions {
-  int64_t shift = 0;   // pixels, at most this many along each axis, whole ones
-  double rotate = 0;   // degrees, at most this many to either side, about the middle of the image
-  int64_t cutout = 0;  // pixels, side of a square whose middle may be anywhere in the image
-  bool flip = false;   // left and right are swapped in every other image
+  int64_t shift = 0;   // pixels, an integer, at most this many along each axis
+  double rotate = 0;   // degrees, at most this many to either side, about the centre of the image
+  int64_t cutout = 0;  // pixels, side of a square whose centre may be anywhere in the image
+  bool flip = false;   // mirrored left to right, each image with probability 1/2
 
   bool any() const { return shift > 0 || rotate > 0 || cutout > 0 || flip; }
 };
 
-// "shift=2,rotate=10.5,cutout=8,flip", each at most once; "" is no option. Throws Error
-// (usage) with what was expected.
+// "shift=2,rotate=10.5,cutout=8,flip", each at most once; "" sets no option. Throws Error
+// (usage) that says what was expected.
 AugmentOptions parse_augment(std::string_view spec);
 
-// images (N, H, W, C) u8 -> the same shape; images itself if no option is on. samples (N) i32: the index of each image
-// in its set; epoch: i32 scalar; all on one device. An image is flipped, turned, moved, and then cut; what comes from
-// outside, and the square, is 0. Turned pixels are bilinear means of four. Not differentiable.
-// REQUIRES: H and W up to max_augmented_side; 0 <= shift <= max_shift, 0 <= rotate <= 180, 0 <= cutout <= max_cutout
+// images (N, H, W, C) u8 -> the same shape; returns images itself if no option is on. samples (N) i32: the index of
+// each image in its data set; epoch: i32 scalar; all on one device. Flips, rotates, shifts and cuts out, in this order.
+// Pixels from outside the image, and the cut-out square, are 0. Rotation interpolates bilinearly. Not differentiable.
+// REQUIRES: H and W at most max_augmented_side; 0 <= shift <= max_shift, 0 <= rotate <= 180, 0 <= cutout <= max_cutout
 Tensor augment_image(const Tensor& images, const Tensor& samples, const Tensor& epoch, const AugmentOptions& options,
                      uint64_t seed);
 
-// What the kernels are told: the options with the angle in units of 2^-32 of a turn.
+// The kernels' arguments: the options, with the angle in units of 2^-32 of a turn.
 struct AugmentRange {
   int32_t shift, cutout;
   uint32_t angle;
@@ -56,11 +56,11 @@ struct AugmentImageForward {
 };
 constinit inline Kernel<AugmentImageForward> augment_image_forward{"augment_image_forward"};
 
-// What happens to one image.
+// The changes to one image.
 struct ImageWarp {
   int32_t cosine, sine;  // in units of 2^-16, clockwise
-  int32_t right, down;   // pixels that it moves
-  int32_t left, top;     // the first pixel of the square
+  int32_t right, down;   // shift in pixels
+  int32_t left, top;     // first pixel of the cut-out square
   int32_t side;          // of the square
   bool flip;
 };
@@ -69,8 +69,8 @@ inline constexpr int32_t warp_one = 1 << 16;
 
 // Cosine and sine of an angle in units of 2^-32 of a turn, in units of 2^-16, off by less than one; quarters are exact.
 HS_HOST_DEVICE constexpr void cosine_and_sine(uint32_t angle, int32_t& cosine, int32_t& sine) {
-  const uint32_t quarter = (angle + (1u << 29)) >> 30;                 // the nearest one, 4 is 0
-  const int64_t rest = static_cast<int32_t>(angle - (quarter << 30));  // up to half a quarter
+  const uint32_t quarter = (angle + (1u << 29)) >> 30;                 // the nearest quarter turn; 4 is 0
+  const int64_t rest = static_cast<int32_t>(angle - (quarter << 30));  // at most half a quarter
   constexpr int64_t one = int64_t{1} << 30, half_pi = 1686629713;      // pi/2 in units of 2^-30
   const int64_t x = (rest * half_pi) >> 30, x2 = (x * x) >> 30;        // radians
   int64_t s = one - x2 / 42;                                           // Taylor series, innermost term first
@@ -112,7 +112,7 @@ HS_HOST_DEVICE constexpr ImageWarp draw_warp(const AugmentRange& range, int32_t 
   const Random4 move = random_block(stream, 0), cut = random_block(stream, 1);
   const auto shifts = static_cast<uint32_t>(2 * range.shift + 1);
   ImageWarp warp{};
-  // From -angle to +angle; the product fits into 64 bits just so.
+  // From -angle to +angle; the product just fits into 64 bits.
   const auto angle = static_cast<uint32_t>((move.word[2] * (2 * uint64_t{range.angle} + 1)) >> 32) - range.angle;
   cosine_and_sine(angle, warp.cosine, warp.sine);
   warp.right = scaled(move.word[0], shifts) - range.shift;
@@ -124,14 +124,14 @@ HS_HOST_DEVICE constexpr ImageWarp draw_warp(const AugmentRange& range, int32_t 
   return warp;
 }
 
-// The C bytes of pixel (y, x) of the result. image (H, W, C)
+// Computes the C bytes of pixel (y, x) of the result. image (H, W, C)
 HS_HOST_DEVICE inline void warped_pixel(const ImageWarp& warp, const uint8_t* image, int32_t H, int32_t W, int32_t C,
                                         int32_t y, int32_t x, uint8_t* pixel) {
   const bool cut = y >= warp.top && y < warp.top + warp.side && x >= warp.left && x < warp.left + warp.side;
-  // From the middle of the image in half pixels, turned back: in units of 2^-17 of a pixel.
+  // Offset from the image's centre in half pixels, rotated back: in units of 2^-17 of a pixel.
   const int32_t dx = 2 * (x - warp.right) - (W - 1), dy = 2 * (y - warp.down) - (H - 1);
   const int32_t across = warp.cosine * dx + warp.sine * dy, along = warp.cosine * dy - warp.sine * dx;
-  // The place in the image, to the nearest 1/256 of a pixel: the whole one, and how far the next one counts.
+  // Position in the image to the nearest 1/256 of a pixel: the integer part, and the weight of the next pixel.
   constexpr int32_t rounding = 1 << 8;
   const int32_t u = (warp.flip ? -across : across) + (W - 1) * warp_one + rounding,
                 v = along + (H - 1) * warp_one + rounding;

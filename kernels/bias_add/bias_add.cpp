@@ -67,7 +67,7 @@ void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
       Block<T> block;
       in_blocks<T>(group * rows_per_group * C, end, [&](int64_t first, int64_t count) {
         const Computing<T>* values = block.read(in + first, count);
-        for (int64_t i = 0; i < count;) {  // row by row, or what of a row is in this block
+        for (int64_t i = 0; i < count;) {  // row by row, or the part of a row that is in this block
           const int64_t c = (first + i) % C, run = std::min(C - c, count - i);
           for (int64_t j = 0; j < run; ++j) total[c + j] += values[i + j];
           i += run;

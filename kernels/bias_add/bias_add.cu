@@ -8,7 +8,7 @@
 namespace hs {
 namespace {
 
-// Columns are counted along instead of divided out for each element: a division costs more than the addition.
+// The column index is advanced, not computed by division for each element: a division costs more than the addition.
 template <class T>
 __global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T* x, const T* bias, T* y) {
   using Pack = cuda::Pack<T, cuda::pack_size<T>>;
@@ -44,8 +44,8 @@ void bias_add_cuda(const BiasAddForward& call) {
   });
 }
 
-// A block sums one group of rows of `width` neighbouring columns: each thread every (block_threads / width)-th row of
-// one column, four sums at a time because one would wait for each addition, then a tree over the threads of a column.
+// A block sums one group of rows of `width` neighbouring columns. A thread sums every (block_threads / width)-th row of
+// one column, in four sums because one would wait for each addition; a tree then adds the threads of a column.
 // Grid: (columns / width, groups). out is (groups, C); with `accumulate` it is added to.
 template <class In, class Out>
 __global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accumulate, const In* x, Out* out) {
@@ -74,8 +74,8 @@ __global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accum
   }
 }
 
-// Columns of a block: 32, as many as fill the 128 bytes of a cache line in f32, or fewer so that narrow matrices keep
-// its threads busy. Always a power of two.
+// Columns per block, always a power of two: 32, which fill a 128-byte cache line in f32, or fewer for narrow matrices,
+// to keep all threads busy.
 int column_width(int64_t C) {
   int width = 1;
   while (width < C && width < 32) width *= 2;
@@ -87,7 +87,7 @@ int64_t column_blocks(int64_t C) {
   return (C + width - 1) / width;
 }
 
-// Groups of rows: 32 rows for each thread, or more where this would make more blocks than the device runs at once.
+// Groups of rows: 32 rows per thread, or more if that would need more blocks than the device runs at once.
 int64_t row_groups(int64_t rows, int64_t C) {
   constexpr int64_t most_blocks = 1024;
   const int64_t rows_at_least = 32 * (cuda::block_threads / column_width(C));

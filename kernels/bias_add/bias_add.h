@@ -16,7 +16,7 @@ struct BiasAddForward {
   auto tensors() const { return tensor_list(x, bias, y); }
 };
 constinit inline Kernel<BiasAddForward> bias_add_forward{"bias_add_forward"};
-// sum[c] = sum over rows of x[i, c], added to what sum holds if `accumulate`: the gradient of a bias. x may be f16 or
+// sum[c] = sum over rows of x[i, c], added to the old sum[c] if `accumulate`: the gradient of a bias. x may be f16 or
 // bf16 and sum f32.
 struct ColumnSum {
   const Tensor& x;
@@ -26,8 +26,8 @@ struct ColumnSum {
 };
 constinit inline Kernel<ColumnSum> column_sum{"column_sum"};
 
-// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if nobody wants it, or if it was
-// added to the leaf's.
+// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if it is not needed, or if it
+// was added to the leaf's.
 Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias);
 
 }  // namespace hs

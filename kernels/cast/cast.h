@@ -8,9 +8,9 @@ namespace hs {
 
 Tensor cast(const Tensor& x, DType dtype);
 
-// What an op does with an operand inside an Autocast scope: x in the scope's type, differentiably. Outside, x itself.
+// Casts an op's operand inside an Autocast scope: returns x in the scope's type, differentiably. Outside, x itself.
 Tensor autocast(const Tensor& x);
-// The same for a parameter: the copy that the scope made. It has no history: the op's backward rule gives the gradient
+// The same for a parameter: returns the scope's copy, which has no history: the op's backward rule returns the gradient
 // of the parameter itself, in f32.
 Tensor autocast_parameter(const Tensor& parameter);
 

@@ -1,4 +1,4 @@
-// conv2d for bf16 on AMX tiles: where they are registered. Read kernels/conv2d/amx.h.
+// Registers conv2d for bf16 on AMX tiles. Read kernels/conv2d/amx.h.
 #include "kernels/conv2d/amx.h"
 
 #if defined(__x86_64__)

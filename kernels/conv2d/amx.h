@@ -1,16 +1,15 @@
 // conv2d for bf16 on AMX tiles: the "amx" variant, for any tiles. With 32 channels, one pixel of an NHWC image is one
-// row of a tile, and 16 pixels that follow each other are the tile: so a 3x3 convolution is nine products of tiles
-// loaded from shifted places, and nothing is laid out anew. Positions are counted along the whole padded plane, across
-// the ends of its rows; the sums of the few positions where a row ends are thrown away.
+// row of a tile, and 16 consecutive pixels are the tile. So a 3x3 convolution is nine products of tiles loaded from
+// shifted addresses, without a copy. Positions run along the whole padded plane, across the ends of its rows; the sums
+// of the few positions past the end of a row are discarded.
 //   forward:          y[position, oc]  = sum over taps and c of x[position + tap, c] weight[tap, c, oc]
-//   input gradient:   the same on dy with a border of zeros, with the weights turned round
-//   weight gradient:  dweight[tap, c, oc] = sum over positions of x[position + tap, c] dy[position, oc]; here x is
-//                     needed with positions along a row, and dy in pairs of positions
-// The zeros around the data are multiplied: an inf or NaN in x makes NaN of its channel's weight gradients in the taps
-// that meet it across the end of a row, and one in the weight makes NaN of its channel of dx along the border.
-// Channels are filled up to multiples of 32 with zeros. An image whose receptive fields have 32 numbers or fewer (the
-// first layer: 3x3x1) is laid out field by field instead, and is then a 1x1 convolution.
-// Internal to kernels/conv2d/amx.cpp and its test.
+//   input gradient:   the same on dy with a border of zeros, with the taps in reverse order
+//   weight gradient:  dweight[tap, c, oc] = sum over positions of x[position + tap, c] dy[position, oc]; x is
+//                     transposed (positions along a row), dy packed in pairs of positions
+// Zeros around the data are multiplied too: an inf or NaN in x makes its channel's weight gradients NaN in the taps
+// that reach it across the end of a row; one in the weight makes its channel of dx NaN along the border. Channels are
+// zero-padded to multiples of 32. An image whose receptive fields have at most 32 values (the first layer: 3x3x1) is
+// laid out field by field, and is then a 1x1 convolution. Internal to kernels/conv2d/amx.cpp and its test.
 #pragma once
 
 #include <algorithm>
@@ -27,29 +26,29 @@ namespace hs::amx {
 struct Plane {
   int64_t H, W, C;         // of the input with its border; C is a multiple of 32
   int64_t KH, KW, OH, OW;  // OH = H - KH + 1
-  int64_t OC, padded_oc;   // wanted, and filled up to a multiple of 32
+  int64_t OC, padded_oc;   // requested, and rounded up to a multiple of 32
   int64_t taps() const { return KH * KW; }
   int64_t shift(int64_t tap) const { return tap / KW * W + tap % KW; }  // positions
   int64_t positions() const { return (OH - 1) * W + OW; }               // from the first output to the last
   int64_t rounded() const { return round_up(positions(), 32); }
-  int64_t stored() const { return round_up(rounded() + shift(taps() - 1), 32); }  // all that a block may touch
+  int64_t stored() const { return round_up(rounded() + shift(taps() - 1), 32); }  // all positions that a block may read
 };
 
 inline bool is_small(const Conv2dSizes& s) { return s.K() <= 32; }
 
-// What the forward pass and the weight gradient read x as.
+// x as the forward pass and the weight gradient read it.
 inline Plane input_plane(const Conv2dSizes& s) {
   const int64_t padded_oc = round_up(s.OC, 32);
   if (is_small(s)) return {s.OH, s.OW, 32, 1, 1, s.OH, s.OW, s.OC, padded_oc};
   return {s.H + 2 * s.padding, s.W + 2 * s.padding, round_up(s.C, 32), s.KH, s.KW, s.OH, s.OW, s.OC, padded_oc};
 }
 
-// What the input gradient reads dy as. REQUIRES: padding less than KH and KW
+// dy as the input gradient reads it. REQUIRES: padding less than KH and KW
 inline Plane gradient_plane(const Conv2dSizes& s) {
   return {s.H + s.KH - 1, s.W + s.KW - 1, round_up(s.OC, 32), s.KH, s.KW, s.H, s.W, s.C, round_up(s.C, 32)};
 }
 
-// Images of C channels into the middle of a plane of zeros.
+// Copies an image of C channels into the middle of a plane of zeros.
 inline void fill_plane(const BFloat16* image, int64_t H, int64_t W, int64_t C, int64_t border_h, int64_t border_w,
                        const Plane& p, BFloat16* plane) {
   std::fill_n(plane, p.stored() * p.C, BFloat16{0});
@@ -63,7 +62,7 @@ inline void fill_plane(const BFloat16* image, int64_t H, int64_t W, int64_t C, i
   }
 }
 
-// A receptive field in each position.
+// Copies one receptive field to each position.
 inline void fill_fields(const Conv2dSizes& s, const BFloat16* image, const Plane& p, BFloat16* plane) {
   std::fill_n(plane, p.stored() * p.C, BFloat16{0});
   for (int64_t oh = 0; oh < s.OH; ++oh) {
@@ -87,7 +86,7 @@ inline void fill_input(const Conv2dSizes& s, const BFloat16* image, const Plane&
   }
 }
 
-// to[i] = first[i] and second[i], and zeros up to `padded`. A row that is nullptr counts as zeros.
+// to[i] = the pair (first[i], second[i]), then zeros up to `padded`. nullptr stands for a row of zeros.
 inline void pack_pair(const BFloat16* first, const BFloat16* second, int64_t count, int64_t padded, Cell* to) {
   if (first && second) {
     interleave(&first->bits, &second->bits, count, to);
@@ -141,13 +140,13 @@ void correlate(const Plane& p, const BFloat16* plane, const Cell* weights, const
       Whole::store_sums(results + oc, b_row, 16 * p.padded_oc);
     }
     for (int64_t i = q; i < std::min(q + 32, p.positions()); ++i) {
-      if (i % p.W >= p.OW) continue;  // where a row ends
+      if (i % p.W >= p.OW) continue;  // past the end of a row
       narrow(results + (i - q) * p.padded_oc, y + (i / p.W * p.OW + i % p.W) * p.OC, p.OC);
     }
   }
 }
 
-// A plane with the positions along the rows: (C, stored). other: (16, C).
+// Transposes a plane to (C, stored). other: (16, C).
 inline void transpose_plane(const Plane& p, const BFloat16* plane, Cell* other, BFloat16* transposed) {
   Cell* to = reinterpret_cast<Cell*>(transposed);  // two positions each
   for (int64_t q = 0; q < p.stored(); q += 32) {
@@ -159,7 +158,7 @@ inline void transpose_plane(const Plane& p, const BFloat16* plane, Cell* other, 
   }
 }
 
-// dy (OH, OW, OC) where its positions are in the plane: (rounded/2, padded_oc) pairs of positions.
+// Packs dy (OH, OW, OC) at its positions in the plane: (rounded/2, padded_oc) pairs of positions.
 inline void pack_gradient(const Plane& p, const BFloat16* dy, Cell* packed) {
   const auto row = [&](int64_t q) {
     const bool exists = q < p.positions() && q % p.W < p.OW;
@@ -203,7 +202,7 @@ void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* trans
   }
 }
 
-// Where the parts of a workspace are, in bytes.
+// The byte offsets of a workspace's parts.
 struct ForwardLayout {
   int64_t weights, bias, planes, results, size;
   explicit ForwardLayout(const Plane& p) {
@@ -251,7 +250,7 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
   });
 }
 
-// The input gradient of a batch: dy with a border of zeros, correlated with the weights turned round.
+// The input gradient of a batch: dy with a border of zeros, correlated with the reversed taps.
 // REQUIRES: takes_backward with a dx
 template <class Tiles>
 class InputGradient {
@@ -324,7 +323,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
     }
   });
 
-  if (call.dweight.defined()) {  // the groups meet in order
+  if (call.dweight.defined()) {  // the groups are added in order
     update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
       const int64_t k = i / s.OC, oc = i % s.OC;
       const float* from = dweights + (k / channels * p.C + k % channels) * p.padded_oc + oc;
@@ -341,7 +340,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
   }
 }
 
-// What the tiles can do, on a machine that has them, and the workspace that it takes.
+// Which calls the tiles support, on a machine that has them, and the workspace that a call needs.
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
   return x.dtype() == DType::bf16 && (s.stride == 1 || is_small(s));
 }

@@ -1,4 +1,4 @@
-// The op: it checks the shapes, allocates, calls the slots and records the way back. Its kernels, simplest first:
+// The op: checks the shapes, allocates, calls the slots and records the backward rule. Its kernels, simplest first:
 // naive.cpp, im2col.cpp, direct.cpp; for bf16 avx512_bf16.cpp and amx.cpp; for CUDA im2col.cu.
 #include "kernels/conv2d/conv2d.h"
 
@@ -40,7 +40,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return record("conv2d", y, inputs,
                 [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
                  to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  // Straight into the parameters' gradients if all that are wanted have a sum.
+                  // Directly into the parameters' gradients if all that are needed have a sum.
                   const bool accumulate = (to_weight.has_sum() || !to_weight.wanted()) &&
                                           (to_bias.has_sum() || !to_bias.wanted()) &&
                                           (to_weight.has_sum() || to_bias.has_sum());

@@ -1,7 +1,7 @@
-// 2-D convolution (cross-correlation, as every framework means it) on NHWC images.
+// 2-D convolution (cross-correlation, as in every framework) on NHWC images.
 //   y[n, oh, ow, oc] = bias[oc] + sum over kh, kw, c of x[n, oh*stride + kh - padding, ow*stride + kw - padding, c]
 //                                                      * weight[(kh*KW + kw)*C + c, oc]
-// The weight is a matrix (KH*KW*C, OC), so that the convolution is a GEMM whose result is NHWC without a transpose.
+// The weight is a matrix (KH*KW*C, OC), so the convolution is a GEMM whose result is NHWC without a transpose.
 #pragma once
 
 #include "engine/autograd.h"
@@ -36,15 +36,15 @@ struct Conv2dForward {
 };
 constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 
-// An undefined dx, dweight or dbias is not computed. `accumulate`: the latter two are added to what they hold.
+// An undefined dx, dweight or dbias is not computed. `accumulate`: adds to the old dweight and dbias.
 //
-// Inf and NaN: one in dy makes every element of dbias and dweight of its output channel inf or NaN, and some of dx, in
-// every variant, so that an overflow is seen by whoever looks at the gradients. For the rest, 0 * inf is NaN, and
-// variants differ in the zeros that they multiply; the head of each says which.
-//   naive                those in dy, not those of the padding: there dweight has no inf or NaN of taps that see only
-//   it im2col               all of the formula: those in dy, and those of the padding direct, avx512_bf16  not those in
-//   dy: an inf or NaN in x or weight contributes nothing where dy is 0 amx                  also those that it puts
-//   around the data: NaN reaches elements that do not use the inf
+// Inf and NaN: in every variant, one in dy makes inf or NaN of every element of dbias and dweight of its output
+// channel, and of some of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN, and variants
+// differ in the zeros that they multiply:
+//   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
+//   im2col               all of the formula: zeros in dy and the padding
+//   direct, avx512_bf16  no zeros in dy: an inf or NaN in x or weight contributes nothing where dy is 0
+//   amx                  also the zeros that it puts around the data: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
 struct Conv2dBackward {
@@ -60,8 +60,8 @@ struct Conv2dBackward {
 };
 constinit inline Kernel<Conv2dBackward> conv2d_backward{"conv2d_backward"};
 
-// Weight gradients are summed over samples in this many groups, which then meet in a fixed order: the work of one
-// thread is one group or several, and the sum does not depend on which.
+// Weight gradients are summed over samples in this many groups, which are then added in a fixed order: a thread
+// computes one or more groups, and the sum does not depend on which.
 inline int64_t conv2d_groups(const Conv2dSizes& s) { return s.N < 16 ? s.N : 16; }
 
 }  // namespace hs

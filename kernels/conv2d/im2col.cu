@@ -1,6 +1,6 @@
 // conv2d on the GPU as im2col and a matrix product, the same idea as kernels/conv2d/im2col.cpp. The rows of the column
-// matrix are padded with zeros to a multiple of 8 numbers: tensor cores want rows that start at 16 bytes. Images are
-// taken in chunks, so that the column matrix stays within a fixed size whatever the batch.
+// matrix are zero-padded to a multiple of 8 values: tensor cores require rows aligned to 16 bytes. Images are processed
+// in chunks, which bounds the size of the column matrix for every batch size.
 #include "kernels/conv2d/conv2d.h"
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ constexpr int64_t column_bytes = int64_t{64} << 20;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// How the workspace is divided, in bytes.
+// The byte offsets of the workspace's parts.
 struct Layout {
   Layout(const Conv2dSizes& s, DType dtype, int64_t sum_bytes) : padded_K(round_up(s.K(), 8)), pixels(s.OH * s.OW) {
     const auto element = static_cast<int64_t>(size_of(dtype));
@@ -28,11 +28,11 @@ struct Layout {
     size = sums + sum_bytes;
   }
   int64_t padded_K, pixels;
-  int64_t images;                       // in a chunk
+  int64_t images;                       // per chunk
   int64_t weight, dweight, sums, size;  // the columns begin at 0
 };
 
-// columns (images*OH*OW, padded_K): each thread makes 16 bytes of a row. `wide`: they come from 16 aligned bytes of x.
+// columns (images*OH*OW, padded_K): each thread writes 16 bytes of a row. `wide`: they are 16 aligned bytes of x.
 template <class T>
 __global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bool wide, const T* x, T* columns) {
   constexpr int size = 16 / sizeof(T);
@@ -65,7 +65,7 @@ __global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bo
   }
 }
 
-// The transpose, as a gather: each pixel adds up the columns that it went into, in the order of the kernel's taps.
+// The transpose, as a gather: each pixel sums the columns that it was copied to, in the order of the kernel's taps.
 template <class T, int size>
 __global__ void col2im_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, const T* columns, T* x) {
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
@@ -97,7 +97,7 @@ struct AddTo {
   __device__ float operator()(int64_t, float old, float sum) const { return (accumulate ? old : 0.0f) + sum; }
 };
 
-// What both directions need: the chunks of images, their columns, the weight with the rows that padding adds.
+// Shared by both directions: the chunks of images, their columns, the weight with the rows that padding adds.
 class Im2col {
  public:
   Im2col(const Conv2dSizes& s, DType dtype, int64_t sum_bytes, Tensor& workspace)
@@ -183,7 +183,7 @@ void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
     column_sum.run_in(sums, {call.dy, accumulate, call.dbias});
   }
   if (call.dweight.defined()) {
-    // Straight into an f32 gradient of the right height, else through a sum of our own.
+    // Directly into an f32 gradient of the right height, otherwise through a separate sum.
     const bool direct = call.dweight.dtype() == DType::f32 && work.padded_K() == s.K();
     Tensor sum = direct ? call.dweight : work.dweight();
     if (s.N == 0 && !(direct && accumulate)) sum.fill_zero();

@@ -1,6 +1,6 @@
 // conv2d by its definition (kernels/conv2d/conv2d.h): a loop for each index. It is the variant to read first, and the
-// slowest. Next: kernels/conv2d/im2col.cpp, where the same sums become one matrix product. The padding is left out of
-// the sums, so that an inf in a weight meets no zero that is not in the data.
+// slowest. Next: kernels/conv2d/im2col.cpp, where the same sums become one matrix product. The sums skip the
+// padding, so an inf in a weight is multiplied only by zeros that are in the data.
 #include <algorithm>
 
 #include "kernels/conv2d/conv2d.h"

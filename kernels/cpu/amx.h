@@ -1,7 +1,7 @@
-// The tile registers of AMX: eight matrices of 16 rows of 64 bytes, and one instruction that multiplies 16 x 32 numbers
-// of bf16 by 32 x 16 into 16 x 16 sums of f32. Kernels are written against this small interface as a template
-// parameter, so that a test can run them on tiles emulated in plain C++ (tests/emulated_units.cpp) where there is no
-// AMX. All tiles are always whole: what lies beyond a matrix is packed as zeros. Internal to kernels/*/amx.*.
+// The tile registers of AMX: eight matrices of 16 rows of 64 bytes, and one instruction that multiplies 16 x 32 bf16
+// values by 32 x 16 into 16 x 16 f32 sums. Kernels take this small interface as a template parameter, so that a test
+// without AMX can run them on tiles emulated in plain C++ (tests/emulated_units.cpp). Tiles are always whole: elements
+// beyond a matrix are packed as zeros. Internal to kernels/*/amx.*.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline constexpr int64_t tile_depth = 32;  // values of K in one product
 
 // In assembly instead of intrinsics: no function needs to be compiled for AMX, and everything inlines.
 struct HardwareTiles {
-  // Before and after a thread's use of the tiles. While they are in use, a switch of threads saves 8 KiB more.
+  // Before and after a thread's use of the tiles. While configured, they add 8 KiB to every context switch.
   static void configure() {
     struct alignas(64) {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -54,7 +54,7 @@ struct HardwareTiles {
 
 #endif
 
-// The tiles are configured while this lives.
+// The tiles are configured while this is alive.
 template <class Tiles>
 struct Session {
   Session() { Tiles::configure(); }
@@ -63,7 +63,7 @@ struct Session {
   Session& operator=(const Session&) = delete;
 };
 
-// A block of 2 x 2 sums, of which `row_tiles` and `column_tiles` are wanted. Strides are in bytes; the second row of
+// A block of 2 x 2 sums, of which `row_tiles` x `column_tiles` are computed. Strides are in bytes; the second row of
 // sums begins `next_rows` floats after the first.
 template <class Tiles, int row_tiles, int column_tiles>
 struct Block {
@@ -105,7 +105,7 @@ struct Block {
   }
 };
 
-// Calls body.operator()<Block>() with the block of the wanted size; both are 1 or 2.
+// Calls body.operator()<Block>() with the block of the requested size; both are 1 or 2.
 template <class Tiles, class Body>
 void with_block(int64_t row_tiles, int64_t column_tiles, const Body& body) {
   if (row_tiles == 2) {
@@ -121,8 +121,8 @@ void with_block(int64_t row_tiles, int64_t column_tiles, const Body& body) {
   }
 }
 
-// A small product against plain arithmetic, several times over: small whole numbers, so that any order of additions
-// gives the same bits.
+// Checks a small product against plain arithmetic, several times. On small integers, so any order of additions gives
+// the same bits.
 template <class Tiles>
 bool tiles_multiply() {
   BFloat16 a[16][32], b[16][32];  // b in pairs: b[k / 2][2 n + k % 2]
@@ -154,8 +154,8 @@ bool tiles_multiply() {
   return same;
 }
 
-// Whether the "amx" variants may run: cpu_features().amx_bf16, and the first caller saw the tiles multiply correctly.
-// If they do not, that is said on the error output once.
+// Whether the "amx" variants may run: cpu_features().amx_bf16, and the first call found that the tiles multiply
+// correctly. If they do not, stderr says so once.
 bool is_usable();
 
 }  // namespace hs::amx

@@ -1,4 +1,4 @@
-// Helpers of the kernels that are compiled for AVX-512 function by function. x86-64 CPU files only.
+// Helpers for the kernels that are compiled for AVX-512 function by function. x86-64 CPU files only.
 #pragma once
 
 #include <immintrin.h>
@@ -7,8 +7,8 @@
 
 namespace hs {
 
-// 16 numbers rounded to bf16, in the lower halves of 32 bits. In integers, because the instruction of AVX-512 BF16
-// takes subnormal numbers for zero.
+// 16 values rounded to bf16, in the lower halves of 32 bits. In integer arithmetic, because the AVX-512 BF16
+// instruction treats subnormals as zero.
 HS_TARGET_AVX512 inline __m512i rounded_to_bf16(__m512 values) {
   const __m512i bits = _mm512_castps_si512(values);
   const __mmask16 is_nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);

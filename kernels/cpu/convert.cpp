@@ -11,7 +11,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-// Both return how many elements they did, a multiple of 8.
+// Both return the number of elements converted, a multiple of 8.
 HS_TARGET_F16C int64_t widen_f16c(const Half* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -48,7 +48,7 @@ HS_TARGET_AVX512 int64_t narrow_avx512(const float* from, BFloat16* to, int64_t 
   return i;
 }
 
-// The instruction takes subnormal numbers for zero: blocks with one of them are left to the integers.
+// The instruction treats subnormals as zero, so a block that contains one takes the integer path.
 HS_TARGET_AVX512_BF16 int64_t narrow_avx512_bf16(const float* from, BFloat16* to, int64_t count) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {

@@ -1,5 +1,5 @@
-// Arrays of f16 and bf16 to f32 and back, with the results of engine/float16.h bit by bit (but that a signalling NaN
-// may become a quiet one). How the CPU kernels compute on 16-bit tensors: they widen a block, work on it in f32, and
+// Arrays of f16 and bf16 to f32 and back, with the results of engine/float16.h bit by bit (except that a signalling
+// NaN may become a quiet one). CPU kernels compute on 16-bit tensors with these: they widen a block, compute in f32 and
 // narrow the result. CPU files only.
 #pragma once
 

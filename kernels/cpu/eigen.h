@@ -18,9 +18,9 @@ Eigen::Map<const RowMajor<T>> as_matrix(const T* data, int64_t rows, int64_t col
   return {data, rows, columns};
 }
 
-// Eigen runs single-threaded inside our own pieces, and blocks its products by cache sizes that it would otherwise ask
-// the machine for: constants, so that the same binary adds in the same order on every machine. Called by each kernel
-// before it forks.
+// Makes Eigen single-threaded, because kernels divide the work themselves, and sets constant cache sizes for its
+// blocking. Eigen would query the machine otherwise; with constants, the same binary adds in the same order everywhere.
+// Each kernel calls it before it forks.
 inline void prepare_eigen() {
   [[maybe_unused]] static const bool once = [] {
     Eigen::setNbThreads(1);

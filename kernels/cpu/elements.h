@@ -1,4 +1,4 @@
-// What the CPU kernels share: dispatch over the element types, and blocks of 16-bit elements as f32.
+// Shared by the CPU kernels: dispatch over the element types, and blocks of 16-bit elements as f32.
 // Every kernel computes in f32 on f16 and bf16 tensors, whatever it stores, and rounds once.
 #pragma once
 
@@ -15,7 +15,7 @@ inline bool is_f32(const Tensor& x) { return x.dtype() == DType::f32; }
 inline bool is_f32_or_f64(const Tensor& x) { return is_f32(x) || x.dtype() == DType::f64; }
 inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16; }
 inline bool is_float(const Tensor& x) { return is_f32_or_f64(x) || is_16_bit(x); }
-// What may be added to a gradient of y's dtype: that dtype, or 16 bits to f32.
+// Whether x may be added to a gradient y: the dtypes are equal, or x has 16 bits and y is f32.
 inline bool is_same_or_f32(const Tensor& x, const Tensor& y) {
   return y.dtype() == x.dtype() || (is_16_bit(x) && is_f32(y));
 }
@@ -83,7 +83,7 @@ const Computing<T>* as_computing(const T* from, int64_t count, Computing<T>* buf
   }
 }
 
-// as_computing with a buffer of its own.
+// as_computing with its own buffer.
 // REQUIRES: count <= block_size for 16-bit types
 template <class T>
 class Block {
@@ -94,7 +94,7 @@ class Block {
   Computing<T> buffer_[stores_16_bits<T> ? block_size : 1];
 };
 
-// The way back: `count` values, rounded to T.
+// The inverse: stores `count` values, rounded to T.
 template <class T>
 void store_block(const Computing<T>* values, T* to, int64_t count) {
   if constexpr (stores_16_bits<T>) {
@@ -104,7 +104,7 @@ void store_block(const Computing<T>* values, T* to, int64_t count) {
   }
 }
 
-// Calls body(first, count) for pieces of begin .. end-1 that suit a Block<T>: one piece where nothing is
+// Calls body(first, count) for pieces of begin .. end-1 that suit a Block<T>: one piece if T is not
 // widened.
 template <class T, class Body>
 void in_blocks(int64_t begin, int64_t end, const Body& body) {
@@ -139,7 +139,7 @@ void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
   parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
 }
 
-// gradient[i] = value(i, what it holds if `accumulate`, else 0), rounded once to the gradient's type.
+// gradient[i] = value(i, the old gradient[i] if `accumulate`, otherwise 0), rounded once to the gradient's type.
 template <class F>
 void update_gradient(Tensor& gradient, bool accumulate, const F& value) {
   for_float_type(gradient.dtype(), [&]<class T>() {

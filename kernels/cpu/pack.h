@@ -1,17 +1,17 @@
-// Moving 16-bit matrices into the order that products read: pairs of two rows, and transposed blocks. With AVX-512
-// where the machine has it. CPU files only.
+// Packs 16-bit matrices in the order that products read: pairs from two rows, and transposed blocks. With AVX-512 if
+// the machine has it. CPU files only.
 #pragma once
 
 #include <cstdint>
 
 namespace hs {
 
-// 32 bits of a packed matrix: a float, or two 16-bit numbers of which the first is the lower half.
+// 32 bits of a packed matrix: a float, or two 16-bit values, the first in the lower half.
 using Cell [[gnu::may_alias]] = uint32_t;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// to[i] = row0[i] and row1[i]
+// to[i] = the pair (row0[i], row1[i])
 void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to);
 
 // to[j][i] = from[i][j], in whole blocks of 16 x 16: rows and columns are rounded up.

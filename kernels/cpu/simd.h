@@ -1,5 +1,5 @@
-// Vectors of floats for hand-written CPU kernels: the widest that the compiler was told about (-march), so one source
-// serves AVX-512 (16 floats), AVX (8) and plain x86-64 or other machines (4). CPU files only.
+// Vectors of floats for hand-written CPU kernels: the widest that -march enables, so one source serves AVX-512 (16
+// floats), AVX (8) and plain x86-64 or other machines (4). CPU files only.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline Vec load(const float* from) {
 inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 inline Vec broadcast(float value) { return value - Vec{}; }
 
-// a * b + c, rounded once where the machine can.
+// a * b + c, rounded once if the machine can.
 inline Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);

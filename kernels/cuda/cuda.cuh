@@ -1,4 +1,4 @@
-// What the CUDA kernels share: dispatch over the element types, conversion to f32 and back (every kernel computes in
+// Shared by the CUDA kernels: dispatch over the element types, conversion to f32 and back (every kernel computes in
 // f32, whatever it stores), and element-wise kernels that move 16 bytes at a time. .cu files only.
 #pragma once
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ int64_t global_threads() { return int64_t{gridDim.x} 
 
 inline constexpr int block_threads = 256;
 
-// Blocks for `items` of work, one for each thread, with a limit beyond which threads take several (a loop from
+// Blocks for `items` of work, one item per thread up to a limit; beyond it threads process several (a loop from
 // global_thread() in steps of global_threads()). 0 for no work.
 inline unsigned blocks_for(int64_t items) {
   constexpr int64_t most = 4096;  // 31 blocks for each multiprocessor of an H100
@@ -82,8 +82,8 @@ bool is_aligned(const T* pointer) {
 template <class... T>
 inline constexpr int pack_size = static_cast<int>(16 / std::max({sizeof(T)...}));
 
-// y[i] = f(i, x[i]...), computed in f32. `packs`: how many packs of N elements from the start; the rest goes one by
-// one.
+// y[i] = f(i, x[i]...), computed in f32. `packs`: how many packs of N elements from the start; the rest is processed
+// element by element.
 template <class F, class Out, class... In>
 __global__ void elementwise_kernel(int64_t size, int64_t packs, F f, Out* y, const In*... x) {
   constexpr int N = pack_size<Out, In...>;
@@ -111,15 +111,15 @@ void elementwise(int64_t size, const F& f, Out* y, const In*... x) {
          compute_stream(), size, packs, f, y, x...);
 }
 
-// Sum over the lanes of a warp, the same tree every time; every lane gets it. All 32 lanes call it together.
+// Sum over the lanes of a warp, in a fixed tree; every lane gets the result. All 32 lanes must call it together.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;
 }
 
-// Sum over the threads of the block, at most 1024, the same tree every time; thread 0 gets it, others have something
-// else. All threads call it, and between two calls they meet at a barrier.
+// Sum over the threads of the block, at most 1024, in a fixed tree; thread 0 gets the result, and the value in other
+// threads is unspecified. All threads must call it, with a barrier between two calls.
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ SharedArray<float, 32> sums;
   const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;

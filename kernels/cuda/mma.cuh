@@ -1,13 +1,13 @@
 // Warp-wide matrix instructions and asynchronous copies, one C++ function per PTX instruction (sm_80 and up). The
 // emulator replaces this file (tests/cuda_emulator/include/kernels/cuda/mma.cuh). All 32 lanes of a warp call each of
-// the matrix functions together. Who holds what in mma.m16n8k16, with group = lane / 4 and pair = 2 * (lane % 4), two
-// 16-bit numbers per register, lower column (of A) or row (of B) in the lower half:
+// the matrix functions together. A lane's elements in mma.m16n8k16, with group = lane / 4 and pair = 2 * (lane % 4),
+// two 16-bit values per register, the lower column (of A) or row (of B) in the lower half:
 //   A (16x16, row)   a[0]: row group, columns pair, pair + 1      a[1]: row group + 8
 //                    a[2], a[3]: the same rows, columns + 8
 //   B (16x8, col)    b[0]: rows pair, pair + 1, column group      b[1]: rows + 8
 //   C and D (16x8)   d[0], d[1]: row group, columns pair, pair + 1     d[2], d[3]: row group + 8
-// ldmatrix loads four 8x8 tiles of 16-bit numbers: lane l gives the address of row l % 8 of tile l / 8, and gets of
-// tile i in r[i] the numbers pair, pair + 1 of row `group`; with _trans, of column `group`.
+// ldmatrix loads four 8x8 tiles of 16-bit values: lane l gives the address of row l % 8 of tile l / 8, and receives in
+// r[i] the values pair, pair + 1 of row `group` of tile i; with _trans, of column `group`.
 // Source: PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix", "cp.async".
 #pragma once
 
@@ -68,14 +68,14 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 }
 
 // 16 bytes from global to shared memory without registers in between. Only the first `valid_bytes` are read, the rest
-// becomes zero. Arrives when the thread waits; other threads see it after a barrier that follows the wait.
+// becomes zero. Complete after this thread's wait; visible to other threads after a barrier that follows the wait.
 template <class T>
 __device__ __forceinline__ void cp_async_16(T* to, const void* from, int valid_bytes = 16) {
   const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(valid_bytes) : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most `groups_left` of the groups that this thread has committed are under way.
+// Waits until at most `groups_left` of the groups that this thread has committed are in flight.
 template <int groups_left>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");

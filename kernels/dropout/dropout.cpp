@@ -24,7 +24,7 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const T
 namespace {
 
 // Numbers 4*first .. 4*(first + lanes) - 1 of a stream: the arithmetic of philox4x32 (engine/random.h) with the loop
-// over blocks inside, which the compiler turns into vector code.
+// over blocks innermost, which the compiler vectorises.
 constexpr int lanes = 16;
 
 void random_numbers(const RandomStream& stream, uint32_t first, uint32_t (&numbers)[4 * lanes]) {

@@ -7,8 +7,8 @@
 namespace hs {
 namespace {
 
-// A thread takes a pack of N elements, which N / 4 blocks of random numbers decide. Packs beyond the first `packs` go
-// element by element: the last one if it is not full, or all of them where x or y is not aligned.
+// A thread processes a pack of N elements, with N / 4 blocks of random numbers. Packs beyond the first `packs` are
+// processed element by element: the last one if it is not full, or all of them if x or y is not aligned.
 template <class T>
 __global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32_t threshold, RandomStream stream,
                                const int32_t* step, const T* x, T* y) {

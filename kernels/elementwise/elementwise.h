@@ -8,7 +8,7 @@ namespace hs {
 
 Tensor add(const Tensor& a, const Tensor& b);  // a + b
 Tensor mul(const Tensor& a, const Tensor& b);  // a * b
-// x * factor. The factor is rounded to f32 (to nothing where x is f64), and the product to x's dtype: in 16 bits
+// x * factor. The factor is rounded to f32 (not at all if x is f64), and the product to x's dtype: in 16 bits
 // 0.1 is 0.1f and not the nearest f16.
 Tensor scale(const Tensor& x, double factor);
 

@@ -1,4 +1,4 @@
-// A batch from a set that is on the device; the slot is declared in engine/batch.h.
+// Gathers a batch from a data set in device memory; the slot is declared in engine/batch.h.
 #include <algorithm>
 
 #include "engine/batch.h"

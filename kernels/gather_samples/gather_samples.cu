@@ -1,4 +1,4 @@
-// A batch from a set that is on the device; the slot is declared in engine/batch.h.
+// Gathers a batch from a data set in device memory; the slot is declared in engine/batch.h.
 #include <cuda_runtime.h>
 
 #include "engine/batch.h"
@@ -8,7 +8,7 @@
 namespace hs {
 namespace {
 
-// T: one byte, or 16 at a time. `size` of them in an image, `total` in the batch.
+// T: 1 or 16 bytes. An image has `size` of them, the batch has `total`.
 template <class T>
 __global__ void gather_kernel(int64_t total, int64_t size, const T* set, const int32_t* samples, T* out) {
   for (int64_t i = cuda::global_thread(); i < total; i += cuda::global_threads()) {

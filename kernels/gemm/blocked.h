@@ -1,17 +1,15 @@
-// The matrix product of 16-bit factors as blocks: C is cut into tiles, each the work of one thread, and K into slices.
-// A slice of both factors is packed into panels, a product multiplies the panels into an f32 tile, and the finished
-// tile is scaled, biased, rounded once and stored. What differs between the "widened", "avx512_bf16" and "amx" variants
-// of gemm is a class:
+// The matrix product of 16-bit factors in blocks, internal to kernels/gemm/. C is cut into tiles, K into slices. A
+// thread packs a slice of both factors into panels, multiplies them into an f32 tile, and scales, biases, rounds once
+// and stores the finished tile. The variants "widened", "avx512_bf16" and "amx" of gemm differ only in a class:
 //   struct Product {
 //     using Element = ...;                           // what the factors store: Half or BFloat16
 //     static constexpr int64_t depth;                // values of k in one element of a panel: 1 (an f32) or 2 (a pair)
 //     struct Session;                                // alive while a thread multiplies
-//     static constexpr bool rows_first;              // panel A must be (rows, steps); else (steps, rows) will do
+//     static constexpr bool rows_first;              // panel A must be (rows, steps), not (steps, rows)
 //     static void pack(row0, row1, count, to);       // one element from each of two rows (of row0 alone if depth is 1)
 //     static void pack_row(row, count, to);          // a row of `count` values of k
 //     static void multiply(panels, rows, columns, steps);  // panels.tile += A B
 //   };
-// Internal to kernels/gemm/.
 #pragma once
 
 #include <cstring>
@@ -25,11 +23,11 @@ namespace hs::blocked {
 
 inline constexpr int64_t tile_columns = 64, tile_rows = 128, max_steps = 64;
 
-// Where a product finds its operands: on the stack of the thread.
+// The operands of a product, on the thread's stack.
 struct Panels {
   alignas(64) Cell a[tile_rows * max_steps];      // (rows, max_steps), or (steps, tile_rows) if a_by_steps
   alignas(64) Cell b[max_steps * tile_columns];   // (steps, tile_columns)
-  alignas(64) Cell other[tile_rows * max_steps];  // a panel on its way to being transposed
+  alignas(64) Cell other[tile_rows * max_steps];  // a panel before its transposition
   alignas(64) float tile[tile_rows * tile_columns];
   bool a_by_steps;
   int64_t a_row() const { return a_by_steps ? 1 : max_steps; }
@@ -83,14 +81,14 @@ struct PairedPanels {
   }
 };
 
-// Tiles with fewer rows where there would be too few tiles for several threads. By the shape alone.
+// Rows of a tile: fewer if there would be too few tiles for several threads. Depends only on the shape.
 inline int64_t rows_of_tile(int64_t M, int64_t N) {
   int64_t rows = tile_rows;
   while (rows > 32 && (M + rows - 1) / rows * ((N + tile_columns - 1) / tile_columns) < 8) rows /= 2;
   return rows;
 }
 
-// What becomes of a tile: C = alpha * tile + beta * C + bias.
+// Stores a finished tile: C = alpha * tile + beta * C + bias.
 template <class Out>
 struct Finish {
   const GemmOptions& options;

@@ -1,10 +1,10 @@
-// Rung 5 of the gemm ladder: NVIDIA's cuBLASLt. What is worth knowing about it:
-// - It thinks in columns. A row-major matrix is its own transpose stored by columns, so C = op(A) op(B) is computed as
-//   C' = op(B)' op(A)': the operands change places and nothing is copied.
-// - Choosing an algorithm takes tens of microseconds, so that it is done once for each kind of product (a Plan), from
-//   shapes, types and alignment alone: never from the memory that happens to be free.
+// Rung 5 of the gemm ladder: NVIDIA's cuBLASLt. Three things to know about it:
+// - It is column-major. A row-major matrix is its own transpose stored by columns, so C = op(A) op(B) is computed as
+//   C' = op(B)' op(A)': the operands are swapped and nothing is copied.
+// - Choosing an algorithm takes tens of microseconds, so it is done once per kind of product (a Plan), from shapes,
+//   types and alignment only, never from the memory that happens to be free.
 // - Libraries have bugs. Before a plan is used it must multiply ones to exactly K, and agree with the naive kernel on
-//   random numbers; if not, this variant does not take the product, and a line on stderr says so.
+//   random numbers; otherwise this variant does not support the product, and a line on stderr says so.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -122,7 +122,7 @@ class Plan {
 };
 
 Plan::Plan(const Key& key) : key_(key) {
-  // Plain f32 is never TF32: that is another compute type, and asked for by name.
+  // Plain f32 never becomes TF32: TF32 is a separate compute type, used only on request.
   const cublasComputeType_t compute = key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   check(cublasLtMatmulDescCreate(&product_, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
   set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -136,7 +136,7 @@ Plan::Plan(const Key& key) : key_(key) {
   if (key.epilogue != Epilogue::none) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, int64_t{8} * gemm_mask_row(key.N));  // in bits
   }
-  // Rows, columns and leading dimension of the transposes: what is a row to us is a column to it.
+  // Rows, columns and leading dimension of the transposes: our rows are the library's columns.
   const auto layout = [](cublasLtMatrixLayout_t& made, DType type, int64_t rows, int64_t columns) {
     check(cublasLtMatrixLayoutCreate(&made, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
                                      rows),
@@ -161,7 +161,7 @@ void Plan::choose() {
           "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
-  // A sum that is split must meet in f32: partial sums in f16 may overflow.
+  // Partial sums of a split K must be added in f32: in f16 they may overflow.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key_.align_b));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key_.align_a));
@@ -206,7 +206,7 @@ void Plan::run(const Gemm& call) const {
 
 // ---- the check of a new plan ----
 
-// Values for the check: a constant, whole numbers from -2 to 2, or numbers in [-1, 1) from a hash of the index.
+// Values for the check: a constant, integers from -2 to 2, or values in [-1, 1) from a hash of the index.
 enum class Fill { constant, integers, random };
 
 struct FillWith {
@@ -239,7 +239,7 @@ __global__ void count_differences(int64_t begin, int64_t end, const T* got, cons
   for (int64_t i = begin + cuda::global_thread(); i < end; i += cuda::global_threads()) {
     const float want = cuda::to_f32(expected[i]);
     const bool close = fabsf(cuda::to_f32(got[i]) - want) <= relative * fabsf(want) + absolute;
-    if (!close) atomicAdd(count, 1);  // whole numbers: the order does not matter
+    if (!close) atomicAdd(count, 1);  // integers: the order does not matter
   }
 }
 
@@ -318,7 +318,7 @@ std::string find_fault(const Key& key, const Plan& plan) {
     gemm_naive(by_naive, 0, head);
     if (tail < key.M) gemm_naive(by_naive, tail, key.M);
     // Products are below 1 and 1/4 on average; their sum of K may err by a few sqrt(K) roundings of its size, which is
-    // far below the 1/3 sqrt(n) that n forgotten products make.
+    // far below the error of 1/3 sqrt(n) from n missing products.
     const float unit = key.tf32 ? 0x1p-11f : 0x1p-24f * std::sqrt(static_cast<float>(key.K));
     const float absolute = 8 * unit * std::sqrt(static_cast<float>(key.K) + 2);
     const float relative = key.out == DType::f16 ? 0x1p-10f : key.out == DType::bf16 ? 0x1p-7f : 0x1p-20f;
@@ -356,12 +356,12 @@ const Plan& plan_for(const Key& key) {
   return *plan;
 }
 
-void gemm_cublaslt(const Gemm& call) { plan_for(key_of(call)).run(call); }  // which is usable, as supported() found
+void gemm_cublaslt(const Gemm& call) { plan_for(key_of(call)).run(call); }  // supported() found it usable
 
-// The library may read these 16 bytes at a time, and is not told where they start.
+// The library may read these 16 bytes at a time, and is not told their alignment.
 bool is_aligned(const Tensor& x) { return !x.defined() || alignment_of(x.raw_data()) >= 16; }
 
-// Whether there is a plan comes last: only a product that the library could take gets one.
+// Checks the plan last: a plan is created only for a product that the library could support.
 bool supported(const Gemm& call) {
   return is_aligned(call.bias) && is_aligned(call.mask) && is_aligned(call.saved_mask) &&
          is_aligned(call.bias_gradient) && cuda::gemm_types_supported(call) && call.a.size() > 0 && call.c.size() > 0 &&

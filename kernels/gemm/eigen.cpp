@@ -8,7 +8,7 @@
 namespace hs {
 namespace {
 
-// Eigen over blocks of rows of C. The block borders depend on M alone.
+// Eigen's product on blocks of rows of C. The block boundaries depend only on M.
 void gemm_eigen(const Gemm& call) {
   const GemmOptions& options = call.options;
   prepare_eigen();

@@ -1,4 +1,4 @@
-// What becomes of a product, as the CPU variants of gemm do it. Their masks have the layout "rows": bit j % 8 of byte
+// The epilogues of the CPU variants of gemm. Their masks have the layout "rows": bit j % 8 of byte
 // j / 8 of a row for column j, and zeros up to the end of the row. Internal to kernels/gemm/.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace hs {
 
-// `columns` elements of a row of C, from a multiple of 8 on, and their bits; the bytes behind them, up to `bytes`, are
-// zeroed.
+// Handles `columns` elements of a row of C, from a multiple of 8 on, and their bits; zeroes the bytes after them, up to
+// `bytes`.
 template <class T>
 void relu_row(int64_t columns, T* row, uint8_t* bits, int64_t bytes) {
   std::fill_n(bits, bytes, uint8_t{0});
@@ -29,7 +29,7 @@ void apply_mask(int64_t columns, const uint8_t* bits, T* row) {
   }
 }
 
-// sums[j] = sum over rows of C, as it was stored, in f64 and in order. sums may be of C's type or f32.
+// sums[j] = sum over rows of C, as stored, in f64 and in order. sums may be of C's type or f32.
 void sum_columns(const Tensor& c, Tensor& sums);
 
 }  // namespace hs

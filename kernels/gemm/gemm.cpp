@@ -1,4 +1,4 @@
-// Functions around the slot. Its kernels on the CPU, simplest first: naive.cpp, eigen.cpp; of 16-bit factors
+// Functions around the slot. Its kernels on the CPU, simplest first: naive.cpp, eigen.cpp; for 16-bit factors
 // widened.cpp, avx512_bf16.cpp and amx.cpp, which share blocked.h. On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu,
 // cublaslt.cu.
 #include "kernels/gemm/gemm.h"

@@ -1,11 +1,11 @@
-// What the CUDA variants of gemm share: the problem with its four transpositions, which block computes which tile of C,
+// Shared by the CUDA variants of gemm: the problem with its four transpositions, which block computes which tile of C,
 // how an element of C is stored, and the simple way to load a tile. .cu files only.
 //
-// The ladder, to be read in this order; each file says what it adds to the one before:
-//   1 naive.cu      one thread for each element of C
+// The ladder, in reading order; each file says what it adds to the previous one:
+//   1 naive.cu      one thread per element of C
 //   2 tiled.cu      tiles in shared memory, a piece of C in the registers of each thread
 //   3 wmma.cu       tensor cores, through nvcuda::wmma
-//   4 mma.cu        tensor cores by instruction, and copies that run beside them
+//   4 mma.cu        tensor cores by instruction, and copies that overlap with them
 //   5 cublaslt.cu   NVIDIA's library
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace hs {
 
-// The variant "naive" for the rows row_begin .. row_end - 1 of C and of the mask alone. The bias gradient is then the
-// sum over these rows. What other variants are checked against.
+// The variant "naive", only for the rows row_begin .. row_end - 1 of C and of the mask; the bias gradient is the sum
+// over these rows. Other variants are checked against it.
 void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end);
 
 namespace cuda {
@@ -72,7 +72,7 @@ void for_gemm_types(const Gemm& call, const Body& body) {
   });
 }
 
-// The same for variants that take f16 and bf16 alone.
+// The same for variants that support only f16 and bf16.
 template <class Body>
 void for_16_bit_gemm_types(const Gemm& call, const Body& body) {
   const auto with_output = [&]<class In>() {
@@ -89,7 +89,7 @@ void for_16_bit_gemm_types(const Gemm& call, const Body& body) {
   }
 }
 
-// What CUDA's own functions call a 16-bit type.
+// CUDA's own name for a 16-bit type.
 template <class T>
 using Native = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
 
@@ -106,7 +106,7 @@ __device__ __forceinline__ TileOrigin tile_origin(int64_t N, int tile_m, int til
   return {blockIdx.x / tiles * tile_m, blockIdx.x % tiles * tile_n};
 }
 
-// The finished element of C, from its sum of products. With beta = 0 the old one is not read: it may be anything.
+// The finished element of C, from its sum of products. With beta = 0 the old value is not read and may be anything.
 template <class In, class Out>
 __device__ __forceinline__ Out gemm_element(const GemmProblem<In, Out>& g, int64_t row, int64_t column, float sum) {
   float value = g.alpha * sum;
@@ -116,7 +116,7 @@ __device__ __forceinline__ Out gemm_element(const GemmProblem<In, Out>& g, int64
 }
 
 // tile[k * stride + i] = x[i * i_stride + k * k_stride], and 0 where i >= i_left or k >= k_left, for i < size and
-// k < depth. All threads of the block take part; neighbours read neighbouring addresses, whichever index runs there.
+// k < depth. All threads of the block take part; neighbours read neighbouring addresses, whichever stride is 1.
 template <int size, int depth, int stride, int threads, class Element, class T>
 __device__ __forceinline__ void load_tile(SharedPointer<Element> tile, const T* x, int64_t i_stride, int64_t k_stride,
                                           int64_t i_left, int64_t k_left) {

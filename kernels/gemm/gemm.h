@@ -1,5 +1,5 @@
 // C = alpha * op(A) op(B) + beta * C + bias: the matrix product that linear, feed_forward and the simple conv2d are
-// made of.
+// built from.
 #pragma once
 
 #include "engine/autograd.h"
@@ -8,10 +8,10 @@
 
 namespace hs {
 
-// What happens to C before it is stored.
+// Applied to C before it is stored.
 enum class Epilogue : uint8_t {
   none,           // nothing more
-  relu,           // C = max(C, 0); `mask` remembers where C > 0. Whether a NaN stays NaN is up to the variant
+  relu,           // C = max(C, 0); `mask` records where C > 0. Whether a NaN stays NaN depends on the variant
   relu_backward,  // C = 0 where `saved_mask` says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
 };
 
@@ -21,12 +21,12 @@ struct GemmOptions {
   float alpha = 1;
   float beta = 0;  // with 0, C is not read
   Epilogue epilogue = Epilogue::none;
-  bool tf32 = false;  // f32 factors may be rounded to 10 bits of mantissa, for tensor cores; never without being asked
+  bool tf32 = false;  // f32 factors may be rounded to 10 bits of mantissa, for tensor cores; off by default
 };
 
 // op(A) is (M, K), op(B) is (K, N), row-major, of one dtype; sums are f32 (f64 for f64). C is (M, N), of that dtype, or
 // f32. bias and bias_gradient are (N), of C's dtype. A mask is gemm_mask(M, N), a bit for each element of C in an order
-// that depends on the variant: `layout` is that of the variant that wrote saved_mask, and others refuse it.
+// that depends on the variant: `layout` is that of the variant that wrote saved_mask; other variants refuse it.
 struct Gemm {
   const Tensor& a;
   const Tensor& b;
@@ -44,14 +44,14 @@ constinit inline Kernel<Gemm> gemm{"gemm"};
 // Checks the shapes, allocates C, of a's type, and calls gemm: op(a) op(b) + bias. Not differentiable; linear() is.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, const GemmOptions& options = {});
 
-// gemm() with what the product is made of and nothing else.
+// gemm() without bias or masks.
 void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, Tensor& c);
 
-// Gradient of a parameter, a matrix, from its two factors, as a backward rule returns it: undefined if nobody wants it,
-// or if it was added to the leaf's.
+// Gradient of a parameter, a matrix, from its two factors, as a backward rule returns it: undefined if it is not
+// needed, or if it was added to the leaf's.
 Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter);
 
-// Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt wants it.
+// Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt requires.
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }
 Tensor gemm_mask(int64_t M, int64_t N, Device device);
 

@@ -1,9 +1,9 @@
-// Rung 4 of the gemm ladder: what it adds to wmma.cu is overlap, and an end to needless work around the products.
-// - cp.async copies 16 bytes at a time from global to shared memory, without registers: two steps of K are on their way
-//   while a third is computed, and one barrier a step is enough.
-// - Tiles keep the order that the operands have in global memory, and ldmatrix turns them around where it has to: each
-//   of the four transpositions is a kernel of its own, and costs nothing.
-// - The 16-byte chunks of a row are permuted ("swizzled"): neither copies nor ldmatrix meet in a memory bank.
+// Rung 4 of the gemm ladder. It adds overlap to wmma.cu, and removes needless work around the products.
+// - cp.async copies 16 bytes at a time from global to shared memory, without registers: two steps of K are in flight
+//   while a third is computed, and one barrier per step is enough.
+// - Tiles keep the order that the operands have in global memory, and ldmatrix transposes them where necessary: each of
+//   the four transpositions is a separate kernel, and costs nothing.
+// - The 16-byte chunks of a row are permuted ("swizzled"): neither copies nor ldmatrix have bank conflicts.
 // - mma.sync has a known order of elements (kernels/cuda/mma.cuh), so C goes from registers to global memory.
 // Next: cublaslt.cu.
 #include <cuda_runtime.h>
@@ -18,23 +18,23 @@ using cuda::GemmProblem;
 // A block computes a tile x tile piece of C with two rows of warps, each warp tile/2 x 32 of it.
 constexpr int tile_k = 32, piece_n = 32, stages = 3;
 constexpr int threads_for(int tile) { return 2 * (tile / piece_n) * 32; }
-constexpr int chunk = 8;  // numbers in 16 bytes
+constexpr int chunk = 8;  // values in 16 bytes
 
 // The tile of op(A) or op(B) that one step of K needs: element (i, k) with i < tile a row of op(A), or a column of
-// op(B). k_inner: k is the index that runs fastest, in global memory and here.
+// op(B). k_inner: k is the contiguous index, in global memory and here.
 template <class T, int tile, bool k_inner>
 struct OperandTile {
   static constexpr int size = tile * tile_k;
   static constexpr int chunks = (k_inner ? tile_k : tile) / chunk;  // in a row
 
-  // Where a chunk of a row is. ldmatrix reads the same column of 8 rows at once, 16 bytes each, and the banks are 128
-  // bytes wide: a row of 4 chunks is half of them, so that every second row has to move the column, else every row.
+  // The position of a chunk in a row. ldmatrix reads one column of 8 rows at once, 16 bytes each, and the banks are 128
+  // bytes wide: a row of 4 chunks fills half of them, so every second row shifts the column, otherwise every row does.
   static constexpr int place(int row, int column) {
     return (row * chunks + (column ^ (k_inner ? row / 2 % 4 : row % 8))) * chunk;
   }
 
-  // Starts to copy from x, the first element of the tile, with zeros beyond rows_left and columns_left. A row is one i
-  // if k_inner, else one k. `aligned`: rows start at multiples of 16 bytes; other rows are read number by number.
+  // Starts copying from x, the first element of the tile, with zeros beyond rows_left and columns_left. A row is one i
+  // if k_inner, otherwise one k. `aligned`: rows start at multiples of 16 bytes; others are read element by element.
   static __device__ __forceinline__ void copy(SharedPointer<T> to, const T* x, int64_t row_stride, int64_t rows_left,
                                               int64_t columns_left, bool aligned) {
 #pragma unroll
@@ -55,7 +55,7 @@ struct OperandTile {
     }
   }
 
-  // Four 8 x 8 pieces for the warp. (i, k) is the corner of the piece of which this lane gives the address of a row.
+  // Loads four 8 x 8 pieces for the warp. (i, k) is the corner of the piece for which this lane gives a row's address.
   static __device__ __forceinline__ void load(uint32_t (&registers)[4], SharedPointer<T> from, int i, int k) {
     const int row = threadIdx.x % 8;
     if constexpr (k_inner) {
@@ -69,7 +69,7 @@ struct OperandTile {
 template <class Tile>
 constexpr bool no_bank_twice() {
   for (int column = 0; column < Tile::chunks; ++column) {
-    unsigned banks = 0;  // a bit for each 16 of the 128 bytes
+    unsigned banks = 0;  // one bit per 16 of the 128 bytes
     for (int row = 0; row < 8; ++row) banks |= 1u << (Tile::place(row, column) / chunk % 8);
     if (banks != 255) return false;
   }
@@ -78,7 +78,7 @@ constexpr bool no_bank_twice() {
 static_assert(no_bank_twice<OperandTile<Half, 64, true>>() && no_bank_twice<OperandTile<Half, 64, false>>() &&
               no_bank_twice<OperandTile<Half, 128, true>>() && no_bank_twice<OperandTile<Half, 128, false>>());
 
-// Two neighbours in a row of C; `pairs`: they may be stored at once.
+// Stores two neighbours in a row of C; `pairs`: in one access.
 template <class In, class Out>
 __device__ __forceinline__ void store_two(const GemmProblem<In, Out>& g, int64_t row, int64_t column, float first,
                                           float second, bool pairs) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(threads_for(tile)) gemm_mma_kernel(GemmProblem
   const int piece_row = warp / (tile / piece_n) * (tile / 2), piece_column = warp % (tile / piece_n) * piece_n;
   constexpr int mmas_m = tile / 2 / 16, mmas_n = piece_n / 8;
 
-  // The tiles of the step that starts at k, as one group of copies; an empty group beyond the end.
+  // Copies the tiles of the step that starts at k, as one group; an empty group beyond the end.
   const auto start_copies = [&](int64_t k, int stage) {
     if (k < g.K) {
       const int64_t rows = g.M - row, columns = g.N - column, depth = g.K - k;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads_for(tile)) gemm_mma_kernel(GemmProblem
   int stage = 0;
   for (int64_t k = 0; k < g.K; k += tile_k) {
     cp_async_wait<stages - 2>();  // this thread's share of this step has arrived,
-    __syncthreads();              // that of the others too, and all are done with the stage that is filled next
+    __syncthreads();              // and those of the others; no thread still reads the stage that is filled next
     start_copies(k + (stages - 1) * tile_k, (stage + stages - 1) % stages);
     const auto a_tile = a_tiles.data() + stage * ATile::size;
     const auto b_tile = b_tiles.data() + stage * BTile::size;
@@ -184,8 +184,8 @@ void launch_tiles(const GemmProblem<In, Out>& g, const GemmOptions& options) {
 void gemm_mma(const Gemm& call) {
   cuda::for_16_bit_gemm_types(call, [&]<class In, class Out>() {
     const auto g = cuda::gemm_problem<In, Out>(call);
-    // Large tiles need the fewest copies, small ones keep more multiprocessors busy; an H100 has 132. By shape alone,
-    // so that results are the same on every device.
+    // Large tiles need the fewest copies, small ones keep more multiprocessors busy; an H100 has 132. Decided
+    // only by the shape, so that results are the same on every device.
     constexpr unsigned enough_blocks = 128;
     if (g.M > 64 && g.N > 64 && cuda::gemm_blocks(g.M, g.N, 128, 128) >= enough_blocks) {
       launch_tiles<128>(g, call.options);

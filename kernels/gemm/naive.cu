@@ -1,7 +1,7 @@
 // Rung 1 of the gemm ladder: one thread for each element of C walks along a row of op(A) and a column of op(B).
-// The lanes of a warp take 32 consecutive columns of one row: they read the same element of A, 32 neighbours of B, and
+// The lanes of a warp have 32 consecutive columns of one row: they read the same element of A, 32 neighbours of B, and
 // the ReLU mask of the warp is the 32 bits of one vote. Each element of A is read N times from global memory, each of B
-// M times; the next rungs do away with that. It does everything, plainly, and the other variants are checked against
+// M times; the next rungs avoid that. It supports every call, plainly, and the other variants are checked against
 // it. Next: tiled.cu.
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
-// Rung 2 of the gemm ladder: what it adds to naive.cu is reuse, twice over.
-// A block computes a tile of C of 128 x 64. It walks along K in steps of 16; of each step it copies the tiles of op(A)
-// and op(B) into shared memory once, so that an element of A is read N / 64 times from global memory, not N times.
-// A thread computes a piece of 8 x 4 of the tile in registers: 12 numbers from shared memory make 32 products.
+// Rung 2 of the gemm ladder. It adds reuse to naive.cu, on two levels.
+// A block computes a 128 x 64 tile of C. It walks along K in steps of 16 and copies each step's tiles of op(A) and
+// op(B) into shared memory once, so an element of A is read N / 64 times from global memory, not N times.
+// A thread computes an 8 x 4 piece of the tile in registers: 12 values from shared memory make 32 products.
 // Next: wmma.cu gives the products to the tensor cores.
 #include <cuda_runtime.h>
 
@@ -15,8 +15,8 @@ using cuda::GemmProblem;
 constexpr int tile_m = 128, tile_n = 64, tile_k = 16;
 constexpr int piece_m = 8, piece_n = 4;
 constexpr int threads_n = tile_n / piece_n, threads = tile_m / piece_m * threads_n;
-// Rows of the shared tiles are 4 floats longer than they need be: threads that write down a column then meet fewer
-// others in their memory bank, and rows still start at a multiple of 16 bytes.
+// Rows of the shared tiles are padded by 4 floats: threads that write down a column then have fewer bank conflicts, and
+// rows still start at a multiple of 16 bytes.
 constexpr int a_stride = tile_m + 4, b_stride = tile_n + 4;
 
 using Four = cuda::Pack<float, 4>;

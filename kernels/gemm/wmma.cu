@@ -1,7 +1,7 @@
-// Rung 3 of the gemm ladder: what it adds to tiled.cu are the tensor cores, for f16 and bf16.
-// Tiles in shared memory as before, of 16-bit numbers now. A warp, not a thread, owns a piece of the tile of C, 32 x
-// 32, as four "fragments" of 16 x 16, whose elements are spread over its lanes in an order that CUDA does not tell. One
-// mma_sync is 4096 products, added in f32. Because of that secret order, C goes through shared memory at the end.
+// Rung 3 of the gemm ladder. It adds tensor cores to tiled.cu, for f16 and bf16.
+// Tiles are in shared memory as before, now with 16-bit values. A warp, not a thread, owns a 32 x 32 piece of the tile
+// of C as four "fragments" of 16 x 16, whose elements are spread over its lanes in an order that CUDA does not specify.
+// One mma_sync is 4096 products, added in f32. As the order is unknown, C goes through shared memory at the end.
 // Next: mma.cu knows the order, and copies the next tiles while it computes.
 #include <cuda_runtime.h>
 #include <mma.h>
@@ -18,7 +18,7 @@ constexpr int tile_m = 128, tile_n = 64, tile_k = 32;
 constexpr int edge = 16;         // of a fragment
 constexpr int piece = 2 * edge;  // of a warp
 constexpr int warps_n = tile_n / piece, warps = tile_m / piece * warps_n, threads = 32 * warps;
-constexpr int a_stride = tile_m + 8, b_stride = tile_n + 8;  // padded as in tiled.cu; wmma wants multiples of 8
+constexpr int a_stride = tile_m + 8, b_stride = tile_n + 8;  // padded as in tiled.cu; wmma requires multiples of 8
 
 template <class In, class Out>
 __global__ void __launch_bounds__(threads) gemm_wmma_kernel(GemmProblem<In, Out> g) {
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(threads) gemm_wmma_kernel(GemmProblem<In, Out>
 
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const auto own = c_tile.data() + warp * edge * edge;  // each warp has a place of its own: no barrier of the block
+    const auto own = c_tile.data() + warp * edge * edge;  // each warp has its own place: no block barrier
     wmma::store_matrix_sync(own, sum[i / 2][i % 2], edge, wmma::mem_row_major);
     __syncwarp();
 #pragma unroll

@@ -72,7 +72,7 @@ void backward_cpu(const MaxPool2dBackward& call) {
   const int64_t window = call.window, stride = call.stride;
   const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
   const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
-  // The first window that holds row or column i; the last is i / stride, or the last there is.
+  // The first window that contains row or column i; the last is i / stride, or the last window.
   const auto first_window = [=](int64_t i) { return i < window ? 0 : (i - window) / stride + 1; };
   for_float_type(call.dy.dtype(), [&]<class T>() {
     const T* dout = call.dy.data<T>();

@@ -20,7 +20,7 @@ __device__ __forceinline__ Place place_of(int64_t i, int64_t rows, int64_t colum
   return {n, line - n * rows, pixel - line * columns, i - pixel * packs};
 }
 
-// A thread takes one window of `width` neighbouring channels.
+// A thread computes one window of `width` neighbouring channels.
 template <class T, int width>
 __global__ void forward_kernel(PoolSizes s, const T* x, T* y, uint8_t* choice) {
   using Pack = cuda::Pack<T, width>;
@@ -60,8 +60,8 @@ __device__ __forceinline__ Windows windows_with(int64_t at, int64_t outputs, con
   return {at < s.window ? 0 : (at - s.window) / s.stride + 1, min(at / s.stride, outputs - 1)};
 }
 
-// A thread takes `width` neighbouring channels of one input pixel and adds up what the windows around it have for it,
-// in the order of the windows: no two threads write to the same place.
+// A thread computes `width` neighbouring channels of one input pixel: it sums the gradients of the windows around it,
+// in the order of the windows. No two threads write to the same place.
 template <class T, int width>
 __global__ void backward_kernel(PoolSizes s, const T* dy, const uint8_t* choice, T* dx) {
   using Pack = cuda::Pack<T, width>;
@@ -96,7 +96,7 @@ PoolSizes sizes_of(const Shape& x, const Shape& y, int64_t window, int64_t strid
   return {x[0], x[1], x[2], x[3], y[1], y[2], window, stride};
 }
 
-// Whether pixels are whole packs: then a thread takes 16 bytes of channels at once, else one channel.
+// Whether pixels are whole packs: a thread then processes 16 bytes of channels at once, otherwise one channel.
 template <class T>
 bool has_packs(int64_t C, const T* x, const T* y, const uint8_t* choice) {
   constexpr int N = cuda::pack_size<T>;

@@ -1,4 +1,4 @@
-// Raw pixels to network input: y = normalized(x). Done on the device, so that a quarter of the bytes travel.
+// Raw pixels to network input: y = normalized(x). Done on the device, so only a quarter of the bytes are copied.
 #pragma once
 
 #include "engine/batch.h"

@@ -1,5 +1,5 @@
-// The beginning of an optimizer's step, the same code on both devices: is it taken, at which rate, and what becomes of
-// the loss scale.
+// The beginning of an optimizer's step, the same code on both devices: decides whether the step is taken and at which
+// rate, and updates the loss scale.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace hs {
 
-// What a step makes of the state (engine/grad_scaler.h), on either device.
+// A step's update of the state (engine/grad_scaler.h), on either device.
 HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
   if (!finite) state[2] += 1;
   if (!config.enabled) return;

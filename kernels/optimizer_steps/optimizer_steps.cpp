@@ -15,7 +15,7 @@ void scale_loss_cpu(const ScaleLoss& call) {
   *call.share.mutable_data<float>() = *call.scale.data<float>() * call.weight;
 }
 
-// Partial results of a fixed number of pieces meet in order.
+// Partial results of a fixed number of pieces are added in order.
 void measure_gradients_cpu(const MeasureGradients& call) {
   constexpr int64_t pieces = 64;
   const float* g = call.gradient.data<float>();

@@ -64,8 +64,8 @@ void begin_step_cuda(const BeginStep& call) {
                call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
-// update(g, state...) for each element, with what update.begin() makes of the rates. `packs`: how many packs of 4
-// elements from the start; the rest goes one by one.
+// update(g, state...) for each element, after update.begin() has read the rates. `packs`: how many packs of 4 elements
+// from the start; the rest is processed one by one.
 template <class Update, class... State>
 __global__ void update_kernel(int64_t size, int64_t packs, Update update, const float* rates, const float* gradient,
                               State*... state) {

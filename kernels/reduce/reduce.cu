@@ -7,8 +7,8 @@
 namespace hs {
 namespace {
 
-// out[block] = factor * sum of the packs that the threads of this block take. Each place in a pack has a sum of its
-// own, so that chains of additions are short. The order is the same where x is not aligned.
+// out[block] = factor * sum of the packs that the threads of this block process. Each place in a pack has its own sum,
+// which keeps chains of additions short. The order is the same if x is not aligned.
 template <class In, class Out>
 __global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* x, Out* out) {
   constexpr int N = cuda::pack_size<In>;
@@ -39,7 +39,7 @@ __global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* 
   }
 }
 
-// At least 32 elements for each thread; not more blocks than the device runs at once.
+// At least 32 elements per thread; no more blocks than the device runs at once.
 int64_t sum_blocks(int64_t size) { return std::clamp<int64_t>(size / (32 * cuda::block_threads), 1, 1024); }
 
 int64_t sum_workspace(const SumForward& call) {

@@ -21,7 +21,7 @@ namespace {
 bool is_closed(float x) { return x <= 0; }  // false for NaN, which is kept
 bool is_closed(double x) { return x <= 0; }
 
-// The same for 16-bit numbers as they are: zero, or negative and no NaN. Nothing is computed, so nothing is widened.
+// The same on the bits of a 16-bit value: zero, or negative and not NaN. Nothing is computed, so nothing is widened.
 template <class T>
 bool is_closed(T x) {
   constexpr uint16_t negative = 0x8000, negative_infinity = std::is_same_v<T, Half> ? 0xfc00 : 0xff80;

@@ -40,7 +40,7 @@ int64_t count_correct(const Tensor& logits, const Tensor& labels) {
 
 namespace {
 
-// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum.
+// The terms of the softmax of a row of logits: softmax(z)_j = exp(z_j - largest) / sum.
 template <class T>
 struct RowSum {
   Computing<T> largest, sum = 0;

@@ -30,13 +30,13 @@ __device__ __forceinline__ float row_sum(float value, int lanes) {
   return value;
 }
 
-// What the softmax of a row of logits needs: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp make it
-// together.
+// The terms of the softmax of a row of logits: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp compute
+// them together.
 template <class T>
 struct RowSum {
   float largest = -INFINITY, sum = 0;
   __device__ RowSum(const T* z, int64_t classes, int lane, int lanes) {
-    // fmaxf passes over a NaN; the sum then is NaN, and with it the whole row.
+    // fmaxf ignores a NaN; the sum is then NaN, and with it the whole row.
     for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
     largest = row_max(largest, lanes);
     for (int64_t j = lane; j < classes; j += lanes) sum += exponential(z[j]);
@@ -45,14 +45,14 @@ struct RowSum {
   __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
 };
 
-// One block, so that the sum of the losses has a fixed order: there is no memory in which those of other blocks could
-// wait for it.
+// One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
+// blocks.
 template <class T>
 __global__ void __launch_bounds__(most_threads)
     forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   float total = 0;
-  // Every thread does every round, because collectives want whole warps; where no row is left, the last one again.
+  // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
   for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {
     const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
     const T* z = logits + row * classes;

@@ -12,9 +12,9 @@ namespace hs {
 // 0. A label outside the classes is bad input data (exit code 3) on the CPU; a GPU cannot throw, there the loss is NaN.
 //
 // 16-bit logits are widened and all arithmetic is f32, in both directions: only the gradient is rounded, once, to the
-// type of the logits. Backward keeps the logits themselves and computes the softmax again, because f32 probabilities
+// type of the logits. Backward keeps the logits themselves and recomputes the softmax, because f32 probabilities
 // would be twice the size. As in PyTorch, the gradient of a label's logit is p - 1, whose error is that of p near 1:
-// a few times 2^-24 |dloss| / N, also where the gradient is smaller than that (a logit that leads by 17 or more).
+// a few times 2^-24 |dloss| / N, even if the gradient is smaller than that (a logit that leads by 17 or more).
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
 
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
