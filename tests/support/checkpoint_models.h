@@ -1,4 +1,4 @@
-// A staged model with dropout before and inside of what is checkpointed, trained with every kind of segments. The same
+// A staged model with dropout before and inside the checkpointed stages, trained with every kind of segments. The same
 // checks run on the CPU (test_checkpoint_models.cpp) and on the CUDA device or its emulator (test_cuda_checkpoint.cpp).
 #pragma once
 
@@ -71,7 +71,7 @@ struct CheckpointOutcome {
   }
 };
 
-// How to set the model up, or to run it, for the plan at hand.
+// How to set up or run the model for a checkpoint plan.
 struct CheckpointPlanCase {
   std::string name;
   std::function<std::vector<Segment>(const StepCosts& costs)> segments;
