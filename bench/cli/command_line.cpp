@@ -49,7 +49,7 @@ std::vector<std::string> long_flags(const CLI::App& app) {
 
 bool is_flag(const std::string& word) { return word.starts_with('-'); }
 
-// `known`: the flags that may have been meant.
+// `known`: the flags to suggest from.
 [[noreturn]] void fail_unknown_flag(const std::string& flag, const std::vector<std::string>& known,
                                     const std::string& command) {
   const std::string meant = nearest(without_dashes(flag), known);
@@ -268,7 +268,7 @@ void run(Command& command, const CLI::App& parser, const Flags& flags) {
     name_running_command(command.name());
     command.run(flags);
   } catch (const Error& error) {
-    // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+    // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
     const std::string message = error.what(), setting = "--" + message.substr(0, message.find(' '));
     if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
     throw;

@@ -1,4 +1,4 @@
-// One measured training run: what `train` repeats, and what other sub-commands vary.
+// One measured training run, which `train` repeats and other sub-commands vary.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct Experiment {
   CheckpointChoice checkpoint;
 };
 
-// How a run was checkpointed, where a budget was asked for.
+// How a run was checkpointed, if a budget was requested.
 struct CheckpointPlan {
   StepCosts costs;
   std::vector<Segment> segments;

@@ -22,7 +22,7 @@ struct TimedCall {
   std::vector<Shape> shapes;  // of the call's tensors(); an undefined one has no elements: {0}
   double bytes = 0;           // of all tensors and the workspace
   double begin = 0, end = 0;  // seconds since the trace began
-  // The purpose of storages allocated now: within backward(), activations are those of a recomputed segment.
+  // Purpose of storages allocated in the call: within backward(), activations are those of a recomputed segment.
   MemoryPurpose purpose = MemoryPurpose::other;
   size_t live = 0;  // bytes of all storages on the device after the call
 };

@@ -70,7 +70,7 @@ class Profiler : public Observer {
   const size_t most_spans_;
   DeviceEvent start_event_;
   double start_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   Profile profile_;
   std::map<uint64_t, size_t> thread_rows_;
   std::map<const Range*, double> ranges_;    // that have begun
