@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   try {
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
-    hs::cpu_features();  // a wrong HALFSTEP_ISA ends every command
+    hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command
     hs::bench::cli::check_limits();
     hs::bench::cli::Commands commands;
     for (const auto make :

@@ -1,10 +1,10 @@
-# Sourced by bench/run, tests/run and .ci/run: packages, configure, build. Needs nothing but bash and git's machine.
+# Sourced by bench/run, tests/run and .ci/run: packages, configure, build. Needs only a machine with bash and git.
 # Messages go to stderr, so that stdout is the program's own. `top` is the root of the checkout.
 # shellcheck shell=bash
 
 top=$(unset CDPATH && cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# The caller's folder is where a relative path starts; the programs below may run elsewhere.
+# Relative paths start at the caller's folder; the programs below may run elsewhere.
 case "${HALFSTEP_DATA:-}" in
   "" | /*) ;;
   *) export HALFSTEP_DATA="$PWD/$HALFSTEP_DATA" ;;
@@ -20,8 +20,8 @@ die() {
   exit 1
 }
 
-# Installs those of the named Debian packages that are missing. Where that cannot be done, goes on if the tools are
-# there: CMake finds libraries installed by other means, and downloads the header-only ones.
+# Installs the missing ones of the named Debian packages. If it cannot, continues as long as the tools are available:
+# CMake finds libraries installed by other means, and downloads the header-only ones.
 install_packages() {
   local installed missing=() as_root=() package tool
   installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
@@ -33,7 +33,7 @@ install_packages() {
   if command -v apt-get >/dev/null && { [ ${#as_root[@]} = 0 ] || command -v sudo >/dev/null; }; then
     say "installing ${missing[*]}"
     as_root+=(env DEBIAN_FRONTEND=noninteractive)
-    # One unreachable third-party source fails the update, and matters only if the packages are there.
+    # One unreachable third-party source fails the update, but matters only if it provides the packages.
     "${as_root[@]}" apt-get -qq update >/dev/null 2>&1 || say "apt-get update failed, going on with the lists of before"
     logged apt "${as_root[@]}" apt-get -qq -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
     return
@@ -44,7 +44,7 @@ install_packages() {
   say "cannot install ${missing[*]} (no apt-get, or neither root nor sudo), trying without"
 }
 
-# logged NAME COMMAND...: the output goes to build/NAME.log, and its end to stderr if the command fails.
+# logged NAME COMMAND...: writes the output to build/NAME.log, and its end to stderr if the command fails.
 logged() {
   local log="$top/build/$1.log"
   shift
@@ -55,9 +55,9 @@ logged() {
   }
 }
 
-# build PRESET [ARGUMENT OF cmake --build]...: configures and builds build/PRESET from the preset and
-# HALFSTEP_CMAKE_ARGS alone. Without the cache of an earlier run, what that run was given does not linger; nothing is
-# recompiled if the flags are the same.
+# build PRESET [ARGUMENT OF cmake --build]...: configures and builds build/PRESET from only the preset and
+# HALFSTEP_CMAKE_ARGS. It discards the CMake cache, so that no settings of an earlier run remain; with unchanged flags
+# nothing is recompiled.
 build() {
   local arguments version
   version=$(cmake --version | awk 'NR == 1 { print $3 }')
@@ -66,7 +66,7 @@ build() {
   command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   mkdir -p "$top/build"
   (
-    # Two builds at a time would write the same files.
+    # Two concurrent builds would write the same files.
     flock -n 9 || { say "waiting for another build of build/$1" && flock 9; }
     cd "$top" || exit
     rm -f "build/$1/CMakeCache.txt"
@@ -76,8 +76,8 @@ build() {
   ) 9>"$top/build/$1.lock"
 }
 
-# Runs a command without address randomisation where that is allowed: the sanitizers of GCC 12 cannot cope with the
-# amount of it that newer kernels use.
+# Runs a command without address space randomisation if that is permitted: the sanitizers of GCC 12 fail with the amount
+# that newer kernels use.
 fixed_addresses() {
   if setarch "$(uname -m)" -R true 2>/dev/null; then
     setarch "$(uname -m)" -R "$@"

@@ -1,4 +1,4 @@
-// Compiled with the definitions that bench/CMakeLists.txt gives this file alone.
+// bench/CMakeLists.txt sets compile definitions for this file only.
 #include "bench/cli/build_info.h"
 
 #include "commit.h"

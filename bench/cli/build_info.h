@@ -1,15 +1,15 @@
-// What this program was built from and how.
+// The sources and options that this program was built with.
 #pragma once
 
 namespace hs::bench::cli {
 
 struct BuildInfo {
   const char* version;
-  const char* commit;  // "-dirty" at its end: the sources differ from it; "unknown" without git
+  const char* commit;  // ends in "-dirty" if the sources differ from it; "unknown" without git
   const char* build_type;
   const char* compiler;
   const char* flags;
-  bool native;  // for the CPU of the machine that built it
+  bool native;  // built for the CPU of the build machine
   bool openmp;
   const char* cuda;  // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
 };

@@ -1,4 +1,4 @@
-// The clock of every measurement here.
+// The clock of all measurements in bench.
 #pragma once
 
 #include <chrono>

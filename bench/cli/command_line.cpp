@@ -17,8 +17,8 @@
 namespace hs::bench::cli {
 namespace {
 
-// The whole word must be a number. Not CLI::Range: CLI11 takes " 5", "0x10" and "+5" for numbers, and its sentence does
-// not say which kind of number was expected. from_chars takes none of these, and knows no locale.
+// The whole argument must be a number. Not CLI::Range: CLI11 accepts " 5", "0x10" and "+5", and its message does not
+// say which kind of number was expected. from_chars rejects these and ignores the locale.
 template <class Number>
 Flags::Reader number_reader(const std::string& flag, Number& value, Number low, Number high) {
   return [flag, &value, low, high](const std::string& word) {
@@ -49,7 +49,7 @@ std::vector<std::string> long_flags(const CLI::App& app) {
 
 bool is_flag(const std::string& word) { return word.starts_with('-'); }
 
-// `known`: the flags that may have been meant.
+// `known`: the flags to suggest from.
 [[noreturn]] void fail_unknown_flag(const std::string& flag, const std::vector<std::string>& known,
                                     const std::string& command) {
   const std::string meant = nearest(without_dashes(flag), known);
@@ -57,7 +57,7 @@ bool is_flag(const std::string& word) { return word.starts_with('-'); }
   fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag.substr(0, flag.find('=')), advice, command);
 }
 
-// CLI11 takes the next word as the value of "--flag=".
+// CLI11 would take the next argument as the value of "--flag=".
 void check_no_empty_value(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -113,7 +113,7 @@ Flags& Flags::add(const std::string& flag, const std::string& type, const std::s
                   bool repeatable) {
   CLI::Option* option = app_.add_option(
       flag, [](const CLI::results_t&) { return true; }, help);
-  // Exactly one word follows, however often the flag is given; read() counts how often that was.
+  // One argument follows each occurrence of the flag; read() counts the occurrences.
   option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   std::string member = without_dashes(flag);
   std::ranges::replace(member, '-', '_');
@@ -226,7 +226,7 @@ void Flags::read() const {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  // The distance of Damerau and Levenshtein, row by row: replaced, added, left out, or swapped with its neighbour.
+  // The Damerau-Levenshtein distance, row by row: substitution, insertion, deletion and swap of neighbours.
   const auto distance = [word](const std::string& other) {
     std::vector<size_t> before_last, last, row(other.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -244,7 +244,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   std::string best;
   size_t best_distance = word.size() / 2 + 1;
   for (const std::string& other : words) {
-    // The beginning of a flag is what a user types who expects abbreviations to work.
+    // A user who expects abbreviations to work types the beginning of a flag.
     const size_t d = word.size() > 1 && other.starts_with(word) ? 1 : distance(other);
     if (d < best_distance) {
       best = other;
@@ -257,7 +257,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
 namespace {
 
 void run(Command& command, const CLI::App& parser, const Flags& flags) {
-  // Before the other words: the value of a misspelt flag may have become one of those.
+  // Before the positional arguments: the value of a misspelt flag may have become one.
   const std::string words = fmt::format("{} {}", program_name, command.name());
   const std::vector<std::string> left_over = parser.remaining();
   const auto flag = std::ranges::find_if(left_over, is_flag);
@@ -268,7 +268,7 @@ void run(Command& command, const CLI::App& parser, const Flags& flags) {
     name_running_command(command.name());
     command.run(flags);
   } catch (const Error& error) {
-    // The library names a setting, "augment shift=x: expected ...", where a user typed a flag.
+    // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
     const std::string message = error.what(), setting = "--" + message.substr(0, message.find(' '));
     if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
     throw;
@@ -297,7 +297,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    // Not as CLI11's footer, which newer versions wrap.
+    // Not CLI11's footer, which newer versions wrap.
     std::string footnote = program_footnote();
     for (size_t i = 0; i < commands.size(); ++i) {
       if (parsers[i]->parsed()) footnote = commands[i]->footnote();
@@ -306,7 +306,7 @@ void run_command_line(const Commands& commands, int argc, const char* const* arg
     help.resize(help.find_last_not_of('\n') + 1);
     return write_stdout(help + "\n\n" + footnote);
   } catch (const CLI::ArgumentMismatch&) {
-    // A switch with a value, "--quiet=1", or a last word that is a flag without its value.
+    // A switch with a value, "--quiet=1", or a last argument that is a flag without its value.
     for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
       if (is_switch_with_value(parsers, word)) fail(ExitCode::usage, "--{}: takes no value", without_dashes(word));
     }

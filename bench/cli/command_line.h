@@ -1,5 +1,5 @@
-// Flags of the sub-commands. CLI11 splits the words and prints the help; values are read here, so that every mistake
-// is one sentence that names the flag, says what was expected, and has exit code 2.
+// Flags of the sub-commands. CLI11 splits the arguments and prints the help; values are parsed here, so that every
+// usage error is one sentence that names the flag and says what was expected, with exit code 2.
 #pragma once
 
 #include <algorithm>
@@ -24,41 +24,41 @@ struct LoaderOptions;
 
 namespace hs::bench::cli {
 
-// The flags of one sub-command. Each is declared once, with its name, values, help and the variable that it fills,
-// which holds the default and must outlive the Flags. It is given as --flag VALUE or --flag=VALUE, once unless it is a
-// list. record() after a declaration makes it a member of the record's "config".
+// The flags of one sub-command. Each is declared once, with its name, values, help and the variable that it sets, which
+// holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
+// record() after a declaration makes the flag a member of the record's "config".
 class Flags {
  public:
   explicit Flags(CLI::App& app) : app_(app) {}
 
-  using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for a wrong value
+  using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for an invalid value
   using Value = std::function<Json()>;
 
   Flags& integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
   Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
   Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);
-  // Names for values of any type.
+  // A choice whose names stand for values of any type.
   template <class T>
   Flags& named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
                       const std::string& help);
   Flags& text(const std::string& flag, std::string& value, const std::string& type, const std::string& help);
-  // The reader is called if the flag is given. A record has the text, or `by_default`.
+  // Calls the reader if the flag is given. A record contains the text, or `by_default`.
   Flags& text(const std::string& flag, const Reader& reader, const std::string& by_default, const std::string& type,
               const std::string& help);
   Flags& list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
               const std::string& help);
   Flags& on_off(const std::string& flag, bool& value, const std::string& help);
-  // Words that belong to no flag, `low` or more and `high` at most.
+  // Positional arguments, from `low` to `high` of them.
   Flags& words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
                const std::string& help);
 
-  // The flags that several commands have (common_flags.cpp).
+  // Flags that several commands share (common_flags.cpp).
   Flags& model(std::string& value);
   Flags& blocks(int64_t& value,
-                const std::string& model);  // after model(); of a model without blocks a record has null
+                const std::string& model);  // after model(); a record has null if the model has no blocks
   Flags& data(std::string& name_or_path);
-  Flags& digits(std::string& folder);  // --data as well, of commands that take MNIST alone
+  Flags& digits(std::string& folder);  // --data for commands that support only MNIST
   Flags& train(int64_t& samples);
   Flags& test(int64_t& samples);
   Flags& epochs(int64_t& value);
@@ -71,23 +71,23 @@ class Flags {
   Flags& precision(Precision& value);
   Flags& checkpoint(const Reader& reader);
   Flags& kernels(std::vector<std::string>& assignments);
-  // Five flags, each of them a member of the record: of "config" itself or of the object in it that is named.
+  // Five flags, each recorded as a member of "config" or of the named object in it.
   Flags& loading(LoaderOptions& options, const std::string& object = "");
   Flags& dry_run(bool& value);
   Flags& list(bool& value);
   Flags& quiet(bool& value);
 
-  // The record has the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or
-  // this one. "a/b" is the member b of the object a.
+  // Records the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or as
+  // `member`. "a/b" is the member b of the object a.
   Flags& record(const std::string& member = "");
-  // A member that is not simply the value of a flag. The function is called by config().
+  // Records a member that is not the value of a flag; config() calls the function.
   Flags& record(const std::string& member, Value value);
 
   bool given(const std::string& flag) const;
 
-  // After parsing: fills the variables. Throws Error (usage).
+  // To be called after parsing: sets the variables. Throws Error (usage).
   void read() const;
-  // The members of a record's "config", in the order of their declaration.
+  // The members of a record's "config", in declaration order.
   Json config() const;
 
  private:
@@ -142,10 +142,10 @@ class Command {
 
 using Commands = std::vector<std::unique_ptr<Command>>;
 
-// Reads the command line and runs what it asks for. Throws Error (usage) for every mistake in it.
+// Parses the command line and runs the sub-command. Throws Error (usage) for any mistake in it.
 void run_command_line(const Commands& commands, int argc, const char* const* argv);
 
-// The one of `words` that is a few typing errors away from `word`, or an empty string.
+// The element of `words` that is within a few typing errors of `word`, or an empty string.
 std::string nearest(std::string_view word, const std::vector<std::string>& words);
 
 }  // namespace hs::bench::cli

@@ -1,4 +1,4 @@
-// The flags that several commands have, each declared here alone.
+// The flags that several commands share, each declared only here.
 #include <fmt/format.h>
 
 #include "bench/cli/command_line.h"
@@ -11,9 +11,9 @@
 namespace hs::bench::cli {
 namespace {
 
-// What data/synthetic.h can draw.
+// The most samples that data/synthetic.h can draw.
 constexpr int64_t most_samples = int64_t{1} << 24;
-// Readers of JSON may hold numbers as doubles, which are exact up to 2^53; runs add to the seed.
+// JSON readers may store numbers as doubles, which are exact up to 2^53; runs add to the seed.
 constexpr int64_t largest_seed = (int64_t{1} << 53) - 1000;
 
 const std::vector<std::pair<std::string, CacheMode>> caches = {

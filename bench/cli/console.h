@@ -1,4 +1,4 @@
-// What the program says: results to stdout, everything else to stderr.
+// Output of the program: results to stdout, everything else to stderr.
 #pragma once
 
 #include <string_view>
@@ -7,20 +7,19 @@ namespace hs::bench::cli {
 
 inline constexpr const char* program_name = "halfstep-bench";
 
-// To be called first in main(): the standard streams that the caller closed are occupied, or a file of ours would get
-// their number and our text.
+// To be called first in main(). Opens placeholders for standard streams that the caller closed; otherwise the next file
+// opened would get their number, and with it the program's output.
 void prepare_console();
 
-// One line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(). A stderr that cannot be written
-// is no reason to stop.
+// Prints one line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(). Ignores write errors.
 void notice(std::string_view message);
 
 void write_stderr(std::string_view text);
 
-// All of the text to a file descriptor, however many calls it takes; false, and errno, if that fails.
+// Writes all of the text to a file descriptor; false, with errno set, if that fails.
 bool write_all(int file, std::string_view text);
 
-// Throws Error (io) if stdout does not take all of it.
+// Throws Error (io) if not all of the text can be written.
 void write_stdout(std::string_view text);
 
 }  // namespace hs::bench::cli

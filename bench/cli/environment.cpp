@@ -19,13 +19,13 @@
 namespace hs::bench::cli {
 namespace {
 
-// What follows `key` and `separator` on the first line that starts with the key; empty if there is none.
+// The value after `key` and `separator` on the first line that starts with the key; empty if there is none.
 std::string field(const char* file, std::string_view key, char separator) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
     const size_t at = line.find(separator);
     if (!line.starts_with(key) || at == std::string::npos) continue;
-    // "model name" and not "model": only blanks may stand between the key and the separator.
+    // "model name", not "model": only whitespace is allowed between the key and the separator.
     if (line.find_first_not_of(" \t", key.size()) != at) continue;
     const size_t begin = line.find_first_not_of(" \t\"", at + 1);
     const size_t end = line.find_last_not_of(" \t\"");
@@ -81,13 +81,13 @@ std::string device_names() {
   return names;
 }
 
-// Not getrusage(): its maximum survives exec, so it can be that of the program that started this one.
+// Not getrusage(): its maximum survives exec, so it may come from the program that started this one.
 int64_t resident_bytes() { return status_bytes("VmRSS"); }
 int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
 
 Json environment(Device device) {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  double load = NAN;  // of the last minute: on a busy machine, threads that wait for each other are many times slower
+  double load = NAN;  // over the last minute: on a busy machine, threads that synchronise are many times slower
   getloadavg(&load, 1);
   const std::string& isa_cap = cpu_features().cap;
   Json features = Json::array();

@@ -1,4 +1,4 @@
-// The machine and the process, as records and `info` show them.
+// Describes the machine and the process for records and `info`.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ std::string cpu_name();
 std::vector<Device> available_devices();
 std::string device_names();  // "cpu" or "cpu, cuda"
 
-// Physical memory of this process, now and at its largest; 0 where /proc does not say.
+// Resident memory of this process, current and peak; 0 if /proc does not provide it.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 

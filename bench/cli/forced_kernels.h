@@ -1,4 +1,4 @@
-// Variants of kernels for a while: what --kernel forces.
+// ForcedKernels: the variants of --kernel, forced for the lifetime of the object.
 #pragma once
 
 #include <map>
@@ -8,13 +8,13 @@
 
 namespace hs::bench::cli {
 
-// These variants, SLOT=VARIANT each, and no others of their slots, as long as it lives. Throws what force_variant()
-// does, and Error (usage) if a slot is there twice.
+// Forces the variants, each SLOT=VARIANT, while it is alive. Throws what force_variant() throws, and Error (usage) if a
+// slot is given twice.
 class ForcedKernels {
  public:
   explicit ForcedKernels(std::vector<std::string> assignments);
   ~ForcedKernels();
-  // Throws Error (usage) if a slot is not among the used ones, which are the keys. `who`: what ran, for the message.
+  // Throws Error (usage) if a forced slot is not a key of `used`. `who`: what ran, for the message.
   void check_used(const std::map<std::string, std::string>& used, std::string_view who) const;
   ForcedKernels(const ForcedKernels&) = delete;
   ForcedKernels& operator=(const ForcedKernels&) = delete;

@@ -16,7 +16,7 @@
 namespace hs::bench::cli {
 namespace {
 
-// Where the labels alone say how many classes there are, a stray one makes some that have no image.
+// If the number of classes comes from the labels, a stray label creates classes without an image.
 void warn_of_empty_classes(const std::string& name_or_path, const SampleSource& training) {
   const SampleInfo& info = training.info();
   std::vector<bool> seen(static_cast<size_t>(info.classes));
@@ -57,7 +57,7 @@ void use_threads(int64_t wanted) {
 
 namespace {
 
-// The first samples of a part. `name_or_path`: of a set whose labels say how many classes there are; empty: of digits.
+// The first samples of a split. `name_or_path`: of a data set whose labels determine its classes; empty for digits.
 std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, const Limit& limit,
                                         const std::string& name_or_path) {
   const bool are_digits = name_or_path.empty();

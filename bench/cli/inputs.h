@@ -1,4 +1,4 @@
-// What the sub-commands that train look up before they start: the device, the model and the digits.
+// The inputs of the sub-commands that train: device, threads and data set.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace hs::bench::cli {
 
-// --device: "auto" is the GPU if there is one; a build with CUDA that takes the CPU nevertheless says why: no usable
-// device, or only an emulated one. Throws Error (device) if "cuda" is not there.
+// --device: "auto" selects the GPU if one is available; a CUDA build that falls back to the CPU says why: no usable
+// device, or only an emulated one. Throws Error (device) if "cuda" is not available.
 Device resolve_device(const std::string& wanted);
 
 // The decision of resolve_device(). built_cuda: BuildInfo::cuda; why_not_cuda: why_unavailable(Device::cuda).
@@ -22,13 +22,13 @@ struct DeviceChoice {
 };
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda);
 
-// --threads: sets them, and says so if this build has fewer.
+// --threads: sets the number of threads, and says so if this build has fewer.
 void use_threads(int64_t wanted);
 
-// As --cache takes it.
+// The mode's name, as in --cache.
 const char* name(CacheMode mode);
 
-// A data set that stays where it is: in memory, or in its files.
+// A data set, in memory or read from its files.
 struct TrainingData {
   std::unique_ptr<SampleSource> train, test;
   bool synthetic = false;
@@ -36,16 +36,16 @@ struct TrainingData {
 };
 
 struct Limit {
-  int64_t samples;                // the first so many of the set
-  bool may_be_too_large = false;  // take all if the set has fewer; else that is an Error
+  int64_t samples;                // the first `samples` of the data set
+  bool may_be_too_large = false;  // if the data set has fewer: true uses all of them, false is an Error
 };
 
-// --data NAME|DIR, as open_dataset() takes it; empty: as open_digits(). Says so if the data is generated. Throws what
-// opening throws, and Error: usage (a limit), bad_input (the two parts do not belong together).
+// --data NAME|DIR, as for open_dataset(); if empty, as open_digits(). Says so if the data is generated. Throws what
+// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together).
 TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test);
 
-// --data DIR with MNIST in it, as find_digits() takes it; empty: the usual places, or generated digits. Throws as
-// open_training_data(), and Error (bad_input) if images are not those that the models were made for, 28x28x1.
+// --data DIR with MNIST in it, as for find_digits(); if empty, the usual places, or generated digits. Throws as
+// open_training_data(), and Error (bad_input) if images are not 28x28x1, the size that the models expect.
 TrainingData open_digits(const std::string& folder, Limit train, Limit test);
 
 }  // namespace hs::bench::cli

@@ -49,14 +49,14 @@ std::atomic<int> caught = 0;
 std::atomic<bool> last_line_begun = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 std::array<char, 160> running = {"the command line"};
-const char* const* running_op = nullptr;  // of the thread that called watch_signals(): workers work for its op
+const char* const* running_op = nullptr;  // of the thread that called watch_signals(); workers run on behalf of its op
 
 template <size_t size>
 const Signal& row_of(const Signal (&table)[size], int number) {
   return *std::ranges::find(table, number, &Signal::number);
 }
 
-// A line without the heap, of parts that are cut if they are too long.
+// A line of text that uses no heap; excess text is truncated.
 class Line {
  public:
   Line& operator<<(const char* part) {
@@ -65,7 +65,7 @@ class Line {
   }
   void write() {
     text_[size_++] = '\n';
-    pollfd error = {STDERR_FILENO, POLLOUT, 0};  // a pipe that is full must not keep the program
+    pollfd error = {STDERR_FILENO, POLLOUT, 0};  // a full pipe must not block the exit
     if (::poll(&error, 1, 500) == 1) write_all(STDERR_FILENO, {text_.data(), size_});
   }
 
@@ -74,7 +74,7 @@ class Line {
   size_t size_ = 0;
 };
 
-// Only what is async-signal-safe from here to the installation of the handlers.
+// Only async-signal-safe calls from here to the installation of the handlers.
 [[noreturn]] void wait_for_end(ExitCode code) {
   for (unsigned left = 2; left > 0;) left = ::sleep(left);
   ::_exit(static_cast<int>(code));
@@ -124,7 +124,7 @@ void handle(int number, void (*handler)(int), int flags) {
   action.sa_flags = flags;
   sigemptyset(&action.sa_mask);
   if (handler == on_crash) {
-    // A fault within the handler then ends the program at once.
+    // Blocked, so that a fault within the handler kills the program at once.
     for (const Signal& crash : crashes) sigaddset(&action.sa_mask, crash.number);
   }
   sigaction(number, &action, nullptr);
@@ -133,13 +133,13 @@ void handle(int number, void (*handler)(int), int flags) {
 void watch_crashes() {
 #ifndef HALFSTEP_SANITIZED
   running_op = &Op::current();
-  alignas(64) static std::array<std::byte, size_t{128} << 10> stack;  // for one that has overflowed
+  alignas(64) static std::array<std::byte, size_t{128} << 10> stack;  // used if the stack has overflowed
   stack_t alternate = {};
   alternate.ss_sp = stack.data();
   alternate.ss_size = stack.size();
   sigaltstack(&alternate, nullptr);
   for (const Signal& crash : crashes) handle(crash.number, on_crash, SA_ONSTACK);
-  std::set_terminate([] { std::abort(); });  // without lines of its own
+  std::set_terminate([] { std::abort(); });  // without the runtime's own message
 #endif
 }
 
@@ -168,7 +168,7 @@ void check_limits() {
     fail(ExitCode::out_of_memory, "the stack is limited to {} KiB, expected {} or more; raise it with `ulimit -s`",
          limit.rlim_cur >> 10, least_stack >> 10);
   }
-  // With fewer, not even a temporary folder could be removed.
+  // With fewer, even removing a temporary folder fails.
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < least_files) {
     fail(ExitCode::io, "only {} files may be open at a time, expected {} or more; raise it with `ulimit -n`",
          limit.rlim_cur, least_files);

@@ -1,7 +1,7 @@
-// Signals. SIGINT, SIGTERM and SIGHUP ask the program to stop, and commands ask for them between steps. If none has
-// asked within a second, or when a second signal comes, the handler ends the program itself: it removes temporary files
-// and folders and says so in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) does that
-// at once, with exit code 70 and the op that was running; with a sanitizer it is left to that.
+// Signals. SIGINT, SIGTERM and SIGHUP request a stop, and commands poll for one between steps. If none polls within a
+// second, or a second signal arrives, the handler terminates the program: it removes temporary files and folders and
+// reports this in one line. A signal that means a bug (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) terminates at once,
+// with exit code 70 and the name of the running op; in sanitizer builds the sanitizer handles it.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@
 
 namespace hs::bench::cli {
 
-// To be called first in main(). A signal to stop that the caller had set to be ignored (nohup, a background job) stays
-// ignored. SIGPIPE and SIGXFSZ become errors of write().
+// To be called first in main(). A stop signal that the parent process ignores (nohup, a background job) stays ignored.
+// SIGPIPE and SIGXFSZ become errors of write().
 void watch_signals();
 
-// Throws Error: out_of_memory (stack), io (open files), if the limits of the process (ulimit) are below what the
-// program needs to run at all.
+// Throws Error: out_of_memory (stack), io (open files), if the process limits (ulimit) are below the minimum that the
+// program needs.
 void check_limits();
 
-// What the handler's line says is running.
+// Sets the command that the handler's line names.
 void name_running_command(std::string_view name);
 
-// Throws Error (interrupted, terminated or hung_up) with "stopped by SIGINT WHERE" if one came.
+// Throws Error (interrupted, terminated or hung_up) with "stopped by SIGINT WHERE" if a stop signal arrived.
 void check_signals(const std::string& where);
 bool is_stop(ExitCode code);
 
-// To be called before the program says why it ends: from then on no handler does. Does not return if one has begun to.
+// To be called before the program prints why it ends: from then on no handler prints a line. Does not return if a
+// handler has already begun one.
 void begin_last_line();
 
 }  // namespace hs::bench::cli

@@ -8,8 +8,8 @@
 namespace hs::bench {
 namespace {
 
-// Reads without keeping anything. (A callback of Json::parse() would see the same, but makes it look at all items of a
-// list after each of them.)
+// Checks the limits without storing anything. (A callback of Json::parse() would see the same, but then the parser
+// scans a whole list after each of its items.)
 class Limits : public nlohmann::json_sax<Json> {
  public:
   Limits(const std::string& source, size_t bytes) : source_(source), bytes_(bytes) {}
@@ -54,7 +54,7 @@ class Limits : public nlohmann::json_sax<Json> {
   const std::string& source_;
   const size_t bytes_;
   size_t values_ = 0;
-  std::vector<size_t> members_;  // so far, of each list and object that is open
+  std::vector<size_t> members_;  // so far, in each open list and object
 };
 
 }  // namespace
@@ -71,7 +71,7 @@ namespace {
 
 constexpr size_t most_on_a_line = 8;  // members of an object
 
-// A list of scalars, however long, or a small object of scalars.
+// A list of scalars of any length, or a small object of scalars.
 bool is_one_line(const Json& value) {
   if (value.is_object() && value.size() > most_on_a_line) return false;
   return std::ranges::none_of(value, [](const Json& element) { return element.is_structured(); });

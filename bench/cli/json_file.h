@@ -1,4 +1,4 @@
-// JSON as records hold it.
+// The JSON of records: text, and parsing within limits.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ using Json = nlohmann::ordered_json;
 Json finite_or_null(double value);
 Json finite_or_null(const std::vector<double>& values);
 
-// As --json writes it: two spaces per level, lists of scalars and small objects of scalars on one line, ASCII only
+// The format of --json: two spaces per level, lists of scalars and small objects of scalars on one line, ASCII only
 // (other characters as \u00e9, bytes that are not UTF-8 replaced), a newline at the end.
 std::string to_text(const Json& object);
 
-// What a file may hold, so that no file makes a reader run out of stack, memory or time.
+// Limits on a file, so that no file can exhaust the reader's stack, memory or time.
 struct JsonLimits {
   static constexpr uint64_t bytes = uint64_t{32} << 20;
   static constexpr size_t depth = 32;
   static constexpr size_t values = 4'000'000;
-  static constexpr size_t members = 1000;  // of one object: each is looked for among all of them
+  static constexpr size_t members = 1000;  // of one object: looking one up searches all of them
 };
 // Throws Error (bad_input) that names `source`: not JSON, beyond the limits, a number that is too large for a double.
 Json parse(std::string_view text, const std::string& source);
 
-// A copy whose strings and names of members can be shown anywhere: see printable_text().
+// A copy whose strings and member names are safe to print: see printable_text().
 Json printable(const Json& value);
 
 }  // namespace hs::bench

@@ -37,7 +37,7 @@ size_t RedrawnLine::columns() const {
 
 void RedrawnLine::draw(std::string line) {
   drawn_ = Clock::now();
-  // A line that wraps cannot be redrawn: \r goes to the start of its last row.
+  // A line that wraps cannot be redrawn: \r returns to the start of its last row.
   line.resize(std::min(line.size(), columns() - 1));
   write_stderr("\r" + line + "\033[K");
   visible_ = true;

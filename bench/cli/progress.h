@@ -8,7 +8,7 @@
 
 namespace hs::bench::cli {
 
-// A line of stderr that is redrawn in place on a terminal, ten times a second at most. Quiet, it writes nothing.
+// A line of stderr, redrawn in place on a terminal at most ten times a second. Writes nothing if quiet.
 class RedrawnLine {
  public:
   explicit RedrawnLine(bool quiet);
@@ -18,7 +18,7 @@ class RedrawnLine {
 
   bool is_due() const;
   void draw(std::string line);          // cut to the terminal's width
-  void print(const std::string& line);  // with its newline, in the place of the redrawn one, to stay
+  void print(const std::string& line);  // a permanent line with its newline, in place of the redrawn one
   size_t columns() const;               // of the terminal; 80 if it does not say
 
  private:
@@ -32,7 +32,7 @@ class RedrawnLine {
 
 class ProgressDisplay {
  public:
-  // samples: of one epoch; label: is on every line, because each reports figures of that data set.
+  // samples: per epoch; label: names the data set on every line, because each line reports results for it.
   ProgressDisplay(bool quiet, const std::string& label, int64_t runs, int64_t epochs, int64_t samples, int64_t batch);
 
   void start_run(int64_t run) { run_ = run; }  // from 1

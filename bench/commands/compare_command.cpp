@@ -1,5 +1,5 @@
-// halfstep-bench compare: two records, with a test of whether the second is slower. Its own record has the environment
-// of the second, "config" (which two), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change
+// halfstep-bench compare: tests whether the second of two records is slower. Its own record has the environment of the
+// second, "config" (the two paths), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change
 // (of the time: 0.1 is 10 % slower), accuracy_change, probability, verdict.
 #include <fmt/format.h>
 

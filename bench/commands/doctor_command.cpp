@@ -1,5 +1,5 @@
-// halfstep-bench doctor: a short profile of training and one verdict, what it is bound by and which switch to try next.
-// Its record has "peaks", "profile" (milliseconds of a step), "rows" (its parts: name, milliseconds, share) and
+// halfstep-bench doctor: a short profile of training and one verdict: its bottleneck, and which switch to try next. Its
+// record has "peaks", "profile" (milliseconds per step), "rows" (the parts of a step: name, milliseconds, share) and
 // "verdict".
 #include <fmt/format.h>
 
@@ -113,7 +113,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
   const measure::StepTimes p = measure::measure_step_times(
       [&] {
         cli::check_signals("while profiling; no results were written");
-        batch = {};  // its slot is free again before the next one is asked for
+        batch = {};  // frees its slot before the next batch is requested
         batch = loader.next();
       },
       [&] { step.run({batch}); }, static_cast<int>(steps_), device, peaks);

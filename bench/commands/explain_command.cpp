@@ -1,5 +1,6 @@
-// halfstep-bench explain: one training step, kernel by kernel, with real numbers. Its record has "peaks", "phases" and
-// "calls": phase, op, kernel, variant, type, shapes, begin_ms (of the step), milliseconds, flops, bytes, live_bytes.
+// halfstep-bench explain: one training step, kernel by kernel, with measured numbers. Its record has "peaks", "phases"
+// and "calls": phase, op, kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops, bytes,
+// live_bytes.
 #include <fmt/format.h>
 
 #include <map>
@@ -27,7 +28,7 @@
 namespace hs::bench::commands {
 namespace {
 
-// The graph as GraphViz reads it: ops as nodes, labelled with what they made; parameters as boxes.
+// The graph in GraphViz's format: ops as nodes, labelled with their outputs; parameters as boxes.
 std::string to_dot(const Tensor& loss) {
   std::string text = "digraph step {\n  rankdir=BT;\n  node [fontname=\"sans-serif\"];\n";
   std::set<const GradInfo*> seen;
@@ -93,7 +94,7 @@ void ExplainCommand::declare(cli::Flags& flags) {
 }
 
 std::string shapes_of(const measure::TimedCall& call) {
-  // What goes in first and what comes out last, without what is undefined.
+  // The first input and the last output that is defined.
   const Shape& first = call.shapes.front();
   const Shape* last = &first;
   for (const Shape& shape : call.shapes) {
@@ -102,12 +103,12 @@ std::string shapes_of(const measure::TimedCall& call) {
   return fmt::format("{} -> {}", first.to_string(), last->to_string());
 }
 
-// One step, watched.
+// One traced step.
 struct TracedStep {
   struct Phase {
     const char* name;
     double seconds;
-    size_t end;  // of its calls
+    size_t end;  // index after its last call
   };
   std::vector<Phase> phases;
   std::vector<measure::TimedCall> calls;
@@ -132,7 +133,7 @@ TracedStep trace_step(measure::OneStep& step, const Batch& batch, Device device)
   return traced;
 }
 
-// A kernel call of a phase, as the table and the record have it.
+// A kernel call of a phase, as shown in the table and the record.
 void add_call(const measure::TimedCall& one, const char* phase, double kept, double peak_flops, report::Table& table,
               Json& rows) {
   const double seconds = one.end - one.begin, flops = measure::flops_of(one);
@@ -161,7 +162,7 @@ void add_call(const measure::TimedCall& one, const char* phase, double kept, dou
                   {"live_bytes", one.live}});
 }
 
-// Adds the members "phases" and "calls", and returns a table for each phase.
+// Adds the members "phases" and "calls", and returns one table per phase.
 std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops, Json& record) {
   Json rows = Json::array(), phase_rows = Json::array();
   std::vector<report::Table> tables;
@@ -192,7 +193,7 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
 
 void ExplainCommand::run(const cli::Flags& flags) {
   const Device device = cli::resolve_device(device_);
-  static_cast<void>(cli::ForcedKernels(kernels_));  // a mistake in it is seen before data are read
+  static_cast<void>(cli::ForcedKernels(kernels_));  // reports a mistake in it before data are read
   cli::use_threads(threads_);
   OutputFile dot(dot_, "--dot");
   outputs_.open(&dot);

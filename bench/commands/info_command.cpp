@@ -1,4 +1,4 @@
-// halfstep-bench info: what was built, what machine this is, and which kernels there are.
+// halfstep-bench info: the build, the machine, and the available kernels.
 #include <fmt/format.h>
 
 #include "bench/cli/build_info.h"

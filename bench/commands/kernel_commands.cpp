@@ -1,7 +1,7 @@
 // halfstep-bench gemm, conv and ops: every variant of a kernel, verified and then timed, the ladder from the simple one
-// to the fastest. Their record has "peaks" and "kernels", one entry for each slot, size and type: slot, sizes, type,
-// flops, bytes, chosen, variants; of a variant its relative_error, and if that is no mistake warm_seconds with its
-// range, cold_seconds, rounds, and the rates with their shares of the peaks.
+// to the fastest. Their record has "peaks" and "kernels", one entry per slot, size and type: slot, sizes, type, flops,
+// bytes, chosen, variants. Each variant has its relative_error and, if that is within tolerance, warm_seconds with its
+// range, cold_seconds, rounds, and the rates with their fractions of the peaks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -32,7 +32,7 @@ namespace {
 using Cases = std::vector<measure::KernelCase>;
 using measure::spied;
 
-// The products of training mnist_cnn's and mnist_cnn_large's linear layers, and squares.
+// The products in training the linear layers of mnist_cnn and mnist_cnn_large, and square ones.
 Cases gemm_cases(int64_t batch) {
   Cases cases;
   for (const int64_t side : {256, 512, 1024}) {
@@ -68,7 +68,7 @@ Cases conv_cases(int64_t batch) {
   return cases;
 }
 
-// What else a step of mnist_cnn does, on its largest tensors. Memory decides here, not arithmetic.
+// The other ops in a step of mnist_cnn, on its largest tensors. They are limited by memory, not arithmetic.
 Cases op_cases(int64_t batch) {
   const Shape wide{batch, 26, 26, 32};
   return {
@@ -153,7 +153,7 @@ void KernelCommand::print_plan(Device device) const {
       elements = std::max(elements, call.elements);
     }
   }
-  const double largest = elements * (sizeof(double) + sizeof(float));  // those of the reference, and the timed
+  const double largest = elements * (sizeof(double) + sizeof(float));  // the reference's tensors and the timed ones
   const size_t count = kernels * types().size();
   cli::write_stdout(fmt::format(
       "{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"

@@ -1,14 +1,14 @@
-// halfstep-bench loader: how fast every format is read, what each cache, number of workers and depth makes of it, which
-// is the cheapest setting that never lets a step wait, and that loading and computing overlap.
+// halfstep-bench loader: the reading speed of every format with each cache, number of workers and prefetch depth, the
+// cheapest setting with which steps never wait, and the overlap of loading and computing.
 //
-// Beside "data" and "config" its record has
-//   formats    as the set is read by one thread, in shuffled order, without a loader: name, files, bytes,
+// Besides "data" and "config" its record has
+//   formats    read by one thread, in shuffled order, without a loader: name, files, bytes,
 //              cold_samples_per_second (opened anew, first pass), warm_samples_per_second (median of further passes)
-//   rows       format, cache, workers, prefetch; of warm epochs without computing:
+//   rows       format, cache, workers, prefetch; in warm epochs without computing:
 //              samples_per_second, megabytes_per_second, wait_us_per_step; stall_share with --compute
-//   sweep      of each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
-//   overlap    a throttled source: load_ms (of a batch, alone), compute_ms, workers, prefetch, step_ms; and the sum and
-//              the larger of load_ms / workers and compute_ms
+//   sweep      for each format the cheapest row with a stall share below 1 %: cache, workers, prefetch, or null
+//   overlap    of a throttled source: load_ms (per batch, alone), compute_ms, workers, prefetch, step_ms; the sum of
+//              load_ms and compute_ms, and the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <fmt/format.h>
 
@@ -136,8 +136,8 @@ void LoaderCommand::print_plan(const SampleSource& data, Device device) const {
                          report::mebibytes(static_cast<size_t>(info.count * info.image_bytes()))));
 }
 
-// The cheapest of a format's rows: fewest threads, then the least memory, which is the order of the settings, then the
-// least of a cache.
+// The cheapest of a format's rows: fewest threads, then least memory (the order of the settings), then the smallest
+// cache.
 Json cheapest(const Json& rows) {
   for (const measure::LoaderSetting& setting : measure::loader_settings) {
     for (const Json& row : rows) {

@@ -1,13 +1,13 @@
-// halfstep-bench memory: where the bytes of a training step go, what checkpointing and accumulation make of them, and
-// whether the planner's predictions hold.
+// halfstep-bench memory: the memory of a training step by purpose, with and without checkpointing and accumulation, and
+// how exact the planner's predictions are.
 //
-// Beside "data" and "config" its record has
+// Besides "data" and "config" its record has
 //   rows               precision x checkpoint x accumulate: segments, predicted_peak_bytes, peak_bytes, at_peak (bytes
-//                      by purpose), peak_by_purpose (not all at the same time), step_ms, largest_batch (whose step has
-//                      a peak within config.budget_bytes), weights_sha256, and timeline for accumulate 1
-//   rows[].timeline    live bytes by purpose over one step: points {op, event, bytes, live}; every event where there
-//                      are at most 128, else of each of 128 stretches the one after which most was live
-//   accumulation_cost  forward and backward of micro_batches batches, and of one batch as large as all of them
+//                      by purpose), peak_by_purpose (at different times), step_ms, largest_batch (whose step has a
+//                      peak within config.budget_bytes), weights_sha256, and timeline for accumulate 1
+//   rows[].timeline    live bytes by purpose over one step: points {op, event, bytes, live}; every event if there are
+//                      at most 128, otherwise the one with the most live bytes in each of 128 intervals
+//   accumulation_cost  forward and backward of micro_batches batches, and of one batch of the same total size
 //   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
 #include <fmt/format.h>
 
@@ -240,8 +240,8 @@ std::string MemoryCommand::headline(const cli::TrainingData& data) const {
                      hs::name(device_), threads());
 }
 
-// The peaks are the planner's, from one step of each type; the minutes follow from its time. The search for the largest
-// batch costs a few steps with about as many samples as the budget holds.
+// Peaks are the planner's, from one step of each type, whose time gives the minutes. The search for the largest batch
+// costs a few steps, each with about as many samples as fit the budget.
 void MemoryCommand::print_plan(const cli::TrainingData& data) const {
   constexpr double steps_of_search = 3;
   measure::DryRun plan({"type", "checkpoint", "step ms", "peak MiB"}, 2);
@@ -253,7 +253,7 @@ void MemoryCommand::print_plan(const cli::TrainingData& data) const {
       double steps = steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
                                                 static_cast<double>(largest_batch_looked_at / batch_));
       for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
-      // Off, all and auto share the curve's time.
+      // The curve's time is divided over the rows off, all and auto.
       if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
       plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
                 report::mebibytes(static_cast<size_t>(step.plan->predicted.peak))},
@@ -293,7 +293,7 @@ void MemoryCommand::run(const cli::Flags& flags) {
   device_ = cli::resolve_device(device_name_);
   cli::use_threads(threads_);
   outputs_.open();
-  constexpr int64_t images = 512;  // memory does not depend on what is in them
+  constexpr int64_t images = 512;  // memory does not depend on their contents
   const cli::TrainingData data = cli::open_digits(data_, {images}, {1});
   if (dry_run_) return print_plan(data);
 

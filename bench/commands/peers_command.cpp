@@ -1,6 +1,7 @@
-// halfstep-bench peers: what bench/peers/run.py, which `./bench/run peers` starts, asks of this program. The command
-// line and the samples before the runs, the record of them after: run.py itself only starts the runs. Both talk by a
-// socket, this program's stdin: a line of JSON from here, then JSON from there until it closes its end.
+// halfstep-bench peers: the part of `./bench/run peers` that is not in bench/peers/run.py. This program parses the
+// command line and writes the samples before the runs, and writes the record after them; run.py starts the runs. They
+// communicate through a socket, this program's stdin: it sends one line of JSON, then run.py sends JSON until it closes
+// its end.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -99,7 +100,7 @@ void PeersCommand::take_size(const cli::Flags& flags) {
   if (!flags.given("--repeat")) size_.repeat = quick_size.repeat;
 }
 
-// What run.py has to know. "training": flags that halfstep and the peers share.
+// The plan that run.py needs. "training": flags that halfstep and the peers share.
 Json PeersCommand::plan(const std::string& folder, const std::string& label, Device device) const {
   const Json training = {
       {"--data", folder},         {"--model", model_},           {"--train", size_.train}, {"--test", size_.test},
@@ -120,7 +121,7 @@ Json PeersCommand::plan(const std::string& folder, const std::string& label, Dev
           {"dry_run", dry_run_}};
 }
 
-// All that run.py sends.
+// Everything that run.py sends.
 std::string receive() {
   std::string text;
   std::array<char, 65536> buffer;
@@ -144,7 +145,7 @@ Json ask_run_py(const Json& plan) {
   return results;
 }
 
-// Of images that the peers can read, as files that they all read.
+// Writes the samples in a format that all peers read. Throws Error (bad_input) if the peers do not support the images.
 void write_samples(const cli::TrainingData& data, const std::filesystem::path& folder) {
   const SampleInfo& images = data.train->info();
   if (images.rows != 28 || images.columns != 28 || images.channels != 1 || images.classes > 10) {
@@ -176,7 +177,7 @@ void PeersCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), device);
   const cli::TrainingData data = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
   const measure::WorkFolder work;
-  // Called so because the name of a set decides its normalisation, and the peers have that of MNIST.
+  // Named so because a data set's name determines its normalisation, and the peers use MNIST's.
   const std::filesystem::path folder = work.path() / "mnist";
   write_samples(data, folder);
   record["data"] = report::describe_data(data);

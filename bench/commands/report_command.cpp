@@ -1,4 +1,4 @@
-// halfstep-bench report: records, rendered again: as tables and charts, or into the README.
+// halfstep-bench report: renders existing records as tables and charts, or into the README.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
-// halfstep-bench scaler: what loss scaling is for. Trains twice in f16 from the same seed, with dynamic loss scaling
-// and with a scale that stays 1, and reports the scale over the steps and which gradients f16 lost.
+// halfstep-bench scaler: the effect of loss scaling. Trains twice in f16 from the same seed, with dynamic loss scaling
+// and with a scale fixed at 1, and reports the scale over the steps and which gradients f16 lost.
 //
-// Beside "data" and "config" its record has "measured_steps" and
+// Besides "data" and "config" its record has "measured_steps" and
 //   rows                       "scaling" and "no scaling": steps, scale {first, changes [{after_step, scale}], last},
 //                              skipped_steps, skipped (which), test_accuracy, final_loss, gradients; error if it failed
-//   rows[].gradients           in the model's order, activations, then parameters: kind, name, type, values, and of
-//                              these the shares zero, below_smallest_subnormal, below_smallest_normal, not_finite
+//   rows[].gradients           in the model's order, activations, then parameters: kind, name, type, values, and the
+//                              fractions zero, below_smallest_subnormal, below_smallest_normal, not_finite of these
 #include <fmt/format.h>
 
 #include <array>
@@ -100,7 +100,7 @@ void ScalerCommand::declare(cli::Flags& flags) {
   flags.quiet(quiet_);
 }
 
-// Without run_experiment: the time and the memory that it measures would be those of the counting.
+// Does not use run_experiment: counting would distort the time and memory that it measures.
 void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
                               cli::ProgressDisplay& display) const {
   const auto seed = static_cast<uint64_t>(seed_);
@@ -174,7 +174,7 @@ Json to_json(const ScalerRun& run) {
   return json;
 }
 
-// Of two runs whose models have the same gradients.
+// Compares two runs whose models have the same gradients.
 report::Table gradient_table(const Runs& runs) {
   report::Table table = {.heads = {"gradient of", "type", "zero", "< 2^-24", "< 2^-14", "inf/NaN", "no: zero",
                                    "< 2^-24", "< 2^-14", "inf/NaN"},
@@ -243,7 +243,7 @@ Runs ScalerCommand::make_runs() const {
   return runs;
 }
 
-// The scaled run over a few batches, after as many to warm up.
+// The scaled run over a few batches, after an equal warm-up.
 void ScalerCommand::print_plan() const {
   const cli::TrainingData data = cli::open_digits(data_, {train_}, {test_});
   const SampleInfo& info = data.train->info();

@@ -1,5 +1,5 @@
 // halfstep-bench techniques: every technique alone and all of them together against the same baseline, in one process,
-// in turns (A B C A B C), so that what disturbs the machine for a while disturbs all of them.
+// interleaved (A B C A B C), so that a temporary disturbance of the machine affects all of them.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ constexpr Size default_size = {4000, 1000, 2, 3};
 constexpr Size quick_size = {640, 256, 1, 3};
 constexpr Size full_size = {20000, 5000, 5, 5};  // the article's
 
-// What the rows train on.
+// The data that the rows train on.
 struct Sources {
   const SampleSource& train;
   const SampleSource& test;
@@ -139,7 +139,7 @@ void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& dat
   dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
 
-// A diverged run is a result, and its row ends with it; other failures end the program.
+// A diverged run is a result and the last one of its row; other failures end the program.
 void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
                                 std::vector<Json>& kernels) {
   const std::string label = data.synthetic ? data.name() + "  " : "";

@@ -132,7 +132,7 @@ bool TrainCommand::resolve_graph(Device device) const {
   return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
 }
 
-// Which op ran in which type: what "mixed" means, made visible.
+// Which op ran in which type, to show what "mixed" means.
 void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
   if (quiet_) return;
   std::string text = fmt::format("{:<24}{:<32}{:<6}{}\n", "op", "kernel", "type", "variant");

@@ -13,7 +13,7 @@
 namespace hs::bench::measure {
 namespace {
 
-// What is compared of a row.
+// The compared values of a row.
 struct Timed {
   std::string key;
   std::vector<double> seconds;
@@ -31,7 +31,7 @@ std::vector<Timed> timed_rows(const Json& record, const std::string& source) {
   });
 }
 
-// The first row of each name.
+// The first row with each name.
 std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
   std::map<std::string, const Timed*> found;
   for (const Timed& row : rows) found.emplace(row.key, &row);

@@ -18,15 +18,15 @@ struct RowComparison {
   double seconds_before, seconds_after;  // medians
   double change;                         // of the time: 0.1 is 10 % slower
   double accuracy_change;
-  double probability;  // that a difference this large in this direction comes from chance
-  bool can_tell;       // there are enough runs for it to fall below `significance`
+  double probability;  // that chance alone gives a difference this large in this direction
+  bool can_tell;       // whether there are enough runs for `probability` to fall below `significance`
   bool significant() const { return probability <= significance; }
   const char* verdict() const;  // in words
   bool is_regression(double limit) const { return significant() && change > limit; }
 };
 
 struct Comparison {
-  std::vector<RowComparison> rows;       // that both records have
+  std::vector<RowComparison> rows;       // the rows in both records
   std::vector<std::string> only_one;     // "NAME: only in FILE"
   std::vector<std::string> differences;  // of machine, data and settings: "threads: 1 and 2"
 };

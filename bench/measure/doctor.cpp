@@ -21,7 +21,7 @@ constexpr int traced_steps = 5;
 StepTimes measure_step_times(const std::function<void()>& load, const std::function<void()>& step, int steps,
                              Device device, const Peaks& peaks) {
   load();
-  step();  // warm
+  step();  // warm-up
   StepTimes profile;
   std::vector<double> waits, works;
   for (int i = 0; i < steps; ++i) {
@@ -32,7 +32,7 @@ StepTimes measure_step_times(const std::function<void()>& load, const std::funct
     runtime(device).synchronize();
     works.push_back(seconds_since(start) - waits.back());
   }
-  // Waits come in bursts, so their mean counts; of the work the median, because another program may have had its turn.
+  // The mean for waits, which come in bursts; the median for work, because another program may have interrupted it.
   profile.wait = mean(waits);
   profile.step = profile.wait + median(works);
 

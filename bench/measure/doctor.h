@@ -1,4 +1,4 @@
-// What a training step waits for: the profile of a few steps, and one verdict on it.
+// Profiles a few training steps and names their bottleneck.
 #pragma once
 
 #include <functional>
@@ -8,20 +8,21 @@
 
 namespace hs::bench::measure {
 
-// Of one step, in seconds. step = wait + gaps + the three kinds of kernels, up to the noise between two measurements:
-// the whole is timed undisturbed, the kernels in steps of their own.
+// Seconds per step. step = wait + gaps + the three kinds of kernels, up to the noise between two measurements: the
+// whole step is timed undisturbed, the kernels in separate steps.
 struct StepTimes {
   double step = 0;
   double wait = 0;     // for the batch
-  double gaps = 0;     // no kernel ran: launches, allocation, the tape
-  double tiny = 0;     // in kernels of under 20 us that reach less than 5 % of either peak: they are launches too
-  double compute = 0;  // in kernels that are nearer to the peak of arithmetic than to that of memory
-  double memory = 0;   // in the others
-  double flops = 0;    // of a step
-  double bytes = 0;    // that the kernels of a step read and wrote
+  double gaps = 0;     // when no kernel ran: launches, allocation, the tape
+  double tiny = 0;     // in kernels of under 20 us that reach less than 5 % of either peak: launch overhead too
+  double compute = 0;  // in kernels that are nearer to the arithmetic peak than to the memory peak
+  double memory = 0;   // in the other kernels
+  double flops = 0;    // per step
+  double bytes = 0;    // read and written by kernels, per step
 };
 
-// load() gets a batch, step() works on it. Both are called `steps` times undisturbed, and step() a few times more.
+// load() fetches a batch, step() trains on it. Calls both `steps` times undisturbed, then a few times more to time the
+// kernels.
 StepTimes measure_step_times(const std::function<void()>& load, const std::function<void()>& step, int steps,
                              Device device, const Peaks& peaks);
 
@@ -34,8 +35,8 @@ struct Verdict {
   std::string advice;  // which switch to try next
 };
 
-// Data-bound if a tenth of the step is waiting; else launch-bound if a third of the rest is gaps and tiny kernels; else
-// bound by whichever its kernels spend more time on.
+// Data-bound if waiting exceeds a tenth of the step; otherwise launch-bound if gaps and tiny kernels exceed a third of
+// the rest; otherwise memory-bound or compute-bound, by the kind of kernel that takes longer.
 Verdict diagnose(const StepTimes& profile, Device device);
 
 }  // namespace hs::bench::measure

@@ -24,7 +24,7 @@ EnergyMeter::EnergyMeter(Device device, const fs::path& powercap) {
   device == Device::cuda ? find_nvml() : find_rapl(powercap);
 }
 
-// Packages are intel-rapl:0, intel-rapl:1, ..., on AMD too; intel-rapl:0:0 is a part of the first.
+// Packages are intel-rapl:0, intel-rapl:1, ..., on AMD too; intel-rapl:0:0 is a subdomain of the first.
 void EnergyMeter::find_rapl(const fs::path& powercap) {
   std::error_code error;
   std::vector<fs::path> packages;
@@ -46,7 +46,7 @@ void EnergyMeter::find_rapl(const fs::path& powercap) {
   if (counters_.empty()) why_not_ = fmt::format("no RAPL counters in {}", powercap.string());
 }
 
-// By dlopen, so that the program starts where there is no NVIDIA driver. The handle stays open for the process' life.
+// Uses dlopen, so that the program starts without an NVIDIA driver. The handle is never closed.
 void EnergyMeter::find_nvml() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   const auto function = [&](const char* name) { return library ? dlsym(library, name) : nullptr; };
@@ -84,7 +84,7 @@ std::optional<double> EnergyMeter::joules() {
   for (const Counter& counter : counters_) {
     const std::optional<uint64_t> now = counter.read();
     if (!now || !counter.start) return std::nullopt;
-    // RAPL starts again at 0 after its range, minutes later: once at most in a run worth measuring.
+    // RAPL wraps to 0 after its range, which takes minutes: at most once in a run worth measuring.
     const uint64_t used = *now >= *counter.start ? *now - *counter.start : *now + counter.range - *counter.start;
     sum += static_cast<double>(used) * counter.scale;
   }

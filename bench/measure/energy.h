@@ -1,5 +1,5 @@
-// Energy of a run, from counters that the machine keeps by itself: RAPL of the CPU packages (Linux' powercap), or the
-// GPU's through NVML. Both count everything that the chip does, other programs included.
+// Energy of a run, from hardware counters: RAPL of the CPU packages (Linux powercap), or the GPU's through NVML. Both
+// count the energy of the whole chip, other programs included.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace hs::bench::measure {
 
 class EnergyMeter {
  public:
-  // For the chip that does the work: cuda is the first GPU. The folder is where Linux shows RAPL.
+  // Measures the chip that does the work; cuda is the first GPU. `powercap`: the folder in which Linux exposes RAPL.
   explicit EnergyMeter(Device device, const std::filesystem::path& powercap = "/sys/class/powercap");
 
-  // Empty if there is a counter; else why not.
+  // Empty if a counter is available, otherwise the reason.
   const std::string& why_not() const { return why_not_; }
   const std::string& source() const { return source_; }
 
   void start();
-  std::optional<double> joules();  // since start(); none if there is no counter or it failed
+  std::optional<double> joules();  // since start(); nullopt without a counter or if one failed
 
  private:
-  // A counter in units of `scale` joules that starts again at 0 after `range`, 0: never.
+  // A counter in units of `scale` joules that wraps to 0 after `range` (0: never).
   struct Counter {
     std::function<std::optional<uint64_t>()> read;
     double scale;

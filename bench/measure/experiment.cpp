@@ -94,7 +94,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
     record.resident_bytes_by_epoch.push_back(cli::resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);
-    // train() looks at the training loss; the last update of an epoch shows in the test loss first.
+    // train() checks only the training loss; an epoch's last update affects the test loss first.
     if (!std::isfinite(result.test.loss)) {
       fail(ExitCode::numeric, "the test loss became {} after epoch {}; try a smaller learning rate than {}",
            std::isnan(result.test.loss) ? "nan" : "inf", epoch, experiment.learning_rate);
@@ -110,7 +110,7 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
              const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
-  // Whether the budget can be met is for the run itself to say: it needs a few bytes more than this.
+  // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
   run_experiment(short_one, load_samples(train_set, 2 * experiment.batch * experiment.accumulate),
@@ -142,7 +142,7 @@ KernelUse::KernelUse() : start_(count()) {}
 KernelUse::Counts KernelUse::count() {
   Counts counts;
   for (const KernelSlot* slot : kernel_slots()) {
-    // One name may stand for several devices; a run uses one.
+    // A variant of one name may exist on several devices; a run uses one device.
     for (const VariantBase* v = slot->variants(); v; v = v->next) counts[slot->name()][v->name] += v->calls;
   }
   return counts;

@@ -1,4 +1,4 @@
-// One measured training run: what `train` repeats, and what other sub-commands vary.
+// One measured training run, which `train` repeats and other sub-commands vary.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct Experiment {
   CheckpointChoice checkpoint;
 };
 
-// How a run was checkpointed, where a budget was asked for.
+// How a run was checkpointed, if a budget was requested.
 struct CheckpointPlan {
   StepCosts costs;
   std::vector<Segment> segments;
@@ -52,47 +52,47 @@ struct CheckpointPlan {
 struct RunRecord {
   uint64_t seed = 0;
   TrainResult result;
-  std::string weights_sha256;  // of the values of all parameters, in their order, without gaps
-  size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to its end
+  std::string weights_sha256;  // of the values of all parameters, in order, without gaps
+  size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to the run's end
   std::optional<CheckpointPlan> plan;
   std::vector<int64_t> resident_bytes_by_epoch;
-  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, where the caller measures it
+  double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, if the caller measures it
 };
 
-// Model, loaders and dropout take the seed. Evaluation uses the training's batch size, so that the peak of memory is
-// that of training. Throws Error, numeric too if the loss on the test set becomes inf or NaN.
+// The seed determines the model, the loaders and dropout. Evaluation uses the training batch size, so that the memory
+// peak is that of training. Throws Error; its code is numeric also if the test loss becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks);
 
-// Of the values of all parameters, in their order, without gaps.
+// The SHA-256 of the values of all parameters, in order, without gaps.
 std::string sha256(const ParameterArena& arena);
 
-// A hook for TrainHooks::before_first_step that sets the model's segments; for a budget it measures the step, fills in
+// Returns a TrainHooks::before_first_step that sets the model's segments. For a budget it measures the step, fills in
 // `plan` and resets the device's peak. The model and `plan` must outlive training.
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);
 
-// Two steps and an evaluation on a throw-away model: afterwards memory, threads and code are warm, and the first epoch
+// Runs two steps and an evaluation on a throwaway model, so that memory, threads and code are warm and the first epoch
 // is as fast as the others.
 void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
              const TrainHooks& hooks);
 
-// The kernels of a run, each combination once, in the order of their first call, with the number of calls.
+// A distinct kernel call of a run, with the number of calls; summarize() lists them in the order of the first call.
 struct KernelRow {
   KernelCall call;
   int64_t count;
 };
 std::vector<KernelRow> summarize(const KernelTrace& trace);
-// Whether one of them is a matrix product or a convolution on a tensor unit (a GPU's tensor cores, AMX).
+// Whether any row is a matrix product or convolution on a tensor unit (a GPU's tensor cores, AMX).
 bool has_tensor_unit(const std::vector<KernelRow>& rows);
 
-// Which variants ran, from the slots' counters of calls.
+// Which variants ran, from the slots' call counters.
 class KernelUse {
  public:
-  KernelUse();  // counts from here
+  KernelUse();  // starts counting
 
-  // Slot -> the variant called since; "a+b", the one called more often first, if the shapes took several.
+  // Slot -> the variant called since construction; "a+b" if different shapes ran different ones, most calls first.
   std::map<std::string, std::string> since() const;
 
  private:

@@ -1,4 +1,4 @@
-// What measurements will cost, from a few of their steps: for --dry-run.
+// Forecasts the cost of measurements from a few of their steps, for --dry-run.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Forecast {
   size_t peak_bytes;
 };
 
-// Times four steps and an evaluation of one batch, after as many to warm up. Throws what a run throws.
+// Times four steps and an evaluation of one batch, after an equal warm-up. Throws what a run throws.
 Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed);
 
 std::string minutes_text(double seconds);  // "2.5 minutes", "0.03 minutes"
@@ -24,9 +24,9 @@ class DryRun {
  public:
   explicit DryRun(std::vector<std::string> heads, size_t left = 1);
 
-  // `seconds`: of everything that the row stands for. Throws Error if a signal to stop came.
+  // `seconds`: the total for the row. Throws Error if a stop signal arrived.
   void add(std::vector<std::string> cells, double seconds);
-  // So many runs of a row whose last two heads are the seconds and the peak of one.
+  // `runs` runs of a row whose last two columns are the seconds and the peak of one run.
   void add(std::vector<std::string> names, const Forecast& run, int64_t runs);
 
   // `rows`: "3 runs", or nothing; `remark` follows the minutes.

@@ -10,7 +10,7 @@
 namespace hs::bench::measure {
 namespace {
 
-// Without their sign, numbers of IEEE 754 have the order of their bits read as integers.
+// IEEE 754 magnitudes are ordered like their bits read as integers.
 template <class Bits, class T>
 void count(const T* values, int64_t size, T subnormal, T normal, T infinity, GradientCounts& counts) {
   const Bits below_subnormal = std::bit_cast<Bits>(subnormal), below_normal = std::bit_cast<Bits>(normal);
@@ -59,7 +59,7 @@ void GradientWatch::on_gradients(const GradScaler& scaler) {
 
 void GradientWatch::finish(const TrainResult& result) { note_scale(result.loss_scale, result.skipped_steps); }
 
-// After steps_ steps.
+// Called after steps_ steps.
 void GradientWatch::note_scale(double scale, int64_t skipped) {
   if (scale != last_scale()) changes_.push_back({steps_, scale});
   if (skipped != static_cast<int64_t>(skipped_.size())) skipped_.push_back(steps_);

@@ -1,6 +1,6 @@
-// What a training run in f16 does to its gradients: how many are lost to zero or to the subnormal numbers, how many
-// overflow, and the loss scale over the steps. Everything is counted as it is stored in training, multiplied by the
-// scale, over all steps, those that are skipped included.
+// GradientWatch: the gradients of an f16 training run. Counts how many underflow to zero or to subnormals and how many
+// overflow, and follows the loss scale. Gradients are counted as training stores them, multiplied by the scale, over
+// all steps, including skipped ones.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hs::bench::measure {
 
-// Of values by their magnitude; each includes the one before, because zero is below every bound.
+// Numbers of values by magnitude; zero, below_subnormal and below_normal are cumulative: each includes the one before.
 struct GradientCounts {
   int64_t values = 0;
   int64_t zero = 0;
@@ -37,7 +37,7 @@ struct ScaleChange {
   double scale;
 };
 
-// To be made before train(), on its thread; on_gradients and finish are to be called as their names say.
+// Construct it before train(), on the same thread. Call on_gradients() from TrainHooks and finish() after train().
 class GradientWatch : public Observer {
  public:
   explicit GradientWatch(const ParameterArena& arena);
@@ -45,7 +45,7 @@ class GradientWatch : public Observer {
   void gradient(const char* op, const Tensor& dy) override;
   void on_gradients(const GradScaler& scaler);  // from TrainHooks
   void finish(const TrainResult& result);
-  void stop() { attached_.reset(); }  // watches no further run; what was counted stays
+  void stop() { attached_.reset(); }  // stops watching; keeps the counts
 
   int64_t steps() const { return steps_; }
   double first_scale() const { return first_scale_; }

@@ -57,7 +57,7 @@ Tensor cast_to(const Tensor& x, DType type) {
   return y;
 }
 
-// Uniform in [-1, 1), `zeros` of them 0, the same for every type up to its rounding.
+// Uniform in [-1, 1), a fraction `zeros` of them 0; the same for every type up to rounding.
 Tensor random_numbers(const Shape& shape, uint32_t which, double zeros) {
   Tensor x = Tensor::empty(shape, DType::f32);
   float* values = x.mutable_data<float>();
@@ -73,8 +73,8 @@ std::vector<double> numbers_of(const Tensor& tensor) {
   return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
 }
 
-// Runs the op; look() sees the calls of the case's slots. Inputs are numbers that `rounded` can hold; none: they are
-// not set.
+// Runs the op and passes the calls of the case's slots to look(). Inputs are representable in `rounded`; without it,
+// they are uninitialised.
 void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded, Device device,
               const SlotSpy::Look& look) {
   const auto& table = test::op_table();
@@ -106,13 +106,13 @@ void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded
 
 bool is_measured(const Tensor& tensor) { return tensor.defined() && tensor.dtype() != DType::u8; }
 
-// What a call wrote: which of its tensors, and the numbers in it.
+// A tensor that a call wrote: its index among the call's tensors, and its values.
 struct Output {
   size_t tensor;
   std::vector<double> numbers;
 };
 
-// Makes the call. What pooling remembers is left out: of equal values, those in another type are another choice.
+// Makes the call and returns its outputs. Omits the positions that pooling saves: rounding can create ties.
 std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
   std::vector<uint64_t> before;
   for (const Tensor* tensor : seen.tensors) before.push_back(tensor->version());
@@ -125,7 +125,7 @@ std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
   return outputs;
 }
 
-// Makes the call over outputs that hold NaN.
+// Fills the outputs with NaN, makes the call, and returns its relative error.
 double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference) {
   for (const Output& output : reference) {
     Tensor tensor = *seen.tensors[output.tensor];  // the same memory
@@ -143,7 +143,7 @@ double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference)
   return std::sqrt(difference / norm);
 }
 
-// The variant that a call takes, or "" if none supports it: the forced one, where one is forced.
+// The variant that a call runs (the forced one, if one is forced), or "" if none supports it.
 std::string variant_of_call(const SlotSpy::Seen& seen) {
   try {
     const KernelTrace trace;
@@ -157,7 +157,7 @@ std::string variant_of_call(const SlotSpy::Seen& seen) {
   return "";
 }
 
-// Multiply-adds that wait for nothing: as many sums as hide their latency.
+// Independent multiply-adds: enough sums to hide their latency.
 double peak_flops_of_cpu() {
   constexpr int64_t steps = 1 << 20, pieces = 64, sums = 12;
   std::vector<float> sink(static_cast<size_t>(pieces));
@@ -167,7 +167,7 @@ double peak_flops_of_cpu() {
       parallel(pieces, [&](int64_t piece, int) {
         const simd::Vec factor = simd::broadcast(0.5f + 0.001f * static_cast<float>(piece));
         simd::Vec sum[sums];
-        for (int i = 0; i < sums; ++i) sum[i] = simd::broadcast(static_cast<float>(i));  // all of them different
+        for (int i = 0; i < sums; ++i) sum[i] = simd::broadcast(static_cast<float>(i));  // all different
         for (int64_t i = 0; i < steps; ++i) {
           for (auto& s : sum) s = simd::fma(s, factor, factor);
         }
@@ -238,7 +238,7 @@ SlotCall described(const KernelCase& kernel, const SlotSpy::Seen& seen) {
   return call;
 }
 
-// Each variant once, against the reference.
+// Compares one call of each variant with the reference.
 void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, CaseTiming& timing) {
   timing.chosen = variant_of_call(seen);
   const Device device = seen.tensors.front()->device();
@@ -257,7 +257,7 @@ void measure(const SlotSpy::Seen& seen, int64_t rounds, double seconds, CaseTimi
   const Device device = seen.tensors.front()->device();
   CacheFlush flush(device);
   const Clock::time_point start = Clock::now();
-  std::vector<int64_t> calls(timing.variants.size(), 0);  // that make up 2 ms
+  std::vector<int64_t> calls(timing.variants.size(), 0);  // per timing, to last about 2 ms
   for (int64_t round = 0; round < rounds && (round < 3 || seconds_since(start) < seconds); ++round) {
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];

@@ -1,4 +1,4 @@
-// Kernels by themselves: every variant of a slot, verified first and then timed. What `gemm`, `conv` and `ops` share.
+// Times kernels in isolation: every variant of a slot is verified, then timed. Shared by `gemm`, `conv` and `ops`.
 #pragma once
 
 #include <string>
@@ -11,27 +11,27 @@
 
 namespace hs::bench::measure {
 
-// An op of the op table at a size of its own, and those of its slots that are looked at.
+// An op of the op table at a given size, and the slots of it to measure.
 struct KernelCase {
   std::string op;                  // the first row of the table with this name
   std::vector<Shape> shapes;       // of its inputs; {0}: left out
   std::vector<KernelSlot*> slots;  // spied()
-  size_t leaves = 0;               // inputs, from the last on, that get a gradient; 0: only forward
+  size_t leaves = 0;               // the last `leaves` inputs get a gradient; 0: only forward
   bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
-  double zeros = 0;         // share of zeros in the gradient of the result
+  double zeros = 0;         // fraction of zeros in the gradient of the result
   std::string remark = {};  // after the sizes
 };
 
 // A call that a case makes of one of its slots.
 struct SlotCall {
   std::string what, slot;                  // its sizes
-  double flops = 0;                        // operations; 0: what it does is move bytes
+  double flops = 0;                        // operations; 0: it only moves bytes
   double elements = 0;                     // of all its tensors
   std::vector<std::string> variants = {};  // on the device
 };
 std::vector<SlotCall> calls_of(const KernelCase& kernel, Device device);  // runs none of them
 
-// What the machine can do at best, measured here.
+// Peak rates of this machine, measured.
 struct Peaks {
   double flops = 0;           // per second: f32 multiply-adds on every thread (CPU), the fastest large gemm (CUDA)
   double bytes = 0;           // per second: a copy far larger than any cache, bytes read and written
@@ -42,26 +42,26 @@ Peaks measure_peaks(Device device);
 struct VariantTiming {
   std::string variant;
   double error = 0;          // ||got - reference|| / ||reference||, the norms over all outputs
-  bool wrong = false;        // above the tolerance: not timed
-  std::vector<double> warm;  // seconds of a call, one for each round: inputs as the call before left the caches
-  std::vector<double> cold;  // the same after more memory than the caches hold was written
+  bool wrong = false;        // error above the tolerance: not timed
+  std::vector<double> warm;  // seconds per call, one per round, with the caches as the previous call left them
+  std::vector<double> cold;  // the same after writing more memory than the caches hold
 };
 
 struct CaseTiming {
   std::string what, slot;
   DType type = DType::f32;
   double flops = 0, bytes = 0;  // of one call: operations, and every tensor moved once
-  std::string chosen = {};      // the variant that a call takes by itself
+  std::string chosen = {};      // the variant that a call runs by default
   std::vector<VariantTiming> variants = {};
 };
 
-// One for each call. Variants that do not support the type on this device are left out. They take turns, `rounds`
-// times, or until `seconds` have passed and each had three. The reference is the f64 variant on the CPU, of inputs
-// already rounded.
+// Returns one timing per call. Variants that do not support the type on this device are omitted. The variants are
+// interleaved for `rounds` rounds, or until `seconds` have passed and each had three rounds. The reference is the f64
+// variant on the CPU, run on inputs rounded to `type`.
 std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds);
 
-// Largest accepted error of a result in this type.
+// The largest accepted error of a result of this type.
 double largest_error(DType type);
 
 Json to_json(const CaseTiming& timing, const Peaks& peaks);

@@ -1,4 +1,4 @@
-// How much arithmetic a call of a kernel is, from the shapes of its tensors.
+// The number of arithmetic operations of a kernel call, from the shapes of its tensors.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace hs::bench::measure {
 
-// Operations of a matrix product or a convolution, a multiply-add as two; 0 for what moves bytes. shapes: of the
-// call's tensors(); an undefined one has no elements.
+// Operations of a matrix product or a convolution, with a multiply-add as two; 0 for kernels that only move bytes.
+// shapes: of the call's tensors(); an undefined tensor has no elements.
 double flops_of(std::string_view slot, std::span<const Shape> shapes);
 inline double flops_of(const TimedCall& call) { return flops_of(call.call.slot, call.shapes); }
 

@@ -27,28 +27,28 @@ constexpr int64_t steps_with_work = 100;
 constexpr double measured_seconds = 0.2;
 constexpr int warm_passes = 7;
 
-// A set of 24 batches of 16 samples, each of which sleeps 100 microseconds. Of the timelines 8 batches are drawn.
+// A data set of 24 batches of 16 samples; reading a sample sleeps 100 microseconds. Timelines show 8 batches.
 constexpr int64_t throttled_batch = 16, throttled_batches = 24;
 constexpr int64_t drawn_batches = 8;
 constexpr microseconds throttled_delay(100);
 
 MemorySource throttled_set() { return synthetic_digits(synthetic_train_seed, throttled_batch * throttled_batches); }
 
-// A part of a timeline: a batch that is read, or computed with.
+// A span of a timeline: reading a batch, or computing with it.
 struct LoaderSpan {
   std::string lane;  // "load 1", "load 2", "step"
   int64_t batch = 0;
-  double begin = 0, end = 0;  // milliseconds from the first one
+  double begin = 0, end = 0;  // milliseconds since the first span began
 };
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-// Who did what when. Thread safe.
+// Records which thread worked on which batch when. Thread safe.
 class Timeline {
  public:
-  // Work on a batch by the calling thread; what follows on the same batch in the same lane prolongs its span.
+  // Adds work on a batch by the calling thread; more work on the batch in the same lane extends its span.
   void add_load(int64_t batch, Clock::time_point begin, Clock::time_point end) {
     const std::scoped_lock lock(mutex_);
     const auto [at, is_new] = lanes_.try_emplace(std::this_thread::get_id());
@@ -60,7 +60,7 @@ class Timeline {
     add("step", batch, begin, end);
   }
 
-  // In the order of lanes and batches.
+  // Sorted by lane, then batch.
   std::vector<LoaderSpan> spans() const {
     const std::scoped_lock lock(mutex_);
     Clock::time_point start = Clock::time_point::max();
@@ -85,8 +85,7 @@ class Timeline {
   std::map<std::pair<std::string, int64_t>, std::pair<Clock::time_point, Clock::time_point>> spans_;
 };
 
-// One line for each lane; a column is an equal part of the time, and the last digit of a batch's number fills its
-// spans.
+// One line per lane; columns are equal intervals of time, and a span is filled with the last digit of its batch number.
 std::string draw(const std::vector<LoaderSpan>& spans, int width) {
   double total = 0;
   for (const LoaderSpan& span : spans) total = std::max(total, span.end);
@@ -102,7 +101,7 @@ std::string draw(const std::vector<LoaderSpan>& spans, int width) {
   return text;
 }
 
-// A view of a source that sleeps before each read and notes it in a timeline, as part of batch index / batch.
+// A view of a source that sleeps before each read and records it in a timeline, under batch index / batch.
 class ThrottledSource : public SampleSource {
  public:
   ThrottledSource(const SampleSource& source, Timeline* timeline)
@@ -121,10 +120,10 @@ class ThrottledSource : public SampleSource {
   Timeline* const timeline_;
 };
 
-// How a step's computing is played.
+// How a step's computation is simulated.
 enum class Compute {
-  spin,   // a core is busy, as with training on the CPU
-  sleep,  // it is not, as with training on a GPU
+  spin,   // keeps a core busy, as training on the CPU does
+  sleep,  // leaves the core free, as training on a GPU does
 };
 
 struct LoaderRun {
@@ -137,7 +136,7 @@ struct LoaderRun {
   double stall_share() const { return wait / seconds; }
 };
 
-// Takes `steps` batches from the loader, and computes that long between two batches.
+// Takes `steps` batches from the loader and computes for `compute` after each.
 LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds compute, Timeline* timeline = nullptr) {
   LoaderRun run;
   const Clock::time_point start = Clock::now();
@@ -167,7 +166,7 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
   return order;
 }
 
-// How many, and their bytes together.
+// The number of files, and their total bytes.
 std::pair<int64_t, int64_t> files_in(const fs::path& folder) {
   int64_t files = 0, bytes = 0;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
@@ -254,7 +253,7 @@ Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMo
   for (const LoaderSetting& setting : loader_settings) {
     Loader loader(source, with(setting, cache));
     const int64_t epoch = loader.batches_per_epoch();
-    // The first epoch fills the caches, the system's too, and says how many make a fifth of a second.
+    // The first epoch fills the caches, the operating system's too; from its time follows how many epochs to measure.
     const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
     const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
     const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0));
@@ -315,13 +314,13 @@ Json LoaderBench::timelines(std::string& drawings) const {
     const ThrottledSource source(set, &timeline);
     LoaderOptions throttled = with(setting, CacheMode::none);
     throttled.batch = throttled_batch;
-    throttled.shuffle = false;  // so that the index tells the batch
+    throttled.shuffle = false;  // so that the index determines the batch
     {
       Loader loader(source, throttled);
       run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
     }
     std::vector<LoaderSpan> spans = timeline.spans();
-    // Batches that were made for later are left out.
+    // Omits batches prefetched for later steps.
     std::erase_if(spans, [](const LoaderSpan& span) { return span.batch >= drawn_batches; });
     double end = 0;
     Json list = Json::array();
@@ -336,7 +335,7 @@ Json LoaderBench::timelines(std::string& drawings) const {
   return timelines;
 }
 
-// The format is written and read with a few samples. Reading the others takes as long each.
+// Writes and reads the format with a few samples, and assumes the same time per sample for the others.
 double LoaderBench::forecast(const Format& format, const SampleSource& some, int64_t count,
                              const fs::path& folder) const {
   const auto whole = static_cast<double>(count), tried = static_cast<double>(some.info().count);

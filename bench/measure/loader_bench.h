@@ -14,40 +14,40 @@
 
 namespace hs::bench::measure {
 
-// A set in a folder of its own. No functions: it stays in memory.
+// A data format, written to a separate folder. Without functions, the data set stays in memory.
 struct Format {
   std::string name;
   std::function<std::unique_ptr<SampleWriter>(const std::filesystem::path& folder, const SampleInfo& info)> write;
   std::function<std::unique_ptr<SampleSource>(const std::filesystem::path& folder)> open;
 };
 
-// Fastest first; "memory" is one of them.
+// Fastest first; includes "memory".
 const std::vector<Format>& formats();
 
-// In the order of what they cost: threads, then memory.
+// In increasing order of cost: threads, then memory.
 struct LoaderSetting {
   int64_t workers, prefetch;
 };
 inline constexpr LoaderSetting loader_settings[] = {{0, 0}, {1, 1}, {1, 2}, {2, 4}};
 inline constexpr CacheMode loader_caches[] = {CacheMode::none, CacheMode::ram, CacheMode::device};
-inline constexpr double no_stall = 0.01;  // a share of the time below which a step does not wait
+inline constexpr double no_stall = 0.01;  // below this fraction of the time, steps count as not waiting
 
 struct LoaderBench {
   LoaderOptions options;              // batch, seed and device
-  std::chrono::microseconds compute;  // work of a step
-  std::function<void()> check;        // called now and then; may throw
+  std::chrono::microseconds compute;  // simulated work per step
+  std::function<void()> check;        // called at intervals; may throw
 
   // Throws Error: io.
   void write(const Format& format, const SampleSource& data, const std::filesystem::path& folder) const;
   // One thread reads all samples of `folder`, or of `data` for a format in memory, in shuffled order.
   Json read(const Format& format, const SampleSource& data, const std::filesystem::path& folder) const;
-  // Every setting with one cache.
+  // One row per setting, all with this cache.
   Json rows(const Format& format, const SampleSource& source, CacheMode cache) const;
-  // Loading and computing that both sleep: one after the other, and at the same time.
+  // Loading and computing that both sleep: in sequence and overlapped.
   Json overlap() const;
-  // The same over time; appended to `drawings` for people.
+  // The same as timelines; also appends them to `drawings` as text.
   Json timelines(std::string& drawings) const;
-  // Seconds that all of these take, from `some` samples of `count`.
+  // Seconds that all of these take for `count` samples, estimated from the samples in `some`.
   double forecast(const Format& format, const SampleSource& some, int64_t count,
                   const std::filesystem::path& folder) const;
 

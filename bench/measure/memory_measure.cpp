@@ -16,7 +16,7 @@ namespace {
 
 double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
-// `count` samples, those of `digits` again and again.
+// `count` samples, cycling through those of `digits`.
 MemorySource repeated(const SampleSource& digits, int64_t count) {
   const SampleInfo& info = digits.info();
   std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
@@ -28,7 +28,7 @@ MemorySource repeated(const SampleSource& digits, int64_t count) {
   return {info, std::move(images), std::move(labels)};
 }
 
-// An epoch is a step: its hooks tell where a step begins and ends. The evaluation between them has one sample.
+// Each epoch is one step, so its hooks mark where a step begins and ends. The evaluation in between has one sample.
 void run_steps(const StepCase& what, const SampleSource& digits, int64_t steps, const TrainHooks& hooks,
                StagedModel& model, ParameterArena& arena) {
   const MemorySource training_set = repeated(digits, what.batch * what.accumulate), test_set = repeated(digits, 1);
@@ -101,7 +101,7 @@ int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std
 
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
                       const SampleSource& digits, int64_t budget, int64_t most) {
-  // A straight line through what does not grow with the batch, and the peak that is known.
+  // A straight line: memory independent of the batch, plus a constant per sample that fits the known peak.
   int64_t constant = 0;
   for (const MemoryPurpose purpose : {MemoryPurpose::parameters, MemoryPurpose::gradients, MemoryPurpose::optimizer}) {
     constant += static_cast<int64_t>(known.after[static_cast<size_t>(purpose)]);
@@ -138,7 +138,7 @@ AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& 
   for (int64_t r = 0; r <= repeats; ++r) {
     cli::check_signals("while measuring; no results were written");
     const double parts = pass(micro_batches, what.batch), whole = pass(1, micro_batches * what.batch);
-    if (r == 0) continue;  // memory and threads are warm from here on
+    if (r == 0) continue;  // warms up memory and threads
     accumulated.push_back(parts);
     one_batch.push_back(whole);
   }

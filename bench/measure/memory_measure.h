@@ -1,4 +1,4 @@
-// Training steps whose memory is looked at: what `memory` puts side by side.
+// Measures the memory of training steps, for `memory`.
 #pragma once
 
 #include <functional>
@@ -21,31 +21,31 @@ struct StepCase {
 };
 
 struct MeasuredStep {
-  std::optional<CheckpointPlan> plan;  // none where the segments were given
+  std::optional<CheckpointPlan> plan;  // none if the segments were given
   int64_t peak = 0;                    // of the steps, bytes
   BytesByPurpose at_peak{}, peak_by_purpose{};
-  BytesByPurpose after{};   // live when a step has ended, its batches included
+  BytesByPurpose after{};   // live after a step, including its batches
   double milliseconds = 0;  // median
   std::string weights_sha256;
-  BytesByPurpose live_at_start{};  // of the events: those of one step
+  BytesByPurpose live_at_start{};  // live before `events`, which are those of one step
   std::vector<MemoryEvent> events;
 };
 
-// Either what to do with the costs, or segments that are known.
+// Either a function that chooses by the costs, or known segments.
 using Choose = std::function<std::vector<Segment>(const StepCosts& costs)>;
 
-// Trains for one step that is not timed and `steps` that are, with Adam, on the set's samples over and over; each step
-// has all its micro-batches. Throws Error (usage) where no segments are possible.
+// Trains with Adam for one untimed and `steps` timed steps, cycling through the samples; each step runs all its
+// micro-batches. Throws Error (usage) if no segments are possible.
 MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps);
-// The same for one step, with these segments, and only its peak.
+// The peak of one step with these segments.
 int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments);
 
-// The largest batch, up to `most`, whose step with these segments has a peak of at most `budget`, from one whose peak
-// is known; checked by a step with it. 0: none.
+// The largest batch found, up to `most`, whose step with these segments has a peak of at most `budget`; each candidate
+// is checked by running a step. `known` is where the search starts. 0: none.
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
                       const SampleSource& digits, int64_t budget, int64_t most);
 
-// A step of `micro_batches` batches against one with a batch as large as all of them; medians, milliseconds.
+// A step of `micro_batches` batches compared with a step of one batch of the same total size; medians in milliseconds.
 struct AccumulationCost {
   int64_t micro_batches, batch;
   double accumulated_ms, one_batch_ms;

@@ -1,4 +1,4 @@
-// A model with what a training step of it needs, to run that step (models/train_step.h) as often as wanted: for
+// OneStep: a model with everything that its training step (models/train_step.h) needs, to run that step repeatedly. For
 // `explain`, `doctor` and `memory`.
 #pragma once
 
@@ -19,16 +19,16 @@ namespace hs::bench::measure {
 
 class OneStep {
  public:
-  // A model for the set's images, with Adam. `blocks`: see ModelSizes.
+  // A model for the data set's images, trained with Adam. `blocks`: see ModelSizes.
   OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
           const CheckpointChoice& checkpoint = {});
 
-  // The first run chooses the segments that are computed again, from its first batch. on_phase: see TrainHooks. Throws
-  // Error (bad_input) if a budget is too small.
+  // The first run chooses the segments to recompute, from its first batch. on_phase: see TrainHooks. Throws Error
+  // (bad_input) if a budget is too small.
   void run(const std::vector<Batch>& micro_batches,
            std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
 
-  double loss() const { return loss_.item(); }  // the last micro-batch's, of the last step
+  double loss() const { return loss_.item(); }  // of the last micro-batch of the last step
   double loss_scale() const { return scaler_.scale(); }
   int64_t parameters() { return model_->parameter_count(); }
 

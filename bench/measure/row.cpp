@@ -45,7 +45,7 @@ Json epochs_to_json(const TrainResult& result) {
   return epochs;
 }
 
-// The loss scale after which steps, from 1, became another one.
+// The steps, counted from 1, after which the loss scale changed, with the new scale.
 Json scale_history(const TrainResult& result) {
   Json changes = Json::array();
   float scale = GradScalerConfig().initial;
@@ -69,7 +69,7 @@ Json run_to_json(const RunRecord& run) {
           {"epochs", epochs_to_json(run.result)}};
 }
 
-// Means of the runs, in seconds.
+// Means over the runs, in seconds.
 Json parts_of(const Row& row) {
   const auto seconds = [&](double StepSeconds::*part) {
     return finite_or_null(mean(of_runs(row, [part](const TrainResult& r) { return r.parts.*part; })));
@@ -79,12 +79,12 @@ Json parts_of(const Row& row) {
           {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
 }
 
-// What the stage's tape keeps until backward.
+// The bytes that the stage's tape keeps until backward.
 int64_t kept_bytes(const StageCost& stage) {
   return stage.saved + (stage.saves_input ? stage.input : 0) + (stage.saves_output ? stage.output : 0);
 }
 
-// The segment that stage i is in, from 1; 0: it is kept.
+// The number, from 1, of the segment with stage i; 0: the stage is not checkpointed.
 size_t segment_of(const CheckpointPlan& plan, size_t i) {
   const auto found = std::ranges::find_if(plan.segments, [i](const Segment& s) { return s.begin <= i && i < s.end; });
   return found == plan.segments.end() ? 0 : static_cast<size_t>(found - plan.segments.begin()) + 1;

@@ -1,5 +1,5 @@
-// What a configuration's repeats add up to: a row of a record (its members: bench/results/README.md), and the table
-// that `train` prints.
+// Summarises the repeated runs of a configuration: a row of a record (its members: bench/results/README.md), and the
+// table that `train` prints.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace hs::bench::measure {
 
 struct Row {
   std::string name;
-  std::vector<RunRecord> runs;  // may be fewer than wanted if there is an error
+  std::vector<RunRecord> runs;  // fewer than requested if there is an error
   std::string error;
 };
 
 Json to_json(const Row& row);
 
-// What a row is against the baseline of the same record: speed_up with its interval (null with one run), verdict
+// Compares a row with the baseline of the same record: adds speed_up with its interval (null with one run), verdict
 // ("faster", "slower", "within noise", "too few runs to tell"), and bytes_ratio.
 void add_comparison(Json& row, const Json& baseline);
 
@@ -26,9 +26,9 @@ void add_comparison(Json& row, const Json& baseline);
 // REQUIRES: at least one run, no error
 std::string to_table(const Row& row, const std::string& data_name);
 
-// The part of the time that training waited for data; NaN if nothing ran.
+// The fraction of the time that training waited for data; NaN if nothing ran.
 double stall_share(const Row& row);
-// The plan of the first run, a line per stage. Empty without a plan.
+// The first run's plan, a line per stage; empty without a plan.
 std::string plan_table(const Row& row, const std::string& data_name);
 Json to_json(const CheckpointPlan& plan);
 

@@ -1,5 +1,5 @@
-// SlotSpy: what an op calls its kernel slots with, seen from inside the call, while its tensors live. So a slot is
-// timed by itself on what an op really gives it.
+// SlotSpy: intercepts an op's calls of its kernel slots while their tensors are alive, so that a slot can be timed in
+// isolation on the arguments that the op really passes.
 #pragma once
 
 #include <climits>
@@ -14,8 +14,8 @@
 
 namespace hs::bench::measure {
 
-// While it lives, calls of slots that are spied() look instead of running a kernel. Calls within look() run one. At
-// most one at a time; not thread safe, as kernels are not.
+// While one is alive, calls of spied() slots call look() instead of running a kernel; calls within look() run a kernel.
+// At most one at a time; not thread safe, like kernels.
 class SlotSpy {
  public:
   struct Seen {
@@ -25,7 +25,7 @@ class SlotSpy {
     std::function<void()> again;  // makes the same call
   };
   using Look = std::function<void(const Seen&)>;
-  static constexpr int rank = INT_MAX;  // of its variants, and of no kernel's
+  static constexpr int rank = INT_MAX;  // of the spy's variants; no kernel has it
 
   explicit SlotSpy(Look look) { look_ = std::move(look); }
   ~SlotSpy() { look_ = nullptr; }
@@ -43,14 +43,14 @@ class SlotSpy {
   static inline Look look_;
 };
 
-// In the words of the tables.
+// As the tables print them.
 std::string sizes_of(const Gemm& call);
 std::string sizes_of(const Conv2dForward& call);
 std::string sizes_of(const Conv2dBackward& call);
 std::string sizes_of(const MaxPool2dForward& call);
 std::string sizes_of(const auto& call) { return call.tensors().front()->shape().to_string(); }
 
-// Puts the spy's variants into a slot, once: they support every call while there is a SlotSpy.
+// Adds the spy's variants to a slot, once per slot: they support every call while a SlotSpy is alive.
 template <class Call>
 KernelSlot* spied(Kernel<Call>& given) {
   using Variant = typename Kernel<Call>::Variant;

@@ -15,7 +15,7 @@ namespace {
 constexpr int resamples = 2000;
 constexpr double tail = 0.025;
 
-// The interval of `figure` of `size` indices, drawn with replacement.
+// The interval of `figure` over resamples of `size` indices, drawn with replacement.
 Interval bootstrap(size_t size, const std::function<double(const std::vector<size_t>& drawn)>& figure) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   if (size < 2) return {nan, nan};
@@ -37,7 +37,7 @@ std::vector<double> chosen(const std::vector<double>& values, const std::vector<
   return chosen;
 }
 
-// Twice the rank of each value, from 2; equal values share the middle of their ranks. Twice, so that it is whole.
+// Twice the rank of each value, from 2; equal values share their mid-rank. Doubled to stay an integer.
 std::vector<int64_t> double_ranks(const std::vector<double>& values) {
   std::vector<double> sorted = values;
   std::ranges::sort(sorted);
@@ -49,10 +49,10 @@ std::vector<int64_t> double_ranks(const std::vector<double>& values) {
   return ranks;
 }
 
-// How many of all choices of `count` ranks have a sum of `least` or more.
+// The number of choices of `count` ranks whose sum is at least `least`.
 int64_t choices_with_sum(const std::vector<int64_t>& ranks, size_t count, int64_t least) {
   const auto total = static_cast<size_t>(std::accumulate(ranks.begin(), ranks.end(), int64_t{0}));
-  // choices[k][s]: of k of the ranks so far, with the sum s.
+  // choices[k][s]: the choices of k of the ranks so far whose sum is s.
   std::vector<std::vector<int64_t>> choices(count + 1, std::vector<int64_t>(total + 1));
   choices[0][0] = 1;
   for (const int64_t rank : ranks) {
@@ -98,7 +98,7 @@ double probability_not_larger(const std::vector<double>& a, const std::vector<do
   }
   const auto n = static_cast<double>(all.size()), na = static_cast<double>(a.size()),
              nb = static_cast<double>(b.size());
-  // The variance of b's sum of ranks, from the ranks themselves: right with and without ties.
+  // The variance of b's rank sum, computed from the ranks themselves: correct with and without ties.
   double squares = 0;
   for (const int64_t rank : ranks) squares += std::pow(static_cast<double>(rank) / 2 - (n + 1) / 2, 2);
   const double deviation = std::sqrt(na * nb / (n * (n - 1)) * squares);

@@ -12,7 +12,7 @@
 namespace hs::bench::measure {
 namespace {
 
-constexpr size_t most_points = 400;  // of a timeline of memory
+constexpr size_t most_points = 400;  // of a memory timeline
 
 std::vector<ProfileSpan> steps_of(const Profile& profile) {
   std::vector<ProfileSpan> steps;
@@ -26,7 +26,7 @@ std::string label(const ProfileSpan& span) {
   return *span.variant ? fmt::format("{} {}", span.name, span.variant) : span.name;
 }
 
-// The training loop, the device, then the loader's threads.
+// Sort key: the training loop, the device, then the loader's threads.
 int place(const std::string& row) {
   const std::vector<std::string> first = {"training", "compute", "copy"};
   return static_cast<int>(std::ranges::find(first, row) - first.begin());
@@ -53,7 +53,8 @@ Json purposes_of(const std::vector<const MemorySample*>& samples) {
   return purposes;
 }
 
-// Those within the time, and the last before it. Of too many, the largest of each of so many equal parts.
+// The samples between begin and end, and the last one before begin. If there are more than most_points, splits them
+// into that many equal groups and keeps the largest of each.
 std::vector<const MemorySample*> samples_in(const std::vector<MemorySample>& memory, double begin, double end) {
   const auto total = [](const MemorySample* sample) {
     return std::accumulate(sample->live.begin(), sample->live.end(), size_t{0});
@@ -160,7 +161,7 @@ Json typical_step(const StepProfile& steps) {
   std::map<size_t, Json> spans;
   for (const ProfileSpan& span : profile.spans) {
     const double begin = std::max(span.begin, step.begin), end = std::min(span.end, step.end);
-    // Of the training loop its parts; the ops in them are seen as kernels.
+    // For the training loop, the phases of the step; their ops appear as kernels.
     if (begin >= end || span.depth != (span.row == 0 ? 1 : 0)) continue;
     spans[span.row].push_back({{"name", label(span)}, {"start", begin - step.begin}, {"end", end - step.begin}});
   }

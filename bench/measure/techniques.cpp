@@ -6,7 +6,7 @@
 namespace hs::bench::measure {
 namespace {
 
-// The variants of the slots that have a simpler one, by device: what the fast kernels are measured against.
+// The simpler variants of the slots that have one, by device: the baseline for the fast kernels.
 const std::vector<std::string>& simple_kernels(Device device) {
   static const std::vector<std::string> cpu = {"conv2d_forward=im2col", "conv2d_backward=im2col",
                                                "max_pool2d_forward=simple", "max_pool2d_backward=simple"};
@@ -64,7 +64,7 @@ std::string no_detail(const Experiment&) { return ""; }
 
 }  // namespace
 
-// In the order in which they add up.
+// In the order in which the cumulative rows add them.
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
       {"cache", "each sample read and decoded once, then kept in memory", false, cache, no_detail},

@@ -20,8 +20,8 @@ class WorkFolder {
   TemporaryPath temporary_;
 };
 
-// A data set in memory, as files in a temporary folder: an image each, as data sets often come. So "no cache" means
-// what it means elsewhere, a file to open and decode for every sample of every epoch.
+// Writes a data set as one image file per sample into a temporary folder, a common form of data sets. "No cache" then
+// means what it means elsewhere: a file to open and decode for every sample of every epoch.
 class SampleFiles {
  public:
   // Writes PGM, or PNG if there are several channels. Throws Error: io, usage (PNG without libpng).
@@ -33,7 +33,7 @@ class SampleFiles {
  private:
   std::unique_ptr<SampleSource> write(const SampleSource& source, const char* part) const;
 
-  WorkFolder folder_;  // before the sources, whose files are in it
+  WorkFolder folder_;  // declared before the sources, whose files it contains
   std::unique_ptr<SampleSource> train_, test_;
 };
 

@@ -24,7 +24,7 @@ try:
 except (ImportError, OSError) as error:
     peer.fail_import("JAX", error, INSTALL)
 
-# As models/*.cpp have them: pooling before ReLU, which gives the same numbers for less work.
+# The same as in models/*.cpp: pooling before ReLU, which gives the same numbers for less work.
 MODELS = {
     "mnist_cnn": [("conv", 1, 32), "pool", "relu", ("conv", 32, 64), "pool", "relu", "flatten", ("dropout", 0.5),
                   ("linear", 1600, 10)],
@@ -32,7 +32,7 @@ MODELS = {
                         ("linear", 9216, 128), "relu", ("dropout", 0.5), ("linear", 128, 10)],
     "mlp": ["flatten", ("linear", 784, 500), "relu", ("linear", 500, 10)],
 }
-# The type of products and convolutions, and how exactly f32 is multiplied: by default, a GPU takes tf32.
+# The type of products and convolutions, and the precision of f32 products: by default, a GPU uses tf32.
 PRECISIONS = {"f32": (jnp.float32, "highest"), "tf32": (jnp.float32, "default"), "bf16": (jnp.bfloat16, "default")}
 VERSION = f"JAX {jax.__version__}"
 
@@ -121,7 +121,7 @@ def measure(args, training, test):
     start = time.perf_counter()
     state = fresh_state(args, 0)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state[0]))
-    for size in {min(args.batch, args.train), args.train % args.batch} - {0}:  # a full batch, and what an epoch leaves
+    for size in {min(args.batch, args.train), args.train % args.batch} - {0}:  # full batch, remainder of an epoch
         for _ in range(3): state = step(state, *training, np.arange(size, dtype=np.int32), jax.random.key(0))
     jax.block_until_ready(state)
     warmup_seconds = time.perf_counter() - start
@@ -150,10 +150,10 @@ def main():
     args.name = f"jax {args.model} {args.precision}"
     if args.device == "cpu" and args.precision == "tf32":
         peer.fail(7, "--precision tf32 needs --device cuda")
-    # XLA takes as many threads as there are cores that it may use.
+    # XLA uses one thread per core that it may run on.
     if args.threads < peer.cores(): os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
     jax.config.update("jax_platforms", args.device)
-    jax.config.update("jax_default_prng_impl", "rbg")  # dropout by XLA's own generator: the default one takes longer
+    jax.config.update("jax_default_prng_impl", "rbg")  # dropout with XLA's own generator: the default one is slower
     try:
         device = jax.devices()[0]
     except (RuntimeError, AssertionError):

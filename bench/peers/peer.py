@@ -57,7 +57,7 @@ def parse(parser):
     args = parser.parse_args()
     for name in ("train", "test", "epochs", "batch", "repeat", "threads"):
         if getattr(args, name) < 1: parser.error(f"--{name} must be at least 1")
-    if args.json and args.json != "-":  # before the work, not after it
+    if args.json and args.json != "-":  # before any work
         try:
             open(args.json, "a").close()
         except OSError as error:
@@ -146,6 +146,6 @@ def record(args, version, environment, variants, own_keys, measure):
             code, row["error"] = failure.code, str(failure)
             print(f"{NAME}: {failure}", file=sys.stderr)
         report["rows"].append(row)
-        if args.json != "-": write_json(args, report)  # after each, so that an interruption leaves those before it
+        if args.json != "-": write_json(args, report)  # after each, so that an interruption keeps the earlier ones
     if args.json == "-": write_json(args, report)
     sys.exit(code)

@@ -51,7 +51,7 @@ ROWS = {  # by device: name, engine, precision, flags, idea
 }
 PEER_SCHEMA = "halfstep-peer-1"
 SCRIPTS = {"jax": "jax_mnist.py", "torch": "torch_mnist.py"}
-NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist"]  # that messages start with
+NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist"]  # prefixes of messages
 MISSED, USAGE, BAD_INPUT, IO, DEVICE, OUT_OF_MEMORY = 1, 2, 3, 4, 7, 8  # exit codes of engine/error.h
 MOST_OUTPUT = 64 << 20
 SECONDS_TO_END = 1
@@ -75,11 +75,11 @@ class Program:
         def pass_on(number, _):
             self.process.send_signal(number) if self.process else early.append(number)
 
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, nobody can wait for a child
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, waiting for a child fails
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN: signal.signal(number, pass_on)
         self.socket, theirs = socket.socketpair()
-        with theirs:  # outputs like /dev/fd/63 are open files that we were given
+        with theirs:  # outputs like /dev/fd/63 are open files, inherited from the caller
             self.process = subprocess.Popen([path, "peers", *flags, "--driven"], stdin=theirs, close_fds=False,
                                             start_new_session=True)
         for number in early: self.process.send_signal(number)
@@ -97,7 +97,7 @@ class Program:
             self.socket.sendall(json.dumps(reply).encode())
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it has ended and has said why
+            pass  # it has exited and printed the reason
         code = self.process.wait()
         sys.exit(code if code >= 0 else 128 - code)
 
@@ -150,7 +150,7 @@ def end_group(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except PermissionError:
-        pass  # some systems say so of a group of zombies
+        pass  # some systems report this for a group of zombies
     process.wait()
 
 
@@ -213,7 +213,7 @@ def measure(words, plan, program):
         raise Failure(BAD_INPUT, f"its record has {len(times)} times above 0, expected 1")
     if row["test_accuracy"] is None or row["final_loss"] is None:
         raise Failure(BAD_INPUT, "its record has no accuracy or no loss")
-    # What it was asked for is not in every record, how much it did is.
+    # Not every record has the requested settings, but each has the amount of work.
     trained, expected = (row["samples_per_second"] or 0) * times[0], plan["samples"]
     if not abs(trained - expected) <= 1e-6 * expected:
         raise Failure(BAD_INPUT, f"trained on {trained:.0f} samples by its record, expected {expected}")
@@ -234,7 +234,7 @@ def measure_all(rows, engines, plan, program):
                 outcome = f"{result['seconds']:.2f} s"
             except Failure as failure:
                 row.update(error=str(failure), code=failure.code)
-                # "Not available here" is an answer, if it is the first one and not halfstep's.
+                # "Not available here" is a valid result if it is the first run's and not halfstep's.
                 row["absent"] = failure.code == DEVICE and turn == 0 and row["engine"] != "halfstep"
                 outcome = f"no result: {failure}"
             if not plan["quiet"]:

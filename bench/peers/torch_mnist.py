@@ -31,8 +31,8 @@ try:
 except (ImportError, OSError) as error:
     peer.fail_import("PyTorch", error, "python3 -m pip install torch numpy, or on Debian: apt install python3-torch")
 
-# As models/*.cpp have them: pooling before ReLU, which gives the same numbers for less work. PyTorch's own initial
-# weights are uniform in +-1/sqrt(fan_in) too.
+# The same as in models/*.cpp: pooling before ReLU, which gives the same numbers for less work. PyTorch's own initial
+# weights are also uniform in +-1/sqrt(fan_in).
 MODELS = {
     "mnist_cnn": lambda: nn.Sequential(
         nn.Conv2d(1, 32, 3), nn.MaxPool2d(2), nn.ReLU(inplace=True),
@@ -85,7 +85,7 @@ class Samples(Dataset):
 
 def autocast(args):
     if not AUTOCAST[args.precision]: return contextlib.nullcontext()
-    # No cache of cast weights in a graph: it would keep tensors from outside the capture.
+    # No cache of cast weights in a graph: it would retain tensors from outside the capture.
     return torch.autocast(args.device, dtype=AUTOCAST[args.precision], cache_enabled=args.mode != "graph")
 
 
@@ -140,7 +140,7 @@ class Trainer:
             self.loader = DataLoader(Samples(args), batch_size=args.batch, shuffle=True, num_workers=2,
                                      persistent_workers=True, pin_memory=args.device == "cuda")
             next(iter(self.loader))  # starts its processes
-        self.steps = {}  # by the number of samples: a full batch, and what is left at the end of an epoch
+        self.steps = {}  # by the number of samples: a full batch, and the remainder of an epoch
         try:
             for size in {min(args.batch, len(self.images)), len(self.images) % args.batch} - {0}:
                 for _ in range(WARM_UP_STEPS): self.step(torch.arange(size, device=args.device))

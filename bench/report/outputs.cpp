@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Without links and dots, whether it exists or not.
+// Without symbolic links and dots; the file may be missing.
 fs::path resolved(const fs::path& path) {
   std::error_code error;
   const fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
@@ -68,8 +68,8 @@ void Outputs::open(const OutputFile* other) {
 bool Outputs::any() const { return std::ranges::any_of(files_, &OutputFile::is_wanted); }
 bool Outputs::use_stdout() const { return std::ranges::any_of(files_, &OutputFile::is_stdout); }
 
-// Every file is made from what a reader of the JSON gets, without NaN and with text that is UTF-8: so `report` makes
-// the same files from it.
+// Every file is written from the parsed JSON text, which has no NaN and only valid UTF-8, so `report` writes the same
+// files from the record.
 void Outputs::write(const Json& given) {
   const Json record = Json::parse(bench::to_text(given));
   check_record(record, "the record");

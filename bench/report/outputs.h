@@ -15,18 +15,18 @@ namespace hs::bench::report {
 class Outputs {
  public:
   void declare(cli::Flags& flags);
-  // After the flags are read and before any work. `other`: one more that the command writes. Throws Error: io (a file
-  // that could not be written), usage (two of them are the same file, or check_record_is_clean()).
+  // To be called after the flags are read and before any work. `other`: another file that the command writes. Throws
+  // Error: io (a file that could not be written), usage (two names for one file, or check_record_is_clean()).
   void open(const OutputFile* other = nullptr);
 
   bool any() const;
-  // Then the command's own table goes to stderr.
+  // If true, the command's own table goes to stderr.
   bool use_stdout() const;
-  // All of the files appear, or none. Throws Error (io).
+  // Writes either all of the files or none. Throws Error (io).
   void write(const Json& record);
-  // The files, what the record shows on the terminal, and the path of the report.
+  // Writes the files, shows the record on the terminal, and prints the path of the report.
   void finish(const Json& record);
-  // "report: PATH" of the HTML file, as a last line on stderr; nothing if there is none.
+  // Prints "report: PATH" as the last line on stderr if an HTML file was written.
   void print_report_path() const;
 
  private:
@@ -35,8 +35,8 @@ class Outputs {
   std::deque<OutputFile> files_;
 };
 
-// Records in bench/results of a checkout name the commit that made them, so a program that was built from changed
-// sources ("-dirty") writes none there. Throws Error (usage).
+// Records in bench/results of a checkout name the commit that produced them, so a program built from modified sources
+// ("-dirty") must not write there. Throws Error (usage).
 void check_record_is_clean(const std::filesystem::path& json, std::string_view commit);
 
 }  // namespace hs::bench::report

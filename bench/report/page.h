@@ -1,4 +1,4 @@
-// The HTML report: one file that needs no other, with the record inside it as JSON and the script that draws it.
+// The HTML report: one self-contained file with the record as JSON and the script that draws it.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace hs::bench::report {
 
-// bench/report/report.html with two elements filled in: "record" is the record unchanged, "shown" what the terminal
-// shows of it. Throws Error (bad_input) that names a member of another type than the script expects.
+// bench/report/report.html with two elements filled in: "record" is the record unchanged, "shown" is the terminal's
+// view of it. Throws Error (bad_input), naming the member, if one has a type that the script does not expect.
 std::string html_report(const Json& record);
 
-// What the script reads of the records of a command.
+// The members that the script reads from a command's records.
 std::vector<Rule> drawn_members(const std::string& command);
 
 }  // namespace hs::bench::report

@@ -13,18 +13,18 @@
 namespace hs::bench::report {
 namespace {
 
-// A column of timed runs, for people and for programs. The CSV has every column in this order; the table those with a
-// head, by their place in it, if this record has a value for them.
+// A column of timed runs, for people and for programs. The CSV has every column in this order; the table has the
+// columns with a head, sorted by `place`, that the record has a value for.
 struct Column {
   const char* csv;     // head in the CSV
-  const char* object;  // of the row that the member is in; empty: the row itself
+  const char* object;  // the object in the row that has the member; empty: the row itself
   const char* member;
-  const char* head = nullptr;                                    // in the table; nullptr: not there
+  const char* head = nullptr;                                    // in the table; nullptr: not in the table
   int place = 0;                                                 // in the table
   std::string (*cell)(const Json& row, double value) = nullptr;  // empty: no value
 };
 
-// As many digits as the value has before the point, at least three.
+// Three significant digits, or all digits before the point if there are more.
 std::string rounded(const Json&, double value) {
   return fmt::format("{:.{}f}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0);
 }
@@ -76,7 +76,7 @@ const Column columns[] = {
 
 const Json& owner_of(const Column& column, const Json& row) { return *column.object ? part(row, column.object) : row; }
 
-// Texts are shown without a number; all other cells need one.
+// Text columns need no number; all other cells do.
 std::string cell_of(const Column& column, const Json& row) {
   if (column.cell == remark || column.csv == std::string_view("name")) return column.cell(row, NAN);
   const double value = number(owner_of(column, row), column.member);
@@ -89,8 +89,8 @@ Json csv_row(const Json& row) {
   return values;
 }
 
-// A record that was written by a command has a few dozen columns. What has more than this is none, and would take
-// memory for rows times columns.
+// A record written by a command has a few dozen columns. A file with more than this is not one, and would take memory
+// for rows times columns.
 constexpr size_t most_columns = 1000, most_cells = 2'000'000;
 
 [[noreturn]] void fail_too_large(size_t rows, size_t columns) {
@@ -98,7 +98,7 @@ constexpr size_t most_columns = 1000, most_cells = 2'000'000;
        columns, most_columns, most_cells);
 }
 
-// Scalar members, those of objects as "object.member". Lists are left out.
+// Collects scalar members, those of objects as "object.member". Ignores lists.
 void flatten(const Json& object, const std::string& prefix, Json& flat) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
@@ -110,7 +110,7 @@ void flatten(const Json& object, const std::string& prefix, Json& flat) {
   }
 }
 
-// The list that a record is about, flat. Kernels have a row for each variant.
+// The record's main list, flattened. Kernels have a row per variant.
 std::vector<Json> flat_rows(const Json& record) {
   std::vector<Json> rows;
   for (const char* list : {"rows", "calls", "kernels"}) {
@@ -144,7 +144,7 @@ std::vector<std::string> heads_of(const std::vector<Json>& rows) {
   return heads;
 }
 
-// Of a record that brings no tables: written before there were any.
+// The table of a record without its own tables, which predates them.
 Table list_table(const Json& record) {
   const std::vector<Json> rows = flat_rows(record);
   Table table = {heads_of(rows), {}};
@@ -161,7 +161,7 @@ Table list_table(const Json& record) {
   return without_empty_columns(table);
 }
 
-// Needs no quotes in CSV.
+// Whether the name needs no quotes in CSV.
 bool is_word(const std::string& name) {
   return csv_cell(name) == '"' + name + '"' &&
          std::ranges::all_of(name, [](char c) { return c > ' ' && c != ',' && c != '"'; });
@@ -297,7 +297,7 @@ std::string to_terminal(const std::vector<Table>& tables, const std::string& dat
     if (!table.title.empty()) table.title = fmt::format("{}  {}", data_name, table.title);
     ++table.left;
   }
-  std::map<std::vector<std::string>, std::vector<size_t>> columns;  // tables with the same heads stand in line
+  std::map<std::vector<std::string>, std::vector<size_t>> columns;  // tables with the same heads are aligned
   for (const Table& table : shown) {
     const std::vector<size_t> own = widths(table);
     std::vector<size_t>& common = columns[table.heads];

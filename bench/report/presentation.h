@@ -1,6 +1,6 @@
-// What a record shows, whichever command wrote it: a headline, tables and remarks. A command makes them once and puts
-// them into its record; the terminal, Markdown and HTML show the same, then and later (`report`). Timed runs have one
-// set of columns, declared in presentation.cpp.
+// The presentation of a record of any command: a headline, tables and remarks. A command builds them once and stores
+// them in its record, so the terminal, Markdown and HTML show the same, both at once and later (`report`). All timed
+// runs share one set of columns, declared in presentation.cpp.
 #pragma once
 
 #include <string>
@@ -16,30 +16,31 @@ void present(Json& record, const std::string& headline, const std::vector<Table>
              const std::vector<std::string>& remarks = {});
 Json to_json(const std::vector<Table>& tables);
 
-// The headline; of a record that has none, what data it is of.
+// The record's headline; without one, a description of its data.
 std::string opening(const Json& record);
 // "mnist: 20000 for training, 5000 for the test"
 std::string data_line(const Json& record);
 // "AMD EPYC, 2 cores, ... 2026-11-21, commit 35d0582950bc"
 std::string machine_line(const Json& record);
-// What to say below the tables, one sentence each: absent rows, how to judge, what is missing and why.
+// Remarks below the tables, one sentence each: absent rows, how to read the results, missing values and the reasons.
 std::vector<std::string> remarks(const Json& record);
-// Its own; otherwise of timed runs (train, techniques, peers) the table of results, of others the list of their rows.
+// The record's own tables. A record without any gets the results table if its rows are timed runs (train, techniques,
+// peers), otherwise a plain table of its list.
 std::vector<Table> tables_of(const Json& record);
 
-// The row's name; "+ NAME" of one with all techniques above it.
+// The row's name; "+ NAME" if the row also uses all techniques above it.
 std::string label_of(const Json& row);
 // Timed runs, rounded for people, with the columns that this record has values for.
 Table results_table(const Json& record);
 
-// For the terminal. Each line with a number names the data, so that nobody takes synthetic digits for others.
+// For the terminal. Each line with a number names the data, so that synthetic digits are not mistaken for real ones.
 std::string to_terminal(const Json& record);
 std::string to_terminal(const std::vector<Table>& tables, const std::string& data_name);
 std::string markdown(const Json& record);
 
-// For programs: a line per row, RFC 4180, every digit; a missing value is empty. Of `train` and
-// `techniques` always the same columns; of the others the scalar members of the command's list ("rows", "calls", or the
-// variants of "kernels") in the order of their first appearance, those of objects as "object.member".
+// For programs: a line per row, RFC 4180, every digit; a missing value is empty. `train` and `techniques` always have
+// the same columns; other commands have the scalar members of their list ("rows", "calls", or the variants of
+// "kernels") in the order of first appearance, with members of objects as "object.member".
 std::string csv(const Json& record);
 
 }  // namespace hs::bench::report

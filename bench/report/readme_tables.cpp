@@ -15,10 +15,10 @@ constexpr const char* begin_marker = "<!-- results:begin -->\n";
 constexpr const char* end_marker = "<!-- results:end -->";
 
 bool is_peer(const Json& record) { return text(record, "schema") == peer_schema_name; }
-// A peer's rows have its settings, ours stand in "config".
+// A peer's settings are in its rows, ours in "config".
 const Json& settings(const Json& record) { return is_peer(record) ? record["rows"][0] : part(record, "config"); }
 
-// Model, data and epochs: rows of one table are comparable.
+// Model, data and epochs: the same for all rows of a table, so they are comparable.
 std::string task(const Json& record) {
   const Json& config = settings(record);
   const Json& data = is_peer(record) ? config : part(record, "data");
@@ -96,7 +96,7 @@ std::string readme_tables(const std::vector<Json>& records) {
     }
     groups[group].push_back(record);
   }
-  // The largest comparison first, in each the fastest first.
+  // Largest group first; in each group, fastest first.
   std::ranges::stable_sort(groups, std::greater(), &std::vector<Json>::size);
   std::string text;
   for (std::vector<Json>& group : groups) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr bool required = true;
 
-// Of all records.
+// For all records.
 constexpr Rule record_rules[] = {
     {"command", &kind::text},
     {"environment", &kind::object, required},
@@ -40,7 +40,7 @@ constexpr Rule record_rules[] = {
     {"tables[].heads", &kind::texts, required},
     {"tables[].lines", &kind::list, required},
 };
-// Of those that this program wrote, not a peer.
+// For records written by this program, not by a peer.
 constexpr Rule own_rules[] = {
     {"command", &kind::text, required},
     {"environment.os", &kind::text, required},
@@ -50,7 +50,7 @@ constexpr Rule own_rules[] = {
     {"environment.date", &kind::text, required},
     {"environment.device_facts", &kind::object},
 };
-// Of rows that were timed. A value is null if the run failed or if it could not be measured.
+// For timed rows. A value is null if the run failed or if it could not be measured.
 constexpr Rule row_rules[] = {
     {"rows[].name", &kind::text, required},
     {"rows[].seconds", &kind::amount, required},
@@ -86,13 +86,13 @@ constexpr Rule own_row_rules[] = {
     {"rows[].runs[].epochs[].seconds", &kind::amount, required},
 };
 
-// A text for messages, not too long; empty if it has another type, which is reported elsewhere.
+// A text member for messages, truncated; empty if it has another type, which is reported elsewhere.
 std::string label(const Json& object, const char* name) {
   const Json& value = member(object, name);
   return value.is_string() ? fmt::format("{:.40}", value.get_ref<const std::string&>()) : "";
 }
 
-// Null if it is missing.
+// The member, or null if it is missing. Throws Error (bad_input) if it is of another kind.
 const Json& member_of_kind(const Json& object, const char* name, const Kind& kind) {
   const Json& value = member(object, name);
   if (!value.is_null() && !kind.fits(value)) fail(ExitCode::bad_input, "{}", complaint(name, value, kind));
@@ -115,7 +115,7 @@ void check_table(const Json& table, const std::string& where) {
   }
 }
 
-// Whether the row's members agree with each other.
+// Checks that the row's members are consistent.
 void check_row(const Json& row, const std::string& where) {
   if (row["test_accuracy_all"].size() != row["seconds_all"].size()) {
     fail(ExitCode::bad_input, "{}: {} accuracies of {} runs", where, row["test_accuracy_all"].size(),

@@ -10,7 +10,7 @@
 namespace hs::bench::report {
 namespace {
 
-// "row 'mlp'", "an epoch": an item of the list of this name.
+// The name of an item of this list: "row 'mlp'", "an epoch".
 std::string item_name(std::string_view list, const Json& item) {
   static const std::map<std::string_view, const char*> names = {
       {"rows", "row '{}'"}, {"tables", "table '{}'"}, {"runs", "a run"}, {"epochs", "an epoch"}};
@@ -21,7 +21,7 @@ std::string item_name(std::string_view list, const Json& item) {
                      name.is_string() ? fmt::format("{:.40}", name.get_ref<const std::string&>()) : "");
 }
 
-// One rule, followed along its path. Without `where` in the way of check_types().
+// Follows one rule along its path. Without `where`, behaves as check_types().
 class Follower {
  public:
   Follower(const Rule& rule, const std::string* where) : rule_(rule), where_(where) {}
@@ -43,7 +43,7 @@ class Follower {
  private:
   struct Step {
     std::string name;
-    std::string_view rest;  // of the path; empty at its end
+    std::string_view rest;  // of the path; empty at the end
   };
 
   [[noreturn]] void refuse_at(const std::string& where, const std::string& name, const Json& value,

@@ -1,4 +1,4 @@
-// What the members of a record may be, declared by their paths, and the check of a record against such rules.
+// The schema of records: rules that declare members by path, and the check of a record against them.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ struct Kind {
   const char* expected;  // in words
   bool (*fits)(const Json& value);
   bool may_be_null = false;  // a value that was not measured; names and lists are never null
-  bool is_shown = true;      // in the message that refuses it
+  bool is_shown = true;      // whether the error message quotes the value
 };
 
 namespace kind {
@@ -45,20 +45,20 @@ inline constexpr Kind objects = {"a list of objects",
 
 }  // namespace kind
 
-// "rows[].parts.*": names of members, [] after a list whose items follow, * for every member. What is on the way must
-// be objects and lists of objects.
+// "rows[].parts.*": member names; [] after a list descends into its items, * stands for every member. All members on
+// the path except the last must be objects or lists of objects.
 struct Rule {
   const char* path;
   const Kind* kind;
-  bool required = false;  // in every object that the path leads to
+  bool required = false;  // in every object that the path reaches
 };
 
-// Throws Error (bad_input): "WHERE: seconds is -1, expected a number from 0"; `where` grows by the items on the way.
+// Throws Error (bad_input): "WHERE: seconds is -1, expected a number from 0"; WHERE is `where` and the enclosing items.
 void check_rules(const Json& object, std::span<const Rule> rules, const std::string& where);
-// The same for readers that show what there is: any member may be null, and the message names the member alone.
+// The same for lenient readers: any member may be null, and the message names only the member.
 void check_types(const Json& object, std::span<const Rule> rules);
 
-// "NAME is VALUE, expected KIND"; of a long value the beginning.
+// "NAME is VALUE, expected KIND"; a long value is truncated.
 std::string complaint(const std::string& name, const Json& value, const Kind& kind);
 
 }  // namespace hs::bench::report

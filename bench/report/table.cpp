@@ -9,7 +9,7 @@
 namespace hs::bench::report {
 namespace {
 
-// Text that a spreadsheet would compute. A number is one whatever its sign.
+// Whether a spreadsheet would evaluate the text. A number is no formula, whatever its sign.
 bool is_formula(const std::string& cell) {
   if (cell.empty() || std::string_view("=+-@").find(cell[0]) == std::string_view::npos) return false;
   double value = 0;
@@ -59,7 +59,7 @@ std::string markdown_cell(const std::string& cell) {
   std::string escaped;
   for (const char c : cell) {
     if (c == '<') {
-      escaped += "&lt;";  // "\\<!-- results:end -->" would still hold the marker
+      escaped += "&lt;";  // "\\<!-- results:end -->" would still contain the marker
     } else {
       if (c == '|' || c == '[' || c == '\\') escaped += '\\';
       escaped += c == '\n' ? ' ' : c;

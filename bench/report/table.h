@@ -1,4 +1,4 @@
-// Tables: rows of text under heads, as the terminal, Markdown and CSV show them. bench/report/presentation.h makes them
+// Tables: rows of text under column heads, for the terminal, Markdown and CSV. bench/report/presentation.h builds them
 // from records.
 #pragma once
 
@@ -13,20 +13,20 @@ struct Table {
   std::vector<std::string> heads;
   std::vector<std::vector<std::string>> lines;  // each as long as heads
   std::string title = {};                       // may be empty
-  size_t left = 1;                              // this many first columns are words: aligned left, the others right
+  size_t left = 1;                              // the first columns that are text: aligned left, the others right
 };
 
-// "nan", "-inf %": a missing value is "-" instead.
+// "nan", "-inf %": cells that must be written as "-" instead.
 bool is_not_finite(const std::string& cell);
-// Without the columns that have nothing but empty cells; in the others "-" stands for those.
+// Drops the columns that have only empty cells; in the others an empty cell becomes "-".
 Table without_empty_columns(const Table& table);
 
-// Columns as wide as their widest cell, and as `at_least` says; no blanks at the ends of lines. Without the title.
+// Columns are as wide as their widest cell and at least `at_least`; lines have no trailing spaces. Omits the title.
 std::vector<size_t> widths(const Table& table);
 std::string to_text(const Table& table, const std::vector<size_t>& at_least = {});
 std::string to_markdown(const Table& table);
-std::string markdown_cell(const std::string& cell);  // without tags, links and ends of cells, on one line
-// RFC 4180. Text that a spreadsheet would take for a formula begins with a '.
+std::string markdown_cell(const std::string& cell);  // on one line, with tags, links and cell separators escaped
+// RFC 4180. Text that a spreadsheet would treat as a formula gets a leading '.
 std::string csv_cell(const Json& value);
 
 std::string mebibytes(size_t bytes);  // "9.0"

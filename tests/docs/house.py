@@ -2,7 +2,7 @@
 import pathlib
 import re
 
-ROOMS = [  # what the paths of a room's files begin with; the longest that fits counts
+ROOMS = [  # path prefixes of each room's files; the longest match wins
     "engine/", "kernels/", "models/", "data/", "data/formats/", "data/io/", "data/loader/", "bench/cli/", "bench/report/",
     "bench/measure/", "bench/measure/observers/", "bench/commands/", "bench/main.cpp", "tests/", "tests/op_table/",
 ]

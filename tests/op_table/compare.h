@@ -10,8 +10,7 @@
 namespace hs::test {
 
 // An element passes if |got - reference| <= absolute + relative * |reference| + its allowance (CompareOptions); a
-// tensor passes if all elements do and ||got - reference||_F <= frobenius * ||reference||_F. frobenius 0: not asked
-// for.
+// tensor passes if all elements do and ||got - reference||_F <= frobenius * ||reference||_F. frobenius 0: not checked.
 struct Tolerance {
   double relative = 0;
   double absolute = 0;
@@ -33,13 +32,13 @@ inline constexpr Tolerance cross_entropy_gradient = {1e-5, 1e-7, 0};
 inline constexpr Tolerance optimizer = {1e-6, 4 * u32, 0};    // absolute: states of size one may cancel
 inline constexpr Tolerance gradient_check = {1e-6, 1e-8, 0};  // f64, central differences
 
-// What rounding may do to a sum of K terms whose magnitudes add up to `magnitude`: 8 sqrt(K) u magnitude. Errors of
-// random sign grow with sqrt(K); 8 standard deviations do not happen, and a lost term is far larger.
+// The rounding error allowed in a sum of K terms whose magnitudes add up to `magnitude`: 8 sqrt(K) u magnitude. Errors
+// of random sign grow with sqrt(K); 8 standard deviations do not happen, and a lost term is far larger.
 double sum_allowance(int64_t K, double magnitude);
 
-// Results in 16 bits are f32 arithmetic, held to its bounds, rounded to the type: off by at most u |value|, or by half
-// the smallest subnormal number. Over many values that error has a root mean square of 0.38 u (uniform in half a unit
-// in the last place), of 0.65 u after three roundings on the way; `frobenius` is 0.82 u. u = 0: f32, no such rounding.
+// Results in 16 bits are f32 arithmetic within the f32 bounds, rounded to the type: the error is at most u |value|, or
+// half the smallest subnormal. Over many values that error has a root mean square of 0.38 u (uniform in half a unit in
+// the last place), or 0.65 u after three intermediate roundings; `frobenius` is 0.82 u. u = 0: f32, no such rounding.
 struct Rounding {
   double u, half_smallest, frobenius;
 };
@@ -48,26 +47,26 @@ constexpr Rounding rounding_to(DType dtype) {
   if (dtype == DType::bf16) return {0x1p-8, 0x1p-134, 3.2e-3};
   return {};
 }
-// `f32` and one rounding to the type more. The norm is asked for only of `averaging` results: few values, or copies of
-// one, may all be rounded by u.
+// `f32` plus one rounding to the type. The norm is checked only for `averaging` results: few values, or copies of one,
+// may all be rounded by u.
 Tolerance rounded_to(DType dtype, const Tolerance& f32, bool averaging);
 }  // namespace tolerance
 
 struct Comparison {
   bool passed = false;
   int64_t failures = 0;      // elements out of tolerance
-  int64_t worst_index = -1;  // of the largest share of its tolerance
-  double worst_share = 0;    // 1: exactly at the tolerance; inf for a non-finite mismatch
+  int64_t worst_index = -1;  // the element with the largest error relative to its tolerance
+  double worst_share = 0;    // that ratio; 1: exactly at the tolerance; inf for a non-finite mismatch
   std::string summary;       // one line for a person
 };
 
 struct CompareOptions {
-  bool nan_expected = false;      // NaN in both places is then equal; else any NaN fails
-  double largest_zero_share = 1;  // more zeros than this in the reference: the comparison proves little and fails
+  bool nan_expected = false;               // true: NaN in both is equal; false: any NaN fails
+  double largest_zero_share = 1;           // a reference with a larger fraction of zeros proves little and fails
   std::span<const double> allowance = {};  // absolute, element by element; empty: none
 };
 
-// Sizes differ: fails. Both infinite with the same sign: equal. Anything else that is not finite: fails.
+// Different sizes fail. Infinities of the same sign are equal. Any other non-finite value fails.
 Comparison compare(std::span<const double> got, std::span<const double> reference, const Tolerance& tolerance,
                    const CompareOptions& options = {});
 

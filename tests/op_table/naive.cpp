@@ -95,7 +95,7 @@ Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& wa
   Numbers result;
   for (int64_t y = 0; y < H; ++y) {
     for (int64_t x = 0; x < W; ++x) {
-      // The matrix that turns the axis x towards the axis y, which points down, is inverted.
+      // Inverts the rotation of the x axis towards the y axis, which points down.
       const double moved_x = static_cast<double>(x - warp.right) - middle_x,
                    moved_y = static_cast<double>(y - warp.down) - middle_y;
       double from_x = cosine * moved_x + sine * moved_y + middle_x,

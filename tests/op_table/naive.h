@@ -1,4 +1,4 @@
-// The definitions of the larger ops as plain loops in f64: slow, obvious, and shared with nothing that they check.
+// The definitions of the larger ops as plain loops in f64: slow, obvious, and sharing no code with what they check.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ Numbers naive_conv2d(const Numbers& x, const Numbers& weight, const Numbers& bia
                      const Conv2dOptions& options);
 Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, int64_t stride);
 Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes);
-// One image (H, W, C); what the warp's integers mean, in f64: bilinear, 0 outside and in the square.
+// Warps one image (H, W, C) in f64, as the warp's integers define: bilinear, 0 outside and in the cut-out square.
 Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& warp);
 
 }  // namespace hs::test

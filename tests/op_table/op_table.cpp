@@ -31,7 +31,7 @@ namespace {
 
 using Table = std::vector<OpCase>;
 
-// Applies f to each element (or pair of elements) of the inputs.
+// Applies f to the inputs element by element (or pair by pair).
 template <class F>
 auto elementwise(F f) {
   return [f](const std::vector<Numbers>& in) {
@@ -254,11 +254,11 @@ void add_convolutions(Table& table) {
       {{2, 4, 5, 3}, 7, {.kernel_h = 1, .kernel_w = 1}},
       {{2, 5, 6, 2}, 3, {.kernel_h = 2, .kernel_w = 3}},
       {{2, 9, 8, 16}, 5, {.kernel_h = 5, .kernel_w = 3, .padding = 2}},
-      {{17, 9, 9, 1}, 32, {}},             // conv1 of mnist_cnn: few channels in
+      {{17, 9, 9, 1}, 32, {}},             // conv1 of mnist_cnn: few input channels
       {{3, 8, 9, 3}, 48, {.padding = 1}},  // few channels, several blocks of taps
       {{3, 9, 8, 1}, 16, {.stride = 3}},
       {{18, 7, 7, 32}, 64, {}},             // conv2 of mnist_cnn
-      {{2, 8, 8, 24}, 70, {.padding = 1}},  // channels that fill no vector
+      {{2, 8, 8, 24}, 70, {.padding = 1}},  // channels that do not fill a vector
       {{2, 6, 6, 40}, 17, {.stride = 2, .padding = 2}},
       {{2, 7, 7, 6}, 20, {.stride = 2, .padding = 1}},
       {{2, 8, 9, 32}, 64, {}},
@@ -288,10 +288,10 @@ void add_convolutions(Table& table) {
          .nan = options.stride == 1 && shape[0] > 0,  // a stride may skip pixels
          .terms = {K + 1, options.kernel_h * options.kernel_w * OC, pixels, pixels},
          .flops = 2.0 * static_cast<double>(pixels * K * OC),
-         .roundings = {1, 2, 1, 1},  // im2col stores the gradients of the columns in 16 bits, and adds them up
+         .roundings = {1, 2, 1, 1},  // im2col stores the columns' gradients in 16 bits, then sums them
          .optional = {2}});
   }
-  // The first layer of a network: the image needs no gradient, so only the weights get one.
+  // The first layer of a network: only the weights get a gradient, the image needs none.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
                    .shapes = {{9, 32}, {288, 16}},
                    .run =
@@ -303,7 +303,7 @@ void add_convolutions(Table& table) {
                        },
                    .forward = tolerance::composed,
                    .gradient = tolerance::composed,
-                   .half = false,  // rounded to 16 bits, other pixels may be the largest of their window
+                   .half = false,  // rounding to 16 bits may change which pixel is the maximum of its window
                    .integers = false,
                    .nan = false});
 }
@@ -379,9 +379,9 @@ void add_losses(Table& table) {
   }
 }
 
-// Logits of 16 times the inputs: they lead or trail the label's by up to 32, so that probabilities are near 1 and far
-// below the roundoff of every type. 16 is a power of two, so that all but the loss itself is exact. The gradient of an
-// input is 16 times that of its logit, and so is what its absolute error may be.
+// Logits of 16 times the inputs: they differ from the label's by up to 32, so probabilities are near 1 or far below the
+// roundoff of every type. 16 is a power of two, so everything except the loss itself is exact. The gradient of an input
+// is 16 times that of its logit, and so is its absolute tolerance.
 void add_decided_losses(Table& table) {
   for (const Shape& shape : {Shape{40, 2}, Shape{24, 10}}) {
     const auto labels = some_labels(shape[0], shape[1]);
@@ -404,7 +404,7 @@ void add_decided_losses(Table& table) {
   }
 }
 
-// Each step returns the updated tensors one after the other; the third input of Adam is squared, to be a valid state.
+// Each step returns the updated tensors, concatenated; the third input of Adam is squared, to be a valid state.
 void add_optimizer_steps(Table& table) {
   const auto join = [](const std::vector<Tensor>& parts) {
     std::vector<float> all;
@@ -581,8 +581,8 @@ void add_images(Table& table) {
                                {.shift = 2, .rotate = 30, .cutout = 3, .flip = true}, seed);
                            return normalize_image(changed, {0, 1 / 255.0f});  // as f32
                          },
-                     // Places are rounded to 1/256 of a pixel and results to whole numbers: two half steps of a ramp
-                     // of 255, half a step of the result, and one for all else.
+                     // Positions are rounded to 1/256 of a pixel and results to integers: two half steps of a ramp of
+                     // 255, half a step of the result, and one for everything else.
                      .forward = {0, 2.5, 0},
                      .reference =
                          [=](const std::vector<Numbers>&) {
@@ -607,7 +607,7 @@ void add_images(Table& table) {
                      .flops = 30 * count(shape),
                      .same_on_devices = true});
   }
-  // Bytes in an image: 1, 15, and 16, which a GPU moves as one.
+  // Bytes per image: 1, 15, and 16, which a GPU moves at once.
   for (const int64_t bytes : {1, 15, 16}) {
     table.push_back({.name = "gather_samples, images of " + std::to_string(bytes),
                      .shapes = {},

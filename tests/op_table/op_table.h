@@ -1,8 +1,8 @@
-// The op table: one row drives the gradient check, every variant against a reference, integer exactness, NaN
-// propagation and thread independence. A kernel slot or a variant that no row reaches fails a test. `gemm`, `conv` and
-// `ops` of halfstep-bench run rows too, at the sizes of a training step (bench/commands/kernel_commands.cpp), and time
-// the slots that they call. To add an op, add a row (or a few: odd sizes, size 1, empty) to the function of its group
-// in op_table.cpp.
+// The op table: each row drives the gradient check, the comparison of every variant with a reference, integer
+// exactness, NaN propagation and thread independence. A kernel slot or variant that no row reaches fails a test.
+// `gemm`, `conv` and `ops` of halfstep-bench run rows too, at the sizes of a training step
+// (bench/commands/kernel_commands.cpp), and time the slots that they call. To add an op, add a row (or a few: odd
+// sizes, size 1, empty) to the function of its group in op_table.cpp.
 #pragma once
 
 #include <functional>
@@ -29,39 +29,39 @@ struct OpCase {
   std::function<Tensor(const Inputs&)> run;  // all inputs have one dtype
   Tolerance forward = tolerance::exact;      // of f32 results
   Tolerance gradient = tolerance::exact;     // of f32 gradients
-  // The definition of the op, written as plainly as possible in f64, from flat inputs; none: the f64 run stands in.
+  // The definition of the op, written as plainly as possible in f64, on flat inputs; nullptr: the f64 run is used.
   std::function<Numbers(const std::vector<Numbers>&)> reference = nullptr;
   Fill fill = Fill::uniform;
-  // The types and devices that the op has kernels for, beside f32 on the CPU. A slot without a CUDA kernel is legal if
-  // every row that calls it says so here; a test names the rows that say less than there is.
-  bool f64 = true;             // f64, on the CPU alone
+  // The types and devices that the op has kernels for, besides f32 on the CPU. A slot may lack a CUDA kernel if every
+  // row that calls it says so here; a test fails for rows that deny an existing kernel.
+  bool f64 = true;             // f64, only on the CPU
   bool half = true;            // f16 and bf16, on every device
   bool cuda = true;            // the CUDA device
   bool differentiable = true;  // gradients flow to every input; needs f64
   bool integers = true;        // exact on small integers: only sums, products and selections
   bool nan = true;             // a NaN in any input element reaches the output
-  // For sums of products: the number of terms in one element of the output and of each gradient; f32 results are then
-  // held to tolerance::sum_allowance. The magnitudes come from a run on absolute values.
+  // For sums of products: the number of terms in one element of the output and of each gradient; f32 results must then
+  // be within tolerance::sum_allowance. The magnitudes come from a run on absolute values.
   std::vector<int64_t> terms = {};
   double flops = 0;  // of the forward pass
-  // In 16 bits: how many roundings to the type lie behind an element of the output and of each gradient, where it is
-  // not one; those before the last are held to u times the magnitude of the sum that they enter.
+  // In 16 bits: the number of roundings to the type that enter an element of the output and of each gradient, if not
+  // one; each before the last may contribute u times the magnitude of the sum that it enters.
   std::vector<int> roundings = {};
   bool same_on_devices = false;       // CPU and CUDA give the same bits in f32
   std::vector<size_t> optional = {};  // inputs that may be undefined: a bias
 };
 
-// All rows, or those whose name holds the text in the environment variable HALFSTEP_ROWS.
+// All rows, or those whose name contains the value of the environment variable HALFSTEP_ROWS.
 const std::vector<OpCase>& op_table();
-bool is_whole_table();  // without HALFSTEP_ROWS; else counts and "the table reaches" mean nothing
+bool is_whole_table();  // false with HALFSTEP_ROWS; counts and "the table reaches" then mean nothing
 
-// Where rows put the tensors that they make themselves (labels, optimizer state); inputs come on it from the caller.
+// The device for tensors that rows create themselves (labels, optimizer state); the caller provides inputs on it.
 void set_test_device(Device device);
 Device test_device();
 Tensor on_test_device(const Tensor& tensor);
 
-// Inputs of a row in the wanted dtype: the same numbers, representable in f32, whatever the dtype. `integers` gives
-// whole numbers from -4 to 4 instead.
+// Inputs of a row in the given dtype: the same numbers, representable in f32, for every dtype; with `integers`,
+// integers from -4 to 4.
 Inputs make_inputs(const OpCase& row, DType dtype, bool integers = false);
 
 // All elements of a tensor as double.

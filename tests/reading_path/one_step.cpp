@@ -1,6 +1,6 @@
 // One training step of mnist_cnn with the simplest variant of every kernel, counted: tests/reading_path/run compiles
 // the library with coverage, and this program resets the counters before its second step and writes them out after it.
-// The first step leaves out of the count what is done once: static objects, first allocations.
+// The first step keeps one-time work, static objects and first allocations, out of the count.
 #include <cstdio>
 #include <string_view>
 #include <vector>
@@ -12,13 +12,13 @@
 #include "models/models.h"
 #include "models/train_step.h"
 
-// Of libgcov; the header <gcov.h> declares them as C++ functions in GCC 12.
+// Functions of libgcov; in GCC 12 the header <gcov.h> declares them as C++ functions.
 extern "C" void __gcov_reset();
 extern "C" void __gcov_dump();
 
 namespace {
 
-// The first of these names that a slot has on the CPU is the variant to read.
+// The variant to read is the first of these names that a slot has on the CPU.
 constexpr const char* simplest[] = {"naive", "simple"};
 
 void force_simplest(hs::KernelSlot& slot) {

@@ -1,5 +1,5 @@
-// For tests that feed damaged files to a reader: bytes and files, what the reader said, and the largest block of memory
-// that it asked for. Replaces operator new, so exactly one file of a program includes it.
+// For tests that feed damaged files to a reader: bytes and files, the reader's error, and the largest block of memory
+// that it requested. Replaces operator new, so exactly one file of a program includes it.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -24,7 +24,7 @@ namespace hs::test {
 inline std::atomic<size_t> largest_allocation{0};
 }
 
-// Not inlined: GCC would see free() meet operator new and warn.
+// Not inlined: GCC would see free() paired with operator new and warn.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   size_t largest = hs::test::largest_allocation;
   while (bytes > largest && !hs::test::largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -61,7 +61,7 @@ inline Outcome outcome_of(const std::function<void()>& action) {
   return outcome;
 }
 
-// The same on a disk on which a file may have `bytes` bytes: each write beyond fails.
+// The same with files limited to `bytes` bytes, as on a full disk: each write beyond fails.
 inline Outcome outcome_on_full_disk(uint64_t bytes, const std::function<void()>& action) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -73,7 +73,7 @@ inline Outcome outcome_on_full_disk(uint64_t bytes, const std::function<void()>&
   return outcome;
 }
 
-// One line that starts with the name of the file and has `part` in it, and no memory beyond `most` was taken.
+// The error must be one line that starts with the file's name and contains `part`; no allocation may exceed `most`.
 inline void check_refused(const Outcome& outcome, ExitCode code, const std::string& name, const std::string& part,
                           size_t most = mib) {
   CAPTURE(part);
@@ -92,7 +92,7 @@ inline Bytes read_bytes(const std::filesystem::path& path) {
 
 inline void write_bytes(const std::filesystem::path& path, const Bytes& bytes) {
   std::filesystem::create_directories(path.parent_path());
-  // A new file: ext4 waits for the disk when one is cut to nothing and written again.
+  // A new file: ext4 waits for the disk when a file is truncated and rewritten.
   std::filesystem::remove(path);
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -121,7 +121,7 @@ inline Bytes big_endian(std::initializer_list<uint32_t> words) {
   return bytes;
 }
 
-// One file that a test damages in every way and gives to a reader.
+// One file that a test damages in many ways and passes to a reader.
 class DamagedFile {
  public:
   using Reader = std::function<void(const std::filesystem::path&)>;
@@ -136,14 +136,14 @@ class DamagedFile {
   void check_refused(const Bytes& bytes, const std::string& part, size_t most = mib) const {
     test::check_refused(read(bytes), ExitCode::bad_input, path.string() + ": ", part, most);
   }
-  // The file cut at every byte, and with a byte too many. part(size): what the message for a file of this size holds.
+  // Truncates the file at every byte, and appends a byte. part(size): text in the message for a file of this size.
   void check_sizes(const Bytes& good, const Part& part) const {
     REQUIRE(read(good).code == ExitCode::ok);
     for (size_t size = 0; size < good.size(); ++size) check_refused(first_bytes(good, size), part(size));
     check_refused(good + Bytes{0}, part(good.size() + 1));
   }
-  // A bit flipped anywhere in the first `bytes` bytes: every bit, of more than 1,000 bytes one bit each. part(at): what
-  // the message for this byte holds.
+  // Flips one bit at a time in the first `bytes` bytes: every bit, or one bit per byte if there are more than 1,000.
+  // part(at): text in the message for this byte.
   void check_flips(const Bytes& good, size_t bytes, const Part& part) const {
     REQUIRE(read(good).code == ExitCode::ok);
     for (size_t at = 0; at < bytes; ++at) {

@@ -1,5 +1,5 @@
-// The fault table: halfstep-bench meets something that goes wrong and must end with the documented exit code and one
-// line, leave nothing behind, and take bounded time and memory.
+// The fault table: under each fault halfstep-bench must exit with the documented code and one line on stderr, leave
+// nothing behind, and use bounded time and memory.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct Fault {
   Words arguments;  // paths are relative to a fresh folder in which the program runs
   int exit_code;
   std::string line;         // part of the one line on stderr
-  double seconds = 20;      // at most; generous, because other tests share the cores
-  int64_t megabytes = 500;  // at most, of resident memory
-  std::function<void(const std::filesystem::path& folder)> setup = {};  // makes the files that the program finds
+  double seconds = 20;      // limit; generous, because other tests share the cores
+  int64_t megabytes = 500;  // limit on resident memory
+  std::function<void(const std::filesystem::path& folder)> setup = {};  // creates the files that the program finds
   std::vector<std::string> variables = {};                              // NAME=value
   std::function<void()> prepare = {};  // runs in the child just before the program: limits, signals, user
 };
 
 // Runs the program and checks all of the above: stdout is empty, stderr is the one line, and afterwards the folder
-// holds the same files with the same contents and a TMPDIR of its own is empty.
+// contains the same files with the same contents and the run's own TMPDIR is empty.
 void check_fault(const Fault& fault);
 
 }  // namespace hs::test

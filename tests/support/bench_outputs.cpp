@@ -21,7 +21,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// The cells of the record's tables, heads included.
+// The cells of the record's tables, including heads.
 Cells cells_of(const nlohmann::json& record) {
   Cells cells;
   for (const auto& table : record["tables"]) {
@@ -31,7 +31,7 @@ Cells cells_of(const nlohmann::json& record) {
   return cells;
 }
 
-// The report without what its script elements and its style sheet hold; what the JSON elements hold goes to `json`.
+// The report without the contents of its script elements and style sheet; stores those of JSON elements in `json`.
 std::string without_contents(const std::string& html, std::map<std::string, std::string>& json) {
   std::string rest;
   size_t at = 0;
@@ -46,7 +46,7 @@ std::string without_contents(const std::string& html, std::map<std::string, std:
   return rest + html.substr(at);
 }
 
-// Every element is closed, in its order, and attributes are quoted.
+// Checks that elements are closed in the right order and attributes are quoted.
 void check_well_formed(const std::string& html) {
   std::vector<std::string> open;
   for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
@@ -73,7 +73,7 @@ void check_well_formed(const std::string& html) {
   CHECK(open.empty());
 }
 
-// What this command prints on stdout and stderr. It must end with 0.
+// Returns what this command prints on stdout and stderr. Its exit code must be 0.
 std::string output_of(const std::string& command) {
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   REQUIRE(pipe != nullptr);

@@ -1,4 +1,4 @@
-// What a command of halfstep-bench writes: each file must be whole, and all of them must show the same.
+// Checks the files that a command of halfstep-bench writes: each must be complete, and all must show the same results.
 #pragma once
 
 #include <filesystem>
@@ -10,24 +10,24 @@
 
 namespace hs::test {
 
-// An HTML report that holds this record, unchanged: every element is closed, in its order, nothing is loaded from
-// elsewhere, and no text of the record is outside of the JSON.
+// Checks that an HTML report contains this record, unchanged: elements are closed in the right order, nothing is loaded
+// from elsewhere, and no text of the record is outside the JSON.
 void check_report(const std::string& html, const nlohmann::json& record);
 
-// What the script of the report puts into the page, by tests/support/render_report.js: fails the test if the script
-// fails. Empty where there is no Node.js (which is printed).
+// Runs the report's script with tests/support/render_report.js and returns what it adds to the page. Fails the test if
+// the script fails. Without Node.js, prints so and returns an empty string.
 std::string drawn(const std::string& html);
-// The same of all reports in a folder, one after the other.
+// The same for all reports in a folder, concatenated.
 std::string drawn(const std::filesystem::path& folder);
 
 using Cells = std::vector<std::vector<std::string>>;
 Cells parse_csv(const std::string& text);  // RFC 4180; fails the test if it is not
-// The lines of all tables of a page of Markdown, heads included and rules left out.
+// The lines of all tables of a Markdown page, including heads but not the rules below them.
 Cells parse_markdown(const std::string& text);
 
-// Runs the line with --json, --csv, --md and --html, and looks at all four: JSON with tables, or rows of `train`; the
-// same cells in Markdown; CSV with as many cells as heads; HTML as above, drawn with every cell. The terminal shows the
-// tables too, and `report` makes the same files again. Returns the record.
+// Runs the line with --json, --csv, --md and --html, and checks all four: JSON with tables, or rows of `train`; the
+// same cells in Markdown; CSV with as many cells as heads; HTML as above, drawn with every cell. The terminal must show
+// the tables too, and `report` must write the same files again. Returns the record.
 nlohmann::json check_outputs(const std::string& line, const Surroundings& around = {});
 
 }  // namespace hs::test

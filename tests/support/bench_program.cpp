@@ -18,7 +18,7 @@
 namespace hs::test {
 namespace {
 
-// `peers` is run as bench/run does it: by a script that gets the program.
+// Runs `peers` as bench/run does: through a script that receives the program's path.
 Words command(const Words& words) {
   const bool is_peers = !words.empty() && words[0] == "peers";
   Words all = {HALFSTEP_BENCH_PROGRAM};
@@ -28,7 +28,7 @@ Words command(const Words& words) {
 }
 
 [[noreturn]] void become(const Words& words, const Surroundings& around, int out, int err) {
-  // A program that was started in the background ignores SIGINT, and so would its children.
+  // A program started in the background ignores SIGINT, and its children inherit that.
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_DFL);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -128,7 +128,7 @@ void check_one_line(const Ended& ended, int code, const std::string& part) {
   CAPTURE(part);
   CHECK(ended.code == code);
   CHECK(ended.out == "");
-  // If it got so far, a build with CUDA says first that there is no GPU here, and every build that digits are
+  // If it gets that far, a CUDA build first reports that no GPU is available, and every build that digits are
   // generated.
   std::vector<std::string> lines = lines_of(ended.err);
   std::erase_if(lines, [](const std::string& line) {

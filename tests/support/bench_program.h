@@ -1,5 +1,5 @@
-// The halfstep-bench program as its users meet it: run as a child process, judged by its exit code, stdout and stderr.
-// It finds no data set and no home, so the digits are synthetic.
+// Runs halfstep-bench as a user does, as a child process, and captures its exit code, stdout and stderr. It finds no
+// data set and no home, so the digits are synthetic.
 #pragma once
 
 #include <sys/resource.h>
@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 struct Ended {
   int code = -1;    // exit code
-  int signal = 0;   // that killed it
+  int signal = 0;   // the signal that killed it
   std::string out;  // stdout
   std::string err;  // stderr
   double seconds = 0;
@@ -26,24 +26,24 @@ struct Ended {
 
 struct Surroundings {
   std::string stdout_file = {};             // instead of a pipe; "closed": none at all
-  std::filesystem::path folder = {};        // to work in
+  std::filesystem::path folder = {};        // working directory
   std::vector<std::string> variables = {};  // NAME=value
   rlim_t file_limit = RLIM_INFINITY;        // the largest file that it may write
-  // Given stderr so far, a signal to send, 0: none yet. Asked every few milliseconds.
+  // Receives stderr so far and returns a signal to send (0: none yet). Called every few milliseconds.
   std::function<int(const std::string& err)> ask = {};
   std::function<void()> prepare = {};  // runs in the child just before the program
   double patience = 0;                 // seconds after which it is killed, 0: never
 };
 
 std::string bench_program();  // its path
-bool has_python3();           // which `peers` needs; says so if not
+bool has_python3();           // which `peers` needs; prints a message if it is missing
 Ended run_bench(const Words& words, const Surroundings& around = {});
-// The words of a line, divided at blanks.
+// Splits the line into arguments at spaces.
 Ended run_bench_line(const std::string& line, const Surroundings& around = {});
-// What it writes with --json - on stdout. Fails the test if it does not end with 0.
+// Returns the record from `--json -`. Fails the test if the exit code is not 0.
 nlohmann::json record_of(const std::string& line, const Surroundings& around = {});
 
-// Nothing on stdout, one line on stderr that starts with the program's name and has `part` in it.
+// Checks that stdout is empty and stderr is one line that starts with the program's name and contains `part`.
 void check_one_line(const Ended& ended, int code, const std::string& part);
 struct Mistake {
   std::string line;

@@ -1,4 +1,4 @@
-// Records for tests to change: a good one of `techniques`, in which no mistake is made.
+// Records for tests to modify: a valid one of `techniques`.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace hs::test {
 
 using bench::Json;
 
-// Times around `center`, spread by a few tenths of a percent; another `phase`, other noise.
+// Times around `center`, spread by a few tenths of a percent; `phase` selects the noise.
 inline std::vector<double> times(double center, int count, double phase = 0) {
   std::vector<double> all;
   for (int i = 0; i < count; ++i) all.push_back(center * (1 + 0.005 * std::sin(2.4 * i + phase)));
@@ -50,7 +50,7 @@ inline Json row(const std::string& name, const std::string& group, const std::ve
           {"group", group}};
 }
 
-// A record of `techniques` with three rows that makes no mistake.
+// A valid record of `techniques` with three rows.
 inline Json good_record() {
   Json record = bench::report::new_record("techniques", Device::cpu);
   record["environment"]["commit"] = "0123456789ab";

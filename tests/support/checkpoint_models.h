@@ -1,4 +1,4 @@
-// A staged model with dropout before and inside of what is checkpointed, trained with every kind of segments. The same
+// A staged model with dropout before and inside the checkpointed stages, trained with every kind of segments. The same
 // checks run on the CPU (test_checkpoint_models.cpp) and on the CUDA device or its emulator (test_cuda_checkpoint.cpp).
 #pragma once
 
@@ -71,11 +71,11 @@ struct CheckpointOutcome {
   }
 };
 
-// How to set the model up, or to run it, for the plan at hand.
+// How to set up or run the model for a checkpoint plan.
 struct CheckpointPlanCase {
   std::string name;
   std::function<std::vector<Segment>(const StepCosts& costs)> segments;
-  std::function<Tensor(SmallStaged& model, const Tensor& x)> forward;  // none: the model's own
+  std::function<Tensor(SmallStaged& model, const Tensor& x)> forward;  // empty: the model's own
 };
 
 inline Tensor checkpoint_images(int64_t N, Device device) {
@@ -104,7 +104,7 @@ inline CheckpointOutcome train_checkpointed(Device device, Precision precision, 
   const auto live = [&] { return memory_stats(device).live_by_purpose; };
   for (int step = 0; step < 3; ++step) {
     const Autocast amp(precision, arena);
-    if (step == 2) {  // what is made once is there
+    if (step == 2) {  // one-time allocations are done
       const StepCosts costs = measure_stages(model, images, labels);
       if (plan.segments) {
         model.set_segments(plan.segments(costs));
@@ -188,7 +188,7 @@ inline void check_checkpointed_training(Device device) {
   }
 }
 
-// Each stage that is in a segment runs forward once more, and no other, and none more often.
+// Checks that each stage in a segment runs forward exactly once more, and no other stage does.
 inline void check_kernel_counts(Device device) {
   const auto calls = [](const CheckpointOutcome& outcome, const std::string& slot) {
     const auto found = outcome.kernels.find(slot);

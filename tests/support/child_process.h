@@ -1,5 +1,4 @@
-// A test case of this program run in a process of its own, because what it looks at is read once: environment
-// variables.
+// Runs a test case of this program in a separate process, for code that reads environment variables only once.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// For tests of the CUDA backend: what an error of the device says, and the emulator's controls, where the program runs
-// on it (HALFSTEP_TEST_EMULATED).
+// For tests of the CUDA backend: the message of a device error, and the emulator's controls if the program runs on it
+// (HALFSTEP_TEST_EMULATED).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 namespace hs::test {
 
-// What a call that fails with exit code 7 says.
+// The message of a call that fails with exit code 7.
 template <class Call>
 std::string device_error(const Call& call) {
   try {
@@ -29,7 +29,7 @@ std::string device_error(const Call& call) {
 
 namespace hs::test {
 
-// A fresh emulator that prints no reports; as it was before at the end of the scope.
+// Resets the emulator and silences its reports; at the end of the scope, restores its options and resets it again.
 class Emulator {
  public:
   Emulator() {

@@ -1,5 +1,5 @@
-// The tiles of kernels/cpu/amx.h in plain C++, as the manual describes TDPBF16PS: sums of the even and of the odd k
-// apart, subnormal numbers taken for zero.
+// The tiles of kernels/cpu/amx.h in plain C++, as the manual describes TDPBF16PS: even and odd k are summed separately,
+// and subnormals are treated as zero.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ struct EmulatedTiles {
   using Row = std::array<uint32_t, 16>;
   static inline thread_local std::array<std::array<Row, 16>, 8> tiles;
   static inline thread_local bool configured = false;
-  static inline bool broken = false;  // as if a switch of threads had lost the tiles
+  static inline bool broken = false;  // as if a context switch had lost the tiles
 
   static void configure() { configured = true; }
   static void release() { configured = false; }
@@ -43,9 +43,9 @@ struct EmulatedTiles {
   using Bits = uint32_t __attribute__((vector_size(64)));
 
   static void check_configured() {
-    if (!configured) std::abort();  // on a machine with AMX, an illegal instruction
+    if (!configured) std::abort();  // on real AMX, an illegal instruction
   }
-  // Vectors go by reference: how they are returned depends on what the compiler may use.
+  // Vectors are passed by reference: their return convention depends on the instruction set.
   static void flush(Floats& x) {
     const Bits bits = __builtin_bit_cast(Bits, x);
     const Bits flushed = (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits;
@@ -59,8 +59,8 @@ struct EmulatedTiles {
     flush(high);
   }
 
-  // A product of two bf16 numbers is exact in f32, so a multiplication and an addition are the fused instruction. Sums
-  // on the way are not flushed, which would take most of the time: where all of them are below 2^-126, this differs.
+  // A product of two bf16 numbers is exact in f32, so multiplying and adding equals the fused instruction. Partial sums
+  // are not flushed, which would take most of the time: the result differs if all of them are below 2^-126.
   static void add_products(const std::array<Row, 16>& a, const std::array<Row, 16>& b, std::array<Row, 16>& sum) {
     Floats even[16], odd[16];
     for (size_t k = 0; k < 16; ++k) unpack(b[k], even[k], odd[k]);

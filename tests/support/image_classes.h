@@ -1,4 +1,4 @@
-// A folder of images in classes, for the tests of what reads one.
+// A folder of images in classes, for the tests of its readers.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,14 +7,14 @@
 
 namespace hs::test {
 
-// One row of pixels of one value.
+// An image: one row of pixels of one value.
 inline Bytes grey_pgm(uint8_t value, int columns = 2) {
   Bytes file = bytes_of(fmt::format("P5\n{} 1\n255\n", columns));
   file.resize(file.size() + static_cast<size_t>(columns), value);
   return file;
 }
 
-// Three classes, with the images named in no particular order, and files that are no images.
+// Three classes whose images are named in no particular order, and some files that are not images.
 inline void write_classes(const std::filesystem::path& folder) {
   write_bytes(folder / "cat" / "2.PGM", grey_pgm(2));
   write_bytes(folder / "cat" / "10.pgm", grey_pgm(1));

@@ -1,4 +1,4 @@
-// What the loader is expected to return, computed without it, and sources that misbehave, for its tests.
+// For tests of the loader: the expected batches, computed without it, and sources that misbehave.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ inline int64_t expected_sample(int64_t position, int64_t epoch, int64_t count, c
       {.seed = options.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(epoch)}));
 }
 
-// What a batch holds, on the host.
+// The contents of a batch, on the host.
 struct HostBatch {
   std::vector<uint8_t> images;
   std::vector<int32_t> labels, samples;
@@ -35,7 +35,7 @@ inline HostBatch on_host(const Batch& batch) {
           static_cast<int64_t>(batch.epoch.item())};
 }
 
-// The batch that begins at a position. `info`: of a set that image_of() and label_of() describe.
+// The batch that begins at a position. `info`: of a data set defined by image_of() and label_of().
 inline HostBatch expected_batch(const SampleInfo& info, int64_t epoch, int64_t position, const LoaderOptions& options) {
   HostBatch batch;
   batch.epoch = epoch;
@@ -49,7 +49,7 @@ inline HostBatch expected_batch(const SampleInfo& info, int64_t epoch, int64_t p
   return batch;
 }
 
-// Compares `batches` batches with what is expected, from where the loader stands. Returns how many differ.
+// Compares the loader's next `batches` batches with the expected ones. Returns how many differ.
 inline int64_t wrong_batches(Loader& loader, const SampleInfo& info, const LoaderOptions& options, int64_t batches) {
   int64_t wrong = 0;
   for (int64_t i = 0; i < batches; ++i) {
@@ -59,7 +59,7 @@ inline int64_t wrong_batches(Loader& loader, const SampleInfo& info, const Loade
   return wrong;
 }
 
-// The numbered set, with what a test does to it before each read.
+// The numbered data set, with a hook that a test runs before each read.
 class TestSource : public SampleSource {
  public:
   explicit TestSource(const SampleInfo& info, std::function<void(int64_t sample)> before = {})
@@ -76,7 +76,7 @@ class TestSource : public SampleSource {
   std::function<void(int64_t)> before_;
 };
 
-// Sleeps not at all, a moment, or a while: threads then meet in every order.
+// Sleeps for no time, briefly or longer, so that threads interleave in every order.
 class RandomDelay {
  public:
   explicit RandomDelay(uint64_t seed) : seed_(seed) {}

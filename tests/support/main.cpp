@@ -1,5 +1,5 @@
-// main() of every test program. Compiled with HALFSTEP_TEST_CUDA for the tests of the CUDA backend: without a device
-// they are skipped, with the reason, by exit code 77.
+// main() of every test program. Tests of the CUDA backend are compiled with HALFSTEP_TEST_CUDA: without a device they
+// print the reason and exit with 77, which marks them as skipped.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     std::printf("skipped: %s\n", reason.c_str());
     return 77;
   }
-  hs::set_caching(false);  // the emulator and compute-sanitizer then see every overrun
+  hs::set_caching(false);  // so that the emulator and compute-sanitizer detect every overrun
 #endif
   return doctest::Context(argc, argv).run();
 }

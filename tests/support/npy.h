@@ -1,4 +1,4 @@
-// Reads numpy's .npy files, as far as the golden files use them: version 1.0, little-endian, C order.
+// Reads numpy's .npy files, limited to the features of the golden files: version 1.0, little-endian, C order.
 // Format: "\x93NUMPY", version, u16 length, then a Python dict as text: {'descr': '<f4', 'fortran_order': False,
 // 'shape': (9, 32), }, padded with spaces and a newline; then the values (numpy.lib.format in the numpy manual).
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace hs {
 
-// A C++ type as numpy spells it.
+// numpy's name for a C++ type.
 template <class T>
 inline constexpr std::string_view npy_dtype = std::is_same_v<T, float>     ? "<f4"
                                               : std::is_same_v<T, double>  ? "<f8"
@@ -29,7 +29,7 @@ struct NpyArray {
   std::string dtype;  // "<f4", "<f8", "<i4" or "|u1"
   std::vector<char> bytes;
 
-  // Throws Error (bad_input) if the file holds another type. The span lives as long as the array.
+  // Throws Error (bad_input) if the file contains another type. The span is valid while the array is alive.
   template <class T>
   std::span<const T> as() const {
     static_assert(!npy_dtype<T>.empty());
@@ -38,7 +38,7 @@ struct NpyArray {
   }
 };
 
-// Throws Error: io if the file cannot be read, bad_input if it is not what the first lines above describe.
+// Throws Error: io if the file cannot be read, bad_input if it does not have the format above.
 inline NpyArray read_npy(const std::filesystem::path& path) {
   std::error_code no_size;
   const auto size = std::filesystem::file_size(path, no_size);

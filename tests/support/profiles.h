@@ -1,4 +1,4 @@
-// What tests ask of a profile.
+// Queries and checks of profiles, for tests.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -32,7 +32,8 @@ inline bool is_within(const ProfileSpan& inner, const ProfileSpan& outer) {
   return inner.begin >= outer.begin && inner.end <= outer.end;
 }
 
-// In order, and on each row every two lie within each other or beside each other; the depth says in how many.
+// Checks that spans are in order, that any two on a row are nested or disjoint, and that depth counts the enclosing
+// spans.
 inline void check_nesting(const Profile& profile) {
   std::vector<ProfileSpan> around;
   for (const ProfileSpan& span : profile.spans) {

@@ -1,4 +1,4 @@
-// Small sets of samples for the tests of formats.
+// Small data sets for the tests of formats.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline SampleInfo info_for(int64_t count, ImageShape shape = {3, 2, 1}, int clas
   return info;
 }
 
-// Every pixel of every sample is different enough that a wrong place shows.
+// Pixels vary enough between positions and samples that a misplaced one is detected.
 inline std::vector<uint8_t> image_of(const SampleInfo& info, int64_t index) {
   std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
   for (size_t i = 0; i < image.size(); ++i) {
@@ -44,7 +44,7 @@ inline std::vector<uint8_t> read_image(const SampleSource& source, int64_t index
 
 // The index of the first sample that is not what write_all() wrote, or -1.
 inline int64_t first_wrong(const SampleSource& source, const SampleInfo& info) {
-  for (int64_t i = info.count - 1; i >= 0; --i) {  // backwards: nothing may depend on the order
+  for (int64_t i = info.count - 1; i >= 0; --i) {  // backwards: results must not depend on the order
     if (read_image(source, i) != image_of(info, i) || source.label(i) != label_of(info, i)) return i;
   }
   return -1;

@@ -1,4 +1,4 @@
-// A fresh folder for one test, removed with all that is in it.
+// A fresh folder for one test, removed with its contents.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 namespace hs::test {
 
-// In memory, if the system has such a place: for tests that write thousands of files.
+// A place in memory if the system has one, for tests that write thousands of files.
 inline std::filesystem::path fast_place() {
   const std::filesystem::path memory = "/dev/shm";
   return std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
@@ -29,7 +29,7 @@ class TemporaryFolder {
 
   std::filesystem::path operator/(const std::string& name) const { return path / name; }
 
-  // What is in it.
+  // The names of its entries.
   std::set<std::string> names() const {
     std::set<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(path)) all.insert(entry.path().filename().string());

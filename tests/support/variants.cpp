@@ -176,7 +176,7 @@ std::string failure_of(const OpCase& row, const RowRun& how, const std::function
   } catch (const std::exception& error) {
     return what + error.what();
   } catch (...) {
-    return what + "stopped at the failed check above";  // a REQUIRE, which has printed its line
+    return what + "stopped at the failed check above";  // a REQUIRE, which has already printed its line
   }
   return "";
 }
@@ -251,7 +251,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
       continue;
     }
     const bool averaging = std::set<double>(expected.begin(), expected.end()).size() >= 64;
-    // A loss is f32 whatever its input is; gradients are f32 here and have come through the type.
+    // A loss is always f32; gradients are f32 here, but were rounded to the type on the way.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
     const Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);
     CompareOptions options;
@@ -264,7 +264,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
 
 namespace {
 
-// `how` with every combination of inputs that are frozen or missing, `how` itself first.
+// `how` with every combination of frozen and missing inputs, `how` itself first.
 std::vector<RowRun> combinations(const OpCase& row, const RowRun& how) {
   std::vector<RowRun> ways = {how};
   for (size_t k = 0; k < row.shapes.size(); ++k) {
@@ -285,7 +285,7 @@ std::vector<RowRun> combinations(const OpCase& row, const RowRun& how) {
 int check_combinations(const OpCase& row, RowRun how) {
   how.sparse = true;
   int runs = 0;
-  std::map<std::set<size_t>, Reference> references;  // by what is missing
+  std::map<std::set<size_t>, Reference> references;  // by the missing inputs
   for (const RowRun& way : combinations(row, how)) {
     if (way.frozen.empty() && way.missing.empty()) continue;
     RowRun wanted = way;
@@ -303,7 +303,7 @@ int check_combinations(const OpCase& row, RowRun how) {
 
 void check_integers(const OpCase& row, RowRun how) {
   how.integers = true;
-  // Between roundings are integers up to 1200, which f16 holds exactly (2048), but bf16 (256) does not.
+  // Intermediate results are integers up to 1200, which are exact in f16 (up to 2048) but not in bf16 (up to 256).
   if (how.dtype == DType::bf16 && !row.roundings.empty()) return;
   const auto exact = as_numbers(run_row(row, reference_run(how)));
   std::vector<RowRun> ways = {how};
@@ -330,7 +330,7 @@ void check_integers(const OpCase& row, RowRun how) {
           for (double& value : *wanted) value += i == 0 ? 0 : way.held.value_or(0);
         }
         const Numbers got = to_numbers(results[i]);
-        // Under Autocast the gradients of parameters are f32 sums, and those of activations are 16 bits wide.
+        // Under Autocast gradients of parameters are f32 sums, and gradients of activations have 16 bits.
         CHECK((got == once || (i > 0 && way.autocast != DType::f32 && got == plain)));
       }
     });

@@ -1,4 +1,4 @@
-// Which kernels a thread called, and how long each took.
+// KernelTrace: the kernels that a thread called, and how long each took.
 #pragma once
 
 #include <chrono>
@@ -9,27 +9,27 @@
 
 namespace hs::bench::measure {
 
-// One call of a slot: which op made it, which variant ran, on elements of which type (that of the first tensor).
+// One call of a slot: the calling op, the variant that ran, and the type of the first tensor.
 struct KernelCall {
   std::string op, slot, variant;
   DType dtype;
   bool operator==(const KernelCall&) const = default;
 };
 
-// The same with its measurements.
+// A call with its measurements.
 struct TimedCall {
   KernelCall call;
   std::vector<Shape> shapes;  // of the call's tensors(); an undefined one has no elements: {0}
-  double bytes = 0;           // of all of them and the workspace
+  double bytes = 0;           // of all tensors and the workspace
   double begin = 0, end = 0;  // seconds since the trace began
-  // What storages made now would be for: activations within backward() are those of a checkpointed segment, run again.
+  // Purpose of storages allocated in the call: within backward(), activations are those of a recomputed segment.
   MemoryPurpose purpose = MemoryPurpose::other;
-  size_t live = 0;  // bytes of all storages on the device after it
+  size_t live = 0;  // bytes of all storages on the device after the call
 };
 
-// While it lives, every call on this thread is noted, at the cost of some strings for each. A timed trace also waits
-// for the device before and after each call: nothing overlaps, and the step as a whole takes longer. Calls that a
-// kernel makes itself are then part of its own. REQUIRES of a timed one: no step is captured while it lives
+// While it is alive, every call on this thread is recorded, at the cost of a few strings per call. A timed trace also
+// waits for the device before and after each call: nothing overlaps, so the whole step takes longer, and calls that a
+// kernel makes itself count as part of its call. REQUIRES if timed: no step is captured while it is alive
 class KernelTrace : public Observer {
  public:
   enum Timing : bool { untimed, timed };

@@ -8,7 +8,8 @@ MemoryRecorder::MemoryRecorder(Device device)
     : Observer(Event::storage, Watch::every_thread), device_(device), attached_(*this) {}
 
 BytesByPurpose MemoryRecorder::live_at_start() const {
-  const BytesByPurpose now = memory_stats(device_).live_by_purpose;  // before the lock: storage() has the allocator's
+  // Before taking mutex_: storage() is called with the allocator's lock held.
+  const BytesByPurpose now = memory_stats(device_).live_by_purpose;
   const std::lock_guard lock(mutex_);
   return before_first_.value_or(now);
 }

@@ -1,4 +1,4 @@
-// Which storages were made and freed.
+// MemoryRecorder: the storages that were allocated and freed.
 #pragma once
 
 #include <mutex>
@@ -9,8 +9,8 @@
 
 namespace hs::bench::measure {
 
-// While it lives, every storage of the device that is made or freed, on whichever thread, is noted: 24 bytes of host
-// memory for each. Thread safe.
+// While it is alive, every allocation and release of a storage on the device, by any thread, is recorded, in 24 bytes
+// of host memory each. Thread safe.
 class MemoryRecorder : public Observer {
  public:
   explicit MemoryRecorder(Device device);
@@ -22,7 +22,7 @@ class MemoryRecorder : public Observer {
 
  private:
   const Device device_;
-  mutable std::mutex mutex_;  // guards the events and what was live before the first
+  mutable std::mutex mutex_;  // guards events_ and before_first_
   std::vector<MemoryEvent> events_;
   std::optional<BytesByPurpose> before_first_;
   const Attached attached_;

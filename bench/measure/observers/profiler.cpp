@@ -13,7 +13,7 @@
 namespace hs::bench::measure {
 namespace {
 
-// Unlike a std::thread::id, no later thread has it again.
+// Unlike a std::thread::id, the number is never reused.
 uint64_t number_of_this_thread() {
   static std::atomic<uint64_t> last = 0;
   thread_local const uint64_t number = ++last;
@@ -22,7 +22,7 @@ uint64_t number_of_this_thread() {
 
 const char* row_name(Stream stream) { return stream == Stream::compute ? "compute" : "copy"; }
 
-// Of spans in the order of their rows and beginnings, the longer one first.
+// REQUIRES: spans are sorted by row, then begin, longer ones first
 void count_depths(std::vector<ProfileSpan>& spans) {
   std::vector<const ProfileSpan*> around;
   for (ProfileSpan& span : spans) {
@@ -105,7 +105,7 @@ void Profiler::work_ends(const DeviceWork& work, bool /*failed*/) {
   if (work.stream == Stream::compute) note_memory();
 }
 
-// Seconds since the Profiler was made; before start_ is set, since a moment of no meaning.
+// Seconds since the Profiler was constructed; before start_ is set, since an arbitrary moment.
 double Profiler::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() - start_;
 }

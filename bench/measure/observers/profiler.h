@@ -1,6 +1,6 @@
-// What ran when: every range, kernel, upload and replayed graph while a Profiler lives, as spans of time. Ranges stand
-// on a row for each thread; what a queue of the device was given stands on that queue's row, with the times at which
-// the device did it.
+// Profiler: what ran when. Records every range, kernel, upload and replayed graph while it is alive, as spans of time.
+// Each thread has a row for its ranges; each queue of the device has a row for its work, with the times at which the
+// device did the work.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ProfileSpan {
   int64_t number;       // which batch, or -1
   size_t row;
   int depth;          // of enclosing spans on the same row
-  double begin, end;  // seconds since the Profiler was made
+  double begin, end;  // seconds since the Profiler was constructed
 };
 
 struct MemorySample {
@@ -31,13 +31,13 @@ struct MemorySample {
 
 struct Profile {
   std::vector<std::string> rows;     // "training" is the Profiler's thread; "compute" and "copy" are the device's
-  std::vector<ProfileSpan> spans;    // by row, then begin; on a row each lies within another or beside it
+  std::vector<ProfileSpan> spans;    // by row, then begin; on a row, any two are nested or disjoint
   std::vector<MemorySample> memory;  // of the device, after each kernel that changed it; in order
-  size_t dropped = 0;                // spans that there was no room for
+  size_t dropped = 0;                // spans beyond most_spans
 };
 
-// Watches every thread, and the work of one device. What has begun before, or has not ended at finish(), is left out;
-// so is work that is captured: a graph is one span, when it is replayed.
+// Watches all threads, and the work of one device. Omits spans that began before it, or have not ended at finish(), and
+// captured work: a graph is one span, when it is replayed.
 class Profiler : public Observer {
  public:
   explicit Profiler(Device device, size_t most_spans = 100'000);
@@ -55,7 +55,7 @@ class Profiler : public Observer {
     double begin = 0;
     DeviceEvent begin_event, end_event;  // not on the CPU
   };
-  struct PendingSpan {  // its times are known when the device has done the work
+  struct PendingSpan {  // its times are known once the device has done the work
     ProfileSpan span;
     Work work;
   };
@@ -70,7 +70,7 @@ class Profiler : public Observer {
   const size_t most_spans_;
   DeviceEvent start_event_;
   double start_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   Profile profile_;
   std::map<uint64_t, size_t> thread_rows_;
   std::map<const Range*, double> ranges_;    // that have begun
