@@ -1,7 +1,8 @@
-// max_pool2d for f32 on vectors of channels. Forward keeps the maximum and its position in two registers; backward,
-// where windows do not overlap, writes every input once (its gradient or zero) instead of clearing the image and
-// scattering.
+// max_pool2d on vectors of channels: "simd" for f32, "simd16" for f16 and bf16. Forward keeps the maximum and its
+// position in registers; backward, where windows do not overlap, writes every input once (its gradient or zero) instead
+// of clearing the image and scattering. A maximum is a selection: nothing is widened.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/simd.h"
@@ -10,36 +11,78 @@
 namespace hs {
 namespace {
 
-using simd::Vec;
-constexpr int64_t lanes = simd::width;
-using IntVec = int32_t __attribute__((vector_size(lanes * sizeof(int32_t))));
-using ByteVec = uint8_t __attribute__((vector_size(lanes)));
+// What differs between the types: `order` says how vectors compare, is_above whether to take the first for the second.
+struct Floats {
+  using Element = float;
+  static constexpr int64_t lanes = simd::width;
+  using Vec = simd::Vec;
+  using Index = int32_t;
+  using IndexVec = Index __attribute__((vector_size(lanes * sizeof(Index))));
+  using ByteVec = uint8_t __attribute__((vector_size(lanes)));
 
+  static bool is_type_of(const Tensor& x) { return is_f32(x); }
+  static Vec order(Vec values, DType) { return values; }
+  static IndexVec is_above(Vec a, Vec b) { return ~(a <= b) & (b == b); }  // true for the first NaN
+};
+
+struct Halves {
+  using Element = int16_t;
+  static constexpr int64_t lanes = 2 * simd::width;
+  using Vec = int16_t __attribute__((vector_size(lanes * sizeof(int16_t))));
+  using Index = int16_t;
+  using IndexVec = Vec;
+  using ByteVec = uint8_t __attribute__((vector_size(lanes)));
+
+  static bool is_type_of(const Tensor& x) { return is_16_bit(x); }
+  // Integers in the order of the numbers, as the patterns of positive numbers are: -0 and 0 are equal, NaN is above
+  // everything.
+  static Vec order(Vec bits, DType dtype) {
+    const int16_t infinity = dtype == DType::f16 ? 0x7c00 : 0x7f80;
+    const Vec magnitude = bits & int16_t{0x7fff};
+    const Vec ordered = bits < 0 ? -magnitude : magnitude;
+    return magnitude > infinity ? Vec{} + int16_t{0x7fff} : ordered;
+  }
+  static IndexVec is_above(Vec a, Vec b) { return a > b; }  // false for what is equal: the first one stays
+};
+
+template <class V>
+V load_as(const void* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <class Type>
 void forward_simd(const MaxPool2dForward& call) {
+  using Element = typename Type::Element;
+  using Vec = typename Type::Vec;
+  using IndexVec = typename Type::IndexVec;
   const int64_t window = call.window, stride = call.stride;
   const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
   const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
-  const float* in = call.x.data<float>();
-  float* out = call.y.mutable_data<float>();
+  const DType dtype = call.x.dtype();
+  const auto* in = static_cast<const Element*>(call.x.raw_data());
+  auto* out = static_cast<Element*>(call.y.mutable_raw_data());
   uint8_t* chosen = call.choice.mutable_data<uint8_t>();
   parallel(N, [=](int64_t n, int) {
     for (int64_t oh = 0; oh < OH; ++oh) {
       for (int64_t ow = 0; ow < OW; ++ow) {
-        const float* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
+        const Element* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
         const int64_t o = ((n * OH + oh) * OW + ow) * C;
-        for (int64_t c = 0; c < C; c += lanes) {
-          Vec best = simd::load(corner + c);
-          IntVec where = {};
+        for (int64_t c = 0; c < C; c += Type::lanes) {
+          Vec best = load_as<Vec>(corner + c), best_order = Type::order(best, dtype);
+          IndexVec where = {};
           for (int64_t i = 0, row = 0; row < window; ++row) {
             for (int64_t column = 0; column < window; ++column, ++i) {
-              const Vec value = simd::load(corner + (row * W + column) * C + c);
-              const IntVec better = ~(value <= best) & (best == best);  // true for the first NaN
+              const Vec value = load_as<Vec>(corner + (row * W + column) * C + c), order = Type::order(value, dtype);
+              const IndexVec better = Type::is_above(order, best_order);
               best = better ? value : best;
-              where = better ? IntVec{} + static_cast<int32_t>(i) : where;
+              best_order = better ? order : best_order;
+              where = better ? IndexVec{} + static_cast<typename Type::Index>(i) : where;
             }
           }
-          simd::store(out + o + c, best);
-          const ByteVec bytes = __builtin_convertvector(where, ByteVec);
+          std::memcpy(out + o + c, &best, sizeof best);
+          const auto bytes = __builtin_convertvector(where, typename Type::ByteVec);
           std::memcpy(chosen + o + c, &bytes, sizeof bytes);
         }
       }
@@ -47,52 +90,61 @@ void forward_simd(const MaxPool2dForward& call) {
   });
 }
 
+template <class Type>
 void backward_simd(const MaxPool2dBackward& call) {
+  using Element = typename Type::Element;
+  using Vec = typename Type::Vec;
+  using IndexVec = typename Type::IndexVec;
   const int64_t window = call.window;
   const int64_t N = call.dx.shape()[0], H = call.dx.shape()[1], W = call.dx.shape()[2], C = call.dx.shape()[3];
   const int64_t OH = call.dy.shape()[1], OW = call.dy.shape()[2];
-  const float* dout = call.dy.data<float>();
+  const auto* dout = static_cast<const Element*>(call.dy.raw_data());
   const uint8_t* chosen = call.choice.data<uint8_t>();
-  float* din = call.dx.mutable_data<float>();
+  auto* din = static_cast<Element*>(call.dx.mutable_raw_data());
   parallel(N, [=](int64_t n, int) {
-    float* image = din + n * H * W * C;
+    Element* image = din + n * H * W * C;
     for (int64_t oh = 0; oh < OH; ++oh) {
-      float* rows = image + oh * window * W * C;
+      Element* rows = image + oh * window * W * C;
       for (int64_t ow = 0; ow < OW; ++ow) {
         const int64_t o = ((n * OH + oh) * OW + ow) * C;
-        for (int64_t c = 0; c < C; c += lanes) {
-          const Vec gradient = simd::load(dout + o + c);
-          ByteVec bytes;
-          std::memcpy(&bytes, chosen + o + c, sizeof bytes);
-          const IntVec where = __builtin_convertvector(bytes, IntVec);
+        for (int64_t c = 0; c < C; c += Type::lanes) {
+          const Vec gradient = load_as<Vec>(dout + o + c);
+          const auto where = __builtin_convertvector(load_as<typename Type::ByteVec>(chosen + o + c), IndexVec);
           for (int64_t i = 0, row = 0; row < window; ++row) {
             for (int64_t column = 0; column < window; ++column, ++i) {
-              const Vec mine = where == static_cast<int32_t>(i) ? gradient : Vec{};
-              simd::store(rows + (row * W + ow * window + column) * C + c, mine);
+              const IndexVec position = IndexVec{} + static_cast<typename Type::Index>(i);
+              const Vec here = where == position ? gradient : Vec{};
+              std::memcpy(rows + (row * W + ow * window + column) * C + c, &here, sizeof here);
             }
           }
         }
       }
       for (int64_t row = 0; row < window; ++row) {  // columns that fill no window
-        std::fill(rows + (row * W + OW * window) * C, rows + (row + 1) * W * C, 0.0f);
+        std::fill(rows + (row * W + OW * window) * C, rows + (row + 1) * W * C, Element{0});
       }
     }
-    std::fill(image + OH * window * W * C, image + H * W * C, 0.0f);  // rows that fill no window
+    std::fill(image + OH * window * W * C, image + H * W * C, Element{0});  // rows that fill no window
   });
 }
 
+template <class Type>
+bool supports_forward(const MaxPool2dForward& call) {
+  return Type::is_type_of(call.x) && call.x.shape()[3] % Type::lanes == 0;
+}
+
+template <class Type>
+bool supports_backward(const MaxPool2dBackward& call) {
+  return Type::is_type_of(call.dy) && call.dy.shape()[3] % Type::lanes == 0 && call.window == call.stride;
+}
+
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
-                {.run = forward_simd,
-                 .supported =
-                     [](const MaxPool2dForward& call) { return is_f32(call.x) && call.x.shape()[3] % lanes == 0; },
-                 .rank = 10});
+                {.run = forward_simd<Floats>, .supported = supports_forward<Floats>, .rank = 10});
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simd16",
+                {.run = forward_simd<Halves>, .supported = supports_forward<Halves>, .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
-                {.run = backward_simd,
-                 .supported =
-                     [](const MaxPool2dBackward& call) {
-                       return is_f32(call.dy) && call.dy.shape()[3] % lanes == 0 && call.window == call.stride;
-                     },
-                 .rank = 10});
+                {.run = backward_simd<Floats>, .supported = supports_backward<Floats>, .rank = 10});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simd16",
+                {.run = backward_simd<Halves>, .supported = supports_backward<Halves>, .rank = 10});
 
 }  // namespace
 }  // namespace hs
