@@ -162,6 +162,7 @@ void* allocate(size_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(arena + at, bytes);
   memset(arena + at, garbage, bytes);
   fill_around(at, bytes);
+  ASAN_POISON_MEMORY_REGION(arena + last_page_end(at, bytes), guard_bytes);
   if (access_depth == 0) close_all();
   return arena + at;
 }
