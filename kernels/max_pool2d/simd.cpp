@@ -21,7 +21,8 @@ struct Floats {
   using ByteVec = uint8_t __attribute__((vector_size(lanes)));
 
   static bool is_type_of(const Tensor& x) { return is_f32(x); }
-  static Vec order(Vec values, DType) { return values; }
+  static float infinity(DType) { return 0; }  // not needed to compare
+  static Vec order(Vec values, float) { return values; }
   static IndexVec is_above(Vec a, Vec b) { return ~(a <= b) & (b == b); }  // true for the first NaN
 };
 
@@ -36,8 +37,8 @@ struct Halves {
   static bool is_type_of(const Tensor& x) { return is_16_bit(x); }
   // Integers in the order of the numbers, as the patterns of positive numbers are: -0 and 0 are equal, NaN is above
   // everything.
-  static Vec order(Vec bits, DType dtype) {
-    const int16_t infinity = dtype == DType::f16 ? 0x7c00 : 0x7f80;
+  static int16_t infinity(DType dtype) { return dtype == DType::f16 ? 0x7c00 : 0x7f80; }
+  static Vec order(Vec bits, int16_t infinity) {
     const Vec magnitude = bits & int16_t{0x7fff};
     const Vec ordered = bits < 0 ? -magnitude : magnitude;
     return magnitude > infinity ? Vec{} + int16_t{0x7fff} : ordered;
@@ -60,7 +61,7 @@ void forward_simd(const MaxPool2dForward& call) {
   const int64_t window = call.window, stride = call.stride;
   const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
   const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
-  const DType dtype = call.x.dtype();
+  const auto infinity = Type::infinity(call.x.dtype());
   const auto* in = static_cast<const Element*>(call.x.raw_data());
   auto* out = static_cast<Element*>(call.y.mutable_raw_data());
   uint8_t* chosen = call.choice.mutable_data<uint8_t>();
@@ -70,11 +71,11 @@ void forward_simd(const MaxPool2dForward& call) {
         const Element* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
         const int64_t o = ((n * OH + oh) * OW + ow) * C;
         for (int64_t c = 0; c < C; c += Type::lanes) {
-          Vec best = load_as<Vec>(corner + c), best_order = Type::order(best, dtype);
+          Vec best = load_as<Vec>(corner + c), best_order = Type::order(best, infinity);
           IndexVec where = {};
           for (int64_t i = 0, row = 0; row < window; ++row) {
             for (int64_t column = 0; column < window; ++column, ++i) {
-              const Vec value = load_as<Vec>(corner + (row * W + column) * C + c), order = Type::order(value, dtype);
+              const Vec value = load_as<Vec>(corner + (row * W + column) * C + c), order = Type::order(value, infinity);
               const IndexVec better = Type::is_above(order, best_order);
               best = better ? value : best;
               best_order = better ? order : best_order;
