@@ -86,10 +86,11 @@ Flags& Flags::device(std::string& name) {
 }
 
 Flags& Flags::precision(Precision& value) {
-  return named_choice(
-      "--precision", value,
-      {{"f32", Precision::f32}, {"tf32", Precision::tf32}, {"f16", Precision::f16}, {"bf16", Precision::bf16}},
-      "Type of matrix products and convolutions");
+  std::vector<std::pair<std::string, Precision>> precisions;
+  for (const Precision each : {Precision::f32, Precision::tf32, Precision::f16, Precision::bf16}) {
+    precisions.emplace_back(hs::name(each), each);
+  }
+  return named_choice("--precision", value, precisions, "Type of matrix products and convolutions");
 }
 
 Flags& Flags::checkpoint(const Reader& reader) {

@@ -8,6 +8,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
+#include "bench/measure/work_folder.h"
 #include "data/formats/idx.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
@@ -112,16 +113,10 @@ void ConvertCommand::run(const cli::Flags& flags) {
   for (const Part part : {Part::train, Part::test}) {
     if (found.has(part)) counts[part == Part::test] = convert(found, part, folder.path());
   }
-  int64_t files = 0;
-  double bytes = 0;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder.path())) {
-    if (!entry.is_regular_file()) continue;
-    ++files;
-    bytes += static_cast<double>(entry.file_size());
-  }
+  const auto [files, bytes] = measure::files_in(folder.path());
   folder.keep();
   cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n", printable(target_),
-                                counts[0], counts[1], format_, files, bytes / 1e6));
+                                counts[0], counts[1], format_, files, static_cast<double>(bytes) / 1e6));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 

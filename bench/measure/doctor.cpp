@@ -6,9 +6,9 @@
 #include <chrono>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/statistics.h"
 
 namespace hs::bench::measure {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
+#include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/statistics.h"
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/check.h"

@@ -10,7 +10,8 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/inputs.h"
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
+#include "bench/measure/work_folder.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
@@ -164,17 +165,6 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
         static_cast<int64_t>(permute_index(static_cast<uint64_t>(i), static_cast<uint64_t>(count), stream)));
   }
   return order;
-}
-
-// The number of files, and their total bytes.
-std::pair<int64_t, int64_t> files_in(const fs::path& folder) {
-  int64_t files = 0, bytes = 0;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (!entry.is_regular_file()) continue;
-    ++files;
-    bytes += static_cast<int64_t>(entry.file_size());
-  }
-  return {files, bytes};
 }
 
 }  // namespace

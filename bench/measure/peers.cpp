@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
+#include "bench/measure/row.h"
 #include "bench/report/record.h"
 
 namespace hs::bench::measure {
@@ -69,10 +70,7 @@ void add_ratios(Json& rows) {
     row["ratio_low"] = finite_or_null(interval.low);
     row["ratio_high"] = finite_or_null(interval.high);
     row["compared_with"] = report::text(*fastest, "name");
-    row["verdict"] = theirs.size() < 3      ? "too few runs to tell"
-                     : interval.contains(1) ? "within noise"
-                     : ratio > 1            ? "slower"
-                                            : "faster";
+    row["verdict"] = verdict(ratio, interval, theirs.size(), "slower", "faster");
   }
 }
 

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "bench/cli/environment.h"
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
 #include "bench/report/table.h"
 
 namespace hs::bench::measure {
@@ -183,6 +183,12 @@ std::string plan_table(const Row& row, const std::string& data_name) {
       static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }
 
+std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below) {
+  if (runs < 3) return "too few runs to tell";
+  if (interval.contains(1)) return "within noise";
+  return ratio > 1 ? above : below;
+}
+
 void add_comparison(Json& row, const Json& baseline) {
   const std::vector<double> before = report::numbers(baseline, "seconds_all"),
                             after = report::numbers(row, "seconds_all");
@@ -191,10 +197,7 @@ void add_comparison(Json& row, const Json& baseline) {
   row["speed_up"] = finite_or_null(speed_up);
   row["speed_up_low"] = finite_or_null(interval.low);
   row["speed_up_high"] = finite_or_null(interval.high);
-  row["verdict"] = after.size() < 3       ? "too few runs to tell"
-                   : interval.contains(1) ? "within noise"
-                   : speed_up > 1         ? "faster"
-                                          : "slower";
+  row["verdict"] = verdict(speed_up, interval, after.size(), "faster", "slower");
   row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
 }
 

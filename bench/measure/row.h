@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cli/statistics.h"
 #include "bench/measure/experiment.h"
 #include "bench/report/record.h"
 
@@ -17,6 +18,10 @@ struct Row {
 };
 
 Json to_json(const Row& row);
+
+// What a ratio of two medians says: `above` or `below` 1, "within noise" if its interval contains 1, "too few runs to
+// tell" if there are fewer than 3.
+std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below);
 
 // Compares a row with the baseline of the same record: adds speed_up with its interval (null with one run), verdict
 // ("faster", "slower", "within noise", "too few runs to tell"), and bytes_ratio.

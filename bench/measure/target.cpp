@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 

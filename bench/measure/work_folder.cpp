@@ -19,6 +19,16 @@ WorkFolder::WorkFolder() {
        std::strerror(errno));
 }
 
+std::pair<int64_t, int64_t> files_in(const std::filesystem::path& folder) {
+  int64_t files = 0, bytes = 0;
+  for (const std::filesystem::directory_entry& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    bytes += static_cast<int64_t>(entry.file_size());
+  }
+  return {files, bytes};
+}
+
 SampleFiles::SampleFiles(const SampleSource& train, const SampleSource& test)
     : train_(write(train, "train")), test_(write(test, "test")) {}
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "data/io/sample_source.h"
 #include "data/io/temporary_path.h"
@@ -19,6 +20,9 @@ class WorkFolder {
  private:
   TemporaryPath temporary_;
 };
+
+// The number of regular files in the folder and below, and their total bytes.
+std::pair<int64_t, int64_t> files_in(const std::filesystem::path& folder);
 
 // Writes a data set as one image file per sample into a temporary folder, a common form of data sets. "No cache" then
 // means what it means elsewhere: a file to open and decode for every sample of every epoch.

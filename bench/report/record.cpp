@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "bench/cli/environment.h"
+#include "bench/cli/statistics.h"
 #include "bench/report/schema.h"
 #include "bench/report/table.h"
 #include "data/io/input_file.h"
@@ -121,16 +122,15 @@ void check_row(const Json& row, const std::string& where) {
     fail(ExitCode::bad_input, "{}: {} accuracies of {} runs", where, row["test_accuracy_all"].size(),
          row["seconds_all"].size());
   }
-  std::vector<double> seconds = numbers(row, "seconds_all");
+  const std::vector<double> seconds = numbers(row, "seconds_all");
   if (row["seconds"].is_null() ? !row.contains("error") : seconds.empty()) {
     fail(ExitCode::bad_input, "{}: neither times nor an error", where);
   }
   if (seconds.empty()) return;
-  std::ranges::sort(seconds);
-  const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-  if (std::abs(number(row, "seconds") - median) > 1e-9 * median) {
+  const double expected = median(seconds);
+  if (std::abs(number(row, "seconds") - expected) > 1e-9 * expected) {
     fail(ExitCode::bad_input, "{}: seconds is {}, but the median of seconds_all is {}", where, number(row, "seconds"),
-         median);
+         expected);
   }
 }
 

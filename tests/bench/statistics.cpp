@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/cli/statistics.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/row.h"
-#include "bench/measure/statistics.h"
 #include "bench/measure/target.h"
 #include "bench/report/record.h"
 #include "engine/error.h"

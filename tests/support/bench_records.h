@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/cli/statistics.h"
 #include "bench/measure/row.h"
-#include "bench/measure/statistics.h"
 #include "bench/report/record.h"
 
 namespace hs::test {
@@ -33,13 +33,13 @@ inline Json row(const std::string& name, const std::string& group, const std::ve
                     {"loss_scale", 1.0},
                     {"epochs", epochs}});
   }
-  const bench::measure::Interval interval = bench::measure::median_interval(seconds);
+  const bench::Interval interval = bench::median_interval(seconds);
   return {{"name", name},
-          {"seconds", bench::measure::median(seconds)},
+          {"seconds", bench::median(seconds)},
           {"seconds_low", bench::finite_or_null(interval.low)},
           {"seconds_high", bench::finite_or_null(interval.high)},
           {"seconds_all", seconds},
-          {"samples_per_second", 8000 / bench::measure::median(seconds)},
+          {"samples_per_second", 8000 / bench::median(seconds)},
           {"stall_share", nullptr},
           {"test_accuracy", 0.97},
           {"test_accuracy_all", accuracies},

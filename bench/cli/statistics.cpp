@@ -1,4 +1,4 @@
-#include "bench/measure/statistics.h"
+#include "bench/cli/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "engine/random.h"
 
-namespace hs::bench::measure {
+namespace hs::bench {
 namespace {
 
 constexpr int resamples = 2000;
@@ -113,4 +113,4 @@ double smallest_probability(size_t a, size_t b) {
   return 1 / ways;
 }
 
-}  // namespace hs::bench::measure
+}  // namespace hs::bench

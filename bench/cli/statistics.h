@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace hs::bench::measure {
+namespace hs::bench {
 
 double median(std::vector<double> values);  // NaN if there are none
 double mean(const std::vector<double>& values);
@@ -34,4 +34,4 @@ double probability_not_larger(const std::vector<double>& a, const std::vector<do
 // The smallest value that probability_not_larger can return for groups of these sizes.
 double smallest_probability(size_t a, size_t b);
 
-}  // namespace hs::bench::measure
+}  // namespace hs::bench
