@@ -3,8 +3,8 @@
 // kernels. CPU files only.
 //
 // The environment variable HALFSTEP_ISA=x86-64|avx2|avx512|avx512_bf16|amx caps what is chosen at run time: kernel
-// variants, type conversions, packing. It does not affect what the compiler may use everywhere (-march, set by
-// HALFSTEP_NATIVE and used by kernels/cpu/simd.h); for a binary without such code, build with -D HALFSTEP_NATIVE=OFF.
+// variants, the vectors of kernels/cpu/each_isa.h, type conversions, packing. It does not affect what the compiler may
+// use everywhere (-march, set by HALFSTEP_NATIVE).
 #pragma once
 
 #include <string>
@@ -25,6 +25,7 @@ struct CpuFeatures {
 
   // What kernels check: present, and allowed by the cap.
   bool f16c = false;         // conversions between f16 and f32
+  bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // F, BW, DQ and VL
   bool avx512_bf16 = false;  // dot products of bf16 pairs; implies avx512
   bool amx_bf16 = false;     // tile products of bf16, permitted by the operating system; implies avx512

@@ -19,7 +19,6 @@
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
-#include "kernels/cpu/simd.h"
 #include "kernels/gemm/gemm.h"
 #include "tests/op_table/op_table.h"
 
@@ -155,30 +154,6 @@ std::string variant_of_call(const SlotSpy::Seen& seen) {
     if (error.kind() == ErrorKind::other) throw;
   }
   return "";
-}
-
-// Independent multiply-adds: enough sums to hide their latency.
-double peak_flops_of_cpu() {
-  constexpr int64_t steps = 1 << 20, pieces = 64, sums = 12;
-  std::vector<float> sink(static_cast<size_t>(pieces));
-  double best = 0;
-  for (int round = 0; round < 5; ++round) {
-    const double seconds = seconds_of(Device::cpu, [&] {
-      parallel(pieces, [&](int64_t piece, int) {
-        const simd::Vec factor = simd::broadcast(0.5f + 0.001f * static_cast<float>(piece));
-        simd::Vec sum[sums];
-        for (int i = 0; i < sums; ++i) sum[i] = simd::broadcast(static_cast<float>(i));  // all different
-        for (int64_t i = 0; i < steps; ++i) {
-          for (auto& s : sum) s = simd::fma(s, factor, factor);
-        }
-        simd::Vec total{};
-        for (const auto& s : sum) total += s;
-        sink[static_cast<size_t>(piece)] = total[0];
-      });
-    });
-    best = std::max(best, 2.0 * simd::width * sums * static_cast<double>(steps * pieces) / seconds);
-  }
-  return std::isfinite(sink[0]) ? best : 0;
 }
 
 double peak_flops_of_gemm(Device device) {

@@ -38,6 +38,7 @@ struct Peaks {
   std::string flops_of = "";  // in words
 };
 Peaks measure_peaks(Device device);
+double peak_flops_of_cpu();  // f32 multiply-adds a second on every thread
 
 struct VariantTiming {
   std::string variant;

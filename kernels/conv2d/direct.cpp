@@ -4,18 +4,23 @@
 // So the sum over K runs along memory, and a tile of several pixels by several vectors of output channels stays in
 // registers: every weight that is loaded serves all pixels of the tile, every input serves all channels.
 // Read next: kernels/conv2d/direct_backward.cpp.
+#include <algorithm>
+
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+#ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
 
-namespace hs {
+namespace hs::HS_ISA {
 namespace {
 
-using namespace direct;
-
-constexpr int max_vectors = simd::registers == 32 ? 4 : 2;  // of output channels in a tile
+constexpr int max_vectors = registers == 32 ? 4 : 2;  // of output channels in a tile
 
 // Pixels in a tile, so that accumulators, one weight row and one input fit the registers.
 constexpr int tile_pixels(int vectors) {
-  if (simd::registers == 32) return vectors == 4 ? 6 : vectors == 3 ? 8 : 12;
+  if (registers == 32) return vectors == 4 ? 6 : vectors == 3 ? 8 : 12;
   return vectors == 2 ? 6 : 12;
 }
 
@@ -34,21 +39,21 @@ void forward_tile(const TileArguments& t) {
   constexpr int pixels = tile_pixels(vectors);
   Vec sum[pixels][vectors];
   for (int p = 0; p < pixels; ++p) {
-    for (int v = 0; v < vectors; ++v) sum[p][v] = simd::load(t.bias + v * lanes);
+    for (int v = 0; v < vectors; ++v) sum[p][v] = load(t.bias + v * lanes);
   }
   const float* weight = t.weight;
   for (int64_t kh = 0; kh < t.KH; ++kh) {
     for (int64_t k = 0; k < t.run; ++k, weight += vectors * lanes) {
       Vec w[vectors];
-      for (int v = 0; v < vectors; ++v) w[v] = simd::load(weight + v * lanes);
+      for (int v = 0; v < vectors; ++v) w[v] = load(weight + v * lanes);
       for (int p = 0; p < pixels; ++p) {
-        const Vec x = simd::broadcast(t.fields[p][kh * t.row + k]);
-        for (int v = 0; v < vectors; ++v) sum[p][v] = simd::fma(x, w[v], sum[p][v]);
+        const Vec x = broadcast(t.fields[p][kh * t.row + k]);
+        for (int v = 0; v < vectors; ++v) sum[p][v] = fma(x, w[v], sum[p][v]);
       }
     }
   }
   for (int p = 0; p < pixels; ++p) {
-    for (int v = 0; v < vectors; ++v) simd::store(t.outputs[p] + v * lanes, sum[p][v]);
+    for (int v = 0; v < vectors; ++v) store(t.outputs[p] + v * lanes, sum[p][v]);
   }
 }
 
@@ -149,11 +154,23 @@ void forward_direct(const Conv2dForward& call, Tensor& workspace) {
   run(call, workspace);
 }
 
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/conv2d/direct.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
-                {.run = forward_direct,
+                {.run = +[](const Conv2dForward& call,
+                            Tensor& workspace) { HS_FOR_THIS_CPU(forward_direct)
+                                                 (call, workspace); },
                  .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = forward_workspace,
+                 .workspace = [](const Conv2dForward& call) { return HS_FOR_THIS_CPU(forward_workspace)(call); },
                  .rank = 10});
 
-}  // namespace
 }  // namespace hs
+
+#endif

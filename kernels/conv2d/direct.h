@@ -1,17 +1,7 @@
-// What both directions of the "direct" conv2d share. Internal to kernels/conv2d/direct*.cpp.
-#pragma once
-
-#include <algorithm>
-
-#include "kernels/conv2d/conv2d.h"
-#include "kernels/cpu/elements.h"
-#include "kernels/cpu/pack.h"
-#include "kernels/cpu/simd.h"
-
-namespace hs::direct {
-
-using simd::Vec;
-inline constexpr int64_t lanes = simd::width;  // floats in a vector
+// What both directions of the "direct" conv2d share. Internal to kernels/conv2d/direct*.cpp, which include it once for
+// each instruction set (kernels/cpu/each_isa.h), so it has no `#pragma once`.
+namespace hs::HS_ISA {
+namespace {
 
 // Every thread works on a copy of its image, in f32, with the padding around it and `slack` floats behind it, so that
 // vectors may run over the end of a row.
@@ -39,4 +29,5 @@ void copy_padded(const Conv2dSizes& s, const Padded& p, const T* image, float* p
   std::fill_n(padded + p.H * p.row, p.size - p.H * p.row, 0.0f);
 }
 
-}  // namespace hs::direct
+}  // namespace
+}  // namespace hs::HS_ISA

@@ -7,12 +7,17 @@
 // field does not fill a vector; then the weight gradient runs over vectors of output channels instead, zeros included.
 // A zero that is skipped contributes nothing even if the other factor is inf or NaN. A dy of inf or NaN makes NaN of
 // the rest of the last vector in each kernel row of its field, up to 15 floats of dx that do not use it.
+#include <algorithm>
+
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+#ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
 
-namespace hs {
+namespace hs::HS_ISA {
 namespace {
-
-using namespace direct;
 
 // The nonzero gradients of one output channel: value and the offset of its receptive field in the padded image.
 struct Entry {
@@ -60,8 +65,8 @@ void collect(const Conv2dSizes& s, const Padded& p, const float* dy, Entry* entr
     const auto append = [&](int64_t oc) { entries[oc * pixels + counts[oc]++] = {dy[oc], field}; };
     int64_t oc = 0;
     for (; oc + lanes <= s.OC; oc += lanes) {
-      const Vec values = simd::load(dy + oc);
-      for (uint32_t bits = simd::nonzero_bits(values); bits != 0; bits &= bits - 1) append(oc + __builtin_ctz(bits));
+      const Vec values = load(dy + oc);
+      for (uint32_t bits = nonzero_bits(values); bits != 0; bits &= bits - 1) append(oc + __builtin_ctz(bits));
     }
     for (; oc < s.OC; ++oc) {
       if (dy[oc] != 0) append(oc);
@@ -74,8 +79,8 @@ void add_bias_gradient(const Conv2dSizes& s, const float* dy, float* dbias) {
   int64_t oc = 0;
   for (; oc + lanes <= s.OC; oc += lanes) {
     Vec sum = {};
-    for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) sum += simd::load(dy + pixel * s.OC + oc);
-    simd::store(dbias + oc, simd::load(dbias + oc) + sum);
+    for (int64_t pixel = 0; pixel < s.OH * s.OW; ++pixel) sum += load(dy + pixel * s.OC + oc);
+    store(dbias + oc, load(dbias + oc) + sum);
   }
   for (; oc < s.OC; ++oc) {
     float sum = 0;
@@ -89,7 +94,7 @@ bool is_narrow(const Conv2dSizes& s) { return s.KW * s.C < lanes && s.OC % lanes
 
 // dweight[k, oc] += sum over pixels of x[field + offset(k)] * dy[pixel, oc], for some taps k and vectors of oc at a
 // time.
-constexpr int narrow_taps = simd::registers == 32 ? 9 : 5;
+constexpr int narrow_taps = registers == 32 ? 9 : 5;
 
 template <int vectors>
 void narrow_dweight(const Conv2dSizes& s, const Padded& p, const float* x, const float* dy, int64_t first_tap,
@@ -103,17 +108,17 @@ void narrow_dweight(const Conv2dSizes& s, const Padded& p, const float* x, const
       const float* field = x + oh * s.stride * p.row + ow * s.stride * s.C;
       const float* gradient = dy + (oh * s.OW + ow) * s.OC + first_oc;
       Vec g[vectors];
-      for (int v = 0; v < vectors; ++v) g[v] = simd::load(gradient + v * lanes);
+      for (int v = 0; v < vectors; ++v) g[v] = load(gradient + v * lanes);
       for (int k = 0; k < narrow_taps; ++k) {
-        const Vec value = simd::broadcast(field[offset[k]]);
-        for (int v = 0; v < vectors; ++v) sum[k][v] = simd::fma(value, g[v], sum[k][v]);
+        const Vec value = broadcast(field[offset[k]]);
+        for (int v = 0; v < vectors; ++v) sum[k][v] = fma(value, g[v], sum[k][v]);
       }
     }
   }
   for (int k = 0; k < narrow_taps; ++k) {
     for (int v = 0; v < vectors && k < count; ++v) {
       float* place = dweight + (first_tap + k) * s.OC + first_oc + v * lanes;
-      simd::store(place, simd::load(place) + sum[k][v]);
+      store(place, load(place) + sum[k][v]);
     }
   }
 }
@@ -131,18 +136,17 @@ template <int rows, int vectors>
 void dweight_block(const BlockArguments& b, const float* x, float* dweight) {
   Vec sum[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = simd::load(dweight + r * b.padded_run + v * lanes);
+    for (int v = 0; v < vectors; ++v) sum[r][v] = load(dweight + r * b.padded_run + v * lanes);
   }
   for (int32_t i = 0; i < b.count; ++i) {
-    const Vec value = simd::broadcast(b.entries[i].value);
+    const Vec value = broadcast(b.entries[i].value);
     const float* field = x + b.entries[i].field;
     for (int r = 0; r < rows; ++r) {
-      for (int v = 0; v < vectors; ++v)
-        sum[r][v] = simd::fma(value, simd::load(field + r * b.row + v * lanes), sum[r][v]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(value, load(field + r * b.row + v * lanes), sum[r][v]);
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) simd::store(dweight + r * b.padded_run + v * lanes, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) store(dweight + r * b.padded_run + v * lanes, sum[r][v]);
   }
 }
 
@@ -152,15 +156,15 @@ template <int rows, int vectors>
 void dx_block(const BlockArguments& b, const float* weight, float* dx) {
   Vec w[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) w[r][v] = simd::load(weight + r * b.padded_run + v * lanes);
+    for (int v = 0; v < vectors; ++v) w[r][v] = load(weight + r * b.padded_run + v * lanes);
   }
   for (int32_t i = 0; i < b.count; ++i) {
-    const Vec value = simd::broadcast(b.entries[i].value);
+    const Vec value = broadcast(b.entries[i].value);
     float* field = dx + b.entries[i].field;
     for (int r = 0; r < rows; ++r) {
       for (int v = 0; v < vectors; ++v) {
         float* place = field + r * b.row + v * lanes;
-        simd::store(place, simd::fma(value, w[r][v], simd::load(place)));
+        store(place, fma(value, w[r][v], load(place)));
       }
     }
   }
@@ -168,7 +172,7 @@ void dx_block(const BlockArguments& b, const float* weight, float* dx) {
 
 // Registers hold 3 rows of up to this many vectors (a 3x3x32 field is 3 rows of 6 with AVX-512).
 constexpr int block_rows = 3;
-constexpr int block_vectors = simd::registers == 32 ? 6 : 4;
+constexpr int block_vectors = registers == 32 ? 6 : 4;
 
 using BlockFunction = void (*)(const BlockArguments&, const float*, float*);
 constexpr BlockFunction dweight_blocks[2][7] = {{nullptr, dweight_block<1, 1>, dweight_block<1, 2>, dweight_block<1, 3>,
@@ -306,11 +310,23 @@ void backward_direct(const Conv2dBackward& call, Tensor& workspace) {
   run(call, workspace);
 }
 
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/conv2d/direct_backward.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
-                {.run = backward_direct,
+                {.run = +[](const Conv2dBackward& call,
+                            Tensor& workspace) { HS_FOR_THIS_CPU(backward_direct)
+                                                 (call, workspace); },
                  .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = backward_workspace,
+                 .workspace = [](const Conv2dBackward& call) { return HS_FOR_THIS_CPU(backward_workspace)(call); },
                  .rank = 10});
 
-}  // namespace
 }  // namespace hs
+
+#endif

@@ -2,34 +2,34 @@
 // so widening them costs little beside the products.
 #include <bit>
 
-#include "kernels/cpu/simd.h"
 #include "kernels/gemm/blocked.h"
 
-namespace hs {
+#ifdef HS_ISA
+
+namespace hs::HS_ISA {
 namespace {
 
-using simd::Vec;
 using namespace blocked;
 
-constexpr int strip_rows = 6, strip_vectors = simd::registers == 32 ? 4 : 2;
+constexpr int strip_rows = 6, strip_vectors = registers == 32 ? 4 : 2;
 
 // tile[row][vector] += sum over steps of a[row][step] b[step][vector]
 template <int rows, int vectors>
 void multiply_strip(const Cell* a, int64_t a_row, int64_t a_step, const Cell* b, int64_t steps, float* tile) {
   Vec sum[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = simd::load(tile + r * tile_columns + v * simd::width);
+    for (int v = 0; v < vectors; ++v) sum[r][v] = load(tile + r * tile_columns + v * lanes);
   }
   for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
     Vec w[vectors];
-    for (int v = 0; v < vectors; ++v) w[v] = simd::load(reinterpret_cast<const float*>(b) + v * simd::width);
+    for (int v = 0; v < vectors; ++v) w[v] = load(reinterpret_cast<const float*>(b) + v * lanes);
     for (int r = 0; r < rows; ++r) {
-      const Vec x = simd::broadcast(std::bit_cast<float>(uint32_t{a[r * a_row]}));
-      for (int v = 0; v < vectors; ++v) sum[r][v] = simd::fma(x, w[v], sum[r][v]);
+      const Vec x = broadcast(std::bit_cast<float>(uint32_t{a[r * a_row]}));
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) simd::store(tile + r * tile_columns + v * simd::width, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) store(tile + r * tile_columns + v * lanes, sum[r][v]);
   }
 }
 
@@ -57,12 +57,12 @@ struct Widened {
   static void pack_row(const T* row, int64_t count, Cell* to) { pack(row, nullptr, count, to); }
 
   static void multiply(Panels& p, int64_t rows, int64_t columns, int64_t steps) {
-    const int64_t vectors = (columns + simd::width - 1) / simd::width;
+    const int64_t vectors = (columns + lanes - 1) / lanes;
     for (int64_t v = 0; v < vectors; v += strip_vectors) {
       const Strip* kernels = strips[std::min<int64_t>(strip_vectors, vectors - v)];
       for_strips<strip_rows>(rows, [&](int64_t row, int64_t count) {
-        kernels[count](p.a + row * p.a_row(), p.a_row(), p.a_step(), p.b + v * simd::width, steps,
-                       p.tile + row * tile_columns + v * simd::width);
+        kernels[count](p.a + row * p.a_row(), p.a_row(), p.a_step(), p.b + v * lanes, steps,
+                       p.tile + row * tile_columns + v * lanes);
       });
     }
   }
@@ -73,10 +73,21 @@ void gemm_widened(const Gemm& call) {
   run(call);
 }
 
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/gemm/widened.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
 REGISTER_KERNEL(gemm, cpu, "widened",
-                {.run = gemm_widened,
+                {.run = +[](const Gemm& call) { HS_FOR_THIS_CPU(gemm_widened)
+                                                (call); },
                  .supported = [](const Gemm& call) { return is_16_bit(call.a) && is_same_or_f32(call.a, call.c); },
                  .layout = "rows"});
 
-}  // namespace
 }  // namespace hs
+
+#endif

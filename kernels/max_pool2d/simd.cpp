@@ -5,17 +5,18 @@
 #include <cstring>
 
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/simd.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 
-namespace hs {
+#ifdef HS_ISA
+
+namespace hs::HS_ISA {
 namespace {
 
 // What differs between the types: `order` says how vectors compare, is_above whether to take the first for the second.
 struct Floats {
   using Element = float;
-  static constexpr int64_t lanes = simd::width;
-  using Vec = simd::Vec;
+  static constexpr int64_t lanes = hs::HS_ISA::lanes;
+  using Vec = hs::HS_ISA::Vec;
   using Index = int32_t;
   using IndexVec = Index __attribute__((vector_size(lanes * sizeof(Index))));
   using ByteVec = uint8_t __attribute__((vector_size(lanes)));
@@ -28,7 +29,7 @@ struct Floats {
 
 struct Halves {
   using Element = int16_t;
-  static constexpr int64_t lanes = 2 * simd::width;
+  static constexpr int64_t lanes = 2 * hs::HS_ISA::lanes;
   using Vec = int16_t __attribute__((vector_size(lanes * sizeof(int16_t))));
   using Index = int16_t;
   using IndexVec = Vec;
@@ -138,14 +139,54 @@ bool supports_backward(const MaxPool2dBackward& call) {
   return Type::is_type_of(call.dy) && call.dy.shape()[3] % Type::lanes == 0 && call.window == call.stride;
 }
 
-REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
-                {.run = forward_simd<Floats>, .supported = supports_forward<Floats>, .rank = 10});
-REGISTER_KERNEL(max_pool2d_forward, cpu, "simd16",
-                {.run = forward_simd<Halves>, .supported = supports_forward<Halves>, .rank = 10});
-REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
-                {.run = backward_simd<Floats>, .supported = supports_backward<Floats>, .rank = 10});
-REGISTER_KERNEL(max_pool2d_backward, cpu, "simd16",
-                {.run = backward_simd<Halves>, .supported = supports_backward<Halves>, .rank = 10});
+constexpr MaxPool2dSimd f32 = {forward_simd<Floats>, backward_simd<Floats>, supports_forward<Floats>,
+                               supports_backward<Floats>};
+constexpr MaxPool2dSimd f16 = {forward_simd<Halves>, backward_simd<Halves>, supports_forward<Halves>,
+                               supports_backward<Halves>};
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+
+namespace hs {
+namespace {
+
+// What an instruction set has for a type.
+struct MaxPool2dSimd {
+  void (*forward)(const MaxPool2dForward&);
+  void (*backward)(const MaxPool2dBackward&);
+  bool (*supports_forward)(const MaxPool2dForward&);
+  bool (*supports_backward)(const MaxPool2dBackward&);
+};
 
 }  // namespace
 }  // namespace hs
+
+#define HS_SOURCE "kernels/max_pool2d/simd.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
+                {.run = +[](const MaxPool2dForward& call) { HS_FOR_THIS_CPU(f32).forward(call); },
+                 .supported = [](const MaxPool2dForward& call) { return HS_FOR_THIS_CPU(f32).supports_forward(call); },
+                 .rank = 10});
+REGISTER_KERNEL(max_pool2d_forward, cpu, "simd16",
+                {.run = +[](const MaxPool2dForward& call) { HS_FOR_THIS_CPU(f16).forward(call); },
+                 .supported = [](const MaxPool2dForward& call) { return HS_FOR_THIS_CPU(f16).supports_forward(call); },
+                 .rank = 10});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
+                {.run = +[](const MaxPool2dBackward& call) { HS_FOR_THIS_CPU(f32).backward(call); },
+                 .supported =
+                     [](const MaxPool2dBackward& call) { return HS_FOR_THIS_CPU(f32).supports_backward(call); },
+                 .rank = 10});
+REGISTER_KERNEL(max_pool2d_backward, cpu, "simd16",
+                {.run = +[](const MaxPool2dBackward& call) { HS_FOR_THIS_CPU(f16).backward(call); },
+                 .supported =
+                     [](const MaxPool2dBackward& call) { return HS_FOR_THIS_CPU(f16).supports_backward(call); },
+                 .rank = 10});
+
+}  // namespace hs
+
+#endif
