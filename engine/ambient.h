@@ -14,6 +14,7 @@ struct Ambient {
   bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
   bool training = true;         // dropout drops
   bool tf32 = false;            // f32 products may round their factors to TF32
+  bool fuse = true;             // ops that are made of others run as one kernel where there is one
   DType autocast = DType::f32;  // type of matrix products and convolutions (engine/autocast.h)
   uint64_t seed = 0;            // of the run
   Tensor step;                  // i32 scalar on the model's device: optimizer steps taken so far; undefined: 0

@@ -79,4 +79,10 @@ class GradientTarget {
   std::shared_ptr<GradInfo> info_;
 };
 
+// Whether a kernel that computes two gradients at once adds directly to the parameters' sums: if all that are wanted
+// have one.
+inline bool accumulates(const GradientTarget& a, const GradientTarget& b) {
+  return (a.has_sum() || !a.wanted()) && (b.has_sum() || !b.wanted()) && (a.has_sum() || b.has_sum());
+}
+
 }  // namespace hs

@@ -49,6 +49,7 @@ class KernelSlot {
   const char* name() const { return name_; }
   const VariantBase* variants() const { return variants_; }
   KernelSlot* next_slot() const { return next_slot_; }
+  bool is_forced() const { return forced_ != nullptr; }
 
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);
@@ -129,6 +130,9 @@ class Kernel : public KernelSlot {
     return variant;
   }
 
+  // Whether a variant would run this call.
+  bool supports(const Call& call) { return find(call, call.tensors()) != nullptr; }
+
   // For a kernel that passes a part of its own workspace to another kernel: the bytes that the call needs, and the call
   // using this memory.
   int64_t workspace(const Call& call) {
@@ -138,17 +142,27 @@ class Kernel : public KernelSlot {
   void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }
 
  private:
-  Variant& select(const Call& call, CallTensors tensors) {
+  static const char* layout_of(const Call& call) {
+    if constexpr (requires { call.layout; }) return call.layout;
+    return nullptr;
+  }
+
+  Variant* find(const Call& call, CallTensors tensors) {
     const Device device = device_of(tensors);
-    const char* layout = nullptr;
-    if constexpr (requires { call.layout; }) layout = call.layout;
+    const char* layout = layout_of(call);
     for (VariantBase* base = variants_; base; base = base->next) {
       Variant& variant = static_cast<Variant&>(*base);
       if (is_candidate(variant, device, layout) && (!variant.options.supported || variant.options.supported(call))) {
-        return variant;
+        return &variant;
       }
     }
-    fail_unsupported(device, tensors, layout);
+    return nullptr;
+  }
+
+  Variant& select(const Call& call, CallTensors tensors) {
+    Variant* variant = find(call, tensors);
+    if (!variant) fail_unsupported(device_of(tensors), tensors, layout_of(call));
+    return *variant;
   }
 
   void run(Variant& variant, const Call& call, Tensor& workspace) {

@@ -3,8 +3,6 @@
 //
 // Pooling comes before ReLU if they are adjacent, here and in the other models: the maximum commutes with ReLU, so
 // values and gradients are the same to the last bit, and ReLU has a quarter of the work.
-#include "kernels/max_pool2d/max_pool2d.h"
-#include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/models.h"
 
@@ -22,8 +20,8 @@ class MnistCnn : public StagedModel {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear", linear_);
-    add_stage("conv1", [this](const Tensor& x) { return relu(max_pool2d(conv1_.forward(x), 2, 2)); });
-    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("conv1", [this](const Tensor& x) { return conv1_.forward_pool_relu(x); });
+    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x); });
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(dropout_.forward(flatten(x))); });
     // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
   }

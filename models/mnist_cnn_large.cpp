@@ -1,6 +1,5 @@
 // mnist_cnn_large: conv 3x3 1->32, ReLU, conv 3x3 32->64, pool 2, ReLU, dropout 0.25, linear 9216->128, ReLU,
 // dropout 0.5, linear 128->10; 1,199,882 parameters.
-#include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/models.h"
@@ -23,7 +22,7 @@ class MnistCnnLarge : public StagedModel {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
     add_stage("conv1", [this](const Tensor& x) { return relu(conv1_.forward(x)); });
-    add_stage("conv2", [this](const Tensor& x) { return relu(max_pool2d(conv2_.forward(x), 2, 2)); });
+    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x); });
     add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(dropout1_.forward(flatten(x)))); });
     add_stage("linear2", [this](const Tensor& x) { return linear2_.forward(dropout2_.forward(x)); });
     // (N, 28, 28, 1) -> (N, 26, 26, 32) -> (N, 12, 12, 64) -> (N, 128) -> (N, 10)

@@ -131,6 +131,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   scaling.enabled = config.precision == Precision::f16;
   GradScaler scaler(scaling, config.device);
   ambient().training = true;
+  ambient().fuse = config.fuse;
   ambient().seed = config.seed;
   ambient().step = optimizer->step_counter();
   ambient().micro_step = 0;

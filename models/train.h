@@ -24,6 +24,7 @@ struct TrainConfig {
   GradScalerConfig scaler;  // used with f16 only
   int64_t accumulate = 1;   // micro-batches per optimizer step
   AugmentOptions augment;   // of training images; the source must then set Batch::samples and epoch
+  bool fuse = true;         // see Ambient
   bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
 };
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/conv2d/amx.h"
+#include "kernels/conv2d_pool_relu/amx.h"
 #include "kernels/gemm/amx.h"
 #include "tests/support/emulated_tiles.h"
 
@@ -43,6 +44,11 @@ REGISTER_KERNEL(conv2d_backward, cpu, "amx_emulated",
                 {.run = amx::backward<EmulatedTiles>,
                  .supported = amx::takes,
                  .workspace = amx::backward_workspace,
+                 .rank = emulated_rank()});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "amx_emulated",
+                {.run = amx::pooled_forward<EmulatedTiles>,
+                 .supported = amx::takes,
+                 .workspace = amx::pooled_workspace,
                  .rank = emulated_rank()});
 
 }  // namespace

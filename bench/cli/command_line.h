@@ -70,6 +70,7 @@ class Flags {
   Flags& device(std::string& name);  // see resolve_device()
   Flags& precision(Precision& value);
   Flags& checkpoint(const Reader& reader);
+  Flags& fuse(bool& value);
   Flags& kernels(std::vector<std::string>& assignments);
   // Five flags, each recorded as a member of "config" or of the named object in it.
   Flags& loading(LoaderOptions& options, const std::string& object = "");

@@ -98,6 +98,11 @@ Flags& Flags::checkpoint(const Reader& reader) {
               "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
 }
 
+Flags& Flags::fuse(bool& value) {
+  return named_choice("--fuse", value, {{"on", true}, {"off", false}},
+                      "Convolution, pooling and ReLU in one kernel where there is one");
+}
+
 Flags& Flags::kernels(std::vector<std::string>& assignments) {
   list("--kernel", assignments, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
   flags_.back().member = "kernels";

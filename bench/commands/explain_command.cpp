@@ -75,6 +75,7 @@ docs/benchmarks.md says what the columns mean.
   Precision precision_ = Precision::f32;
   CheckpointChoice checkpoint_;
   std::vector<std::string> kernels_;
+  bool fuse_ = true;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
   report::Outputs outputs_;
 };
@@ -88,6 +89,7 @@ void ExplainCommand::declare(cli::Flags& flags) {
   flags.checkpoint([this](const std::string& how) { checkpoint_ = parse_checkpoint(how); }).record();
   flags.threads(threads_);
   flags.device(device_);
+  flags.fuse(fuse_).record();
   flags.kernels(kernels_).record();
   outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
@@ -201,6 +203,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
   const cli::ForcedKernels forced(kernels_);
+  ambient().fuse = fuse_;
   measure::OneStep step(model_, blocks_, info, precision_, device, checkpoint_);
   Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
   const Batch batch = loader.next();

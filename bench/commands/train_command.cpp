@@ -100,6 +100,7 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size")
       .record();
   flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
+  flags.fuse(experiment_.fuse).record();
   flags.kernels(kernels_).record();
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading);

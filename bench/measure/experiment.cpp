@@ -42,6 +42,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.seed = seed;
   config.device = experiment.device;
   config.graph = experiment.graph;
+  config.fuse = experiment.fuse;
   config.precision = experiment.precision;
   config.accumulate = experiment.accumulate;
   config.augment = experiment.augment;

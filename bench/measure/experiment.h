@@ -35,6 +35,7 @@ struct Experiment {
   std::string schedule = "constant";
   int64_t warmup = 0;
   AugmentOptions augment;
+  bool fuse = true;
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};

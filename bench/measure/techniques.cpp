@@ -51,6 +51,7 @@ std::string fast_kernels(Experiment& experiment) {
     return fmt::format("{} has no simpler variant of these kernels to compare with", hs::name(experiment.device));
   }
   experiment.kernels.clear();
+  experiment.fuse = true;
   return "";
 }
 
@@ -75,7 +76,7 @@ const std::vector<Technique>& techniques() {
        [](const Experiment& e) { return fmt::format("{} x {}", e.accumulate, e.batch); }},
       {"checkpointing", "activations computed again in backward in place of being kept", true, checkpointing,
        no_detail},
-      {"fast kernels", "convolution without im2col, vector code for pooling", false, fast_kernels, no_detail},
+      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels, no_detail},
       {"graph", "the step recorded once and replayed, without the launches", false, graph, no_detail},
   };
   return all;
@@ -88,6 +89,7 @@ Experiment baseline(Experiment experiment) {
   experiment.accumulate = 1;
   experiment.checkpoint = parse_checkpoint("off");
   experiment.graph = false;
+  experiment.fuse = false;
   experiment.kernels = simple_kernels(experiment.device);
   return experiment;
 }

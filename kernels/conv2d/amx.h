@@ -121,24 +121,31 @@ inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, co
   }
 }
 
-// y (OH, OW, OC) from a plane. weights: (taps, C/2, padded_oc) pairs, bias: (padded_oc), results: (32, padded_oc).
+// The sums of the 32 positions from q on: (32, padded_oc). weights: (taps, C/2, padded_oc) pairs, bias: (padded_oc).
+template <class Tiles>
+void correlate_block(const Plane& p, const BFloat16* plane, const Cell* weights, const float* bias, int64_t q,
+                     float* sums) {
+  using Whole = Block<Tiles, 2, 2>;
+  const int64_t a_row = p.C * 2, b_row = p.padded_oc * 4;  // bytes
+  for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
+    Whole::load_sums(bias + oc, 0, 0);  // the same row 16 times
+    const Cell* b = weights + oc;
+    for (int64_t tap = 0; tap < p.taps(); ++tap) {
+      const BFloat16* a = plane + (q + p.shift(tap)) * p.C;
+      for (int64_t c = 0; c < p.C; c += 32, b += 16 * p.padded_oc) {
+        Whole::multiply(a + c, a_row, 16 * a_row, b, b_row, 64);
+      }
+    }
+    Whole::store_sums(sums + oc, b_row, 16 * p.padded_oc);
+  }
+}
+
+// y (OH, OW, OC) from a plane. results: (32, padded_oc).
 template <class Tiles>
 void correlate(const Plane& p, const BFloat16* plane, const Cell* weights, const float* bias, float* results,
                BFloat16* y) {
-  using Whole = Block<Tiles, 2, 2>;
-  const int64_t a_row = p.C * 2, b_row = p.padded_oc * 4;  // bytes
   for (int64_t q = 0; q < p.positions(); q += 32) {
-    for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
-      Whole::load_sums(bias + oc, 0, 0);  // the same row 16 times
-      const Cell* b = weights + oc;
-      for (int64_t tap = 0; tap < p.taps(); ++tap) {
-        const BFloat16* a = plane + (q + p.shift(tap)) * p.C;
-        for (int64_t c = 0; c < p.C; c += 32, b += 16 * p.padded_oc) {
-          Whole::multiply(a + c, a_row, 16 * a_row, b, b_row, 64);
-        }
-      }
-      Whole::store_sums(results + oc, b_row, 16 * p.padded_oc);
-    }
+    correlate_block<Tiles>(p, plane, weights, bias, q, results);
     for (int64_t i = q; i < std::min(q + 32, p.positions()); ++i) {
       if (i % p.W >= p.OW) continue;  // past the end of a row
       narrow(results + (i - q) * p.padded_oc, y + (i / p.W * p.OW + i % p.W) * p.OC, p.OC);

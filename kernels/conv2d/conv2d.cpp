@@ -7,8 +7,7 @@
 
 namespace hs {
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
-  const Op op("conv2d");
+Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   check(x.shape().rank() == 4 && weight.shape().rank() == 2,
         "conv2d: x is {} and weight {}, expected (N, H, W, C) and "
         "(KH*KW*C, OC)",
@@ -29,8 +28,13 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
         s.KW);
   s.OH = (s.H + 2 * s.padding - s.KH) / s.stride + 1;
   s.OW = (s.W + 2 * s.padding - s.KW) / s.stride + 1;
-
   s.tf32 = ambient().tf32;
+  return s;
+}
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  const Op op("conv2d");
+  const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
   conv2d_forward({input, w, b, s, y});
@@ -40,10 +44,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return record("conv2d", y, inputs,
                 [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
                  to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  // Directly into the parameters' gradients if all that are needed have a sum.
-                  const bool accumulate = (to_weight.has_sum() || !to_weight.wanted()) &&
-                                          (to_bias.has_sum() || !to_bias.wanted()) &&
-                                          (to_weight.has_sum() || to_bias.has_sum());
+                  const bool accumulate = accumulates(to_weight, to_bias);
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
                   Tensor dweight = to_weight.tensor(accumulate, dy.device());
                   Tensor dbias = to_bias.tensor(accumulate, dy.device());

@@ -26,6 +26,9 @@ struct Conv2dSizes {
   constexpr int64_t K() const { return KH * KW * C; }
 };
 
+// Throws Error (usage) if the shapes do not fit.
+Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options);
+
 struct Conv2dForward {
   const Tensor& x;
   const Tensor& weight;

@@ -164,9 +164,11 @@ void forward_direct(const Conv2dForward& call, Tensor& workspace) {
 namespace hs {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
-                {.run = +[](const Conv2dForward& call,
-                            Tensor& workspace) { HS_FOR_THIS_CPU(forward_direct)
-                                                 (call, workspace); },
+                {.run =
+                     +[](const Conv2dForward& call, Tensor& workspace) {
+                       HS_FOR_THIS_CPU(forward_direct)
+                       (call, workspace);
+                     },
                  .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .workspace = [](const Conv2dForward& call) { return HS_FOR_THIS_CPU(forward_workspace)(call); },
                  .rank = 10});

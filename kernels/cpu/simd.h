@@ -2,7 +2,6 @@
 // AVX-512 (16 floats), AVX2 (8), or what every machine has (4). No `#pragma once`: each_isa.h includes it once per
 // instruction set.
 #include <cstdint>
-#include <cstring>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,12 +14,12 @@ inline constexpr int registers = HS_VECTOR_BYTES == 64 ? 32 : 16;
 
 using Vec = float __attribute__((vector_size(HS_VECTOR_BYTES)));
 
-inline Vec load(const float* from) {
-  Vec v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
+using Ints = int32_t __attribute__((vector_size(HS_VECTOR_BYTES)));  // what comparing two Vec gives: -1 or 0
+
+// A Vec anywhere in memory. Not memcpy, for which GCC copies vectors through the stack.
+using UnalignedVec [[gnu::aligned(alignof(float)), gnu::may_alias]] = Vec;
+inline Vec load(const float* from) { return *reinterpret_cast<const UnalignedVec*>(from); }
+inline void store(float* to, Vec v) { *reinterpret_cast<UnalignedVec*>(to) = v; }
 inline Vec broadcast(float value) { return value - Vec{}; }
 
 // a * b + c, rounded once if the instruction set can.
@@ -44,6 +43,29 @@ inline uint32_t nonzero_bits(Vec v) {
   uint32_t bits = 0;
   for (int i = 0; i < lanes; ++i) bits |= static_cast<uint32_t>(v[i] != 0) << i;
   return bits;
+#endif
+}
+
+// Bytes to numbers and back, in the vectors' length. REQUIRES: 0 <= v[i] < 256
+inline Ints load_bytes(const uint8_t* from) {
+#if HS_VECTOR_BYTES == 64
+  return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#elif HS_VECTOR_BYTES == 32
+  return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  return Ints{from[0], from[1], from[2], from[3]};
+#endif
+}
+inline void store_bytes(uint8_t* to, Ints v) {
+#if HS_VECTOR_BYTES == 64
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(v)));
+#elif HS_VECTOR_BYTES == 32
+  const __m256i words = _mm256_packus_epi32(reinterpret_cast<__m256i>(v), _mm256_setzero_si256());
+  const __m256i bytes = _mm256_packus_epi16(words, words);  // four in each half
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to),
+                   _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+#else
+  for (int i = 0; i < lanes; ++i) to[i] = static_cast<uint8_t>(v[i]);
 #endif
 }
 

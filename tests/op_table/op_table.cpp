@@ -15,6 +15,7 @@
 #include "kernels/augment/augment.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/feed_forward/feed_forward.h"
@@ -290,6 +291,43 @@ void add_convolutions(Table& table) {
          .flops = 2.0 * static_cast<double>(pixels * K * OC),
          .roundings = {1, 2, 1, 1},  // im2col stores the columns' gradients in 16 bits, then sums them
          .optional = {2}});
+  }
+  // With windows that cover the whole result, so that a NaN reaches it.
+  const Sizes pooled[] = {
+      {{2, 6, 6, 1}, 5, {}},
+      {{17, 10, 8, 1}, 32, {}},  // conv1 of mnist_cnn
+      {{17, 8, 6, 32}, 64, {}},  // conv2 of mnist_cnn
+      {{3, 8, 8, 3}, 48, {.padding = 1}},
+      {{2, 4, 6, 16}, 33, {.padding = 1}},
+      {{2, 10, 6, 40}, 17, {}},
+      {{2, 6, 8, 24}, 70, {.padding = 1}},
+      {{2, 7, 8, 32}, 20, {.kernel_h = 4, .kernel_w = 3, .padding = 1}},
+      {{2, 8, 8, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 1}},
+      {{0, 6, 6, 2}, 3, {}},
+      {{1, 8, 8, 64}, 3, {}},
+  };
+  for (const auto& [shape, OC, options] : pooled) {
+    const int64_t K = options.kernel_h * options.kernel_w * shape[3];
+    const int64_t OH = shape[1] + 2 * options.padding - options.kernel_h + 1;
+    const int64_t OW = shape[2] + 2 * options.padding - options.kernel_w + 1;
+    const int64_t pixels = shape[0] * OH * OW;
+    table.push_back({.name = fmt::format("conv2d_pool_relu {} {}x{} ->{} padding {}", shape.to_string(),
+                                         options.kernel_h, options.kernel_w, OC, options.padding),
+                     .shapes = {shape, {K, OC}, {OC}},
+                     .run = [options](const Inputs& x) { return conv2d_pool_relu(x[0], x[1], x[2], options); },
+                     .forward = tolerance::composed,
+                     .gradient = tolerance::composed,
+                     .reference =
+                         [shape, OC, OH, OW, options](const std::vector<Numbers>& x) {
+                           Numbers y = naive_max_pool2d(naive_conv2d(x[0], x[1], x[2], shape, OC, options),
+                                                        {shape[0], OH, OW, OC}, 2, 2);
+                           for (double& value : y) value = value < 0 ? 0 : value;
+                           return y;
+                         },
+                     .cuda = false,
+                     .nan = shape[0] > 0,
+                     .flops = 2.0 * static_cast<double>(pixels * K * OC),
+                     .optional = {2}});
   }
   // The first layer of a network: only the weights get a gradient, the image needs none.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",

@@ -1,0 +1,48 @@
+// The op. Its kernels: direct.cpp and direct_backward.cpp, which open with the idea; amx.cpp for bf16.
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+
+#include "kernels/cast/cast.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
+
+namespace hs {
+
+Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  const auto three_ops = [&](const Tensor& images) {
+    return relu(max_pool2d(conv2d(images, weight, bias, options), 2, 2));
+  };
+  const bool is_forced = conv2d_forward.is_forced() || conv2d_backward.is_forced() || max_pool2d_forward.is_forced() ||
+                         max_pool2d_backward.is_forced() || relu_forward.is_forced() || relu_backward.is_forced();
+  if (!ambient().fuse || is_forced) return three_ops(x);
+
+  const Op op("conv2d_pool_relu");
+  const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
+  if (s.OH < 2 || s.OW < 2) return three_ops(x);  // which say what is wrong
+  const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
+  if (!conv2d_pool_relu_forward.is_forced() &&
+      !conv2d_pool_relu_forward.supports({input, w, b, s, no_tensor(), no_tensor()}))
+    return three_ops(input);
+  const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};
+  Tensor y = Tensor::empty(pooled, input.dtype(), x.device());
+  Tensor winner = Tensor::empty(pooled, DType::u8, x.device());
+  conv2d_pool_relu_forward({input, w, b, s, y, winner});
+
+  std::vector<Tensor> inputs = {input, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record("conv2d_pool_relu", y, inputs,
+                [x = input.saved(), w = w.saved(), winner = winner.saved(), s, has_bias = bias.defined(),
+                 needs_x = input.requires_grad(), to_weight = GradientTarget(weight),
+                 to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+                  const bool accumulate = accumulates(to_weight, to_bias);
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dweight = to_weight.tensor(accumulate, dy.device());
+                  Tensor dbias = to_bias.tensor(accumulate, dy.device());
+                  conv2d_pool_relu_backward({x, w, winner, dy, s, accumulate, dx, dweight, dbias});
+                  if (accumulate) dweight = dbias = {};
+                  Gradients gradients = {dx, dweight};
+                  if (has_bias) gradients.push_back(dbias);
+                  return gradients;
+                });
+}
+
+}  // namespace hs

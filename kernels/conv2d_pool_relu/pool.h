@@ -1,0 +1,16 @@
+// Pooling of sums that a kernel has in memory. Internal to kernels/conv2d_pool_relu/.
+#pragma once
+
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+
+namespace hs {
+
+// Where the four sums of a row's windows are, in floats: the next pixel to the right, and the one below.
+struct WindowRow {
+  int64_t windows, right, below;
+};
+
+// y and winner (windows, channels) of one row of windows. REQUIRES: channels is a multiple of 16
+void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float* y, uint8_t* winner);
+
+}  // namespace hs
