@@ -139,7 +139,9 @@ TEST_CASE("the rate is rounded to a multiple of 2^-16, never to 0 or 1, and the 
       {0, 0},      {0.5, 32768},      {0.25, 16384},       {0.1, 6554},         {0.9, 58982},
       {1e-300, 1}, {0x1p-17, 1},      {1.49 * 0x1p-16, 1}, {1.51 * 0x1p-16, 2}, {1 - 0x1p-16, 65535},
       {1e-9, 1},   {1 - 1e-9, 65535}, {1 - 0x1p-53, 65535}};
-  for (const auto& [rate, threshold] : thresholds) {
+  for (const auto& row : thresholds) {
+    const double rate = row.first;
+    const uint32_t threshold = row.second;
     CAPTURE(rate);
     CHECK(dropout_threshold(rate) == threshold);
     CHECK(dropout_scale(rate) * (1 - threshold / 65536.0) == doctest::Approx(1).epsilon(1e-15));
