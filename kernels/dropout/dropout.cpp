@@ -1,7 +1,5 @@
 #include "kernels/dropout/dropout.h"
 
-#include <algorithm>
-
 #include "engine/check.h"
 #include "kernels/cpu/elements.h"
 
@@ -23,51 +21,22 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const T
 
 namespace {
 
-// Numbers 4*first .. 4*(first + lanes) - 1 of a stream: the arithmetic of philox4x32 (engine/random.h) with the loop
-// over blocks innermost, which the compiler vectorises.
-constexpr int lanes = 16;
-
-void random_numbers(const RandomStream& stream, uint32_t first, uint32_t (&numbers)[4 * lanes]) {
-  uint32_t words[4][lanes];
-  const Random4 counter = random_counter(stream, first);
-  for (int lane = 0; lane < lanes; ++lane) {
-    words[0][lane] = first + static_cast<uint32_t>(lane);
-    for (int w = 1; w < 4; ++w) words[w][lane] = counter.word[w];
-  }
-  uint32_t key0 = static_cast<uint32_t>(stream.seed), key1 = static_cast<uint32_t>(stream.seed >> 32);
-  for (int round = 0; round < 10; ++round, key0 += philox_key0, key1 += philox_key1) {
-    for (int lane = 0; lane < lanes; ++lane) {
-      const uint64_t product0 = uint64_t{philox_multiplier0} * words[0][lane];
-      const uint64_t product1 = uint64_t{philox_multiplier1} * words[2][lane];
-      words[0][lane] = static_cast<uint32_t>(product1 >> 32) ^ words[1][lane] ^ key0;
-      words[1][lane] = static_cast<uint32_t>(product1);
-      words[2][lane] = static_cast<uint32_t>(product0 >> 32) ^ words[3][lane] ^ key1;
-      words[3][lane] = static_cast<uint32_t>(product0);
-    }
-  }
-  for (int lane = 0; lane < lanes; ++lane) {
-    for (int w = 0; w < 4; ++w) numbers[4 * lane + w] = words[w][lane];
-  }
-}
-
 void dropout_cpu(const DropoutMask& call) {
   RandomStream stream = call.stream;
   if (call.step.defined()) stream.step += static_cast<uint32_t>(*call.step.data<int32_t>());
   for_float_type(call.x.dtype(), [&]<class T>() {
     const T* in = call.x.data<T>();
     T* out = call.y.mutable_data<T>();
-    const auto factor = static_cast<Computing<T>>(1 / (1 - call.rate));
+    const auto factor = static_cast<Computing<T>>(dropout_scale(call.rate));
     const uint32_t threshold = dropout_threshold(call.rate);
-    // The grain is a multiple of 4 * lanes, so that a piece begins where a block of random numbers does.
+    // The grain is a multiple of dropout_group, so that a piece begins where a block of random numbers does.
     parallel_ranges(call.x.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
-      for (int64_t first = begin; first < end; first += 4 * lanes) {
-        uint32_t numbers[4 * lanes];
-        random_numbers(stream, static_cast<uint32_t>(first / 4), numbers);
-        const auto keep = [=](auto value, uint32_t number) {
-          const auto kept = value * factor;
-          return number >= threshold ? kept : 0;
-        };
-        map_range(0, std::min<int64_t>(end - first, 4 * lanes), keep, out + first, in + first, &numbers[0]);
+      for (int64_t first = begin; first < end; first += dropout_group) {
+        const Random4 block = random_block(stream, static_cast<uint32_t>(first / dropout_group));
+        for (int i = 0; i < dropout_group && first + i < end; ++i) {
+          const Computing<T> kept = to_computing(in[first + i]) * factor;
+          out[first + i] = from_computing<T>(dropout_keeps(block, i, threshold) ? kept : 0);
+        }
       }
     });
   });

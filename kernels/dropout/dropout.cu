@@ -7,23 +7,20 @@
 namespace hs {
 namespace {
 
-// A thread processes a pack of N elements, with N / 4 blocks of random numbers. Packs beyond the first `packs` are
-// processed element by element: the last one if it is not full, or all of them if x or y is not aligned.
+// A thread processes a pack of 8 elements, those of one block of random numbers; in f32 it is two loads. Packs beyond
+// the first `packs` are processed element by element: the last one if it is not full, or all of them if x or y is not
+// aligned.
 template <class T>
 __global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32_t threshold, RandomStream stream,
                                const int32_t* step, const T* x, T* y) {
-  constexpr int N = cuda::pack_size<T>;
+  constexpr int N = dropout_group;
   using Pack = cuda::Pack<T, N>;
   if (step) stream.step += static_cast<uint32_t>(*step);
   for (int64_t p = cuda::global_thread(); p * N < size; p += cuda::global_threads()) {
-    bool kept[N];
-#pragma unroll
-    for (int j = 0; j < N; j += 4) {
-      const Random4 numbers = random_block(stream, static_cast<uint32_t>((p * N + j) / 4));
-#pragma unroll
-      for (int k = 0; k < 4; ++k) kept[j + k] = numbers.word[k] >= threshold;
-    }
-    const auto mask = [&](T value, int j) { return cuda::from_f32<T>(kept[j] ? cuda::to_f32(value) * factor : 0.0f); };
+    const Random4 block = random_block(stream, static_cast<uint32_t>(p));
+    const auto mask = [&](T value, int j) {
+      return cuda::from_f32<T>(dropout_keeps(block, j, threshold) ? cuda::to_f32(value) * factor : 0.0f);
+    };
     if (p < packs) {
       Pack pack = reinterpret_cast<const Pack*>(x)[p];
 #pragma unroll
@@ -40,14 +37,14 @@ __global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32
 
 void dropout_cuda(const DropoutMask& call) {
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    constexpr int N = cuda::pack_size<T>;
+    constexpr int N = dropout_group;
     const int64_t size = call.x.size();
     const T* in = call.x.data<T>();
     T* out = call.y.mutable_data<T>();
     const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
     const int32_t* step = call.step.defined() ? call.step.data<int32_t>() : nullptr;
     cuda::launch(dropout_kernel<T>, cuda::blocks_for((size + N - 1) / N), cuda::block_threads, 0,
-                 cuda::compute_stream(), size, aligned ? size / N : 0, static_cast<float>(1 / (1 - call.rate)),
+                 cuda::compute_stream(), size, aligned ? size / N : 0, static_cast<float>(dropout_scale(call.rate)),
                  dropout_threshold(call.rate), call.stream, step, in, out);
   });
 }

@@ -1,6 +1,9 @@
-// Sets a fraction `rate` of the elements to zero and scales the rest by 1/(1 - rate), so that the mean is unchanged
-// (Srivastava et al., "Dropout", JMLR 2014). Element i is dropped by number i of a random stream: the same stream gives
-// the same mask, so nothing is saved for backward.
+// Sets a fraction `rate` of the elements to zero and scales the rest, so that the mean is unchanged (Srivastava et al.,
+// "Dropout", JMLR 2014). A random number decides about each element: the same stream gives the same mask, so nothing is
+// saved for backward.
+//
+// A number has 16 bits, because random numbers are what dropout costs: one Philox block decides about eight elements.
+// So the rate is rounded to a multiple of 2^-16, and the scale is that of the rounded rate.
 #pragma once
 
 #include "engine/autograd.h"
@@ -13,7 +16,7 @@ namespace hs {
 // runs. REQUIRES: 0 <= rate < 1.
 Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step = {});
 
-// Both directions: y[i] = kept(i) ? x[i] / (1 - rate) : 0.
+// Both directions: y[i] = kept(i) ? x[i] * dropout_scale(rate) : 0.
 struct DropoutMask {
   const Tensor& x;
   double rate;
@@ -24,7 +27,23 @@ struct DropoutMask {
 };
 constinit inline Kernel<DropoutMask> dropout_mask{"dropout_mask"};
 
-// Element i is kept if number i of the stream is at least this.
-HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) { return static_cast<uint32_t>(rate * 4294967296.0); }
+inline constexpr int dropout_group = 8;  // elements for which one block of random numbers decides
+
+// Element i is kept if its number is at least this: the rate in units of 2^-16, at least one and never all, so that any
+// rate above 0 drops elements and any rate below 1 keeps some.
+HS_HOST_DEVICE constexpr uint32_t dropout_threshold(double rate) {
+  if (rate <= 0) return 0;
+  const auto nearest = static_cast<uint32_t>(rate * 65536 + 0.5);
+  return nearest < 1 ? 1 : nearest > 65535 ? 65535 : nearest;
+}
+
+// The number of element i is half i % 2, the low one first, of word i % 8 / 2 of block i / 8 of the stream: a block in
+// memory, read as eight little-endian 16-bit numbers. i: within the group.
+HS_HOST_DEVICE constexpr bool dropout_keeps(const Random4& block, int i, uint32_t threshold) {
+  return (block.word[i / 2] >> (i % 2 * 16) & 0xffffu) >= threshold;
+}
+
+// 1 / (the fraction of numbers that keep their element).
+HS_HOST_DEVICE constexpr double dropout_scale(double rate) { return 65536.0 / (65536 - dropout_threshold(rate)); }
 
 }  // namespace hs

@@ -122,7 +122,7 @@ void add_elementwise(Table& table) {
                    .half = false,
                    .differentiable = false,
                    .same_on_devices = true});
-  for (const double rate : {0.5, 0.25}) {
+  for (const double rate : {0.5, 0.25, 0.1}) {
     const RandomStream stream{42, RandomPurpose::dropout, 3, 7, 0};
     table.push_back({.name = fmt::format("dropout {} (9, 123)", rate),
                      .shapes = {{9, 123}},
@@ -132,9 +132,11 @@ void add_elementwise(Table& table) {
                      .reference =
                          [=](const std::vector<Numbers>& in) {
                            Numbers y = in[0];
+                           const double rounded = std::round(rate * 65536) / 65536;
                            for (size_t i = 0; i < y.size(); ++i) {
-                             const double draw = random_bits(stream, i) / 4294967296.0;
-                             y[i] = draw >= rate ? y[i] / (1 - rate) : 0;
+                             const uint32_t word = random_bits(stream, i / 2);
+                             const double draw = (i % 2 == 0 ? word % 65536 : word / 65536) / 65536.0;
+                             y[i] = draw >= rounded ? y[i] / (1 - rounded) : 0;
                            }
                            return y;
                          },
