@@ -14,6 +14,11 @@ double flops_of(std::string_view slot, std::span<const Shape> shapes) {
   if (slot == "conv2d_backward") {                             // x, weight, dy, dx, dweight, dbias
     return 2 * rows(1) * size(2) * ((size(3) > 0 ? 1 : 0) + (size(4) > 0 ? 1 : 0));
   }
+  // The products of the four pixels of each pooled value; backward needs only those of the one that won.
+  if (slot == "conv2d_pool_relu_forward") return 4 * 2 * rows(1) * size(3);  // x, weight, bias, y, winner
+  if (slot == "conv2d_pool_relu_backward") {  // x, weight, winner, dy, dx, dweight, dbias
+    return 2 * rows(1) * size(3) * ((size(4) > 0 ? 1 : 0) + (size(5) > 0 ? 1 : 0));
+  }
   return 0;
 }
 

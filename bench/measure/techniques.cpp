@@ -76,7 +76,8 @@ const std::vector<Technique>& techniques() {
        [](const Experiment& e) { return fmt::format("{} x {}", e.accumulate, e.batch); }},
       {"checkpointing", "activations computed again in backward in place of being kept", true, checkpointing,
        no_detail},
-      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels, no_detail},
+      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels,
+       no_detail},
       {"graph", "the step recorded once and replayed, without the launches", false, graph, no_detail},
   };
   return all;

@@ -8,8 +8,7 @@
 //                     transposed (positions along a row), dy packed in pairs of positions
 // Zeros around the data are multiplied too: an inf or NaN in x makes its channel's weight gradients NaN in the taps
 // that reach it across the end of a row; one in the weight makes its channel of dx NaN along the border. Channels are
-// zero-padded to multiples of 32. An image whose receptive fields have at most 32 values (the first layer: 3x3x1) is
-// laid out field by field, and is then a 1x1 convolution. Internal to kernels/conv2d/amx.cpp and its test.
+// zero-padded to multiples of 32. Internal to kernels/conv2d/amx.cpp and its test.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +20,9 @@
 #include "kernels/cpu/pack.h"
 
 namespace hs::amx {
+
+// With fewer input channels most of a tile is padding, and "direct" is faster.
+inline constexpr int64_t least_channels = 16;
 
 // One correlation with stride 1: planes in, planes out.
 struct Plane {
@@ -34,12 +36,9 @@ struct Plane {
   int64_t stored() const { return round_up(rounded() + shift(taps() - 1), 32); }  // all positions that a block may read
 };
 
-inline bool is_small(const Conv2dSizes& s) { return s.K() <= 32; }
-
 // x as the forward pass and the weight gradient read it.
 inline Plane input_plane(const Conv2dSizes& s) {
   const int64_t padded_oc = round_up(s.OC, 32);
-  if (is_small(s)) return {s.OH, s.OW, 32, 1, 1, s.OH, s.OW, s.OC, padded_oc};
   return {s.H + 2 * s.padding, s.W + 2 * s.padding, round_up(s.C, 32), s.KH, s.KW, s.OH, s.OW, s.OC, padded_oc};
 }
 
@@ -62,28 +61,8 @@ inline void fill_plane(const BFloat16* image, int64_t H, int64_t W, int64_t C, i
   }
 }
 
-// Copies one receptive field to each position.
-inline void fill_fields(const Conv2dSizes& s, const BFloat16* image, const Plane& p, BFloat16* plane) {
-  std::fill_n(plane, p.stored() * p.C, BFloat16{0});
-  for (int64_t oh = 0; oh < s.OH; ++oh) {
-    for (int64_t ow = 0; ow < s.OW; ++ow, plane += p.C) {
-      const int64_t h0 = oh * s.stride - s.padding, w0 = ow * s.stride - s.padding;
-      const int64_t first = std::max<int64_t>(-w0, 0) * s.C, last = std::min(s.KW, s.W - w0) * s.C;
-      for (int64_t kh = std::max<int64_t>(-h0, 0); kh < std::min(s.KH, s.H - h0); ++kh) {
-        const BFloat16* from = image + ((h0 + kh) * s.W + w0) * s.C;
-        BFloat16* to = plane + kh * s.KW * s.C;
-        for (int64_t i = first; i < last; ++i) to[i] = from[i];
-      }
-    }
-  }
-}
-
 inline void fill_input(const Conv2dSizes& s, const BFloat16* image, const Plane& p, BFloat16* plane) {
-  if (is_small(s)) {
-    fill_fields(s, image, p, plane);
-  } else {
-    fill_plane(image, s.H, s.W, s.C, s.padding, s.padding, p, plane);
-  }
+  fill_plane(image, s.H, s.W, s.C, s.padding, s.padding, p, plane);
 }
 
 // to[i] = the pair (first[i], second[i]), then zeros up to `padded`. nullptr stands for a row of zeros.
@@ -243,7 +222,7 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
   float* bias_f32 = reinterpret_cast<float*>(memory + layout.bias);
-  pack_weights(call.weight.data<BFloat16>(), is_small(s) ? s.K() : s.C, p, weights);
+  pack_weights(call.weight.data<BFloat16>(), s.C, p, weights);
   std::fill_n(bias_f32, p.padded_oc, 0.0f);
   if (call.bias.defined()) widen(call.bias.data<BFloat16>(), bias_f32, s.OC);
   const BFloat16* images = call.x.data<BFloat16>();
@@ -299,7 +278,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const Plane p = input_plane(s);
   const BackwardLayout layout(s, p);
-  const int64_t groups = conv2d_groups(s), channels = is_small(s) ? s.K() : s.C;
+  const int64_t groups = conv2d_groups(s), channels = s.C;
   const int64_t image_size = s.H * s.W * s.C, fields = p.taps() * p.C * p.padded_oc;
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
@@ -349,7 +328,7 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
 
 // Which calls the tiles support, on a machine that has them, and the workspace that a call needs.
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
-  return x.dtype() == DType::bf16 && (s.stride == 1 || is_small(s));
+  return x.dtype() == DType::bf16 && s.stride == 1 && s.C >= least_channels;
 }
 inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes); }
 inline bool takes(const Conv2dBackward& call) {

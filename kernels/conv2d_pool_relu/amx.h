@@ -66,10 +66,7 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   });
 }
 
-// Fields that fill at least half of a tile's depth: below that, "direct" is faster.
-inline bool takes(const Conv2dPoolReluForward& call) {
-  return call.x.dtype() == DType::bf16 && call.sizes.stride == 1 && !is_small(call.sizes) && call.sizes.C >= 16;
-}
+inline bool takes(const Conv2dPoolReluForward& call) { return takes_forward(call.x, call.sizes); }
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
   return PooledLayout(call.sizes, input_plane(call.sizes)).size;
 }

@@ -1,4 +1,4 @@
-// The op. Its kernels: direct.cpp and direct_backward.cpp, which open with the idea; amx.cpp for bf16.
+// The op. Its kernels, simplest first: naive.cpp; direct.cpp and direct_backward.cpp; for bf16 amx.h.
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 
 #include "kernels/cast/cast.h"

@@ -83,8 +83,11 @@ void gemm_widened(const Gemm& call) {
 namespace hs {
 
 REGISTER_KERNEL(gemm, cpu, "widened",
-                {.run = +[](const Gemm& call) { HS_FOR_THIS_CPU(gemm_widened)
-                                                (call); },
+                {.run =
+                     +[](const Gemm& call) {
+                       HS_FOR_THIS_CPU(gemm_widened)
+                       (call);
+                     },
                  .supported = [](const Gemm& call) { return is_16_bit(call.a) && is_same_or_f32(call.a, call.c); },
                  .layout = "rows"});
 
