@@ -50,6 +50,11 @@ REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "amx_emulated",
                  .supported = amx::takes,
                  .workspace = amx::pooled_workspace,
                  .rank = emulated_rank()});
+REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "amx_emulated",
+                {.run = amx::pooled_backward<EmulatedTiles>,
+                 .supported = amx::takes,
+                 .workspace = amx::pooled_backward_workspace,
+                 .rank = emulated_rank()});
 
 }  // namespace
 }  // namespace hs

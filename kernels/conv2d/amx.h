@@ -155,20 +155,28 @@ inline void pack_gradient(const Plane& p, const BFloat16* dy, Cell* packed) {
   }
 }
 
-// dweight (taps, C, padded_oc) += for one sample, `channels` of C; dbias (padded_oc) += too.
+// Samples whose weight gradients are added up in the tiles before the sums are stored.
+inline constexpr int64_t chunk = 4;
+
+// dweight (taps, C, padded_oc) and dbias (padded_oc) += for `samples` samples: transposed (samples, C, stored),
+// dy (samples, rounded/2, padded_oc) pairs.
 template <class Tiles>
-void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* transposed, const Cell* dy, float* dweight,
-                         float* dbias) {
+void add_weight_gradient(const Plane& p, int64_t channels, int64_t samples, const BFloat16* transposed, const Cell* dy,
+                         float* dweight, float* dbias) {
   const int64_t a_row = p.stored() * 2, b_row = p.padded_oc * 4;  // bytes
+  const int64_t a_size = p.C * p.stored(), b_size = p.rounded() / 2 * p.padded_oc;
   for (int64_t tap = 0; tap < p.taps(); ++tap) {
     for (int64_t c = 0; c < channels; c += 32) {
-      const BFloat16* a = transposed + c * p.stored() + p.shift(tap);
       with_block<Tiles>(channels - c > 16 ? 2 : 1, 2, [&]<class Sums>() {
         for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
           float* sums = dweight + (tap * p.C + c) * p.padded_oc + oc;
           Sums::load_sums(sums, b_row, 16 * p.padded_oc);
-          for (int64_t q = 0; q < p.rounded(); q += 32) {
-            Sums::multiply(a + q, a_row, 16 * a_row, dy + q / 2 * p.padded_oc + oc, b_row, 64);
+          for (int64_t i = 0; i < samples; ++i) {
+            const BFloat16* a = transposed + i * a_size + c * p.stored() + p.shift(tap);
+            const Cell* b = dy + i * b_size + oc;
+            for (int64_t q = 0; q < p.rounded(); q += 32) {
+              Sums::multiply(a + q, a_row, 16 * a_row, b + q / 2 * p.padded_oc, b_row, 64);
+            }
           }
           Sums::store_sums(sums, b_row, 16 * p.padded_oc);
         }
@@ -182,7 +190,9 @@ void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* trans
   for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
     using Row = Block<Tiles, 1, 2>;
     Row::zero_sums();
-    for (int64_t q = 0; q < p.rounded(); q += 32) Row::multiply(ones, 0, 0, dy + q / 2 * p.padded_oc + oc, b_row, 64);
+    for (int64_t q = 0; q < samples * p.rounded(); q += 32) {
+      Row::multiply(ones, 0, 0, dy + q / 2 * p.padded_oc + oc, b_row, 64);
+    }
     Row::store_sums(sums, 32 * 4, 0);
     for (int64_t i = 0; i < 32; ++i) dbias[oc + i] += sums[i];
   }
@@ -207,10 +217,10 @@ struct BackwardLayout {
     dweights = 0;                                                    // (groups, taps, C, padded_oc)
     dbiases = dweights + groups * p.taps() * p.C * p.padded_oc * 4;  // (groups, padded_oc)
     planes = dbiases + groups * p.padded_oc * 4;                     // (threads, stored, C) bf16
-    transposed = planes + threads() * p.stored() * p.C * 2;          // (threads, C, stored) bf16
-    other = transposed + threads() * p.stored() * p.C * 2;           // (threads, 16, C) pairs
-    gradients = other + threads() * 16 * p.C * 4;                    // (threads, rounded/2, padded_oc) pairs
-    size = gradients + threads() * p.rounded() / 2 * p.padded_oc * 4;
+    transposed = planes + threads() * p.stored() * p.C * 2;          // (threads, chunk, C, stored) bf16
+    other = transposed + threads() * chunk * p.stored() * p.C * 2;   // (threads, 16, C) pairs
+    gradients = other + threads() * 16 * p.C * 4;                    // (threads, chunk, rounded/2, padded_oc) pairs
+    size = gradients + threads() * chunk * p.rounded() / 2 * p.padded_oc * 4;
   }
 };
 
@@ -237,27 +247,21 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
 }
 
 // The input gradient of a batch: dy with a border of zeros, correlated with the reversed taps.
-// REQUIRES: takes_backward with a dx
+// REQUIRES: has_border()
 template <class Tiles>
 class InputGradient {
  public:
-  InputGradient(const Conv2dBackward& call, uint8_t* memory)
-      : s_(call.sizes),
-        plane_(gradient_plane(call.sizes)),
-        layout_(plane_),
-        memory_(memory),
-        dy_(call.dy.data<BFloat16>()),
-        dx_(call.dx.mutable_data<BFloat16>()) {
-    pack_turned_weights(s_, call.weight.data<BFloat16>(), plane_, weights());
+  InputGradient(const Conv2dSizes& s, const Tensor& weight, uint8_t* memory, Tensor& dx)
+      : s_(s), plane_(gradient_plane(s)), layout_(plane_), memory_(memory), dx_(dx.mutable_data<BFloat16>()) {
+    pack_turned_weights(s_, weight.data<BFloat16>(), plane_, weights());
     std::fill_n(zeros(), plane_.padded_oc, 0.0f);
   }
 
-  // REQUIRES: a Session of this thread
-  void run(int64_t n, int thread) const {
+  // Of sample n, from its dy (OH, OW, OC). REQUIRES: a Session of this thread
+  void run(int64_t n, const BFloat16* dy, int thread) const {
     BFloat16* border = reinterpret_cast<BFloat16*>(memory_ + layout_.planes) + thread * plane_.stored() * plane_.C;
     float* results = reinterpret_cast<float*>(memory_ + layout_.results) + thread * 32 * plane_.padded_oc;
-    fill_plane(dy_ + n * s_.OH * s_.OW * s_.OC, s_.OH, s_.OW, s_.OC, s_.KH - 1 - s_.padding, s_.KW - 1 - s_.padding,
-               plane_, border);
+    fill_plane(dy, s_.OH, s_.OW, s_.OC, s_.KH - 1 - s_.padding, s_.KW - 1 - s_.padding, plane_, border);
     correlate<Tiles>(plane_, border, weights(), zeros(), results, dx_ + n * s_.H * s_.W * s_.C);
   }
 
@@ -269,55 +273,70 @@ class InputGradient {
   const Plane plane_;
   const ForwardLayout layout_;
   uint8_t* memory_;
-  const BFloat16* dy_;
   BFloat16* dx_;
 };
 
-template <class Tiles>
-void backward(const Conv2dBackward& call, Tensor& workspace) {
-  const Conv2dSizes& s = call.sizes;
+// dweight (K, OC) (+)= the groups' sums, (groups, taps, C, padded_oc), in order.
+inline void add_groups(const Conv2dSizes& s, const Plane& p, const float* sums, bool accumulate, Tensor& dweight) {
+  const int64_t groups = conv2d_groups(s), size = p.taps() * p.C * p.padded_oc;
+  for_float_type(dweight.dtype(), [&]<class T>() {
+    T* to = dweight.mutable_data<T>();
+    parallel_ranges(s.K(), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; ++k) {
+        const float* from = sums + (k / s.C * p.C + k % s.C) * p.padded_oc;
+        for (int64_t oc = 0; oc < s.OC; ++oc) {
+          float total = 0;
+          for (int64_t group = 0; group < groups; ++group) total += from[group * size + oc];
+          const Computing<T> before = accumulate ? to_computing(to[k * s.OC + oc]) : 0;
+          to[k * s.OC + oc] = from_computing<T>(before + total);
+        }
+      }
+    });
+  });
+}
+
+// Both gradients. dense_dy(n, thread): dy of sample n, (OH, OW, OC), sizes as in s, valid until the thread's next call.
+// Call: Conv2dBackward, or another with these fields.
+template <class Tiles, class Call, class DenseDy>
+void backward_from(const Call& call, const Conv2dSizes& s, uint8_t* memory, const DenseDy& dense_dy) {
   const Plane p = input_plane(s);
   const BackwardLayout layout(s, p);
-  const int64_t groups = conv2d_groups(s), channels = s.C;
-  const int64_t image_size = s.H * s.W * s.C, fields = p.taps() * p.C * p.padded_oc;
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const int64_t groups = conv2d_groups(s), image_size = s.H * s.W * s.C, fields = p.taps() * p.C * p.padded_oc;
+  const int64_t plane_size = p.stored() * p.C, packed_size = p.rounded() / 2 * p.padded_oc;
   float* dweights = reinterpret_cast<float*>(memory + layout.dweights);
   float* dbiases = reinterpret_cast<float*>(memory + layout.dbiases);
-  const BFloat16* images = call.x.data<BFloat16>();
-  const BFloat16* dout = call.dy.data<BFloat16>();
+  const BFloat16* images = call.x.template data<BFloat16>();
+  const bool wants_weights = call.dweight.defined() || call.dbias.defined();
   std::optional<InputGradient<Tiles>> input_gradient;
-  if (call.dx.defined()) input_gradient.emplace(call, memory + layout.size);
+  if (call.dx.defined()) input_gradient.emplace(s, call.weight, memory + layout.size, call.dx);
 
   parallel(groups, [&](int64_t group, int thread) {
-    BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
-    BFloat16* transposed = reinterpret_cast<BFloat16*>(memory + layout.transposed) + thread * p.stored() * p.C;
+    BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * plane_size;
+    BFloat16* transposed = reinterpret_cast<BFloat16*>(memory + layout.transposed) + thread * chunk * plane_size;
     Cell* other = reinterpret_cast<Cell*>(memory + layout.other) + thread * 16 * p.C;
-    Cell* gradients = reinterpret_cast<Cell*>(memory + layout.gradients) + thread * p.rounded() / 2 * p.padded_oc;
+    Cell* gradients = reinterpret_cast<Cell*>(memory + layout.gradients) + thread * chunk * packed_size;
     float* dw = dweights + group * fields;
     float* db = dbiases + group * p.padded_oc;
     std::fill_n(dw, fields, 0.0f);
     std::fill_n(db, p.padded_oc, 0.0f);
     const Session<Tiles> session;
-    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      if (call.dweight.defined() || call.dbias.defined()) {
-        fill_input(s, images + n * image_size, p, plane);
-        transpose_plane(p, plane, other, transposed);
-        pack_gradient(p, dout + n * s.OH * s.OW * s.OC, gradients);
-        add_weight_gradient<Tiles>(p, channels, transposed, gradients, dw, db);
+    const int64_t end = (group + 1) * s.N / groups;
+    for (int64_t first = group * s.N / groups; first < end; first += chunk) {
+      const int64_t samples = std::min(chunk, end - first);
+      for (int64_t i = 0; i < samples; ++i) {
+        const BFloat16* dy = dense_dy(first + i, thread);
+        if (wants_weights) {
+          fill_input(s, images + (first + i) * image_size, p, plane);
+          transpose_plane(p, plane, other, transposed + i * plane_size);
+          pack_gradient(p, dy, gradients + i * packed_size);
+        }
+        if (input_gradient) input_gradient->run(first + i, dy, thread);
       }
-      if (input_gradient) input_gradient->run(n, thread);
+      if (wants_weights) add_weight_gradient<Tiles>(p, s.C, samples, transposed, gradients, dw, db);
     }
   });
 
-  if (call.dweight.defined()) {  // the groups are added in order
-    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
-      const int64_t k = i / s.OC, oc = i % s.OC;
-      const float* from = dweights + (k / channels * p.C + k % channels) * p.padded_oc + oc;
-      float sum = 0;
-      for (int64_t group = 0; group < groups; ++group) sum += from[group * fields];
-      return before + sum;
-    });
-  }
+  if (call.dweight.defined()) add_groups(s, p, dweights, call.accumulate, call.dweight);
   if (call.dbias.defined()) {
     update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
       for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * p.padded_oc + oc];
@@ -326,20 +345,27 @@ void backward(const Conv2dBackward& call, Tensor& workspace) {
   }
 }
 
+template <class Tiles>
+void backward(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const BFloat16* dy = call.dy.data<BFloat16>();
+  backward_from<Tiles>(call, s, workspace.mutable_data<uint8_t>(),
+                       [&](int64_t n, int) { return dy + n * s.OH * s.OW * s.OC; });
+}
+
 // Which calls the tiles support, on a machine that has them, and the workspace that a call needs.
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
   return x.dtype() == DType::bf16 && s.stride == 1 && s.C >= least_channels;
 }
 inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes); }
+inline bool has_border(const Conv2dSizes& s) { return s.stride == 1 && s.padding < s.KH && s.padding < s.KW; }
 inline bool takes(const Conv2dBackward& call) {
-  const Conv2dSizes& s = call.sizes;
-  const bool has_border = s.stride == 1 && s.padding < s.KH && s.padding < s.KW;
-  return takes_forward(call.x, s) && (!call.dx.defined() || has_border);
+  return takes_forward(call.x, call.sizes) && (!call.dx.defined() || has_border(call.sizes));
 }
 inline int64_t forward_workspace(const Conv2dForward& call) { return ForwardLayout(input_plane(call.sizes)).size; }
-inline int64_t backward_workspace(const Conv2dBackward& call) {
-  const Conv2dSizes& s = call.sizes;
-  return BackwardLayout(s, input_plane(s)).size + (call.dx.defined() ? ForwardLayout(gradient_plane(s)).size : 0);
+inline int64_t backward_size(const Conv2dSizes& s, bool needs_dx) {
+  return BackwardLayout(s, input_plane(s)).size + (needs_dx ? ForwardLayout(gradient_plane(s)).size : 0);
 }
+inline int64_t backward_workspace(const Conv2dBackward& call) { return backward_size(call.sizes, call.dx.defined()); }
 
 }  // namespace hs::amx

@@ -1,6 +1,7 @@
-// Forward for bf16 on AMX tiles: the "amx" variant, for any tiles. The convolution is that of kernels/conv2d/amx.h, for
-// the positions that a window needs; the sums of one image stay in the cache, and are pooled there. Backward is that of
-// "direct": what is left after pooling and ReLU is too sparse for tiles. Internal to amx.cpp and its test.
+// bf16 on AMX tiles: the "amx" variant, for any tiles. The convolution is that of kernels/conv2d/amx.h, for the
+// positions that a window needs; the sums of one image stay in the cache, and are pooled there. Backward makes the
+// dense gradient of one image at a time, mostly zeros, because tiles multiply zeros faster than vectors skip them.
+// Internal to amx.cpp and its test.
 #pragma once
 
 #include "kernels/conv2d/amx.h"
@@ -66,6 +67,36 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   });
 }
 
+// The sizes of a convolution whose result is only what the windows cover.
+inline Conv2dSizes covered(Conv2dSizes s) {
+  s.OH = s.OH / 2 * 2;
+  s.OW = s.OW / 2 * 2;
+  return s;
+}
+
+inline int64_t pooled_backward_workspace(const Conv2dPoolReluBackward& call) {
+  const Conv2dSizes s = covered(call.sizes);
+  return round_up(backward_size(s, call.dx.defined()), 64) + threads() * s.OH * s.OW * s.OC * 2;
+}
+
+template <class Tiles>
+void pooled_backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+  const Conv2dSizes s = covered(call.sizes);
+  const int64_t dense_size = s.OH * s.OW * s.OC, pooled_size = dense_size / 4;
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  auto* dense = reinterpret_cast<BFloat16*>(memory + round_up(backward_size(s, call.dx.defined()), 64));
+  const BFloat16* dy = call.dy.data<BFloat16>();
+  const uint8_t* winner = call.winner.data<uint8_t>();
+  backward_from<Tiles>(call, s, memory, [&](int64_t n, int thread) {
+    BFloat16* to = dense + thread * dense_size;
+    unpool(dy + n * pooled_size, winner + n * pooled_size, s.OH, s.OW, s.OC, to);
+    return static_cast<const BFloat16*>(to);
+  });
+}
+
+inline bool takes(const Conv2dPoolReluBackward& call) {
+  return takes_forward(call.x, call.sizes) && (!call.dx.defined() || has_border(call.sizes));
+}
 inline bool takes(const Conv2dPoolReluForward& call) { return takes_forward(call.x, call.sizes); }
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
   return PooledLayout(call.sizes, input_plane(call.sizes)).size;

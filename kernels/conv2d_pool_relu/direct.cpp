@@ -207,6 +207,21 @@ void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float*
   }
 }
 
+// kernels/conv2d_pool_relu/pool.h. Plain loops, which the compiler makes vectors of.
+void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, BFloat16* dense) {
+  for (int64_t ph = 0; ph < OH / 2; ++ph) {
+    for (int64_t pw = 0; pw < OW / 2; ++pw, dy += OC, winner += OC) {
+      for (int place = 0; place < 4; ++place) {
+        BFloat16* to = dense + ((2 * ph + place / 2) * OW + 2 * pw + place % 2) * OC;
+        for (int64_t oc = 0; oc < OC; ++oc) {
+          const uint16_t value = dy[oc].bits;  // read in any case, so that the compiler may use vectors
+          to[oc].bits = winner[oc] == place ? value : uint16_t{0};
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hs::HS_ISA
 
@@ -218,6 +233,10 @@ namespace hs {
 
 void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float* y, uint8_t* winner) {
   HS_FOR_THIS_CPU(pool_sums)(sums, row, channels, y, winner);
+}
+
+void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, BFloat16* dense) {
+  HS_FOR_THIS_CPU(unpool)(dy, winner, OH, OW, OC, dense);
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",
