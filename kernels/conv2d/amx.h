@@ -213,7 +213,7 @@ struct ForwardLayout {
 struct BackwardLayout {
   int64_t dweights, dbiases, planes, transposed, other, gradients, size;  // gradients: then a ForwardLayout for dx
   BackwardLayout(const Conv2dSizes& s, const Plane& p) {
-    const int64_t groups = conv2d_groups(s);
+    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);   // without samples, add_groups still has a total
     dweights = 0;                                                    // (groups, taps, C, padded_oc)
     dbiases = dweights + groups * p.taps() * p.C * p.padded_oc * 4;  // (groups, padded_oc)
     planes = dbiases + groups * p.padded_oc * 4;                     // (threads, stored, C) bf16
@@ -277,18 +277,21 @@ class InputGradient {
 };
 
 // dweight (K, OC) (+)= the groups' sums, (groups, taps, C, padded_oc), in order.
-inline void add_groups(const Conv2dSizes& s, const Plane& p, const float* sums, bool accumulate, Tensor& dweight) {
+inline void add_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool accumulate, Tensor& dweight) {
   const int64_t groups = conv2d_groups(s), size = p.taps() * p.C * p.padded_oc;
   for_float_type(dweight.dtype(), [&]<class T>() {
     T* to = dweight.mutable_data<T>();
     parallel_ranges(s.K(), 16, [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k) {
-        const float* from = sums + (k / s.C * p.C + k % s.C) * p.padded_oc;
+        float* total = sums + (k / s.C * p.C + k % s.C) * p.padded_oc;  // of the first group
+        if (groups == 0) std::fill_n(total, s.OC, 0.0f);
+        for (int64_t group = 1; group < groups; ++group) {
+          const float* from = total + group * size;
+          for (int64_t oc = 0; oc < s.OC; ++oc) total[oc] += from[oc];
+        }
         for (int64_t oc = 0; oc < s.OC; ++oc) {
-          float total = 0;
-          for (int64_t group = 0; group < groups; ++group) total += from[group * size + oc];
           const Computing<T> before = accumulate ? to_computing(to[k * s.OC + oc]) : 0;
-          to[k * s.OC + oc] = from_computing<T>(before + total);
+          to[k * s.OC + oc] = from_computing<T>(before + total[oc]);
         }
       }
     });

@@ -37,15 +37,15 @@ struct BackwardLayout {
     run = s.KW * s.C;
     padded_run = round_up(run, lanes);
     field = s.KH * padded_run;
-    const int64_t groups = conv2d_groups(s);
-    weights = 0;                                       // (OC, field)
-    dweights = weights + s.OC * field;                 // (groups, OC, field)
-    dbiases = dweights + groups * s.OC * field;        // (groups, OC)
-    images = dbiases + groups * s.OC;                  // (threads, padded image)
-    dimages = images + threads() * p.size;             // (threads, padded image)
-    entries = dimages + threads() * p.size;            // (threads, OC, pixels) entries of two floats
-    counts = entries + threads() * s.OC * pixels * 2;  // (threads, OC)
-    gradients = counts + threads() * s.OC;             // (threads, pixels, OC), if dy must be widened
+    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_groups still has a total
+    weights = 0;                                                    // (OC, field)
+    dweights = weights + s.OC * field;                              // (groups, OC, field)
+    dbiases = dweights + groups * s.OC * field;                     // (groups, OC)
+    images = dbiases + groups * s.OC;                               // (threads, padded image)
+    dimages = images + threads() * p.size;                          // (threads, padded image)
+    entries = dimages + threads() * p.size;                         // (threads, OC, pixels) entries of two floats
+    counts = entries + threads() * s.OC * pixels * 2;               // (threads, OC)
+    gradients = counts + threads() * s.OC;                          // (threads, pixels, OC), if dy must be widened
     sorted = gradients + (is_widened ? threads() * s.OC * pixels : 0);
     size = sorted + threads() * sorted_size;
   }
