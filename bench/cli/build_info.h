@@ -10,7 +10,6 @@ struct BuildInfo {
   const char* compiler;
   const char* flags;
   bool native;  // built for the CPU of the build machine
-  bool openmp;
   const char* cuda;  // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
 };
 
