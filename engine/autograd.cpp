@@ -160,9 +160,11 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& info = node->inputs[i];
       if (!info || !gradients[i].defined()) continue;
-      check(gradients[i].shape() == info->shape && gradients[i].dtype() == info->dtype,
-            "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same", node->op, i,
-            name(gradients[i].dtype()), gradients[i].shape().to_string(), name(info->dtype), info->shape.to_string());
+      if (gradients[i].shape() != info->shape || gradients[i].dtype() != info->dtype) {
+        fail(ExitCode::usage, "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same",
+             node->op, i, name(gradients[i].dtype()), gradients[i].shape().to_string(), name(info->dtype),
+             info->shape.to_string());
+      }
       leaf_or_interior(info, gradients[i], interior);
     }
     node->backward = nullptr;  // frees what the closure saved, now

@@ -1,8 +1,20 @@
+// The threads of parallel(): one team, started once, that waits for loops.
+//
+// A loop is divided into one share of neighbouring pieces per thread, the same for every loop of a shape: what a thread
+// wrote in one loop is in its cache in the next. A thread that has finished its share takes what others have left of
+// theirs. So a loop never waits for a thread that has yet to wake up, or that the system has taken off its core: the
+// others do its work, and only pieces in progress are waited for.
+//
+// Waking a sleeping thread takes longer than most loops. A thread that runs out of work therefore first spins for about
+// the time of the serial code between two loops; if it has no core of its own, it sleeps at once.
 #include "engine/parallel.h"
+
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -14,63 +26,152 @@
 namespace hs {
 namespace {
 
-int chosen = 0;
-
-#ifdef _OPENMP
-std::atomic<int> started = 1;
-
-// OpenMP aborts the program if it cannot start a thread. So this first starts that many threads, all alive at once,
-// where a failure can be reported; OpenMP's own threads then find the same resources, and persist.
-void start(int count) {
-  static std::mutex one_caller;
-  const std::scoped_lock only(one_caller);
-  if (count <= started) return;
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool all_tried = false;
-  std::vector<std::thread> trial;
-  trial.reserve(static_cast<size_t>(count));
-  std::string why;
-  try {
-    while (static_cast<int>(trial.size()) < count - 1) {
-      trial.emplace_back([&] {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return all_tried; });
-      });
-    }
-  } catch (const std::system_error& error) {
-    why = error.code().message();
-  }
-  {
-    const std::scoped_lock lock(mutex);
-    all_tried = true;
-  }
-  changed.notify_all();
-  for (std::thread& thread : trial) thread.join();
-  if (!why.empty()) {
-    fail(ExitCode::out_of_memory, "threads {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`",
-         count, trial.size() + 1, why);
-  }
-  std::atomic<int> in_team = 0;
-#pragma omp parallel num_threads(count)
-  ++in_team;
-  started = count;
+// That this process may use.
+int cores() {
+  static const int count = [] {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than cpu_set_t can hold
+  }();
+  return count;
 }
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
 #endif
+}
+
+// Longer than the serial code between two loops of a step; short enough to waste little where other programs run.
+constexpr std::chrono::microseconds spin_time{50};
+
+// Waits until `variable` is not `value`, and returns what it is then: spins for a while if `spin`, then sleeps.
+uint32_t wait_while(const std::atomic<uint32_t>& variable, uint32_t value, bool spin) {
+  const auto start = std::chrono::steady_clock::now();
+  while (spin) {
+    for (int i = 0; i < 20; ++i) {
+      const uint32_t now = variable.load(std::memory_order_acquire);
+      if (now != value) return now;
+      pause();
+    }
+    spin = std::chrono::steady_clock::now() - start < spin_time;
+  }
+  variable.wait(value, std::memory_order_acquire);
+  return variable.load(std::memory_order_acquire);
+}
+
+class Team {
+ public:
+  int size() const { return static_cast<int>(started_.load(std::memory_order_acquire)); }
+
+  void start(int count) {
+    const std::scoped_lock only(one_loop_);
+    if (count <= size()) return;
+    shares_ = std::make_unique<Share[]>(static_cast<size_t>(count));
+    while (size() < count) {
+      try {
+        // Never joined: they sleep when the program ends, and a process that was forked from this one has none.
+        std::thread([this, thread = size()] { work(thread); }).detach();
+      } catch (const std::system_error& error) {
+        fail(ExitCode::out_of_memory,
+             "threads {}: only {} threads can be started: {}; give fewer, or raise `ulimit -u`", count, size(),
+             error.code().message());
+      }
+      started_.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  void run(int64_t pieces, RunPiece run, const void* body, int count) {
+    const std::unique_lock only(one_loop_, std::try_to_lock);
+    if (inside_ || !only) {
+      for (int64_t piece = 0; piece < pieces; ++piece) run(body, piece, 0);
+      return;
+    }
+    // Few enough claims to cost nothing, small enough that at the end nobody waits long for the last of them.
+    threads_ = static_cast<int>(std::min<int64_t>(count, pieces));
+    pieces_per_claim_ = std::max<int64_t>(1, pieces / (16 * threads_));
+    run_ = run;
+    body_ = body;
+    for (int i = 0; i < threads_; ++i) {
+      shares_[i].end = pieces * (i + 1) / threads_;
+      shares_[i].next.store(pieces * i / threads_, std::memory_order_relaxed);
+    }
+    spin_ = count <= cores();
+    state_.fetch_add(1);  // open
+    state_.notify_all();
+    run_shares(0);
+    state_.fetch_add(1);  // closed: who is inside may finish, and nobody enters any more
+    while (const uint32_t inside = members_.load()) wait_while(members_, inside, spin_);
+  }
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+
+  // The thread's own share first, then the others.
+  void run_shares(int thread) {
+    inside_ = true;
+    for (int i = 0; i < threads_; ++i) {
+      Share& share = shares_[(thread + i) % threads_];
+      while (share.next.load(std::memory_order_relaxed) < share.end) {
+        const int64_t begin = share.next.fetch_add(pieces_per_claim_, std::memory_order_relaxed);
+        const int64_t end = std::min(begin + pieces_per_claim_, share.end);
+        for (int64_t piece = begin; piece < end; ++piece) run_(body_, piece, thread);
+      }
+    }
+    inside_ = false;
+  }
+
+  // The loop of thread 1 and up.
+  void work(int thread) {
+    uint32_t seen = 0;
+    while (true) {
+      seen = wait_while(state_, seen, spin_.load(std::memory_order_relaxed));
+      if (seen % 2 == 0) continue;
+      members_.fetch_add(1);
+      if ((seen = state_.load()) % 2 == 1 && thread < threads_) run_shares(thread);
+      if (members_.fetch_sub(1) == 1) members_.notify_one();
+    }
+  }
+
+  static inline thread_local bool inside_ = false;  // of a body
+
+  std::mutex one_loop_;
+  std::atomic<int> started_ = 1;  // threads, the caller included
+  // Odd while a loop is open. A thread may read the loop's description if it is odd after it has become a member; the
+  // description changes only while it is even and there are no members.
+  std::atomic<uint32_t> state_ = 0;
+  std::atomic<uint32_t> members_ = 0;
+  std::atomic<bool> spin_ = false;
+  // The loop.
+  int threads_ = 1;
+  int64_t pieces_per_claim_ = 1;
+  RunPiece run_ = nullptr;
+  const void* body_ = nullptr;
+  std::unique_ptr<Share[]> shares_;  // one for each thread
+};
+
+Team& team() {
+  static Team& team = *new Team;  // its threads live as long as the program
+  return team;
+}
+
+int chosen = 0;
 
 }  // namespace
 
 void set_threads(int count) { chosen = count; }
 
 int threads() {
-#ifdef _OPENMP
-  static const int cores = std::max(1, static_cast<int>(omp_get_num_procs()));
-  const int count = chosen > 0 ? chosen : cores;
-  if (count > started.load(std::memory_order_relaxed)) start(count);
+  const int count = chosen > 0 ? chosen : cores();
+  if (count > team().size()) team().start(count);
   return count;
-#else
-  return 1;
-#endif
+}
+
+void run_on_threads(int64_t pieces, RunPiece run, const void* body) noexcept {
+  team().run(pieces, run, body, threads());
 }
 
 }  // namespace hs

@@ -4,10 +4,6 @@
 
 #include <cstdint>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace hs {
 
 // Sets the number of threads of parallel(); 0: one per core. More threads than cores are allowed.
@@ -15,16 +11,21 @@ void set_threads(int count);
 // The first call starts them. Throws Error (out_of_memory) if not all can be started.
 int threads();
 
-// Calls body(piece, thread) for each piece in 0 .. pieces-1, thread < threads(). The body must not throw.
+// parallel() on several threads; `run` calls a body. Implemented in engine/parallel.cpp.
+using RunPiece = void (*)(const void* body, int64_t piece, int thread);
+void run_on_threads(int64_t pieces, RunPiece run, const void* body) noexcept;
+
+// Calls body(piece, thread) for each piece in 0 .. pieces-1, thread < threads(). The body must not throw. A loop within
+// a body, or beside one that another thread has started, runs on its caller alone, as thread 0.
 template <class Body>
 void parallel(int64_t pieces, const Body& body) {
-#ifdef _OPENMP
   if (pieces > 1 && threads() > 1) {
-#pragma omp parallel for schedule(static) num_threads(threads())
-    for (int64_t piece = 0; piece < pieces; ++piece) body(piece, omp_get_thread_num());
+    run_on_threads(
+        pieces,
+        [](const void* erased, int64_t piece, int thread) { (*static_cast<const Body*>(erased))(piece, thread); },
+        &body);
     return;
   }
-#endif
   for (int64_t piece = 0; piece < pieces; ++piece) body(piece, 0);
 }
 

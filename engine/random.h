@@ -58,26 +58,61 @@ HS_HOST_DEVICE constexpr uint32_t random_bits(const RandomStream& stream, uint64
 // Uniform in [0, 1), a multiple of 2^-24: exact in float.
 HS_HOST_DEVICE constexpr float to_unit_float(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-// Position `index` of a random permutation of 0 .. n-1, without storing it: a Feistel network on the smallest even
-// number of bits that covers n, walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite
-// domains", CT-RSA 2002). REQUIRES: index < n <= 2^32.
-HS_HOST_DEVICE constexpr uint64_t permute_index(uint64_t index, uint64_t n, const RandomStream& stream) {
-  uint32_t half_bits = 1;
-  while ((uint64_t{1} << (2 * half_bits)) < n) ++half_bits;
-  const uint32_t mask = half_bits == 32 ? 0xffffffffu : (1u << half_bits) - 1u;
-  do {
-    uint32_t left = static_cast<uint32_t>(index >> half_bits) & mask;
-    uint32_t right = static_cast<uint32_t>(index) & mask;
-    for (uint32_t round = 0; round < 6; ++round) {
-      RandomStream keyed = stream;
-      keyed.micro_step = round;
-      const uint32_t next = left ^ (random_block(keyed, right).word[0] & mask);
-      left = right;
-      right = next;
+// A random permutation of 0 .. n-1, computed index by index: nothing is stored but the keys.
+//
+// A generalised Feistel network (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002): the index is
+// a row and a column of a grid with a few more cells than n, and each round changes one of the two by a keyed hash of
+// the other, so that it can be undone. A result outside of 0 .. n-1 is encrypted again until it lands inside. The
+// number of columns is a power of two near sqrt(n), the number of rows any number: the grid has less than one row to
+// spare.
+//
+// The hash multiplies and shifts (Dietzfelbinger, Hagerup, Katajainen, Penttonen, "A reliable randomized algorithm for
+// the closest-pair problem", J. Algorithms 25, 1997): (a * x + b) >> 32 with random a and b gives any two different x
+// two independent numbers. Its input is scrambled first; without this, neighbouring indices stay neighbours. The
+// smallest grid has 32 x 32 cells: on less, six rounds of so small halves are not random enough
+// (tests/engine/random.cpp).
+class Permutation {
+ public:
+  // REQUIRES: 1 <= n <= 2^32
+  HS_HOST_DEVICE constexpr Permutation(uint64_t n, const RandomStream& stream) : n_(n) {
+    while (n >> (2 * column_bits_) > 1) ++column_bits_;
+    const uint64_t rows = ((n - 1) >> column_bits_) + 1;
+    if (rows > rows_) rows_ = static_cast<uint32_t>(rows);
+    for (uint32_t round = 0; round < rounds; ++round) {
+      const Random4 random = random_block(stream, round);
+      factor_[round] = uint64_t{random.word[0]} << 32 | random.word[1];
+      offset_[round] = uint64_t{random.word[2]} << 32 | random.word[3];
     }
-    index = uint64_t{left} << half_bits | right;
-  } while (index >= n);
-  return index;
-}
+  }
+
+  // Where `index` goes. REQUIRES: index < n
+  HS_HOST_DEVICE constexpr uint64_t operator()(uint64_t index) const {
+    do {
+      auto row = static_cast<uint32_t>(index >> column_bits_);
+      uint32_t column = static_cast<uint32_t>(index) & ((1u << column_bits_) - 1u);
+      for (uint32_t round = 0; round < rounds; round += 2) {
+        row += static_cast<uint32_t>(uint64_t{hash(round, column)} * rows_ >> 32);
+        if (row >= rows_) row -= rows_;
+        column ^= hash(round + 1, row) >> (32 - column_bits_);
+      }
+      index = uint64_t{row} << column_bits_ | column;
+    } while (index >= n_);
+    return index;
+  }
+
+ private:
+  static constexpr uint32_t rounds = 6;
+
+  HS_HOST_DEVICE constexpr uint32_t hash(uint32_t round, uint32_t x) const {
+    x *= 0x9E3779B1u;  // odd: no two x become one
+    x ^= x >> 16;
+    return static_cast<uint32_t>((factor_[round] * x + offset_[round]) >> 32);
+  }
+
+  uint64_t n_;
+  uint32_t column_bits_ = 5;
+  uint32_t rows_ = 32;
+  uint64_t factor_[rounds] = {}, offset_[rounds] = {};
+};
 
 }  // namespace hs

@@ -8,6 +8,7 @@
 
 namespace hs {
 
+// What runs many times a step calls fail() instead of check(), whose arguments would be formatted each time.
 Shape::Shape(std::initializer_list<int64_t> dims) {
   check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported; combine some of them",
         dims.size(), max_rank);
@@ -18,8 +19,9 @@ Shape::Shape(std::initializer_list<int64_t> dims) {
   // Bytes must fit 63 bits for the widest type, and so must every stride, even if another dimension is 0.
   int64_t elements = 8;
   for (const int64_t dim : dims) {
-    check(!__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements),
-          "Shape: {} does not fit 63 bits; use smaller dimensions", to_string());
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements)) {
+      fail(ExitCode::usage, "Shape: {} does not fit 63 bits; use smaller dimensions", to_string());
+    }
   }
 }
 
@@ -137,20 +139,26 @@ void* Tensor::mutable_raw_data() {
 }
 
 const void* Tensor::raw(DType wanted) const {
-  check(dtype_ == wanted, "tensor {} is {} but was read as {}; read it as {}", shape_.to_string(), name(dtype_),
-        name(wanted), cpp_name(dtype_));
+  if (dtype_ != wanted) {
+    fail(ExitCode::usage, "tensor {} is {} but was read as {}; read it as {}", shape_.to_string(), name(dtype_),
+         name(wanted), cpp_name(dtype_));
+  }
   return raw_data();
 }
 
 void* Tensor::mutable_raw(DType wanted) {
-  check(dtype_ == wanted, "tensor {} is {} but was written as {}; write it as {}", shape_.to_string(), name(dtype_),
-        name(wanted), cpp_name(dtype_));
+  if (dtype_ != wanted) {
+    fail(ExitCode::usage, "tensor {} is {} but was written as {}; write it as {}", shape_.to_string(), name(dtype_),
+         name(wanted), cpp_name(dtype_));
+  }
   return mutable_raw_data();
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  check(defined() && shape.size() == size(), "reshape: {} has {} elements, {} has {}; expected as many",
-        shape_.to_string(), size(), shape.to_string(), shape.size());
+  if (!defined() || shape.size() != size()) {
+    fail(ExitCode::usage, "reshape: {} has {} elements, {} has {}; expected as many", shape_.to_string(), size(),
+         shape.to_string(), shape.size());
+  }
   Tensor y = detach();
   y.shape_ = shape;
   return record("reshape", y, {*this}, [shape = shape_](const Tensor& dy) -> Gradients { return {dy.reshape(shape)}; });
@@ -170,9 +178,10 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& other) {
-  check(shape_ == other.shape_ && dtype_ == other.dtype_,
-        "copy_from: destination is {} {} but source is {} {}, expected the same", name(dtype_), shape_.to_string(),
-        name(other.dtype_), other.shape_.to_string());
+  if (shape_ != other.shape_ || dtype_ != other.dtype_) {
+    fail(ExitCode::usage, "copy_from: destination is {} {} but source is {} {}, expected the same", name(dtype_),
+         shape_.to_string(), name(other.dtype_), other.shape_.to_string());
+  }
   const Device from = other.device(), to = device();
   if (bytes() == 0 || raw_data() == other.raw_data()) return;
   // The CPU's copy() knows host memory only, so the other device does the work in both directions.

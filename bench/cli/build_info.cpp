@@ -12,7 +12,6 @@ const BuildInfo build_info = {
     .compiler = BUILD_COMPILER,
     .flags = BUILD_FLAGS,
     .native = BUILD_NATIVE != 0,
-    .openmp = BUILD_OPENMP != 0,
     .cuda = BUILD_CUDA,
 };
 

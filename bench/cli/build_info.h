@@ -9,8 +9,7 @@ struct BuildInfo {
   const char* build_type;
   const char* compiler;
   const char* flags;
-  bool native;  // built for the CPU of the build machine
-  bool openmp;
+  bool native;       // built for the CPU of the build machine
   const char* cuda;  // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
 };
 

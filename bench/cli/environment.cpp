@@ -109,7 +109,7 @@ Json environment(Device device) {
       {"flags", build_info.flags},
       {"build_type", build_info.build_type},
       {"native", build_info.native},
-      {"openmp", build_info.openmp},
+      {"openmp", false},
       {"commit", build_info.commit},
       {"version", build_info.version},
       {"cuda", build_info.cuda},

@@ -52,7 +52,7 @@ Device resolve_device(const std::string& wanted) {
 
 void use_threads(int64_t wanted) {
   set_threads(static_cast<int>(wanted));
-  if (wanted > threads()) notice(fmt::format("--threads {}: this build has no OpenMP and runs on 1", wanted));
+  threads();  // starts them, so that a failure is reported before anything else is done
 }
 
 namespace {

@@ -62,7 +62,7 @@ std::string InfoCommand::as_text() const {
   line("build type", cli::build_info.build_type);
   line("flags", cli::build_info.flags);
   line("built for", cli::build_info.native ? "the CPU of the machine that built it" : "any CPU of this architecture");
-  line("OpenMP", cli::build_info.openmp ? "yes" : "no: one thread");
+  line("OpenMP", "no: loops run on threads of the engine");
   line("system", machine["os"].get<std::string>());
   line("CPU", fmt::format("{}, {} cores, {} threads used", cli::cpu_name(), machine["cores"].get<int>(),
                           machine["threads"].get<int>()));

@@ -158,12 +158,9 @@ LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds co
 
 // The indices of all samples in a random order.
 std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
-  const RandomStream stream{.seed = seed, .purpose = RandomPurpose::shuffle};
+  const Permutation at(static_cast<uint64_t>(count), {.seed = seed, .purpose = RandomPurpose::shuffle});
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < count; ++i) {
-    order.push_back(
-        static_cast<int64_t>(permute_index(static_cast<uint64_t>(i), static_cast<uint64_t>(count), stream)));
-  }
+  for (int64_t i = 0; i < count; ++i) order.push_back(static_cast<int64_t>(at(static_cast<uint64_t>(i))));
   return order;
 }
 

@@ -8,7 +8,6 @@
 #include "engine/check.h"
 #include "engine/memory.h"
 #include "engine/observe.h"
-#include "engine/random.h"
 #include "engine/slots.h"
 
 namespace hs {
@@ -67,12 +66,12 @@ void Loader::seek(int64_t epoch, int64_t position) {
 // Number of samples of the batch that begins at `place`.
 int64_t Loader::count_at(Place place) const { return std::min(options_.batch, samples() - place.position); }
 
-int64_t Loader::sample_at(Place place) const {
-  if (!options_.shuffle) return place.position;
-  const RandomStream stream{
-      .seed = options_.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(place.epoch)};
-  return static_cast<int64_t>(
-      permute_index(static_cast<uint64_t>(place.position), static_cast<uint64_t>(samples()), stream));
+// The order of an epoch.
+Permutation Loader::order_of(int64_t epoch) const {
+  return {
+      static_cast<uint64_t>(samples()),
+      RandomStream{
+          .seed = options_.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(epoch)}};
 }
 
 Batch Loader::next() {
@@ -176,19 +175,24 @@ void Loader::read(const Slot& slot, uint8_t* to) {
   auto* labels = reinterpret_cast<int32_t*>(to);
   auto* samples = reinterpret_cast<int32_t*>(to + samples_at());
   *reinterpret_cast<int32_t*>(to + epoch_at()) = static_cast<int32_t>(slot.first.epoch);
-  std::vector<uint8_t> pixels(options_.normalize_on_host ? static_cast<size_t>(source.info().image_bytes()) : 0);
-  auto* values = reinterpret_cast<float*>(to + images_at());
+  const Permutation order = order_of(slot.first.epoch);
   for (int64_t i = 0; i < slot.count && !stopping_; ++i) {
-    const int64_t sample = sample_at({slot.first.epoch, slot.first.position + i});
+    const int64_t position = slot.first.position + i;
+    const auto sample = options_.shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(position))) : position;
     labels[i] = source.label(sample);
     samples[i] = static_cast<int32_t>(sample);
     if (on_device_.defined()) continue;
-    if (!options_.normalize_on_host) {
-      read_sample(source, sample, to + images_at() + i * image_bytes());
-      continue;
+    uint8_t* image = to + images_at() + i * image_bytes();
+    if (options_.normalize_on_host) {
+      // The bytes are read to the end of the image's place, and no float overwrites one that is yet to be converted.
+      const int64_t pixels = source.info().image_bytes();
+      uint8_t* pixel = image + image_bytes() - pixels;
+      read_sample(source, sample, pixel);
+      auto* values = reinterpret_cast<float*>(image);
+      for (int64_t k = 0; k < pixels; ++k) values[k] = normalized_[pixel[k]];
+    } else {
+      read_sample(source, sample, image);
     }
-    read_sample(source, sample, pixels.data());
-    for (const uint8_t pixel : pixels) *values++ = normalized_[pixel];
   }
 }
 

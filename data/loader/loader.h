@@ -1,6 +1,6 @@
 // Loader: batches of any SampleSource, prepared ahead of time by threads, epoch after epoch.
 //
-// The order of epoch e depends only on (seed, e): its position p is sample permute_index(p), computed on demand. No
+// The order of epoch e depends only on (seed, e): its position p is sample order_of(e)(p), computed on demand. No
 // order is stored, and resuming is a seek(). Threads determine when a batch is built, never which.
 //
 // A batch is built in a slot, which has a buffer on the host and one on the device (data/loader/loader_buffers.h); enum
@@ -25,6 +25,7 @@
 #include "data/loader/loader_buffers.h"
 #include "engine/batch.h"
 #include "engine/device.h"
+#include "engine/random.h"
 
 namespace hs {
 
@@ -97,7 +98,7 @@ class Loader : public BatchSource {
   };
 
   int64_t count_at(Place place) const;
-  int64_t sample_at(Place place) const;
+  Permutation order_of(int64_t epoch) const;
   void add_slot();
   void request();
   void start_workers();

@@ -1,8 +1,11 @@
 // The random numbers: Philox against its authors' vectors, streams that do not overlap, permutations that are ones.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -128,64 +131,116 @@ TEST_CASE("the unit floats of a stream are uniform") {
   }
 }
 
-bool is_permutation(uint64_t n, const RandomStream& stream) {
-  std::vector<bool> seen(n);
-  for (uint64_t i = 0; i < n; ++i) {
-    const uint64_t at = permute_index(i, n, stream);
-    if (at >= n || seen[at]) return false;
+// A permutation as a list.
+std::vector<uint64_t> order_of(uint64_t n, const RandomStream& stream) {
+  const Permutation permutation(n, stream);
+  std::vector<uint64_t> order(n);
+  for (uint64_t i = 0; i < n; ++i) order[i] = permutation(i);
+  return order;
+}
+
+bool is_permutation(const std::vector<uint64_t>& order) {
+  std::vector<bool> seen(order.size());
+  for (const uint64_t at : order) {
+    if (at >= order.size() || seen[at]) return false;
     seen[at] = true;
   }
   return true;
 }
 
-TEST_CASE("permute_index reaches every position exactly once") {
+// By how many standard deviations the counts are further from their common expectation than chance takes them
+// (chi-square). Negative: closer.
+double excess(const std::vector<int>& counts) {
+  double sum = 0, squares = 0;
+  for (const int count : counts) sum += count;
+  const double expected = sum / static_cast<double>(counts.size()), freedom = static_cast<double>(counts.size()) - 1;
+  for (const int count : counts) squares += (count - expected) * (count - expected) / expected;
+  return (squares - freedom) / std::sqrt(2 * freedom);
+}
+
+TEST_CASE("a permutation reaches every position exactly once") {
   const RandomStream stream{7, RandomPurpose::shuffle, 0, 2, 0};
   for (uint64_t n = 1; n <= 300; ++n) {
     CAPTURE(n);
-    CHECK(is_permutation(n, stream));
+    CHECK(is_permutation(order_of(n, stream)));
   }
-  for (const uint64_t n : {uint64_t{20000}, uint64_t{60000}, uint64_t{65536}, uint64_t{65537}}) {
+  // Around each size at which the grid gets more columns, primes, and sets that people have.
+  for (const uint64_t n : {1023,  1024,  1025,  2047,  2048,  2049,  8191,  8192,   8193,   10007,  20000, 32767,
+                           32768, 32769, 50000, 60000, 65535, 65536, 65537, 131071, 131072, 131073, 999983}) {
     CAPTURE(n);
-    CHECK(is_permutation(n, stream));
+    CHECK(is_permutation(order_of(n, stream)));
   }
 }
 
-TEST_CASE("permute_index stays below n for the largest n, 2^32") {
-  const RandomStream stream{7, RandomPurpose::shuffle, 0, 2, 0};
-  const uint64_t n = uint64_t{1} << 32;
-  std::set<uint64_t> seen;
-  for (uint64_t i = 0; i < 1000; ++i) {
-    const uint64_t at = permute_index(n - 1 - i, n, stream);
-    CHECK(at < n);
-    seen.insert(at);
+TEST_CASE("a permutation of the largest n, 2^32, stays below it and repeats nothing") {
+  for (const uint64_t n : {(uint64_t{1} << 32) - 1, uint64_t{1} << 32}) {
+    const Permutation permutation(n, {7, RandomPurpose::shuffle, 0, 2, 0});
+    std::set<uint64_t> seen;
+    for (uint64_t i = 0; i < 1000; ++i) {
+      for (const uint64_t index : {i, n / 2 + i, n - 1 - i}) {
+        const uint64_t at = permutation(index);
+        CHECK(at < n);
+        seen.insert(at);
+      }
+    }
+    CHECK(seen.size() == 3000);
   }
-  CHECK(seen.size() == 1000);
+}
+
+TEST_CASE("permutations are those that a program in another language computes") {
+  // Python, from the comment of Permutation and the definition of Philox; its integers have no width.
+  const struct {
+    uint64_t n, seed;
+    uint32_t step;
+    std::array<uint64_t, 10> expected;
+  } rows[] = {
+      {10, 3, 0, {8, 4, 0, 7, 1, 5, 3, 9, 6, 2}},
+      {20000, 1, 2, {8474, 5341, 3764, 129, 19804, 3649, 458, 5615, 1059, 6352}},
+      {uint64_t{1} << 32,
+       0x123456789abcdef,
+       7,
+       {2713384966, 3709399371, 1061381204, 804773723, 4246649264, 2899149159, 1493383048, 1347998652, 104949710,
+        3958370563}},
+  };
+  for (const auto& row : rows) {
+    const Permutation permutation(row.n, {row.seed, RandomPurpose::shuffle, 0, row.step, 0});
+    for (uint64_t i = 0; i < row.expected.size(); ++i) CHECK(permutation(i) == row.expected[i]);
+  }
 }
 
 TEST_CASE("permutations differ by seed and by step, and none is the identity") {
   constexpr uint64_t n = 1000;
   const RandomStream base{1, RandomPurpose::shuffle, 0, 1, 0};
-  RandomStream other_seed = base, other_step = base;
-  other_seed.seed = 2;
-  other_step.step = 2;
-  int same_seed = 0, same_step = 0, fixed = 0;
-  for (uint64_t i = 0; i < n; ++i) {
-    const uint64_t at = permute_index(i, n, base);
-    same_seed += at == permute_index(i, n, other_seed);
-    same_step += at == permute_index(i, n, other_step);
-    fixed += at == i;
+  const std::vector<uint64_t> order = order_of(n, base);
+  for (uint64_t other = 2; other < 100; ++other) {
+    RandomStream other_seed = base, other_step = base, high_seed = base;
+    other_seed.seed = other;
+    other_step.step = static_cast<uint32_t>(other);
+    high_seed.seed = base.seed | other << 32;
+    for (const RandomStream& stream : {other_seed, other_step, high_seed}) {
+      const std::vector<uint64_t> theirs = order_of(n, stream);
+      int same = 0, fixed = 0;
+      double product = 0;
+      for (uint64_t i = 0; i < n; ++i) {
+        same += theirs[i] == order[i];
+        fixed += theirs[i] == i;
+        product += (static_cast<double>(theirs[i]) - 499.5) * (static_cast<double>(order[i]) - 499.5);
+      }
+      // Two independent permutations agree in one place on average (Poisson): ten would be a miracle.
+      CHECK(same < 10);
+      CHECK(fixed < 10);
+      // Their correlation is 0 with a standard deviation of 1 / sqrt(n - 1).
+      CHECK(std::abs(product) < 5 * (n * (n * n - 1.0) / 12) / std::sqrt(n - 1.0));
+    }
   }
-  // Two independent permutations agree in one place on average (Poisson): ten would be a miracle.
-  CHECK(same_seed < 10);
-  CHECK(same_step < 10);
-  CHECK(fixed < 10);
 }
 
 TEST_CASE("every index is equally likely to land on every position") {
   constexpr uint64_t n = 10, seeds = 10000;
   std::array<std::array<int, n>, n> counts{};
   for (uint64_t seed = 0; seed < seeds; ++seed) {
-    for (uint64_t i = 0; i < n; ++i) ++counts[i][permute_index(i, n, {seed, RandomPurpose::shuffle, 0, 0, 0})];
+    const Permutation permutation(n, {seed, RandomPurpose::shuffle, 0, 0, 0});
+    for (uint64_t i = 0; i < n; ++i) ++counts[i][permutation(i)];
   }
   for (const auto& row : counts) {
     for (const int count : row) {  // expected 1000, standard deviation 30
@@ -195,15 +250,89 @@ TEST_CASE("every index is equally likely to land on every position") {
   }
 }
 
+TEST_CASE("every order of a few is equally likely") {
+  for (const uint64_t n : {2, 3, 4, 5, 6}) {
+    std::map<std::vector<uint64_t>, int> seen;
+    size_t orders = 1;
+    for (uint64_t k = 2; k <= n; ++k) orders *= k;
+    for (uint64_t seed = 0; seed < 40 * orders; ++seed) ++seen[order_of(n, {seed, RandomPurpose::shuffle, 0, 0, 0})];
+    std::vector<int> counts;
+    for (const auto& [order, count] : seen) counts.push_back(count);
+    counts.resize(orders);  // those never seen
+    CAPTURE(n);
+    CHECK(excess(counts) < 5);
+  }
+}
+
+TEST_CASE("two indices land independently of each other") {
+  for (const uint64_t n : {9, 16, 31, 32}) {
+    for (const uint64_t distance : {uint64_t{1}, uint64_t{2}, n - 1}) {
+      std::vector<int> counts((n - 1) * n);  // by position of index 0, and the distance from there to the other's
+      for (uint64_t seed = 0; seed < 20000; ++seed) {
+        const Permutation permutation(n, {seed, RandomPurpose::shuffle, 0, 1, 0});
+        const uint64_t at = permutation(0);
+        ++counts[at * (n - 1) + (permutation(distance) + n - at) % n - 1];
+      }
+      CAPTURE(n);
+      CAPTURE(distance);
+      CHECK(excess(counts) < 5);
+    }
+  }
+}
+
+TEST_CASE("neighbours do not stay neighbours: over many seeds, the way between their places is uniform") {
+  // About sqrt(n) too: indices that far apart are in one column of the grid.
+  for (const uint64_t n : {61, 1025, 4097, 20001, 60001}) {
+    for (const uint64_t distance : {1, 2, 7, 8, 32, 64, 128}) {
+      if (distance >= n / 2) continue;
+      double sum = 0, largest = 0;
+      const uint64_t seeds = std::max(uint64_t{20}, 200000 / n);
+      for (uint64_t seed = 0; seed < seeds; ++seed) {
+        const std::vector<uint64_t> order = order_of(n, {seed, RandomPurpose::shuffle, 0, 1, 0});
+        std::vector<int> counts(n % 20 == 1 ? 20 : 16);  // each for the same number of the n - 1 ways
+        for (uint64_t i = 0; i + distance < n; ++i) {
+          const uint64_t way = (order[i + distance] + n - order[i]) % n - 1;
+          ++counts[way * counts.size() / (n - 1)];
+        }
+        sum += excess(counts);
+        largest = std::max(largest, excess(counts));
+      }
+      CAPTURE(n);
+      CAPTURE(distance);
+      CHECK(std::abs(sum) < 5 * std::sqrt(seeds));
+      CHECK(largest < 10);  // no seed is a bad one
+    }
+  }
+}
+
+TEST_CASE("the classes of a batch vary as those of a random batch do, neither more nor less") {
+  // Of a set sorted by class, the samples of its first half in each batch of 64: hypergeometric, with this variance.
+  constexpr uint64_t n = 20032, batch = 64, batches = n / batch;
+  const double expected = 16 * (1 - 63.0 / (n - 1));
+  double sum = 0;
+  constexpr int seeds = 50;
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const std::vector<uint64_t> order = order_of(n, {seed, RandomPurpose::shuffle, 0, 1, 0});
+    for (uint64_t first = 0; first < n; first += batch) {
+      int low = 0;
+      for (uint64_t i = first; i < first + batch; ++i) low += order[i] < n / 2;
+      sum += (low - 32) * (low - 32);
+    }
+  }
+  const double variance = sum / (seeds * batches);
+  CHECK(std::abs(variance / expected - 1) < 5 * std::sqrt(2.0 / (seeds * batches)));
+}
+
 constexpr bool is_permutation_of_ten() {
   bool seen[10] = {};
-  for (uint64_t i = 0; i < 10; ++i) seen[permute_index(i, 10, {3, RandomPurpose::shuffle, 0, 0, 0})] = true;
+  const Permutation permutation(10, {3, RandomPurpose::shuffle, 0, 0, 0});
+  for (uint64_t i = 0; i < 10; ++i) seen[permutation(i)] = true;
   for (const bool reached : seen) {
     if (!reached) return false;
   }
   return true;
 }
-static_assert(is_permutation_of_ten(), "permute_index must be usable in a constant expression");
+static_assert(is_permutation_of_ten(), "Permutation must be usable in a constant expression");
 
 }  // namespace
 }  // namespace hs

@@ -719,13 +719,14 @@ Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
   for (size_t k = 0; k < row.shapes.size(); ++k) {
     const uint64_t size = static_cast<uint64_t>(row.shapes[k].size());
     const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(k), 99, 0};
+    const Permutation shuffled(std::max<uint64_t>(size, 1), stream);
     Numbers values(size);
     for (uint64_t i = 0; i < size; ++i) {
       const uint32_t bits = random_bits(stream, i);
       if (integers) {
         values[i] = static_cast<double>(bits % 9) - 4;
       } else if (row.fill == Fill::spaced) {
-        const double place = static_cast<double>(permute_index(i, size, stream));
+        const double place = static_cast<double>(shuffled(i));
         const double spacing = std::min(0.1, 10.0 / static_cast<double>(size));
         values[i] = (place - std::floor(static_cast<double>(size) / 2) + 0.5) * spacing;
       } else {

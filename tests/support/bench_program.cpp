@@ -39,7 +39,6 @@ Words command(const Words& words) {
   }
   setenv("HOME", "/nonexistent", 1);
   setenv("LC_ALL", "C", 1);
-  setenv("OMP_WAIT_POLICY", "passive", 1);  // tests share the cores
   unsetenv("HALFSTEP_DATA");
   for (const std::string& variable : around.variables) putenv(const_cast<char*>(variable.c_str()));
   if (around.file_limit != RLIM_INFINITY) {

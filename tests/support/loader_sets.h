@@ -17,9 +17,10 @@ namespace hs::test {
 // The sample at a position of an epoch.
 inline int64_t expected_sample(int64_t position, int64_t epoch, int64_t count, const LoaderOptions& options) {
   if (!options.shuffle) return position;
-  return static_cast<int64_t>(permute_index(
-      static_cast<uint64_t>(position), static_cast<uint64_t>(count),
-      {.seed = options.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(epoch)}));
+  const Permutation order(
+      static_cast<uint64_t>(count),
+      {.seed = options.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(epoch)});
+  return static_cast<int64_t>(order(static_cast<uint64_t>(position)));
 }
 
 // The contents of a batch, on the host.

@@ -1,0 +1,123 @@
+// parallel(): every piece once, whatever the number of threads, of callers and of loops within loops.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/parallel.h"
+
+namespace hs {
+namespace {
+
+// Whether a loop runs each piece once, and never two at a time with the same thread number.
+bool is_complete(int64_t pieces) {
+  std::vector<int> runs(static_cast<size_t>(pieces));
+  std::vector<int> inside(static_cast<size_t>(threads()));
+  std::atomic<int> wrong = 0;
+  parallel(pieces, [&](int64_t piece, int thread) {
+    const auto place = static_cast<size_t>(thread);
+    if (thread < 0 || place >= inside.size() || inside[place]++ != 0) ++wrong;
+    ++runs[static_cast<size_t>(piece)];  // not atomic: ThreadSanitizer reports two threads in one place
+    --inside[place];
+  });
+  for (const int count : runs) wrong += count != 1;
+  return wrong == 0;
+}
+
+TEST_CASE("every piece runs once, for any number of pieces and threads") {
+  for (const int count : {1, 2, 5, 3, 8, 1, 2, 0}) {
+    set_threads(count);
+    CAPTURE(count);
+    for (const int64_t pieces : {0, 1, 2, 3, 7, 8, 63, 64, 65, 1000}) {
+      CAPTURE(pieces);
+      for (int i = 0; i < 100; ++i) CHECK(is_complete(pieces));
+    }
+  }
+}
+
+TEST_CASE("ranges cover all elements, the last one what is left") {
+  for (const int64_t size : {0, 1, 99, 100, 101, 250}) {
+    std::vector<int> runs(static_cast<size_t>(size));
+    parallel_ranges(size, 100, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++runs[static_cast<size_t>(i)];
+    });
+    for (const int count : runs) CHECK(count == 1);
+  }
+}
+
+TEST_CASE("a loop that follows another one sees what all of its pieces wrote") {
+  set_threads(4);
+  std::vector<int64_t> values(100, 0), next(100);
+  for (int loop = 0; loop < 2000; ++loop) {
+    parallel(100, [&](int64_t piece, int) {
+      const auto i = static_cast<size_t>(piece);
+      next[i] = values[99 - i] + 1;  // another thread's, mostly
+    });
+    values.swap(next);
+    if (loop % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the threads fall asleep
+  }
+  for (const int64_t value : values) CHECK(value == 2000);
+  set_threads(0);
+}
+
+TEST_CASE("a loop within a loop, and loops of several callers at a time") {
+  set_threads(3);
+  std::atomic<int> inner = 0, wrong = 0;
+  parallel(20, [&](int64_t, int) {
+    const std::thread::id outer = std::this_thread::get_id();
+    parallel(10, [&](int64_t, int thread) {
+      ++inner;
+      wrong += thread != 0 || std::this_thread::get_id() != outer;
+    });
+  });
+  CHECK(inner == 200);
+  CHECK(wrong == 0);
+
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) wrong += !is_complete(50);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  CHECK(wrong == 0);
+  set_threads(0);
+}
+
+TEST_CASE("a thread that is late costs nothing: the others take its share") {
+  set_threads(2);
+  // The second thread, if it comes at all, stays in its first piece until all others are done.
+  std::atomic<int> done = 0;
+  const auto caller = std::this_thread::get_id();
+  parallel(64, [&](int64_t, int) {
+    while (std::this_thread::get_id() != caller && done < 60) std::this_thread::yield();
+    ++done;
+  });
+  CHECK(done == 64);
+  set_threads(0);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which does not let a process with threads fork and go on
+
+TEST_CASE("a forked process has none of the threads and runs its loops all the same") {
+  set_threads(4);
+  CHECK(is_complete(100));
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(is_complete(100) ? 0 : 1);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  set_threads(0);
+}
+
+#endif
+
+}  // namespace
+}  // namespace hs
