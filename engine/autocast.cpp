@@ -1,7 +1,5 @@
 #include "engine/autocast.h"
 
-#include "engine/check.h"
-
 namespace hs {
 namespace {
 
@@ -10,13 +8,6 @@ constexpr const char* names[] = {"f32", "tf32", "f16", "bf16"};
 }  // namespace
 
 const char* name(Precision precision) { return names[static_cast<int>(precision)]; }
-
-Precision parse_precision(std::string_view wanted) {
-  for (const Precision precision : {Precision::f32, Precision::tf32, Precision::f16, Precision::bf16}) {
-    if (wanted == name(precision)) return precision;
-  }
-  fail(ExitCode::usage, "precision {}: expected f32, tf32, f16 or bf16", wanted);
-}
 
 Autocast::Autocast(Precision precision) {
   ambient().tf32 = precision == Precision::tf32;

@@ -4,8 +4,6 @@
 // training", ICLR 2018.
 #pragma once
 
-#include <string_view>
-
 #include "engine/ambient.h"
 #include "engine/module.h"
 
@@ -19,8 +17,6 @@ enum class Precision : uint8_t {
 };
 
 const char* name(Precision precision);
-// Throws Error (usage) unless the name is f32, tf32, f16 or bf16.
-Precision parse_precision(std::string_view name);
 
 class Autocast {
  public:
