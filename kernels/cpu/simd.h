@@ -47,4 +47,26 @@ inline uint32_t nonzero_bits(Vec v) {
 #endif
 }
 
+// v where the bit of the lane is set, 0 elsewhere.
+inline Vec where_bits(uint32_t bits, Vec v) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), v);
+#else
+  using Words = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
+  Words bit;
+  for (int i = 0; i < lanes; ++i) bit[i] = 1u << i;
+  return (bit & bits) != 0 ? v : Vec{};
+#endif
+}
+
+// Stores the first `count` floats, all of them if there are fewer.
+inline void store_first(float* to, Vec v, int64_t count) {
+  if (count >= lanes) return store(to, v);
+#if HS_VECTOR_BYTES == 64
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
+#else
+  std::memcpy(to, &v, static_cast<size_t>(count) * sizeof *to);
+#endif
+}
+
 }  // namespace hs::HS_ISA
