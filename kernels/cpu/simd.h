@@ -59,7 +59,19 @@ inline Vec where_bits(uint32_t bits, Vec v) {
 #endif
 }
 
-// Stores the first `count` floats, all of them if there are fewer.
+// The first `count` floats, and zeros; all if there are fewer lanes.
+inline Vec load_first(const float* from, int64_t count) {
+  if (count >= lanes) return load(from);
+#if HS_VECTOR_BYTES == 64
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
+#else
+  Vec v = {};
+  std::memcpy(&v, from, static_cast<size_t>(count) * sizeof *from);
+  return v;
+#endif
+}
+
+// Stores the first `count` floats, all if there are fewer lanes.
 inline void store_first(float* to, Vec v, int64_t count) {
   if (count >= lanes) return store(to, v);
 #if HS_VECTOR_BYTES == 64

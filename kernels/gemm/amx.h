@@ -9,7 +9,6 @@ namespace hs::blocked {
 template <class Tiles>
 struct TileProduct : PairedPanels {
   using Session = amx::Session<Tiles>;
-  static constexpr int64_t max_steps = 256;
   static constexpr bool rows_first = true;  // a row of an A tile is 32 values of k
 
   static int64_t strip_rows(int64_t) { return 32; }

@@ -48,7 +48,6 @@ constexpr const Strip* strips[] = {nullptr, strips_of<1>, strips_of<2>, strips_o
 
 struct Paired : PairedPanels {
   struct Session {};
-  static constexpr int64_t max_steps = 64;
   static constexpr bool rows_first = false;
 
   static int64_t strip_rows(int64_t) { return max_strip_rows; }

@@ -8,6 +8,13 @@
 
 #ifdef HS_ISA
 
+// Keeps the sums in registers from the first instruction to the last: without it, GCC passes them through the stack.
+#if defined(__clang__)
+#define HS_UNROLL _Pragma("unroll")
+#else
+#define HS_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 namespace hs::HS_ISA {
 namespace {
 
@@ -24,24 +31,22 @@ template <int rows, int vectors>
 void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t steps, float* sums,
                     bool add) {
   Vec sum[rows][vectors];
-  for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{};
-  }
+  HS_UNROLL for (int r = 0; r < rows; ++r) { HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{}; }
   for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
     Vec w[vectors];
-    for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
-    for (int r = 0; r < rows; ++r) {
+    HS_UNROLL for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
+    HS_UNROLL for (int r = 0; r < rows; ++r) {
       const Vec x = broadcast(a[r * a_row]);
-      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
+      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
     }
   }
   if (add) {
-    for (int r = 0; r < rows; ++r) {
-      for (int v = 0; v < vectors; ++v) sum[r][v] += load(sums + r * tile_columns + v * lanes);
+    HS_UNROLL for (int r = 0; r < rows; ++r) {
+      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] += load(sums + r * tile_columns + v * lanes);
     }
   }
-  for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) store(sums + r * tile_columns + v * lanes, sum[r][v]);
+  HS_UNROLL for (int r = 0; r < rows; ++r) {
+    HS_UNROLL for (int v = 0; v < vectors; ++v) store(sums + r * tile_columns + v * lanes, sum[r][v]);
   }
 }
 
@@ -61,19 +66,26 @@ template <class T>
 struct Widened {
   using Element = T;
   struct Session {};
-  static constexpr int64_t depth = 1, max_steps = 128;
+  static constexpr int64_t depth = 1;
   static constexpr bool rows_first = false;
 
-  static void pack(const T* row, const T*, int64_t count, Cell* to) {
-    if constexpr (stores_16_bits<T>) {
-      widen(row, reinterpret_cast<float*>(to), count);
-    } else if (count == tile_columns) {
-      std::memcpy(to, row, tile_columns * sizeof *row);  // of a known size: a few vectors instead of a call
-    } else {
-      std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
+  static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                          int64_t to_stride) {
+    for (int64_t i = 0; i < rows; ++i, from += from_stride, to += to_stride) {
+      pack_k_row(from, count, to);
+      for (int64_t j = count; j < round_up(count, 16); ++j) to[j] = 0;
     }
   }
-  static void pack_row(const T* row, int64_t count, Cell* to) { pack(row, nullptr, count, to); }
+  static void pack_k_row(const T* row, int64_t count, Cell* to) {
+    float* values = reinterpret_cast<float*>(to);
+    if constexpr (stores_16_bits<T>) {
+      widen(row, values, count);
+    } else {
+      int64_t i = 0;
+      for (; i + lanes <= count; i += lanes) store(values + i, load(row + i));
+      if (i < count) store_first(values + i, load_first(row + i, count - i), count - i);
+    }
+  }
 
   static int64_t vectors_of(int64_t columns) { return (columns + lanes - 1) / lanes; }
   static int64_t strip_rows(int64_t columns) {
@@ -122,8 +134,11 @@ int64_t bytes(const Gemm& call) {
 namespace hs {
 
 REGISTER_KERNEL(gemm, cpu, "blocked",
-                {.run = +[](const Gemm& call, Tensor& memory) { HS_FOR_THIS_CPU(multiply)
-                                                                (call, memory); },
+                {.run =
+                     +[](const Gemm& call, Tensor& memory) {
+                       HS_FOR_THIS_CPU(multiply)
+                       (call, memory);
+                     },
                  .supported =
                      [](const Gemm& call) {
                        return (is_f32(call.a) || is_16_bit(call.a)) && is_same_or_f32(call.a, call.c);

@@ -16,11 +16,10 @@
 //   struct Product {
 //     using Element = ...;                 // what the factors store: float, Half or BFloat16
 //     static constexpr int64_t depth;      // values of k in a cell of a panel: 1 (an f32) or 2 (a pair)
-//     static constexpr int64_t max_steps;  // cells of a slice along K
 //     static constexpr bool rows_first;    // packed op(A) must be (rows, steps), whole 16 x 16 blocks
 //     struct Session;                      // alive while a thread multiplies
-//     static void pack(row0, row1, count, to);  // one element from each of two rows (of row0 alone if depth is 1)
-//     static void pack_row(row, count, to);     // a row of `count` values of k
+//     static void pack_k_rows(from, from_stride, rows, count, to, to_stride);  // a row of `to` from `depth` rows
+//     static void pack_k_row(row, count, to);                                  // a row of `count` values of k
 //     static int64_t strip_rows(columns);
 //     static void multiply(a, b, rows, columns, steps, sums, add);  // a strip: sums = A B, or += if add
 //   };
@@ -36,6 +35,7 @@
 namespace hs::blocked {
 
 inline constexpr int64_t max_tile_rows = 128;
+inline constexpr int64_t max_steps = 64;  // cells of a slice along K: the panel is then 16 KiB
 
 // A factor as it lies in memory: (outer, inner) row-major. k runs along `inner` or along `outer`.
 template <class T>
@@ -57,7 +57,8 @@ struct Cuts {
   int64_t rows_each, row_tiles, column_tiles, parts, part;  // `part`: values of k in each part but the last
 
   Cuts(int64_t M, int64_t N, int64_t K) {
-    constexpr int64_t enough = 8, shortest_part = 256;
+    constexpr int64_t shortest_part = 256, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
+    const int64_t enough = std::clamp<int64_t>(M * round_up(N, 16) * K / smallest_piece, 1, 8);
     column_tiles = ceil(N, tile_columns);
     rows_each = max_tile_rows;
     while (rows_each > 64 && ceil(M, rows_each) * column_tiles < enough) rows_each /= 2;
@@ -83,14 +84,9 @@ int64_t steps_of(int64_t depth) {
 // with zeros beyond the matrix. Here f is (K, outer), and `to` is (steps, stride).
 template <class Product, class T>
 void pack_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to, int64_t stride) {
-  static constexpr T zeros[tile_columns] = {};
-  for (int64_t i = 0; i < depth; i += Product::depth, to += stride) {
-    const T* row = f.data + (k + i) * f.stride + first;
-    Product::pack(row, i + 1 < depth ? row + f.stride : zeros, count, to);
-    std::fill(to + count, to + round_up(count, 16), Cell{0});
-  }
+  Product::pack_k_rows(f.data + k * f.stride + first, f.stride, depth, count, to, stride);
   const int64_t steps = steps_of<Product>(depth);
-  for (int64_t i = steps; i < round_up(steps, 16); ++i, to += stride) std::fill_n(to, round_up(count, 16), Cell{0});
+  for (int64_t i = steps; i < round_up(steps, 16); ++i) std::fill_n(to + i * stride, round_up(count, 16), Cell{0});
 }
 
 // The same for f (outer, K): `to` is (rows, stride).
@@ -98,22 +94,20 @@ template <class Product, class T>
 void pack_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to, int64_t stride) {
   const int64_t steps = steps_of<Product>(depth);
   for (int64_t i = 0; i < round_up(count, 16); ++i, to += stride) {
-    if (i < count) Product::pack_row(f.data + (first + i) * f.stride + k, depth, to);
+    if (i < count) Product::pack_k_row(f.data + (first + i) * f.stride + k, depth, to);
     std::fill(to + (i < count ? steps : 0), to + round_up(steps, 16), Cell{0});
   }
 }
-
-inline constexpr int64_t transposed_steps = 64;  // of 64 rows at a time
 
 // The same for the cells of the other orientation: f is (outer, K), `to` is (steps, stride).
 template <class Product, class T>
 void pack_rows_as_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
                         int64_t stride) {
-  alignas(64) Cell rows[tile_columns * transposed_steps];
-  for (int64_t i = 0; i < depth; i += transposed_steps * Product::depth, to += transposed_steps * stride) {
-    const int64_t some = std::min(depth - i, transposed_steps * Product::depth);
-    pack_rows<Product>(f, first, count, k + i, some, rows, transposed_steps);
-    transpose(rows, transposed_steps, round_up(count, 16), round_up(steps_of<Product>(some), 16), to, stride);
+  alignas(64) Cell rows[tile_columns * max_steps];
+  for (int64_t i = 0; i < depth; i += max_steps * Product::depth, to += max_steps * stride) {
+    const int64_t some = std::min(depth - i, max_steps * Product::depth);
+    pack_rows<Product>(f, first, count, k + i, some, rows, max_steps);
+    transpose(rows, max_steps, round_up(count, 16), round_up(steps_of<Product>(some), 16), to, stride);
   }
 }
 
@@ -121,9 +115,9 @@ void pack_rows_as_steps(const Factor<T>& f, int64_t first, int64_t count, int64_
 template <class Product, class T>
 void pack_steps_as_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
                         int64_t stride) {
-  alignas(64) Cell steps[transposed_steps * tile_columns];
-  for (int64_t i = 0; i < depth; i += transposed_steps * Product::depth, to += transposed_steps) {
-    const int64_t some = std::min(depth - i, transposed_steps * Product::depth);
+  alignas(64) Cell steps[max_steps * tile_columns];
+  for (int64_t i = 0; i < depth; i += max_steps * Product::depth, to += max_steps) {
+    const int64_t some = std::min(depth - i, max_steps * Product::depth);
     pack_steps<Product>(f, first, count, k + i, some, steps, tile_columns);
     transpose(steps, tile_columns, round_up(steps_of<Product>(some), 16), round_up(count, 16), to, stride);
   }
@@ -165,25 +159,37 @@ Left pack_left(const Factor<typename Product::Element>& f, int64_t M, int64_t K,
   }
 }
 
-// Calls body(first, count) for strips of at most max_rows rows that cover `rows` and differ by one at most.
+// Calls body(first, count, strip, strips) for strips of at most max_rows rows that cover `rows` and differ by one at
+// most.
 template <class Body>
 void for_strips(int64_t rows, int64_t max_rows, const Body& body) {
   const int64_t strips = (rows + max_rows - 1) / max_rows;
-  for (int64_t i = 0; i < strips; ++i) body(i * rows / strips, (i + 1) * rows / strips - i * rows / strips);
+  for (int64_t i = 0; i < strips; ++i) body(i * rows / strips, (i + 1) * rows / strips - i * rows / strips, i, strips);
 }
 
-// Computes one tile, or a part of its sums: C's rows m .. m+rows-1, columns n .. n+columns-1, k .. k_end-1. Calls
-// finish(row, rows, sums) for each strip.
-template <class Product, class T, class Finish>
+// Requests part i of n of the slice that is packed next, while the strips of this one are multiplied.
+template <class T>
+void prefetch(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, int64_t i, int64_t n) {
+  constexpr int64_t line = 64 / sizeof(T);
+  const int64_t rows = f.k_is_inner ? count : depth, columns = f.k_is_inner ? depth : count;
+  const T* from = f.data + (f.k_is_inner ? first * f.stride + k : k * f.stride + first);
+  for (int64_t row = i * rows / n; row < (i + 1) * rows / n; ++row) {
+    for (int64_t j = 0; j < columns; j += line) __builtin_prefetch(from + row * f.stride + j);
+  }
+}
+
+// Computes a tile: C's rows m .. m+rows-1, columns n .. n+columns-1, of k .. k_end-1. The sums go to `finish`, or, if
+// they are a part of K, to `partial` (rows, tile_columns).
+template <class Product, class T>
 void multiply_tile(const Left& a, const Factor<T>& b, int64_t m, int64_t rows, int64_t n, int64_t columns, int64_t k,
-                   int64_t k_end, const Finish& finish) {
-  constexpr int64_t slice = Product::max_steps * Product::depth;
-  alignas(64) Cell panel[Product::max_steps * tile_columns];
+                   int64_t k_end, const Finish& finish, float* partial) {
+  constexpr int64_t slice = max_steps * Product::depth;
+  alignas(64) Cell panel[max_steps * tile_columns];
   alignas(64) float sums[max_tile_rows * tile_columns];
   const int64_t sums_row =
       k_end - k <= slice ? 0 : tile_columns;  // of one slice, every strip's sums take the same place
   [[maybe_unused]] const typename Product::Session session{};
-  bool add = false;
+  const int64_t k_begin = k;
   do {
     const int64_t depth = std::min(slice, k_end - k);
     if (b.k_is_inner) {
@@ -191,14 +197,16 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t m, int64_t rows, i
     } else {
       pack_steps<Product>(b, n, columns, k, depth, panel, tile_columns);
     }
+    const bool add = k > k_begin, last = k + depth == k_end;
     const Left left = a.at(m, k / Product::depth);
     k += depth;
-    for_strips(rows, Product::strip_rows(columns), [&](int64_t row, int64_t count) {
+    for_strips(rows, Product::strip_rows(columns), [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
+      if (!last) prefetch(b, n, columns, k, std::min(slice, k_end - k), i, strips);
       float* strip = sums + row * sums_row;
       Product::multiply(left.at(row, 0), panel, count, columns, steps_of<Product>(depth), strip, add);
-      if (k == k_end) finish(m + row, count, strip);
+      if (last && partial) std::copy_n(strip, count * tile_columns, partial + row * tile_columns);
+      if (last && !partial) finish(m + row, n, count, columns, strip);
     });
-    add = true;
   } while (k < k_end);
 }
 
@@ -244,10 +252,8 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
     const int64_t m = tile / cuts.column_tiles * cuts.rows_each, n = tile % cuts.column_tiles * tile_columns;
     const int64_t rows = std::min(cuts.rows_each, s.M - m), columns = std::min(tile_columns, s.N - n);
     const int64_t k = part * cuts.part, k_end = std::min(s.K, k + cuts.part);
-    multiply_tile<Product>(left, s.b, m, rows, n, columns, k, k_end, [&](int64_t row, int64_t count, float* sums) {
-      if (cuts.parts == 1) return finish(row, n, count, columns, sums);
-      std::copy_n(sums, count * tile_columns, partial + (piece * cuts.rows_each + row - m) * tile_columns);
-    });
+    multiply_tile<Product>(left, s.b, m, rows, n, columns, k, k_end, finish,
+                           cuts.parts == 1 ? nullptr : partial + piece * cuts.rows_each * tile_columns);
   });
   if (cuts.parts > 1) {
     constexpr int64_t rows_together = 8;
@@ -273,10 +279,11 @@ struct PairedPanels {
   using Element = BFloat16;
   static constexpr int64_t depth = 2;
 
-  static void pack(const BFloat16* row0, const BFloat16* row1, int64_t count, Cell* to) {
-    interleave(&row0->bits, &row1->bits, count, to);
+  static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                          int64_t to_stride) {
+    interleave_rows(&from->bits, from_stride, rows, count, to, to_stride);
   }
-  static void pack_row(const BFloat16* row, int64_t count, Cell* to) {
+  static void pack_k_row(const BFloat16* row, int64_t count, Cell* to) {
     std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
     if (count % 2 != 0) to[count / 2] = row[count - 1].bits;
   }

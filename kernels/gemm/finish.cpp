@@ -11,10 +11,11 @@ namespace {
 
 using blocked::Finish, blocked::tile_columns;
 
-// 64 columns at once, in whole vectors: those beyond the matrix are computed as well, and not stored.
-template <class T>
-void finish(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums) {
+// A row of up to 64 columns in whole vectors: those beyond the matrix are computed as well, and not stored.
+template <class T, bool whole>
+void finish_rows(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums) {
   constexpr bool narrows = stores_16_bits<T>;
+  if (whole) columns = tile_columns;  // known to the compiler: loops over vectors disappear
   alignas(64) float bias[tile_columns] = {}, before[tile_columns] = {};
   const auto read = [=](const T* from, float* to) {
     if constexpr (narrows) {
@@ -28,33 +29,45 @@ void finish(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t columns
   const uint64_t valid = ~uint64_t{0} >> (tile_columns - columns);
   for (int64_t i = m; i < m + rows; ++i, sums += tile_columns) {
     T* to = static_cast<T*>(f.c) + i * f.N + n;
-    if (f.beta != 0) read(to, before);
-    uint64_t bits = ~uint64_t{0};
-    if (f.saved_mask) std::memcpy(&bits, f.saved_mask + i * mask_row + n / 8, sizeof bits);
-    uint64_t positive = 0;
-    for (int64_t j = 0; j < columns; j += lanes) {
-      Vec x = load(sums + j) * f.alpha;
-      if (f.beta != 0) x += load(before + j) * f.beta;
-      if (f.bias) x += load(bias + j);
-      if (f.mask) {
-        x = x <= 0 ? Vec{} : x;  // false for NaN, which is kept
-        positive |= static_cast<uint64_t>(nonzero_bits(x)) << j;
-      }
-      if (f.saved_mask) x = where_bits(static_cast<uint32_t>(bits >> j), x);
-      if constexpr (narrows) {
-        store(sums + j, x);
-      } else {
-        store_first(to + j, x, columns - j);
-      }
+    Vec x[tile_columns / lanes];
+    const auto for_vectors = [&](const auto& body) {
+      for (int64_t j = 0; j < columns; j += lanes) x[j / lanes] = body(x[j / lanes], j);
+    };
+    for_vectors([&](Vec, int64_t j) { return load(sums + j) * f.alpha; });
+    if (f.beta != 0) {
+      read(to, before);
+      for_vectors([&](Vec v, int64_t j) { return v + load(before + j) * f.beta; });
     }
-    if constexpr (narrows) narrow(sums, to, columns);
+    if (f.bias) for_vectors([&](Vec v, int64_t j) { return v + load(bias + j); });
     if (f.mask) {  // bit j % 8 of byte j / 8 for column j, and zeros to the end of the row
-      positive &= valid;
+      uint64_t bits = 0;
+      for_vectors([&](Vec v, int64_t j) {
+        v = v <= 0 ? Vec{} : v;  // false for NaN, which is kept
+        bits |= static_cast<uint64_t>(nonzero_bits(v)) << j;
+        return v;
+      });
+      bits &= valid;
       uint8_t* row = f.mask + i * mask_row;
-      std::memcpy(row + n / 8, &positive, sizeof positive);
-      if (n + columns == f.N) std::fill(row + n / 8 + sizeof positive, row + mask_row, uint8_t{0});
+      std::memcpy(row + n / 8, &bits, sizeof bits);
+      if (n + columns == f.N) std::fill(row + n / 8 + sizeof bits, row + mask_row, uint8_t{0});
+    }
+    if (f.saved_mask) {
+      uint64_t bits;
+      std::memcpy(&bits, f.saved_mask + i * mask_row + n / 8, sizeof bits);
+      for_vectors([&](Vec v, int64_t j) { return where_bits(static_cast<uint32_t>(bits >> j), v); });
+    }
+    if constexpr (narrows) {
+      for_vectors([&](Vec v, int64_t j) { return store(sums + j, v), v; });
+      narrow(sums, to, columns);
+    } else {
+      for_vectors([&](Vec v, int64_t j) { return store_first(to + j, v, columns - j), v; });
     }
   }
+}
+
+template <class T>
+void finish(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums) {
+  (columns == tile_columns ? finish_rows<T, true> : finish_rows<T, false>)(f, m, n, rows, columns, sums);
 }
 
 }  // namespace
