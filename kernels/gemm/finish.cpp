@@ -16,15 +16,16 @@ template <class T, bool whole>
 void finish_rows(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums) {
   constexpr bool narrows = stores_16_bits<T>;
   if (whole) columns = tile_columns;  // known to the compiler: loops over vectors disappear
-  alignas(64) float bias[tile_columns] = {}, before[tile_columns] = {};
-  const auto read = [=](const T* from, float* to) {
+  alignas(64) float bias[tile_columns] = {};
+  [[maybe_unused]] alignas(64) float before[tile_columns];
+  if (f.bias) {
+    const T* from = static_cast<const T*>(f.bias) + n;
     if constexpr (narrows) {
-      widen(from, to, columns);
+      widen(from, bias, columns);
     } else {
-      std::copy_n(from, columns, to);
+      std::copy_n(from, columns, bias);
     }
-  };
-  if (f.bias) read(static_cast<const T*>(f.bias) + n, bias);
+  }
   const int64_t mask_row = gemm_mask_row(f.N);
   const uint64_t valid = ~uint64_t{0} >> (tile_columns - columns);
   for (int64_t i = m; i < m + rows; ++i, sums += tile_columns) {
@@ -35,8 +36,13 @@ void finish_rows(const Finish& f, int64_t m, int64_t n, int64_t rows, int64_t co
     };
     for_vectors([&](Vec, int64_t j) { return load(sums + j) * f.alpha; });
     if (f.beta != 0) {
-      read(to, before);
-      for_vectors([&](Vec v, int64_t j) { return v + load(before + j) * f.beta; });
+      const float* values = before;
+      if constexpr (narrows) {
+        widen(to, before, columns);
+      } else {
+        values = to;
+      }
+      for_vectors([&](Vec v, int64_t j) { return v + load_first(values + j, columns - j) * f.beta; });
     }
     if (f.bias) for_vectors([&](Vec v, int64_t j) { return v + load(bias + j); });
     if (f.mask) {  // bit j % 8 of byte j / 8 for column j, and zeros to the end of the row
