@@ -100,15 +100,19 @@ void pack_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int6
 }
 
 // The same for the cells of the other orientation: f is (outer, K), `to` is (steps, stride).
+// REQUIRES: depth is that of one slice at most
 template <class Product, class T>
 void pack_rows_as_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
                         int64_t stride) {
-  alignas(64) Cell rows[tile_columns * max_steps];
-  for (int64_t i = 0; i < depth; i += max_steps * Product::depth, to += max_steps * stride) {
-    const int64_t some = std::min(depth - i, max_steps * Product::depth);
-    pack_rows<Product>(f, first, count, k + i, some, rows, max_steps);
-    transpose(rows, max_steps, round_up(count, 16), round_up(steps_of<Product>(some), 16), to, stride);
+  // Memory may hold the cells of whole blocks of 16 x 16 as they are.
+  constexpr bool same_cells = sizeof(T) * Product::depth == sizeof(Cell);
+  if (same_cells && f.stride % Product::depth == 0 && count % 16 == 0 && depth % (16 * Product::depth) == 0) {
+    const Cell* from = reinterpret_cast<const Cell*>(f.data + first * f.stride + k);
+    return transpose(from, f.stride / Product::depth, count, depth / Product::depth, to, stride);
   }
+  alignas(64) Cell rows[tile_columns * max_steps];
+  pack_rows<Product>(f, first, count, k, depth, rows, max_steps);
+  transpose(rows, max_steps, round_up(count, 16), round_up(steps_of<Product>(depth), 16), to, stride);
 }
 
 // f is (K, outer), `to` is (rows, stride).

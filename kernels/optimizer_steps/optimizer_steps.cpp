@@ -1,5 +1,6 @@
-// The fused updates that engine/optim.h declares: one pass over the parameter arena. The state of a parameter whose
-// gradient is zero decays towards subnormals, which are made zero.
+// The fused updates that engine/optim.h declares: one pass over the parameter arena. What a parameter without gradient
+// keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the last place rounds
+// to the same: it becomes zero instead.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,7 +8,6 @@
 #include "engine/optim.h"
 #include "engine/slots.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/cpu/flush_subnormals.h"
 #include "kernels/optimizer_steps/begin_step.h"
 
 namespace hs {
