@@ -33,6 +33,7 @@ REGISTER_KERNEL(gemm, cpu, "amx_emulated",
                 {.run = blocked::gemm_blocked<blocked::TileProduct<EmulatedTiles>>,
                  .supported =
                      [](const Gemm& call) { return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c); },
+                 .workspace = blocked::workspace<blocked::TileProduct<EmulatedTiles>>,
                  .rank = emulated_rank(),
                  .layout = "rows"});
 REGISTER_KERNEL(conv2d_forward, cpu, "amx_emulated",

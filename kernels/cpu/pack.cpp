@@ -1,5 +1,7 @@
 #include "kernels/cpu/pack.h"
 
+#include <algorithm>
+
 #include "engine/cpu_features.h"
 
 #if defined(__x86_64__)
@@ -19,6 +21,20 @@ HS_TARGET_AVX512 int64_t interleave_avx512(const uint16_t* row0, const uint16_t*
     _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
   }
   return i;
+}
+
+HS_TARGET_AVX512 void interleave_rows_avx512(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count,
+                                             Cell* to, int64_t to_stride) {
+  for (int64_t row = 0; row < rows; row += 2, from += 2 * from_stride, to += to_stride) {
+    const __mmask16 has_second = row + 1 < rows ? 0xffff : 0;
+    for (int64_t i = 0; i < count; i += 16) {
+      const auto valid = static_cast<__mmask16>(count - i >= 16 ? 0xffff : (1 << (count - i)) - 1);
+      const __m256i first = _mm256_maskz_loadu_epi16(valid, from + i);
+      const __m256i second = _mm256_maskz_loadu_epi16(valid & has_second, from + from_stride + i);
+      _mm512_storeu_si512(
+          to + i, _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16)));
+    }
+  }
 }
 
 // 16 x 16 cells in 64 shuffles: each round doubles the size of the blocks that are in place.
@@ -65,6 +81,19 @@ void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell*
   if (cpu_features().avx512) i = interleave_avx512(row0, row1, count, to);
 #endif
   for (; i < count; ++i) to[i] = row0[i] | static_cast<uint32_t>(row1[i]) << 16;
+}
+
+void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                     int64_t to_stride) {
+#if defined(__x86_64__)
+  if (cpu_features().avx512) return interleave_rows_avx512(from, from_stride, rows, count, to, to_stride);
+#endif
+  for (int64_t row = 0; row < rows; row += 2, from += 2 * from_stride, to += to_stride) {
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = from[i] | (row + 1 < rows ? static_cast<uint32_t>(from[from_stride + i]) << 16 : 0);
+    }
+    std::fill(to + count, to + round_up(count, 16), Cell{0});
+  }
 }
 
 void transpose(const Cell* from, int64_t from_stride, int64_t rows, int64_t columns, Cell* to, int64_t to_stride) {

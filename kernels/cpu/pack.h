@@ -14,6 +14,11 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + mu
 // to[i] = the pair (row0[i], row1[i])
 void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to);
 
+// The same for a matrix: to[i] = the pairs of rows 2 i and 2 i + 1 of `from`; the last of an odd number of rows is
+// paired with zeros, and the pairs after `count` are zero up to a multiple of 16.
+void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                     int64_t to_stride);
+
 // to[j][i] = from[i][j], in whole blocks of 16 x 16: rows and columns are rounded up.
 void transpose(const Cell* from, int64_t from_stride, int64_t rows, int64_t columns, Cell* to, int64_t to_stride);
 

@@ -2,6 +2,7 @@
 // AVX-512 (16 floats), AVX2 (8), or what every machine has (4). No `#pragma once`: each_isa.h includes it once per
 // instruction set.
 #include <cstdint>
+#include <cstring>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -66,6 +67,40 @@ inline void store_bytes(uint8_t* to, Ints v) {
                    _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 #else
   for (int i = 0; i < lanes; ++i) to[i] = static_cast<uint8_t>(v[i]);
+#endif
+}
+
+// v where the bit of the lane is set, 0 elsewhere.
+inline Vec where_bits(uint32_t bits, Vec v) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), v);
+#else
+  using Words = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
+  Words bit;
+  for (int i = 0; i < lanes; ++i) bit[i] = 1u << i;
+  return (bit & bits) != 0 ? v : Vec{};
+#endif
+}
+
+// The first `count` floats, and zeros; all if there are fewer lanes.
+inline Vec load_first(const float* from, int64_t count) {
+  if (count >= lanes) return load(from);
+#if HS_VECTOR_BYTES == 64
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), from);
+#else
+  Vec v = {};
+  std::memcpy(&v, from, static_cast<size_t>(count) * sizeof *from);
+  return v;
+#endif
+}
+
+// Stores the first `count` floats, all if there are fewer lanes.
+inline void store_first(float* to, Vec v, int64_t count) {
+  if (count >= lanes) return store(to, v);
+#if HS_VECTOR_BYTES == 64
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), v);
+#else
+  std::memcpy(to, &v, static_cast<size_t>(count) * sizeof *to);
 #endif
 }
 

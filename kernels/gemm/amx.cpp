@@ -14,6 +14,7 @@ bool supports(const Gemm& call) {
 REGISTER_KERNEL(gemm, cpu, "amx",
                 {.run = blocked::gemm_blocked<blocked::TileProduct<amx::HardwareTiles>>,
                  .supported = supports,
+                 .workspace = blocked::workspace<blocked::TileProduct<amx::HardwareTiles>>,
                  .rank = 20,
                  .layout = "rows"});
 

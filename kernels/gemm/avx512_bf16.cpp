@@ -11,16 +11,13 @@ namespace {
 
 using namespace blocked;
 
-constexpr int strip_rows = 6, strip_vectors = tile_columns / 16;
+constexpr int max_strip_rows = 6, strip_vectors = tile_columns / 16;
 
-// tile[row][vector] += sum over steps of a[row][step] b[step][vector]
+// sums[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`.
 template <int rows, int vectors>
 HS_TARGET_AVX512_BF16 void multiply_strip(const Cell* a, int64_t a_row, int64_t a_step, const Cell* b, int64_t steps,
-                                          float* tile) {
-  __m512 sum[rows][vectors];
-  for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = _mm512_loadu_ps(tile + r * tile_columns + v * 16);
-  }
+                                          float* sums, bool add) {
+  __m512 sum[rows][vectors] = {};
   for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
     __m512i w[vectors];
     for (int v = 0; v < vectors; ++v) w[v] = _mm512_loadu_si512(b + v * 16);
@@ -30,11 +27,14 @@ HS_TARGET_AVX512_BF16 void multiply_strip(const Cell* a, int64_t a_row, int64_t 
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) _mm512_storeu_ps(tile + r * tile_columns + v * 16, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      float* to = sums + r * tile_columns + v * 16;
+      _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sum[r][v]) : sum[r][v]);
+    }
   }
 }
 
-using Strip = void (*)(const Cell*, int64_t, int64_t, const Cell*, int64_t, float*);
+using Strip = void (*)(const Cell*, int64_t, int64_t, const Cell*, int64_t, float*, bool);
 
 template <int vectors>
 constexpr Strip strips_of[] = {nullptr,
@@ -50,12 +50,12 @@ struct Paired : PairedPanels {
   struct Session {};
   static constexpr bool rows_first = false;
 
-  static void multiply(Panels& p, int64_t rows, int64_t columns, int64_t steps) {
-    const Strip* kernels = strips[(columns + 15) / 16];
+  static int64_t strip_rows(int64_t) { return max_strip_rows; }
+
+  static void multiply(const Left& a, const Cell* b, int64_t rows, int64_t columns, int64_t steps, float* sums,
+                       bool add) {
     static_assert(strip_vectors == 4);
-    for_strips<strip_rows>(rows, [&](int64_t row, int64_t count) {
-      kernels[count](p.a + row * p.a_row(), p.a_row(), p.a_step(), p.b, steps, p.tile + row * tile_columns);
-    });
+    strips[(columns + 15) / 16][rows](a.cells, a.row, a.step, b, steps, sums, add);
   }
 };
 
@@ -63,8 +63,9 @@ bool supports(const Gemm& call) {
   return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c) && cpu_features().avx512_bf16;
 }
 
-REGISTER_KERNEL(gemm, cpu, "avx512_bf16",
-                {.run = gemm_blocked<Paired>, .supported = supports, .rank = 10, .layout = "rows"});
+REGISTER_KERNEL(
+    gemm, cpu, "avx512_bf16",
+    {.run = gemm_blocked<Paired>, .supported = supports, .workspace = workspace<Paired>, .rank = 10, .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

@@ -1,14 +1,27 @@
-// The matrix product of 16-bit factors in blocks, internal to kernels/gemm/. C is cut into tiles, K into slices. A
-// thread packs a slice of both factors into panels, multiplies them into an f32 tile, and scales, biases, rounds once
-// and stores the finished tile. The variants "widened", "avx512_bf16" and "amx" of gemm differ only in a class:
+// The matrix product in blocks, internal to kernels/gemm/: the variants "blocked", "avx512_bf16" and "amx". C is cut
+// into tiles of 64 columns, K into slices. A thread packs a slice of 64 columns of op(B) into a panel, which stays in
+// its caches, and multiplies the tile's rows by it, strip by strip:
+//
+//                  64 columns, in vectors
+//                  |--|--|--|--|
+//   slice of K     |  panel    |   packed once for all rows of the tile
+//   |------|       |--|--|--|--|
+//   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512)
+//
+// After the last slice, the strip's sums become C at once (kernels/gemm/finish.h), while they are in the first-level
+// cache. op(A) is read where it lies if it is f32; 16-bit values are packed once for the whole call. Few tiles and a
+// long K: K is cut into parts, whose sums are added in order. All borders depend on M, N and K only.
+//
+// A variant is a class:
 //   struct Product {
-//     using Element = ...;                           // what the factors store: Half or BFloat16
-//     static constexpr int64_t depth;                // values of k in one element of a panel: 1 (an f32) or 2 (a pair)
-//     struct Session;                                // alive while a thread multiplies
-//     static constexpr bool rows_first;              // panel A must be (rows, steps), not (steps, rows)
-//     static void pack(row0, row1, count, to);       // one element from each of two rows (of row0 alone if depth is 1)
-//     static void pack_row(row, count, to);          // a row of `count` values of k
-//     static void multiply(panels, rows, columns, steps);  // panels.tile += A B
+//     using Element = ...;                 // what the factors store: float, Half or BFloat16
+//     static constexpr int64_t depth;      // values of k in a cell of a panel: 1 (an f32) or 2 (a pair)
+//     static constexpr bool rows_first;    // packed op(A) must be (rows, steps), whole 16 x 16 blocks
+//     struct Session;                      // alive while a thread multiplies
+//     static void pack_k_rows(from, from_stride, rows, count, to, to_stride);  // a row of `to` from `depth` rows
+//     static void pack_k_row(row, count, to);                                  // a row of `count` values of k
+//     static int64_t strip_rows(columns);
+//     static void multiply(a, b, rows, columns, steps, sums, add);  // a strip: sums = A B, or += if add
 //   };
 #pragma once
 
@@ -16,23 +29,13 @@
 
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
-#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/finish.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hs::blocked {
 
-inline constexpr int64_t tile_columns = 64, tile_rows = 128, max_steps = 64;
-
-// The operands of a product, on the thread's stack.
-struct Panels {
-  alignas(64) Cell a[tile_rows * max_steps];      // (rows, max_steps), or (steps, tile_rows) if a_by_steps
-  alignas(64) Cell b[max_steps * tile_columns];   // (steps, tile_columns)
-  alignas(64) Cell other[tile_rows * max_steps];  // a panel before its transposition
-  alignas(64) float tile[tile_rows * tile_columns];
-  bool a_by_steps;
-  int64_t a_row() const { return a_by_steps ? 1 : max_steps; }
-  int64_t a_step() const { return a_by_steps ? tile_rows : 1; }
-};
+inline constexpr int64_t max_tile_rows = 128;
+inline constexpr int64_t max_steps = 64;  // cells of a slice along K: the panel is then 16 KiB
 
 // A factor as it lies in memory: (outer, inner) row-major. k runs along `inner` or along `outer`.
 template <class T>
@@ -42,29 +45,237 @@ struct Factor {
   bool k_is_inner;
 };
 
-// Packs the slice k .. k+depth-1 of `count` rows of op(A), or columns of op(B), from `first`. Whole groups of 16 are
-// written, with zeros beyond the matrix.
-template <class Product, class T>
-void pack_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
-                int64_t stride) {  // f is (K, outer): to is (steps, stride)
-  static constexpr T zeros[tile_rows] = {};
-  for (int64_t i = 0; i < depth; i += Product::depth, to += stride) {
-    const T* row = f.data + (k + i) * f.stride + first;
-    Product::pack(row, i + 1 < depth ? row + f.stride : zeros, count, to);
-    std::fill(to + count, to + round_up(count, 16), Cell{0});
+// op(A) in cells: that of row m and step s is cells[m * row + s * step].
+struct Left {
+  const Cell* cells;
+  int64_t row, step;
+  Left at(int64_t m, int64_t s) const { return {cells + m * row + s * step, row, step}; }
+};
+
+// How C and K are cut. Rows are cut, and then K, if there would be too few pieces for several threads.
+struct Cuts {
+  int64_t rows_each, row_tiles, column_tiles, parts, part;  // `part`: values of k in each part but the last
+
+  Cuts(int64_t M, int64_t N, int64_t K) {
+    constexpr int64_t shortest_part = 256, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
+    const int64_t enough = std::clamp<int64_t>(M * round_up(N, 16) * K / smallest_piece, 1, 8);
+    column_tiles = ceil(N, tile_columns);
+    rows_each = max_tile_rows;
+    while (rows_each > 64 && ceil(M, rows_each) * column_tiles < enough) rows_each /= 2;
+    const int64_t most = std::max<int64_t>(1, std::min(enough / tiles(M), K / shortest_part));
+    part = std::max<int64_t>(32, round_up(ceil(K, most), 32));
+    parts = std::max<int64_t>(1, ceil(K, part));
+    while (rows_each > 16 && tiles(M) * parts < enough) rows_each /= 2;
+    row_tiles = ceil(M, rows_each);
   }
-  const int64_t steps = (depth + Product::depth - 1) / Product::depth;
-  for (int64_t i = steps; i < round_up(steps, 16); ++i, to += stride) std::fill_n(to, round_up(count, 16), Cell{0});
+  int64_t tiles() const { return row_tiles * column_tiles; }
+
+ private:
+  static int64_t ceil(int64_t size, int64_t each) { return (size + each - 1) / each; }
+  int64_t tiles(int64_t M) const { return std::max<int64_t>(1, ceil(M, rows_each) * column_tiles); }
+};
+
+template <class Product>
+int64_t steps_of(int64_t depth) {
+  return (depth + Product::depth - 1) / Product::depth;
 }
 
+// Packs k .. k+depth-1 of `count` rows of op(A), or columns of op(B), from `first`. Whole groups of 16 are written,
+// with zeros beyond the matrix. Here f is (K, outer), and `to` is (steps, stride).
 template <class Product, class T>
-void pack_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to) {
-  // f is (outer, K): to is (rows, max_steps)
-  const int64_t steps = (depth + Product::depth - 1) / Product::depth;
-  for (int64_t i = 0; i < round_up(count, 16); ++i, to += max_steps) {
-    if (i < count) Product::pack_row(f.data + (first + i) * f.stride + k, depth, to);
+void pack_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to, int64_t stride) {
+  Product::pack_k_rows(f.data + k * f.stride + first, f.stride, depth, count, to, stride);
+  const int64_t steps = steps_of<Product>(depth);
+  for (int64_t i = steps; i < round_up(steps, 16); ++i) std::fill_n(to + i * stride, round_up(count, 16), Cell{0});
+}
+
+// The same for f (outer, K): `to` is (rows, stride).
+template <class Product, class T>
+void pack_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to, int64_t stride) {
+  const int64_t steps = steps_of<Product>(depth);
+  for (int64_t i = 0; i < round_up(count, 16); ++i, to += stride) {
+    if (i < count) Product::pack_k_row(f.data + (first + i) * f.stride + k, depth, to);
     std::fill(to + (i < count ? steps : 0), to + round_up(steps, 16), Cell{0});
   }
+}
+
+// The same for the cells of the other orientation: f is (outer, K), `to` is (steps, stride).
+// REQUIRES: depth is that of one slice at most
+template <class Product, class T>
+void pack_rows_as_steps(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
+                        int64_t stride) {
+  // Memory may hold the cells of whole blocks of 16 x 16 as they are.
+  constexpr bool same_cells = sizeof(T) * Product::depth == sizeof(Cell);
+  if (same_cells && f.stride % Product::depth == 0 && count % 16 == 0 && depth % (16 * Product::depth) == 0) {
+    const Cell* from = reinterpret_cast<const Cell*>(f.data + first * f.stride + k);
+    return transpose(from, f.stride / Product::depth, count, depth / Product::depth, to, stride);
+  }
+  alignas(64) Cell rows[tile_columns * max_steps];
+  pack_rows<Product>(f, first, count, k, depth, rows, max_steps);
+  transpose(rows, max_steps, round_up(count, 16), round_up(steps_of<Product>(depth), 16), to, stride);
+}
+
+// f is (K, outer), `to` is (rows, stride).
+template <class Product, class T>
+void pack_steps_as_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
+                        int64_t stride) {
+  alignas(64) Cell steps[max_steps * tile_columns];
+  for (int64_t i = 0; i < depth; i += max_steps * Product::depth, to += max_steps) {
+    const int64_t some = std::min(depth - i, max_steps * Product::depth);
+    pack_steps<Product>(f, first, count, k + i, some, steps, tile_columns);
+    transpose(steps, tile_columns, round_up(steps_of<Product>(some), 16), round_up(count, 16), to, stride);
+  }
+}
+
+// Cells between the rows of packed op(A). Not a multiple of 4 KiB: rows would compete for the same lines of the cache.
+inline int64_t left_stride(int64_t cells) {
+  const int64_t stride = round_up(cells, 16);
+  return stride % 256 == 0 ? stride + 16 : stride;
+}
+
+// Cells of the workspace for op(A).
+template <class Product>
+int64_t left_cells(const Factor<typename Product::Element>& f, int64_t M, int64_t K) {
+  if constexpr (std::is_same_v<typename Product::Element, float>) return 0;
+  const int64_t steps = steps_of<Product>(K);
+  return f.k_is_inner || Product::rows_first ? round_up(M, 16) * left_stride(steps)
+                                             : round_up(steps, 16) * left_stride(M);
+}
+
+// Packs the whole of op(A), unless it is f32.
+template <class Product>
+Left pack_left(const Factor<typename Product::Element>& f, int64_t M, int64_t K, Cell* to) {
+  if constexpr (std::is_same_v<typename Product::Element, float>) {
+    return Left{reinterpret_cast<const Cell*>(f.data), f.k_is_inner ? f.stride : 1, f.k_is_inner ? 1 : f.stride};
+  } else {
+    const bool by_rows = f.k_is_inner || Product::rows_first;
+    const int64_t stride = left_stride(by_rows ? steps_of<Product>(K) : M);
+    parallel_ranges(M, f.k_is_inner ? 16 : tile_columns, [&](int64_t m, int64_t end) {
+      if (f.k_is_inner) {
+        pack_rows<Product>(f, m, end - m, 0, K, to + m * stride, stride);
+      } else if (by_rows) {
+        pack_steps_as_rows<Product>(f, m, end - m, 0, K, to + m * stride, stride);
+      } else {
+        pack_steps<Product>(f, m, end - m, 0, K, to + m, stride);
+      }
+    });
+    return by_rows ? Left{to, stride, 1} : Left{to, 1, stride};
+  }
+}
+
+// Calls body(first, count, strip, strips) for strips of at most max_rows rows that cover `rows` and differ by one at
+// most.
+template <class Body>
+void for_strips(int64_t rows, int64_t max_rows, const Body& body) {
+  const int64_t strips = (rows + max_rows - 1) / max_rows;
+  for (int64_t i = 0; i < strips; ++i) body(i * rows / strips, (i + 1) * rows / strips - i * rows / strips, i, strips);
+}
+
+// Requests part i of n of the slice that is packed next, while the strips of this one are multiplied.
+template <class T>
+void prefetch(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, int64_t i, int64_t n) {
+  constexpr int64_t line = 64 / sizeof(T);
+  const int64_t rows = f.k_is_inner ? count : depth, columns = f.k_is_inner ? depth : count;
+  const T* from = f.data + (f.k_is_inner ? first * f.stride + k : k * f.stride + first);
+  for (int64_t row = i * rows / n; row < (i + 1) * rows / n; ++row) {
+    for (int64_t j = 0; j < columns; j += line) __builtin_prefetch(from + row * f.stride + j);
+  }
+}
+
+// Computes a tile: C's rows m .. m+rows-1, columns n .. n+columns-1, of k .. k_end-1. The sums go to `finish`, or, if
+// they are a part of K, to `partial` (rows, tile_columns).
+template <class Product, class T>
+void multiply_tile(const Left& a, const Factor<T>& b, int64_t m, int64_t rows, int64_t n, int64_t columns, int64_t k,
+                   int64_t k_end, const Finish& finish, float* partial) {
+  constexpr int64_t slice = max_steps * Product::depth;
+  alignas(64) Cell panel[max_steps * tile_columns];
+  alignas(64) float sums[max_tile_rows * tile_columns];
+  const int64_t sums_row =
+      k_end - k <= slice ? 0 : tile_columns;  // of one slice, every strip's sums take the same place
+  [[maybe_unused]] const typename Product::Session session{};
+  const int64_t k_begin = k;
+  do {
+    const int64_t depth = std::min(slice, k_end - k);
+    if (b.k_is_inner) {
+      pack_rows_as_steps<Product>(b, n, columns, k, depth, panel, tile_columns);
+    } else {
+      pack_steps<Product>(b, n, columns, k, depth, panel, tile_columns);
+    }
+    const bool add = k > k_begin, last = k + depth == k_end;
+    const Left left = a.at(m, k / Product::depth);
+    k += depth;
+    for_strips(rows, Product::strip_rows(columns), [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
+      if (!last) prefetch(b, n, columns, k, std::min(slice, k_end - k), i, strips);
+      float* strip = sums + row * sums_row;
+      Product::multiply(left.at(row, 0), panel, count, columns, steps_of<Product>(depth), strip, add);
+      if (last && partial) std::copy_n(strip, count * tile_columns, partial + row * tile_columns);
+      if (last && !partial) finish(m + row, n, count, columns, strip);
+    });
+  } while (k < k_end);
+}
+
+// The factors and sizes of a call.
+template <class Product>
+struct Sizes {
+  using T = typename Product::Element;
+  Factor<T> a, b;
+  int64_t M, N, K;
+  Cuts cuts;
+  int64_t left;     // cells of packed op(A)
+  int64_t partial;  // floats of the parts' sums: (parts, tiles, rows_each, tile_columns)
+
+  explicit Sizes(const Gemm& call)
+      : a{call.a.data<T>(), call.a.shape()[1], !call.options.transpose_a},
+        b{call.b.data<T>(), call.b.shape()[1], call.options.transpose_b},
+        M(call.c.shape()[0]),
+        N(call.c.shape()[1]),
+        K(call.a.shape()[a.k_is_inner ? 1 : 0]),
+        cuts(M, N, K),
+        left(left_cells<Product>(a, M, K)),
+        partial(cuts.parts == 1 ? 0 : cuts.parts * cuts.tiles() * cuts.rows_each * tile_columns) {}
+};
+
+template <class Product>
+int64_t workspace(const Gemm& call) {
+  const Sizes<Product> sizes(call);
+  return (sizes.left + sizes.partial) * static_cast<int64_t>(sizeof(Cell));
+}
+
+// The whole kernel for one class of product.
+template <class Product>
+void gemm_blocked(const Gemm& call, Tensor& memory) {
+  const Sizes<Product> s(call);
+  const Cuts& cuts = s.cuts;
+  Cell* cells = reinterpret_cast<Cell*>(memory.mutable_data<uint8_t>());
+  const Left left = pack_left<Product>(s.a, s.M, s.K, cells);
+  float* partial = reinterpret_cast<float*>(cells + s.left);
+  const int64_t tiles = cuts.tiles();
+  const Finish finish(call);
+  parallel(tiles * cuts.parts, [&](int64_t piece, int) {
+    const int64_t part = piece / tiles, tile = piece % tiles;
+    const int64_t m = tile / cuts.column_tiles * cuts.rows_each, n = tile % cuts.column_tiles * tile_columns;
+    const int64_t rows = std::min(cuts.rows_each, s.M - m), columns = std::min(tile_columns, s.N - n);
+    const int64_t k = part * cuts.part, k_end = std::min(s.K, k + cuts.part);
+    multiply_tile<Product>(left, s.b, m, rows, n, columns, k, k_end, finish,
+                           cuts.parts == 1 ? nullptr : partial + piece * cuts.rows_each * tile_columns);
+  });
+  if (cuts.parts > 1) {
+    constexpr int64_t rows_together = 8;
+    const int64_t strips = (cuts.rows_each + rows_together - 1) / rows_together, part = tiles * cuts.rows_each;
+    parallel(tiles * strips, [&](int64_t piece, int) {
+      const int64_t tile = piece / strips, row = piece % strips * rows_together;
+      const int64_t m = tile / cuts.column_tiles * cuts.rows_each + row, n = tile % cuts.column_tiles * tile_columns;
+      const int64_t rows = std::min(rows_together, s.M - m);
+      if (rows <= 0) return;
+      alignas(64) float sums[rows_together * tile_columns] = {};
+      const float* from = partial + (tile * cuts.rows_each + row) * tile_columns;
+      for (int64_t i = 0; i < cuts.parts; ++i, from += part * tile_columns) {
+        for (int64_t j = 0; j < rows * tile_columns; ++j) sums[j] += from[j];
+      }
+      finish(m, n, rows, std::min(tile_columns, s.N - n), sums);
+    });
+  }
+  if (call.options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);
 }
 
 // Panels of bf16 pairs, for the products that have an instruction for them.
@@ -72,120 +283,14 @@ struct PairedPanels {
   using Element = BFloat16;
   static constexpr int64_t depth = 2;
 
-  static void pack(const BFloat16* row0, const BFloat16* row1, int64_t count, Cell* to) {
-    interleave(&row0->bits, &row1->bits, count, to);
+  static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                          int64_t to_stride) {
+    interleave_rows(&from->bits, from_stride, rows, count, to, to_stride);
   }
-  static void pack_row(const BFloat16* row, int64_t count, Cell* to) {
+  static void pack_k_row(const BFloat16* row, int64_t count, Cell* to) {
     std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
     if (count % 2 != 0) to[count / 2] = row[count - 1].bits;
   }
 };
-
-// Rows of a tile: fewer if there would be too few tiles for several threads. Depends only on the shape.
-inline int64_t rows_of_tile(int64_t M, int64_t N) {
-  int64_t rows = tile_rows;
-  while (rows > 32 && (M + rows - 1) / rows * ((N + tile_columns - 1) / tile_columns) < 8) rows /= 2;
-  return rows;
-}
-
-// Stores a finished tile: C = alpha * tile + beta * C + bias.
-template <class Out>
-struct Finish {
-  const GemmOptions& options;
-  const Out* bias;            // or nullptr
-  uint8_t* mask;              // or nullptr
-  const uint8_t* saved_mask;  // or nullptr
-  int64_t N;
-  Out* c;
-
-  void operator()(int64_t m, int64_t n, int64_t rows, int64_t columns, float* tile) const {
-    Block<Out> block;
-    for (int64_t i = m; i < m + rows; ++i, tile += tile_columns) {
-      Out* to = c + i * N + n;
-      if (options.alpha != 1) {
-        for (int64_t j = 0; j < columns; ++j) tile[j] *= options.alpha;
-      }
-      if (options.beta != 0) {
-        const float* before = block.read(to, columns);
-        for (int64_t j = 0; j < columns; ++j) tile[j] += options.beta * before[j];
-      }
-      if (bias) {
-        const float* values = block.read(bias + n, columns);
-        for (int64_t j = 0; j < columns; ++j) tile[j] += values[j];
-      }
-      if (mask) {
-        const int64_t bytes = n + columns == N ? gemm_mask_row(N) - n / 8 : columns / 8;
-        relu_row(columns, tile, mask + i * gemm_mask_row(N) + n / 8, bytes);
-      }
-      if (saved_mask) apply_mask(columns, saved_mask + i * gemm_mask_row(N) + n / 8, tile);
-      store_block(tile, to, columns);
-    }
-  }
-};
-
-template <class Product, class T, class Out>
-void multiply_tiles(const Factor<T>& a, const Factor<T>& b, int64_t M, int64_t N, int64_t K,
-                    const Finish<Out>& finish) {
-  const int64_t rows_each = rows_of_tile(M, N), row_tiles = (M + rows_each - 1) / rows_each;
-  const int64_t column_tiles = (N + tile_columns - 1) / tile_columns;
-  constexpr int64_t slice = max_steps * Product::depth;
-  parallel(row_tiles * column_tiles, [&](int64_t piece, int) {
-    const int64_t m = piece / column_tiles * rows_each, n = piece % column_tiles * tile_columns;
-    const int64_t rows = std::min(rows_each, M - m), columns = std::min(tile_columns, N - n);
-    [[maybe_unused]] const typename Product::Session session{};
-    Panels panels;
-    std::fill_n(panels.tile, round_up(rows, 16) * tile_columns, 0.0f);
-    panels.a_by_steps = !a.k_is_inner && !Product::rows_first;
-    for (int64_t k = 0; k < K; k += slice) {
-      const int64_t depth = std::min(slice, K - k), steps = (depth + Product::depth - 1) / Product::depth;
-      if (a.k_is_inner) {
-        pack_rows<Product>(a, m, rows, k, depth, panels.a);
-      } else if (panels.a_by_steps) {
-        pack_steps<Product>(a, m, rows, k, depth, panels.a, tile_rows);
-      } else {
-        pack_steps<Product>(a, m, rows, k, depth, panels.other, tile_rows);
-        transpose(panels.other, tile_rows, steps, round_up(rows, 16), panels.a, max_steps);
-      }
-      if (b.k_is_inner) {
-        pack_rows<Product>(b, n, columns, k, depth, panels.other);
-        transpose(panels.other, max_steps, round_up(columns, 16), steps, panels.b, tile_columns);
-      } else {
-        pack_steps<Product>(b, n, columns, k, depth, panels.b, tile_columns);
-      }
-      Product::multiply(panels, rows, columns, steps);
-    }
-    finish(m, n, rows, columns, panels.tile);
-  });
-}
-
-// The whole kernel for one class of product.
-template <class Product>
-void gemm_blocked(const Gemm& call) {
-  const GemmOptions& options = call.options;
-  using T = typename Product::Element;
-  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[options.transpose_a ? 0 : 1];
-  const Factor<T> left{call.a.data<T>(), call.a.shape()[1], !options.transpose_a};
-  const Factor<T> right{call.b.data<T>(), call.b.shape()[1], options.transpose_b};
-  uint8_t* mask = options.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr;
-  const uint8_t* saved = options.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr;
-  const auto run = [&]<class Out>() {
-    const Out* bias_data = call.bias.defined() ? call.bias.data<Out>() : nullptr;
-    multiply_tiles<Product>(left, right, M, N, K,
-                            Finish<Out>{options, bias_data, mask, saved, N, call.c.mutable_data<Out>()});
-  };
-  if (is_f32(call.c)) {
-    run.template operator()<float>();
-  } else {
-    run.template operator()<T>();
-  }
-  if (options.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);
-}
-
-// Calls body(first, count) for strips of at most max_rows rows that cover `rows` and differ by one at most.
-template <int64_t max_rows, class Body>
-void for_strips(int64_t rows, const Body& body) {
-  const int64_t strips = (rows + max_rows - 1) / max_rows;
-  for (int64_t i = 0; i < strips; ++i) body(i * rows / strips, (i + 1) * rows / strips - i * rows / strips);
-}
 
 }  // namespace hs::blocked

@@ -1,5 +1,5 @@
-// Functions around the slot. Its kernels on the CPU, simplest first: naive.cpp, eigen.cpp; for 16-bit factors
-// widened.cpp, avx512_bf16.cpp and amx.cpp, which share blocked.h. On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu,
+// Functions around the slot. Its kernels on the CPU, simplest first: naive.cpp, eigen.cpp, blocked.cpp; for bf16 also
+// avx512_bf16.cpp and amx.cpp, which share blocked.h with it. On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu,
 // cublaslt.cu.
 #include "kernels/gemm/gemm.h"
 

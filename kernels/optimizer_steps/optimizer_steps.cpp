@@ -1,4 +1,6 @@
-// The fused updates that engine/optim.h declares: one pass over the parameter arena.
+// The fused updates that engine/optim.h declares: one pass over the parameter arena. What a parameter without gradient
+// keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the last place rounds
+// to the same: it becomes zero instead.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -51,6 +53,7 @@ void sgd_step_cpu(const SgdStep& call) {
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
+    [[maybe_unused]] const FlushSubnormals flush;
     for (int64_t i = begin; i < end; ++i) {
       v[i] = s.momentum * v[i] + (g[i] * factor + s.weight_decay * w[i]);
       w[i] -= learning_rate * v[i];
@@ -70,6 +73,7 @@ void adam_step_cpu(const AdamStep& call) {
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
+    [[maybe_unused]] const FlushSubnormals flush;
     for (int64_t i = begin; i < end; ++i) {
       const float gradient_i = g[i] * factor + into_gradient * w[i];
       m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;

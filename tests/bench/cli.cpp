@@ -116,7 +116,7 @@ TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends 
   CHECK(record["environment"]["isa_cap"] == "avx512");
   CHECK(record["environment"]["cpu_features"].is_array());
   for (const json& kernel : record["kernels"]) {
-    CHECK(kernel["chosen"] == "widened");
+    CHECK(kernel["chosen"] == "blocked");
     CHECK(kernel["variants"].size() == 1);
   }
   CHECK(record_of("info")["environment"]["isa_cap"].is_null());

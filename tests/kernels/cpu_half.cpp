@@ -1,5 +1,6 @@
-// What the op table does not see of f16 and bf16 on the CPU: the conversions of arrays against the definition, gemm
-// with alpha, beta, a mask and f32 results against plain loops in f64, and where a NaN goes.
+// What the op table does not see on the CPU: the conversions of arrays to f16 and bf16 and back against the definition,
+// gemm with alpha, beta, a mask and f32 results against plain loops in f64, for any number of threads, and where a NaN
+// goes.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -7,12 +8,15 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu_features.h"
 #include "engine/error.h"
+#include "engine/parallel.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
@@ -103,8 +107,19 @@ struct Product {
 
 std::vector<Product> products() {
   std::vector<Product> all;
-  const int64_t sizes[][3] = {{1, 1, 1},     {5, 3, 7},    {37, 19, 65},  {64, 72, 140}, {130, 65, 33},
-                              {33, 10, 300}, {9, 200, 10}, {270, 70, 17}, {0, 4, 3},     {3, 4, 0}};
+  const int64_t sizes[][3] = {{1, 1, 1},
+                              {5, 3, 7},
+                              {37, 19, 65},
+                              {64, 72, 140},
+                              {130, 65, 33},
+                              {33, 10, 300},
+                              {9, 200, 10},
+                              {270, 70, 17},
+                              {0, 4, 3},
+                              {3, 4, 0},
+                              // Few tiles and a long K: the sums of parts of K are added.
+                              {64, 10, 1101},
+                              {40, 70, 900}};
   for (const auto& [M, N, K] : sizes) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
@@ -126,6 +141,13 @@ Tensor run_product(const Product& p, DType in, DType out, bool integers = false)
         .c = c});
   return c;
 }
+
+constexpr std::pair<DType, DType> gemm_types[] = {  // of the factors and of the result
+    {DType::f32, DType::f32},
+    {DType::f16, DType::f16},
+    {DType::f16, DType::f32},
+    {DType::bf16, DType::bf16},
+    {DType::bf16, DType::f32}};
 
 // The same in f64; of absolute values if `magnitude`.
 Numbers expected_product(const Product& p, DType in, DType out, bool integers, bool magnitude) {
@@ -200,6 +222,22 @@ TEST_CASE("interleave and transpose") {
       CHECK(to[static_cast<size_t>(i)] == (i < count ? both : 7));
     }
   }
+  std::vector<uint16_t> matrix(5 * 40);
+  for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<uint16_t>(i + 1);
+  for (const int64_t rows : {1, 2, 5}) {
+    for (const int64_t count : {1, 16, 23, 40}) {
+      std::vector<uint32_t> pairs(3 * 50, 7);
+      interleave_rows(matrix.data(), 40, rows, count, pairs.data(), 50);
+      for (int64_t i = 0; i < 150; ++i) {
+        const int64_t row = i / 50, column = i % 50;
+        const auto value = [&](int64_t r) {
+          return column < count && r < rows ? uint32_t{matrix[static_cast<size_t>(r * 40 + column)]} : 0;
+        };
+        const bool written = 2 * row < rows && column < round_up(count, 16);
+        CHECK(pairs[static_cast<size_t>(i)] == (written ? value(2 * row) | value(2 * row + 1) << 16 : 7));
+      }
+    }
+  }
   std::vector<uint32_t> from(32 * 50), to(48 * 40);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint32_t>(i);
   transpose(from.data(), 50, 30, 33, to.data(), 40);
@@ -218,29 +256,47 @@ TEST_CASE("the self-test of AMX accepts tiles that multiply and refuses tiles th
 
 TEST_CASE("gemm: every variant is within tolerance of the f64 reference, and exact on integers") {
   for (const Product& p : products()) {
-    for (const DType in : {DType::f16, DType::bf16}) {
-      for (const DType out : {in, DType::f32}) {
-        const Numbers expected = expected_product(p, in, out, false, false);
-        const Numbers magnitude = expected_product(p, in, out, false, true);
-        const Numbers exact = expected_product(p, in, out, true, false);
-        std::vector<float> wanted(exact.begin(), exact.end());
-        for (float& value : wanted) value += 0.0f;  // -0 and 0 are the same integer
-        const Tensor integers = cast(Tensor::from(wanted, {p.M, p.N}), out);
-        with_each_variant(gemm, [&](const std::string& variant) {
-          check_sums(p.name(in, out) + " " + variant, run_product(p, in, out), expected, magnitude, p.K + 2);
-          const Tensor got = cast(run_product(p, in, out, true), DType::f32);
-          for (int64_t i = 0; i < got.size(); ++i) wanted[static_cast<size_t>(i)] = got.data<float>()[i] + 0.0f;
-          INFO(p.name(in, out), " ", variant, " on integers");
-          CHECK(same_bytes(cast(Tensor::from(wanted, {p.M, p.N}), out), integers));
-        });
-      }
+    for (const auto& types : gemm_types) {
+      const DType in = types.first, out = types.second;  // a lambda may not capture structured bindings
+      const Numbers expected = expected_product(p, in, out, false, false);
+      const Numbers magnitude = expected_product(p, in, out, false, true);
+      const Numbers exact = expected_product(p, in, out, true, false);
+      std::vector<float> wanted(exact.begin(), exact.end());
+      for (float& value : wanted) value += 0.0f;  // -0 and 0 are the same integer
+      const Tensor integers = cast(Tensor::from(wanted, {p.M, p.N}), out);
+      with_each_variant(gemm, [&](const std::string& variant) {
+        check_sums(p.name(in, out) + " " + variant, run_product(p, in, out), expected, magnitude, p.K + 2);
+        const Tensor got = cast(run_product(p, in, out, true), DType::f32);
+        for (int64_t i = 0; i < got.size(); ++i) wanted[static_cast<size_t>(i)] = got.data<float>()[i] + 0.0f;
+        INFO(p.name(in, out), " ", variant, " on integers");
+        CHECK(same_bytes(cast(Tensor::from(wanted, {p.M, p.N}), out), integers));
+      });
     }
   }
 }
 
+TEST_CASE("gemm: 1, 2 and 5 threads give the same bits") {
+  for (const Product& p : products()) {
+    for (const auto& types : gemm_types) {
+      with_each_variant(gemm, [&](const std::string& variant) {
+        Tensor of_one;
+        for (const int threads : {1, 2, 5}) {
+          set_threads(threads);
+          const Tensor c = run_product(p, types.first, types.second);
+          if (!of_one.defined()) of_one = c;
+          INFO(p.name(types.first, types.second), " ", variant, " on ", threads, " threads");
+          CHECK(same_bytes(c, of_one));
+        }
+      });
+    }
+  }
+  set_threads(0);
+}
+
 TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias") {
-  for (const auto& [M, N, K] : {std::array<int64_t, 3>{5, 3, 7}, {64, 128, 40}, {33, 130, 10}, {70, 200, 64}}) {
-    for (const DType type : {DType::f16, DType::bf16}) {
+  for (const auto& [M, N, K] :
+       {std::array<int64_t, 3>{5, 3, 7}, {64, 128, 40}, {33, 130, 10}, {70, 200, 64}, {40, 70, 900}}) {
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
       const Product p{M, N, K, {.epilogue = Epilogue::relu}, true};
       const Numbers before = expected_product(p, type, type, false, false);
       const Numbers magnitude = expected_product(p, type, type, false, true);
@@ -298,13 +354,17 @@ TEST_CASE("gemm: ReLU with its mask, and its backward with the sum for the bias"
 TEST_CASE("gemm: a NaN stays in its row") {
   for (const auto& [M, N, K] : {std::array<int64_t, 3>{64, 128, 300}, {270, 70, 17}}) {
     for (const bool ta : {false, true}) {
-      for (const DType type : {DType::f16, DType::bf16}) {
+      for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
         const Product p{M, N, K, {.transpose_a = ta, .transpose_b = !ta}, true};
         with_each_variant(gemm, [&](const std::string& variant) {
           INFO(p.name(type, type), " ", variant);
           Tensor a = random_tensor(p.a(), type, 1), c = Tensor::empty({M, N}, type);
           const int64_t row = M - 1, place = ta ? (K / 2) * M + row : row * K + K / 2;
-          static_cast<uint16_t*>(a.mutable_raw_data())[place] = 0x7fff;  // a NaN in both types
+          if (type == DType::f32) {
+            a.mutable_data<float>()[place] = std::numeric_limits<float>::quiet_NaN();
+          } else {
+            static_cast<uint16_t*>(a.mutable_raw_data())[place] = 0x7fff;  // a NaN in both types
+          }
           gemm({.a = a, .b = random_tensor(p.b(), type, 2), .options = p.options, .c = c});
           const Numbers values = numbers(c);
           int64_t wrong = 0;

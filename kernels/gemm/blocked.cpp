@@ -1,0 +1,152 @@
+// gemm for f32, f16 and bf16 on any machine: panels of f32, multiplied with fused multiply-adds. 16-bit factors are
+// widened while they are packed. Read first: kernels/gemm/blocked.h.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kernels/gemm/blocked.h"
+
+#ifdef HS_ISA
+
+// Keeps the sums in registers from the first instruction to the last: without it, GCC passes them through the stack.
+#if defined(__clang__)
+#define HS_UNROLL _Pragma("unroll")
+#else
+#define HS_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+namespace hs::HS_ISA {
+namespace {
+
+using namespace blocked;
+
+// The registers of a strip, as many sums as fit beside a row of the panel and one broadcast value of A:
+//   AVX-512 (32 registers): 6 x 4 or 8 x 3 vectors     AVX2, plain x86-64 (16): 6 x 2
+// At least 8 sums keep both multiply-add units busy; loads are fewer than multiply-adds.
+constexpr int max_vectors = registers == 32 ? 4 : 2, max_rows = 8;
+constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_rows; }
+
+// sums[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`.
+template <int rows, int vectors>
+void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t steps, float* sums,
+                    bool add) {
+  Vec sum[rows][vectors];
+  HS_UNROLL for (int r = 0; r < rows; ++r) { HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{}; }
+  for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
+    Vec w[vectors];
+    HS_UNROLL for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
+    HS_UNROLL for (int r = 0; r < rows; ++r) {
+      const Vec x = broadcast(a[r * a_row]);
+      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
+    }
+  }
+  if (add) {
+    HS_UNROLL for (int r = 0; r < rows; ++r) {
+      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] += load(sums + r * tile_columns + v * lanes);
+    }
+  }
+  HS_UNROLL for (int r = 0; r < rows; ++r) {
+    HS_UNROLL for (int v = 0; v < vectors; ++v) store(sums + r * tile_columns + v * lanes, sum[r][v]);
+  }
+}
+
+using Strip = void (*)(const float*, int64_t, int64_t, const float*, int64_t, float*, bool);
+
+template <int vectors, int... rows>
+constexpr std::array<Strip, max_rows> strips_of(std::integer_sequence<int, rows...>) {
+  return {multiply_strip<rows + 1, vectors>...};
+}
+template <int... vectors>
+constexpr std::array<std::array<Strip, max_rows>, max_vectors> all_strips(std::integer_sequence<int, vectors...>) {
+  return {strips_of<vectors + 1>(std::make_integer_sequence<int, rows_of(vectors + 1)>())...};
+}
+constexpr auto strips = all_strips(std::make_integer_sequence<int, max_vectors>());  // [vectors - 1][rows - 1]
+
+template <class T>
+struct Widened {
+  using Element = T;
+  struct Session {};
+  static constexpr int64_t depth = 1;
+  static constexpr bool rows_first = false;
+
+  static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
+                          int64_t to_stride) {
+    for (int64_t i = 0; i < rows; ++i, from += from_stride, to += to_stride) {
+      pack_k_row(from, count, to);
+      for (int64_t j = count; j < round_up(count, 16); ++j) to[j] = 0;
+    }
+  }
+  static void pack_k_row(const T* row, int64_t count, Cell* to) {
+    float* values = reinterpret_cast<float*>(to);
+    if constexpr (stores_16_bits<T>) {
+      widen(row, values, count);
+    } else {
+      int64_t i = 0;
+      for (; i + lanes <= count; i += lanes) store(values + i, load(row + i));
+      if (i < count) store_first(values + i, load_first(row + i, count - i), count - i);
+    }
+  }
+
+  static int64_t vectors_of(int64_t columns) { return (columns + lanes - 1) / lanes; }
+  static int64_t strip_rows(int64_t columns) {
+    return rows_of(static_cast<int>(std::min<int64_t>(max_vectors, vectors_of(columns))));
+  }
+
+  static void multiply(const Left& a, const Cell* b, int64_t rows, int64_t columns, int64_t steps, float* sums,
+                       bool add) {
+    const int64_t vectors = vectors_of(columns);
+    for (int64_t v = 0; v < vectors; v += max_vectors) {
+      const auto now = static_cast<size_t>(std::min<int64_t>(max_vectors, vectors - v));
+      strips[now - 1][static_cast<size_t>(rows) - 1](reinterpret_cast<const float*>(a.cells), a.row, a.step,
+                                                     reinterpret_cast<const float*>(b) + v * lanes, steps,
+                                                     sums + v * lanes, add);
+    }
+  }
+};
+
+// Calls function.operator()<Product>() for the factors' type.
+template <class Function>
+auto for_product(const Gemm& call, const Function& function) {
+  switch (call.a.dtype()) {
+    case DType::f16:
+      return function.template operator()<Widened<Half>>();
+    case DType::bf16:
+      return function.template operator()<Widened<BFloat16>>();
+    default:
+      return function.template operator()<Widened<float>>();
+  }
+}
+
+void multiply(const Gemm& call, Tensor& memory) {
+  for_product(call, [&]<class Product>() { gemm_blocked<Product>(call, memory); });
+}
+int64_t bytes(const Gemm& call) {
+  return for_product(call, [&]<class Product>() { return workspace<Product>(call); });
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/gemm/blocked.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
+REGISTER_KERNEL(gemm, cpu, "blocked",
+                {.run =
+                     +[](const Gemm& call, Tensor& memory) {
+                       HS_FOR_THIS_CPU(multiply)
+                       (call, memory);
+                     },
+                 .supported =
+                     [](const Gemm& call) {
+                       return (is_f32(call.a) || is_16_bit(call.a)) && is_same_or_f32(call.a, call.c);
+                     },
+                 .workspace = +[](const Gemm& call) { return HS_FOR_THIS_CPU(bytes)(call); },
+                 .rank = 5,
+                 .layout = "rows"});
+
+}  // namespace hs
+
+#endif

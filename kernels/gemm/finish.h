@@ -1,0 +1,29 @@
+// How the blocked variants of gemm turn finished sums into C: scaled, added to C and bias, through the epilogue,
+// rounded once. In vectors; kernels/gemm/epilogue.h is the plain form. Internal to kernels/gemm/.
+#pragma once
+
+#include "kernels/gemm/epilogue.h"
+
+namespace hs::blocked {
+
+inline constexpr int64_t tile_columns = 64;  // of C, and floats between the rows of sums
+
+struct Finish {
+  explicit Finish(const Gemm& call);
+
+  // Stores C's rows m .. m+rows-1, columns n .. n+columns-1. sums is (rows, tile_columns); it is overwritten.
+  // REQUIRES: n is a multiple of tile_columns
+  void operator()(int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums) const {
+    run(*this, m, n, rows, columns, sums);
+  }
+
+  float alpha, beta;
+  uint8_t* mask;              // or nullptr
+  const uint8_t* saved_mask;  // or nullptr
+  int64_t N;
+  const void* bias;  // or nullptr; of C's dtype
+  void* c;
+  void (*run)(const Finish&, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums);
+};
+
+}  // namespace hs::blocked
