@@ -115,17 +115,4 @@ inline Bits128 numbers_at_least(uint32_t limit, const PhiloxStream& stream, uint
   return bits;
 }
 
-// v[i] if bit i is set, otherwise 0. Bits from `lanes` on are ignored.
-inline Vec select_lanes(uint64_t bits, Vec v) {
-#if HS_VECTOR_BYTES == 64
-  return _mm512_maskz_mov_ps(static_cast<__mmask16>(bits), v);
-#else
-  using Ints = int32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
-  constexpr int32_t bit_of_lane[] = {1, 2, 4, 8, 16, 32, 64, 128};
-  Ints bit;
-  std::memcpy(&bit, bit_of_lane, sizeof bit);
-  return reinterpret_cast<Vec>(((static_cast<int32_t>(bits) & bit) == bit) & reinterpret_cast<Ints>(v));
-#endif
-}
-
 }  // namespace hs::HS_ISA

@@ -24,7 +24,7 @@ void mask_values(const PhiloxStream& stream, uint32_t threshold, Value factor, i
       if constexpr (std::is_same_v<Value, float>) {
         if (count - j >= 64) {
           for (int64_t k = 0; k < 64; k += lanes)
-            store(out + j + k, select_lanes(bits >> k, load(in + j + k) * factor));
+            store(out + j + k, where_bits(static_cast<uint32_t>(bits >> k), load(in + j + k) * factor));
           continue;
         }
       }
