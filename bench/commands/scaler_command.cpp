@@ -114,6 +114,7 @@ void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, con
   config.seed = seed;
   config.device = device_;
   config.precision = Precision::f16;
+  config.fuse = false;  // so that each op has its own gradients to show
   config.scaler = run.scaler;
 
   run.watch = std::make_unique<measure::GradientWatch>(*run.arena);

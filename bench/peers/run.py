@@ -30,7 +30,6 @@ ROWS = {  # by device: name, engine, precision, flags, idea
         ("torch f32 DataLoader", "torch", "f32", NHWC + LOADER,
          "not compiled, batches by a DataLoader with two processes"),
         ("torch bf16 NHWC", "torch", "bf16", NHWC, "autocast to bf16"),
-        ("torch bf16 compiled", "torch", "bf16", NHWC + COMPILE, "and forward, loss and backward by torch.compile"),
         ("jax f32", "jax", "f32", [], "the whole step compiled by XLA, all data in memory"),
         ("jax bf16", "jax", "bf16", [], "the same, products and convolutions in bf16"),
     ],

@@ -233,6 +233,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"schedule", "constant"},
                      {"warmup", 0},
                      {"clip", 0.0},
+                     {"fuse", "on"},
                      {"kernels", Config::array()},
                      {"warmed_up", true},
                      {"prefetch", 2},
@@ -357,7 +358,7 @@ TEST_CASE("a run that diverges ends with exit code 6, and its record says why") 
   check_one_line(outcome, 2, "--epochs: given 2 times");
 
   const Ended diverged =
-      run({"train", "--train", "96", "--test", "40", "--optimizer", "sgd", "--lr", "1000", "--json", "-", "--quiet"});
+      run({"train", "--train", "96", "--test", "40", "--optimizer", "sgd", "--lr", "100", "--json", "-", "--quiet"});
   CHECK(diverged.code == 6);
   CHECK(contains(diverged.err, "loss became"));
   const json row = json::parse(diverged.out)["rows"][0];

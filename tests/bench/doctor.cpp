@@ -199,7 +199,7 @@ TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again
       repeated.insert(call["kernel"]);
     }
   }
-  CHECK(repeated.count("conv2d_forward") == 2);
+  CHECK(repeated.count("conv2d_pool_relu_forward") == 2);
   for (const std::string& kernel : repeated) CHECK(repeated.count(kernel) <= forward.count(kernel));
   CHECK(all.size() == plain.size() + repeated.size());
   CHECK(bench("explain --checkpoint half").code == 2);

@@ -128,9 +128,8 @@ bool are_gone(const Lines& processes) {
 
 const std::string run_py = "'" HALFSTEP_SOURCE_DIR "/bench/peers/run.py' '" + bench_program() + "'";
 
-const Lines all_rows = {
-    "halfstep f32",         "halfstep bf16",   "torch f32",           "torch f32 NHWC", "torch f32 compiled",
-    "torch f32 DataLoader", "torch bf16 NHWC", "torch bf16 compiled", "jax f32",        "jax bf16"};
+const Lines all_rows = {"halfstep f32",         "halfstep bf16",   "torch f32", "torch f32 NHWC", "torch f32 compiled",
+                        "torch f32 DataLoader", "torch bf16 NHWC", "jax f32",   "jax bf16"};
 
 TEST_CASE("in turns, with ratios, an interval and every output") {
   if (!has_python3()) return;
