@@ -1,6 +1,6 @@
 // halfstep-bench tune: times every variant of every kernel call of a training step, on the data of that step, and
 // writes the fastest ones to a file for --tuning. Its record has "calls", one per slot and tensors: call, count, chosen
-// (by rank), fastest, the microseconds of both, and taken, which the file has.
+// (by rank), fastest, the seconds of both, and taken, which the file has.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ docs/benchmarks.md says what is measured and how.
   std::string model_ = "mnist_cnn", data_, device_ = "auto", out_;
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 15;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50;
   double seconds_ = 0.5;
   report::Outputs outputs_;
 };
@@ -73,25 +73,34 @@ void TuneCommand::declare(cli::Flags& flags) {
 struct Calls {
   std::string call;  // as a line of the file begins
   std::string chosen;
+  struct Seconds {
+    double median = 0, least = 0;
+  };
+  std::map<std::string, Seconds> variants = {};  // those that support all of the calls, with sums over these
   int64_t count = 0;
-  std::map<std::string, double> seconds = {};  // of the variants that support all of them, the sum of the medians
-  bool is_one_choice = true;                   // the same variant was chosen each time
+  bool is_one_choice = true;  // the same variant was chosen each time
 
   void add(const measure::CaseTiming& timing) {
-    if (count++ == 0) chosen = timing.chosen;
+    ++count;
     is_one_choice = is_one_choice && chosen == timing.chosen;
-    std::map<std::string, double> sums;
+    std::map<std::string, Seconds> sums;
     for (const measure::VariantTiming& one : timing.variants) {
-      if (count == 1 || seconds.contains(one.variant)) sums[one.variant] = seconds[one.variant] + median(one.warm);
+      if (count > 1 && !variants.contains(one.variant)) continue;
+      const Seconds before = variants[one.variant];
+      sums[one.variant] = {before.median + median(one.warm), before.least + *std::ranges::min_element(one.warm)};
     }
-    seconds = sums;
+    variants = sums;
   }
-  bool is_choice() const { return is_one_choice && seconds.size() > 1; }
+  bool is_choice() const { return is_one_choice && variants.size() > 1; }
   const std::string& fastest() const {
-    return std::ranges::min_element(seconds, {}, [](const auto& entry) { return entry.second; })->first;
+    return std::ranges::min_element(variants, {}, [](const auto& entry) { return entry.second.median; })->first;
   }
-  double ratio() const { return seconds.at(chosen) / seconds.at(fastest()); }
-  const std::string& taken() const { return ratio() > least_gain ? fastest() : chosen; }
+  // A busy machine disturbs medians, but seldom every round of a variant.
+  const std::string& taken() const {
+    const Seconds &before = variants.at(chosen), &after = variants.at(fastest());
+    const double gain = std::min(before.median / after.median, before.least / after.least);
+    return gain > least_gain ? fastest() : chosen;
+  }
 };
 
 // Runs the step. Throws Error (internal) if a variant is wrong.
@@ -143,15 +152,16 @@ void TuneCommand::run(const cli::Flags& flags) {
   int64_t changed = 0;
   for (const Calls& one : all) {
     const std::string &fastest = one.fastest(), &taken = one.taken();
-    const double by_rank = one.seconds.at(one.chosen) * 1e6, best = one.seconds.at(fastest) * 1e6;
-    table.lines.push_back({one.call, one.chosen, fmt::format("{:.1f}", by_rank), fastest, fmt::format("{:.1f}", best),
-                           fmt::format("{:.2f}", one.ratio()), taken == one.chosen ? "" : taken});
+    const double by_rank = one.variants.at(one.chosen).median, best = one.variants.at(fastest).median;
+    table.lines.push_back({one.call, one.chosen, fmt::format("{:.1f}", by_rank * 1e6), fastest,
+                           fmt::format("{:.1f}", best * 1e6), fmt::format("{:.2f}", by_rank / best),
+                           taken == one.chosen ? "" : taken});
     record["calls"].push_back({{"call", one.call},
                                {"count", one.count},
                                {"chosen", one.chosen},
-                               {"chosen_us", by_rank},
+                               {"chosen_seconds", by_rank},
                                {"fastest", fastest},
-                               {"fastest_us", best},
+                               {"fastest_seconds", best},
                                {"taken", taken}});
     choices.emplace_back(one.call, taken);
     changed += taken != one.chosen;

@@ -23,7 +23,8 @@ void write_file(const std::filesystem::path& path, const std::string& text) { st
 // The variants of gemm in a step of mlp, in order.
 std::vector<std::string> gemm_variants(const std::string& more) {
   std::vector<std::string> variants;
-  for (const json& call : record_of("explain --device cpu --model mlp --batch 4 " + more)["calls"]) {
+  const json record = record_of("explain --device cpu --model mlp --batch 4 " + more);
+  for (const json& call : record["calls"]) {
     if (call["kernel"] == "gemm") variants.push_back(call["variant"]);
   }
   return variants;
@@ -46,10 +47,13 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
         const json& call = record["calls"][i];
         CHECK(lines[i + 2] == call["call"].get<std::string>() + " = " + call["taken"].get<std::string>());
         CHECK((call["taken"] == call["chosen"] || call["taken"] == call["fastest"]));
-        CHECK(call["chosen_us"] >= call["fastest_us"]);
+        CHECK(call["chosen_seconds"] >= call["fastest_seconds"]);
       }
-      const json run = record_of("train --quiet --device cpu --train 8 --test 4 --epochs 1 --batch 4" + of_model +
-                                 " --tuning " + file);
+      const Ended ended = run_bench_line("train --json - --device cpu --train 8 --test 4 --epochs 1 --batch 4" +
+                                         of_model + " --tuning " + file);
+      REQUIRE_MESSAGE(ended.code == 0, ended.err);
+      CHECK(!contains(ended.err, "decided no call"));
+      const json run = json::parse(ended.out);
       CHECK(run["config"]["tuning"]["file"] == file);
       CHECK(run["config"]["tuning"]["sha256"].get<std::string>().size() == 64);
       CHECK(lines.front().find("; " + run["config"]["tuning"]["machine"].get<std::string>() + "; ") == 17);
