@@ -26,8 +26,9 @@
 namespace hs::bench::commands {
 namespace {
 
-// A faster variant must gain this much, so that noise changes nothing.
+// A faster variant must gain this much, and more than chance explains, so that noise and a busy machine change nothing.
 constexpr double least_gain = 1.03;
+constexpr double largest_chance = 0.001;  // needs 7 rounds
 
 class TuneCommand : public cli::Command {
  public:
@@ -73,33 +74,32 @@ void TuneCommand::declare(cli::Flags& flags) {
 struct Calls {
   std::string call;  // as a line of the file begins
   std::string chosen;
-  struct Seconds {
-    double median = 0, least = 0;
-  };
-  std::map<std::string, Seconds> variants = {};  // those that support all of the calls, with sums over these
+  std::map<std::string, std::vector<double>> seconds = {};  // of each variant that all support; each round's sum
   int64_t count = 0;
   bool is_one_choice = true;  // the same variant was chosen each time
 
   void add(const measure::CaseTiming& timing) {
     ++count;
     is_one_choice = is_one_choice && chosen == timing.chosen;
-    std::map<std::string, Seconds> sums;
+    std::map<std::string, std::vector<double>> sums;
     for (const measure::VariantTiming& one : timing.variants) {
-      if (count > 1 && !variants.contains(one.variant)) continue;
-      const Seconds before = variants[one.variant];
-      sums[one.variant] = {before.median + median(one.warm), before.least + *std::ranges::min_element(one.warm)};
+      if (count > 1 && !seconds.contains(one.variant)) continue;
+      std::vector<double>& sum = sums[one.variant] = one.warm;
+      if (count == 1) continue;
+      const std::vector<double>& before = seconds[one.variant];
+      sum.resize(std::min(sum.size(), before.size()));
+      for (size_t round = 0; round < sum.size(); ++round) sum[round] += before[round];
     }
-    variants = sums;
+    seconds = sums;
   }
-  bool is_choice() const { return is_one_choice && variants.size() > 1; }
+  bool is_choice() const { return is_one_choice && seconds.size() > 1; }
   const std::string& fastest() const {
-    return std::ranges::min_element(variants, {}, [](const auto& entry) { return entry.second.median; })->first;
+    return std::ranges::min_element(seconds, {}, [](const auto& entry) { return median(entry.second); })->first;
   }
-  // A busy machine disturbs medians, but seldom every round of a variant.
+  double ratio() const { return median(seconds.at(chosen)) / median(seconds.at(fastest())); }
   const std::string& taken() const {
-    const Seconds &before = variants.at(chosen), &after = variants.at(fastest());
-    const double gain = std::min(before.median / after.median, before.least / after.least);
-    return gain > least_gain ? fastest() : chosen;
+    const bool is_chance = probability_not_larger(seconds.at(fastest()), seconds.at(chosen)) > largest_chance;
+    return ratio() > least_gain && !is_chance ? fastest() : chosen;
   }
 };
 
@@ -115,7 +115,7 @@ std::vector<Calls> tune(measure::OneStep& step, const Batch& batch, const auto& 
            "{}={} ({} {}): is {:.1e} away from the simplest variant; expected agreement; report this as a bug",
            timing.slot, one.variant, hs::name(timing.type), timing.what, one.error);
     }
-    if (timing.variants.empty()) return;
+    if (timing.variants.size() < 2) return;  // no choice, and not timed
     const std::string call = hs::to_text(timing.slot, hs::name(timing.device), signature(seen.tensors));
     auto place = std::ranges::find(all, call, &Calls::call);
     if (place == all.end()) place = all.insert(all.end(), {.call = call, .chosen = timing.chosen});
@@ -152,9 +152,9 @@ void TuneCommand::run(const cli::Flags& flags) {
   int64_t changed = 0;
   for (const Calls& one : all) {
     const std::string &fastest = one.fastest(), &taken = one.taken();
-    const double by_rank = one.variants.at(one.chosen).median, best = one.variants.at(fastest).median;
+    const double by_rank = median(one.seconds.at(one.chosen)), best = median(one.seconds.at(fastest));
     table.lines.push_back({one.call, one.chosen, fmt::format("{:.1f}", by_rank * 1e6), fastest,
-                           fmt::format("{:.1f}", best * 1e6), fmt::format("{:.2f}", by_rank / best),
+                           fmt::format("{:.1f}", best * 1e6), fmt::format("{:.2f}", one.ratio()),
                            taken == one.chosen ? "" : taken});
     record["calls"].push_back({{"call", one.call},
                                {"count", one.count},

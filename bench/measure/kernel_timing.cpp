@@ -231,7 +231,18 @@ void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, Cas
   }
 }
 
-// flush: none for no cold calls.
+double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
+double fastest(const std::vector<double>& times) { return *std::ranges::min_element(times); }
+
+// Whether another variant was four times as fast.
+bool is_far_behind(const VariantTiming& one, const CaseTiming& timing) {
+  return !one.warm.empty() && std::ranges::any_of(timing.variants, [&](const VariantTiming& other) {
+    return !other.warm.empty() && fastest(one.warm) > 4 * fastest(other.warm);
+  });
+}
+
+// flush: without it there are no cold calls, and a variant that falls far behind gets no more rounds: only the fastest
+// is asked for.
 void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double seconds, CacheFlush* flush,
              CaseTiming& timing) {
   const Clock::time_point start = Clock::now();
@@ -239,7 +250,7 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
   for (int64_t round = 0; round < rounds && (round < 3 || seconds_since(start) < seconds); ++round) {
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
-      if (one.wrong) continue;
+      if (one.wrong || (!flush && is_far_behind(one, timing))) continue;
       const cli::ForcedKernels forced({timing.slot + "=" + one.variant});
       if (flush) {
         (*flush)();
@@ -380,13 +391,6 @@ Json to_json(const SlowerChoice& choice) {
   return {{"slot", choice.slot},     {"sizes", choice.what},      {"type", name(choice.type)},
           {"chosen", choice.chosen}, {"fastest", choice.fastest}, {"ratio", choice.ratio}};
 }
-
-namespace {
-
-double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
-double fastest(const std::vector<double>& times) { return *std::ranges::min_element(times); }
-
-}  // namespace
 
 Json to_json(const CaseTiming& timing, const Peaks& peaks) {
   Json json = {{"slot", timing.slot},      {"sizes", timing.what},  {"type", hs::name(timing.type)},
