@@ -51,7 +51,7 @@ docs/benchmarks.md says what is measured and how.
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50;
-  double seconds_ = 0.5;
+  double seconds_ = 2;
   report::Outputs outputs_;
 };
 

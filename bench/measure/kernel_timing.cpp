@@ -234,11 +234,12 @@ void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, Cas
 double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
 double fastest(const std::vector<double>& times) { return *std::ranges::min_element(times); }
 
-// Whether another variant was four times as fast.
+// Whether another variant was 20 times as fast. Never the chosen one, to which the others are compared.
 bool is_far_behind(const VariantTiming& one, const CaseTiming& timing) {
-  return !one.warm.empty() && std::ranges::any_of(timing.variants, [&](const VariantTiming& other) {
-    return !other.warm.empty() && fastest(one.warm) > 4 * fastest(other.warm);
-  });
+  return one.warm.size() >= 3 && one.variant != timing.chosen &&
+         std::ranges::any_of(timing.variants, [&](const VariantTiming& other) {
+           return !other.warm.empty() && fastest(one.warm) > 20 * fastest(other.warm);
+         });
 }
 
 // flush: without it there are no cold calls, and a variant that falls far behind gets no more rounds: only the fastest
@@ -247,7 +248,8 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
              CaseTiming& timing) {
   const Clock::time_point start = Clock::now();
   std::vector<int64_t> calls(timing.variants.size(), 0);  // per timing, to last about 2 ms
-  for (int64_t round = 0; round < rounds && (round < 3 || seconds_since(start) < seconds); ++round) {
+  const int64_t least = flush ? 3 : 7;
+  for (int64_t round = 0; round < rounds && (round < least || seconds_since(start) < seconds); ++round) {
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
       if (one.wrong || (!flush && is_far_behind(one, timing))) continue;

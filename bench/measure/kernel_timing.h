@@ -63,9 +63,10 @@ struct CaseTiming {
 std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds);
 
-// The same for one call with the tensors that it has, warm only: the error is the distance to the slot's simplest
-// variant that supports the call. Omits variants whose kept layout differs from the chosen variant's, so that backward
-// can read what forward kept. Afterwards the call has been made once. tf32: f32 factors may be rounded.
+// The same for one call with the tensors that it has, warm only, at least seven rounds: the error is the distance to
+// the slot's simplest variant that supports the call. Omits variants whose kept layout differs from the chosen
+// variant's, so that backward can read what forward kept. Afterwards the call has been made once. tf32: f32 factors may
+// be rounded.
 CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, double seconds);
 
 // By the medians of warm calls, of those that are right; nullptr if there is none.
