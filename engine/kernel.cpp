@@ -50,6 +50,15 @@ bool KernelSlot::is_candidate(const VariantBase& variant, Device device, const c
          (!layout || (variant.layout && std::strcmp(layout, variant.layout) == 0));
 }
 
+const TunedCall* KernelSlot::tuned(CallTensors tensors) const {
+  const Device device = device_of(tensors);
+  const std::vector<int64_t> wanted = signature(tensors);
+  for (const TunedCall* line = tuned_; line; line = line->next) {
+    if (line->variant->device == device && line->tensors == wanted) return line;
+  }
+  return nullptr;
+}
+
 Device KernelSlot::device_of(CallTensors tensors) {
   for (const Tensor* tensor : tensors) {
     if (tensor->defined()) return tensor->device();
@@ -84,6 +93,20 @@ void KernelSlot::force(const char* variant) {
 
 void KernelSlot::fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const {
   fail(ExitCode::device, "{}={} ({}): {}", name_, variant.name, described(tensors), error.what());
+}
+
+std::vector<int64_t> signature(CallTensors tensors) {
+  std::vector<int64_t> numbers;
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined()) {
+      numbers.push_back(-1);
+      continue;
+    }
+    const Shape& shape = tensor->shape();
+    numbers.insert(numbers.end(), {static_cast<int64_t>(tensor->dtype()), shape.rank()});
+    for (int axis = 0; axis < shape.rank(); ++axis) numbers.push_back(shape[axis]);
+  }
+  return numbers;
 }
 
 std::vector<KernelSlot*> kernel_slots() {

@@ -2,16 +2,18 @@
 // named fields, inputs const, outputs not; tensors() lists its tensors, inputs first.
 //
 // A call selects the highest-ranked variant that supports it on the device of its first defined tensor, or the one that
-// force_variant() names, allocates the workspace that this variant asks for, and runs it. Kernels return nothing and
-// never allocate. Slots are constant-initialised, so the order of static objects does not matter. Link the registering
-// objects directly: the linker silently drops them from a static archive (docs/add_a_kernel.md). Not thread safe: one
-// thread at a time calls kernels.
+// force_variant() or else a tuning table (engine/tuning.h) names, allocates the workspace that this variant asks for,
+// and runs it. Kernels return nothing and never allocate. Slots are constant-initialised, so the order of static
+// objects does not matter. Link the registering objects directly: the linker silently drops them from a static archive
+// (docs/add_a_kernel.md). Not thread safe: one thread at a time calls kernels.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/device.h"
@@ -39,6 +41,28 @@ struct VariantBase {
   VariantBase* next = nullptr;  // by descending rank, then by name
 };
 
+// A line of a tuning table: calls of a slot whose tensors have these types and shapes take this variant.
+struct TunedCall {
+  class KernelSlot* slot = nullptr;
+  std::vector<int64_t> tensors;  // see signature()
+  const VariantBase* variant = nullptr;
+  const TunedCall* next = nullptr;  // of the slot, while the table is in use
+  mutable uint64_t calls = 0;       // that it decided
+};
+
+// The types and shapes of a call's tensors: of each its type, rank and dimensions, or -1 if it is undefined.
+std::vector<int64_t> signature(CallTensors tensors);
+
+// A call of an op, as a KernelSpy sees it.
+struct SpiedCall {
+  const KernelSlot& slot;
+  const void* call;  // the struct of the slot
+  CallTensors tensors;
+  std::function<const VariantBase&()> again;  // makes the call and returns the variant that ran
+};
+// Gets the calls in place of the slots, except those that it makes itself, and returns what the call returns.
+using KernelSpy = std::function<const VariantBase&(const SpiedCall&)>;
+
 // The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
 class KernelSlot {
  public:
@@ -54,16 +78,23 @@ class KernelSlot {
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);
 
+  // Lets a spy get the calls of all slots, or with nullptr nobody; returns the one before.
+  static const KernelSpy* exchange_spy(const KernelSpy* spy) { return std::exchange(spy_, spy); }
+
  protected:
   void add(VariantBase& variant);
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
-  static Device device_of(CallTensors tensors);  // of the first defined tensor
+  const TunedCall* tuned(CallTensors tensors) const;  // the line for this call, or nullptr
+  static Device device_of(CallTensors tensors);       // of the first defined tensor
   [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
   [[noreturn]] void fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const;
 
   VariantBase* variants_ = nullptr;
+  const TunedCall* tuned_ = nullptr;
+  static inline constinit const KernelSpy* spy_ = nullptr;
 
  private:
+  friend class TuningInUse;
   const char* name_;
   const char* forced_ = nullptr;  // points into the forced variant
   KernelSlot* next_slot_ = nullptr;
@@ -123,7 +154,11 @@ class Kernel : public KernelSlot {
   // Returns the variant that ran. A call that reads what another one kept has a field `layout`, set from that call's
   // variant: only variants with this layout run it, and if none can, the call fails.
   const VariantBase& operator()(const Call& call) {
-    Variant& variant = select(call, call.tensors());
+    const auto tensors = call.tensors();
+    if (spy_) [[unlikely]] {
+      return (*spy_)({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
+    }
+    Variant& variant = select_tuned(call, tensors);
     Tensor workspace;
     if (variant.options.workspace) workspace = Tensor::workspace(variant.options.workspace(call), variant.device);
     run(variant, call, workspace);
@@ -134,7 +169,7 @@ class Kernel : public KernelSlot {
   bool supports(const Call& call) { return find(call, call.tensors()) != nullptr; }
 
   // For a kernel that passes a part of its own workspace to another kernel: the bytes that the call needs, and the call
-  // using this memory.
+  // using this memory. Both ignore the tuning table, which may know only one of them by its tensors.
   int64_t workspace(const Call& call) {
     Variant& variant = select(call, call.tensors());
     return variant.options.workspace ? variant.options.workspace(call) : 0;
@@ -147,16 +182,26 @@ class Kernel : public KernelSlot {
     return nullptr;
   }
 
-  Variant* find(const Call& call, CallTensors tensors) {
+  // only: considers no other variant.
+  Variant* find(const Call& call, CallTensors tensors, const VariantBase* only = nullptr) {
     const Device device = device_of(tensors);
     const char* layout = layout_of(call);
     for (VariantBase* base = variants_; base; base = base->next) {
       Variant& variant = static_cast<Variant&>(*base);
-      if (is_candidate(variant, device, layout) && (!variant.options.supported || variant.options.supported(call))) {
+      if (is_candidate(variant, device, layout) && (!only || base == only) &&
+          (!variant.options.supported || variant.options.supported(call))) {
         return &variant;
       }
     }
     return nullptr;
+  }
+
+  Variant& select_tuned(const Call& call, CallTensors tensors) {
+    const TunedCall* line = tuned_ ? tuned(tensors) : nullptr;
+    Variant* variant = line ? find(call, tensors, line->variant) : nullptr;
+    if (!variant) return select(call, tensors);
+    ++line->calls;
+    return *variant;
   }
 
   Variant& select(const Call& call, CallTensors tensors) {

@@ -9,6 +9,7 @@
 #include "bench/measure/doctor.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -40,6 +41,7 @@ docs/benchmarks.md says how the verdict comes about.
   Precision precision_ = Precision::f32;
   int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0;
   LoaderOptions loading_ = measure::Experiment().loading;
+  measure::TuningFile tuning_;
   report::Outputs outputs_;
 };
 
@@ -52,6 +54,7 @@ void DoctorCommand::declare(cli::Flags& flags) {
   flags.precision(precision_).record();
   flags.integer("--steps", steps_, 1, 1000000, "Steps to time").record();
   flags.loading(loading_, "loading");
+  tuning_.declare(flags);
   flags.threads(threads_);
   flags.device(device_);
   outputs_.declare(flags);
@@ -100,6 +103,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
   }
   outputs_.open();
   const Device device = cli::resolve_device(device_);
+  tuning_.use(device);
   cli::use_threads(threads_);
   const cli::TrainingData data = cli::open_training_data(data_, {train_, !flags.given("--train")}, {1, true});
   const SampleInfo& info = data.train->info();
@@ -117,6 +121,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
         batch = loader.next();
       },
       [&] { step.run({batch}); }, static_cast<int>(steps_), device, peaks);
+  tuning_.check_used();
   const measure::Verdict verdict = measure::diagnose(p, device);
 
   Json record = report::new_record(name(), device);

@@ -17,6 +17,7 @@
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -75,6 +76,7 @@ docs/benchmarks.md says what the columns mean.
   Precision precision_ = Precision::f32;
   CheckpointChoice checkpoint_;
   std::vector<std::string> kernels_;
+  measure::TuningFile tuning_;
   bool fuse_ = true;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
   report::Outputs outputs_;
@@ -91,6 +93,7 @@ void ExplainCommand::declare(cli::Flags& flags) {
   flags.device(device_);
   flags.fuse(fuse_).record();
   flags.kernels(kernels_).record();
+  tuning_.declare(flags);
   outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
 }
@@ -195,6 +198,7 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
 
 void ExplainCommand::run(const cli::Flags& flags) {
   const Device device = cli::resolve_device(device_);
+  tuning_.use(device);
   static_cast<void>(cli::ForcedKernels(kernels_));  // reports a mistake in it before data are read
   cli::use_threads(threads_);
   OutputFile dot(dot_, "--dot");
@@ -210,6 +214,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   const measure::KernelUse warming;
   for (int i = 0; i < 3; ++i) step.run({batch});
   forced.check_used(warming.since(), fmt::format("a step of {}", model_));
+  tuning_.check_used();
   const TracedStep traced = trace_step(step, batch, device);
   dot.write(traced.graph);
   dot.keep();

@@ -1,6 +1,7 @@
 // halfstep-bench gemm, conv and ops: every variant of a kernel, verified and then timed, the ladder from the simple one
 // to the fastest. Their record has "peaks" and "kernels", one entry per slot, size and type: slot, sizes, type, flops,
-// bytes, chosen, variants. Each variant has its relative_error and, if that is within tolerance, warm_seconds with its
+// bytes, chosen, variants, and "slower_choices", one entry per kernel whose chosen variant is not the fastest by more
+// than 5 %. Each variant has its relative_error and, if that is within tolerance, warm_seconds with its
 // range, cold_seconds, rounds, and the rates with their fractions of the peaks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,20 +31,15 @@ namespace hs::bench::commands {
 namespace {
 
 using Cases = std::vector<measure::KernelCase>;
-using measure::spied;
 
 // The products in training the linear layers of mnist_cnn and mnist_cnn_large, and square ones.
 Cases gemm_cases(int64_t batch) {
   Cases cases;
   for (const int64_t side : {256, 512, 1024}) {
-    cases.push_back(
-        {.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {spied(gemm)}, .autocast = true});
+    cases.push_back({.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {&gemm}, .autocast = true});
   }
-  cases.push_back({.op = "linear",
-                   .shapes = {{batch, 9216}, {9216, 128}, {0}},
-                   .slots = {spied(gemm)},
-                   .leaves = 3,
-                   .autocast = true});
+  cases.push_back(
+      {.op = "linear", .shapes = {{batch, 9216}, {9216, 128}, {0}}, .slots = {&gemm}, .leaves = 3, .autocast = true});
   return cases;
 }
 
@@ -54,10 +50,10 @@ Cases conv_cases(int64_t batch) {
   for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
     measure::KernelCase layer{.op = "conv2d",
                               .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
-                              .slots = {spied(conv2d_forward)},
+                              .slots = {&conv2d_forward},
                               .autocast = true};
     cases.push_back(layer);
-    layer.slots = {spied(conv2d_backward)};
+    layer.slots = {&conv2d_backward};
     layer.leaves = C == 1 ? 2 : 3;
     for (const auto& [zeros, remark] : {std::pair(0.0, ", dense"), {0.875, ", 7/8 zeros"}}) {
       layer.zeros = zeros;
@@ -71,11 +67,10 @@ Cases conv_cases(int64_t batch) {
 // The other ops in a step of mnist_cnn, on its largest tensors. They are limited by memory, not arithmetic.
 Cases op_cases(int64_t batch) {
   const Shape wide{batch, 26, 26, 32};
-  return {
-      {.op = "relu", .shapes = {wide}, .slots = {spied(relu_forward), spied(relu_backward)}, .leaves = 1},
-      {.op = "add", .shapes = {wide, wide}, .slots = {spied(add_forward)}},
-      {.op = "bias_add", .shapes = {wide, {32}}, .slots = {spied(bias_add_forward), spied(column_sum)}, .leaves = 2},
-      {.op = "max_pool2d", .shapes = {wide}, .slots = {spied(max_pool2d_forward)}}};
+  return {{.op = "relu", .shapes = {wide}, .slots = {&relu_forward, &relu_backward}, .leaves = 1},
+          {.op = "add", .shapes = {wide, wide}, .slots = {&add_forward}},
+          {.op = "bias_add", .shapes = {wide, {32}}, .slots = {&bias_add_forward, &column_sum}, .leaves = 2},
+          {.op = "max_pool2d", .shapes = {wide}, .slots = {&max_pool2d_forward}}};
 }
 
 class KernelCommand : public cli::Command {
@@ -189,11 +184,17 @@ void KernelCommand::run(const cli::Flags& flags) {
       {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
   record["choices"] = noted_choices();
   record["kernels"] = kernels;
+  record["slower_choices"] = Json::array();
+  std::vector<std::string> remarks;
+  for (const measure::SlowerChoice& choice : slower_choices(timings)) {
+    record["slower_choices"].push_back(to_json(choice));
+    remarks.push_back(to_text(choice));
+  }
   report::present(
       record,
       fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name_,
                   batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
-      {to_table(timings, peaks)});
+      {to_table(timings, peaks)}, remarks);
   outputs_.finish(record);
   if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
 }

@@ -17,6 +17,7 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
+#include "bench/measure/tuning_file.h"
 #include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -68,6 +69,7 @@ class TechniquesCommand : public cli::Command {
   Size size_ = default_size;
   int64_t seed_ = 1, threads_ = 0;
   bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
+  measure::TuningFile tuning_;
   measure::Goal goal_;
   report::Outputs outputs_;
 };
@@ -101,6 +103,7 @@ void TechniquesCommand::declare(cli::Flags& flags) {
   flags.device(device_).record();
   flags.record("schedule", [this] { return experiment_.schedule; });
   flags.record("warmup", [this] { return experiment_.warmup; });
+  tuning_.declare(flags);
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
   goal_.declare(flags);
@@ -221,6 +224,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   take_size(flags);
   outputs_.open();
   experiment_.device = cli::resolve_device(device_);
+  tuning_.use(experiment_.device);
   cli::use_threads(threads_);
   const cli::TrainingData set = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
   std::optional<measure::SampleFiles> files;
@@ -237,6 +241,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
   std::vector<Json> kernels;
   measure(plan, data, rows, kernels);
+  tuning_.check_used();
   record["energy"] = measure::describe_energy(experiment_.device);
   record["choices"] = noted_choices();
   record["rows"] = rows_to_json(plan, rows, kernels);

@@ -15,6 +15,7 @@
 #include "bench/measure/row.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
+#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "engine/check.h"
@@ -50,6 +51,7 @@ class TrainCommand : public cli::Command {
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
   std::string device_ = "auto", graph_ = "auto";
   std::vector<std::string> kernels_;
+  measure::TuningFile tuning_;
   measure::Goal goal_;
   report::Outputs outputs_;
   std::string trace_;
@@ -102,6 +104,7 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
   flags.fuse(experiment_.fuse).record();
   flags.kernels(kernels_).record();
+  tuning_.declare(flags);
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading);
   goal_.declare(flags);
@@ -219,6 +222,7 @@ std::vector<measure::KernelRow> TrainCommand::warm_up(const cli::TrainingData& d
   if (experiment_.precision != Precision::f32) print_ops(ops);
   check_early_signals();
   forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
+  tuning_.check_used();
   return ops;
 }
 
@@ -242,6 +246,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   const cli::ForcedKernels forced(kernels_);
   experiment_.device = cli::resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
+  tuning_.use(experiment_.device);
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   if (dry_run_) return print_plan(data);

@@ -11,7 +11,6 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
-#include "bench/measure/observers/kernel_trace.h"
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/check.h"
@@ -97,13 +96,16 @@ void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded
     if (has_16_bits && !kernel.autocast) input = cast(input, type);
   }
   const SlotSpy spy([&](const SlotSpy::Seen& seen) {
-    std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end() ? look(seen) : seen.again();
+    if (std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end()) return look(seen);
+    seen.again();
   });
   const Tensor y = row->run(inputs);
   if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
 }
 
-bool is_measured(const Tensor& tensor) { return tensor.defined() && tensor.dtype() != DType::u8; }
+bool is_measured(const Tensor& tensor) {
+  return tensor.defined() && tensor.dtype() != DType::u8 && tensor.dtype() != DType::i32;
+}
 
 // A tensor that a call wrote: its index among the call's tensors, and its values.
 struct Output {
@@ -124,6 +126,20 @@ std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
   return outputs;
 }
 
+// ||got - reference|| / ||reference||
+double relative_error(const std::vector<Output>& got, const std::vector<Output>& reference) {
+  double difference = 0, norm = 0;
+  for (size_t output = 0; output < reference.size(); ++output) {
+    const std::vector<double>&expected = reference[output].numbers, &numbers = got[output].numbers;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!std::isfinite(expected[i]) && !std::isfinite(numbers[i])) continue;  // f16 gradients that overflowed
+      difference += (numbers[i] - expected[i]) * (numbers[i] - expected[i]);
+      norm += expected[i] * expected[i];
+    }
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / norm);
+}
+
 // Fills the outputs with NaN, makes the call, and returns its relative error.
 double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference) {
   for (const Output& output : reference) {
@@ -131,29 +147,19 @@ double error_of(const SlotSpy::Seen& seen, const std::vector<Output>& reference)
     runtime(tensor.device()).fill(tensor.mutable_raw_data(), 0xff, static_cast<size_t>(tensor.bytes()));
   }
   seen.again();
-  double difference = 0, norm = 0;
-  for (const auto& [tensor, expected] : reference) {
-    const std::vector<double> got = numbers_of(*seen.tensors[tensor]);
-    for (size_t i = 0; i < got.size(); ++i) {
-      difference += (got[i] - expected[i]) * (got[i] - expected[i]);
-      norm += expected[i] * expected[i];
-    }
-  }
-  return std::sqrt(difference / norm);
+  std::vector<Output> got;
+  for (const Output& output : reference) got.push_back({output.tensor, numbers_of(*seen.tensors[output.tensor])});
+  return relative_error(got, reference);
 }
 
-// The variant that a call runs (the forced one, if one is forced), or "" if none supports it.
-std::string variant_of_call(const SlotSpy::Seen& seen) {
+// The variant that a call runs (the forced one, if one is forced), or nullptr if none supports it.
+const VariantBase* variant_of_call(const SlotSpy::Seen& seen) {
   try {
-    const KernelTrace trace;
-    seen.again();
-    for (const KernelCall& call : trace.calls()) {
-      if (call.slot == seen.slot.name()) return call.variant;
-    }
+    return &seen.again();
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::other) throw;
   }
-  return "";
+  return nullptr;
 }
 
 double peak_flops_of_gemm(Device device) {
@@ -195,10 +201,6 @@ Peaks measure_peaks(Device device) {
 
 namespace {
 
-bool is_timed(const VariantBase& variant, Device device) {
-  return variant.device == device && variant.rank != SlotSpy::rank;
-}
-
 SlotCall described(const KernelCase& kernel, const SlotSpy::Seen& seen) {
   SlotCall call{.what = seen.sizes + kernel.remark, .slot = seen.slot.name()};
   std::vector<Shape> shapes;
@@ -208,19 +210,20 @@ SlotCall described(const KernelCase& kernel, const SlotSpy::Seen& seen) {
   }
   call.flops = flops_of(call.slot, shapes);
   for (const VariantBase* v = seen.slot.variants(); v; v = v->next) {
-    if (is_timed(*v, seen.tensors.front()->device())) call.variants.emplace_back(v->name);
+    if (v->device == seen.tensors.front()->device()) call.variants.emplace_back(v->name);
   }
   return call;
 }
 
 // Compares one call of each variant with the reference.
 void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, CaseTiming& timing) {
-  timing.chosen = variant_of_call(seen);
+  const VariantBase* chosen = variant_of_call(seen);
+  timing.chosen = chosen ? chosen->name : "";
   const Device device = seen.tensors.front()->device();
   for (const VariantBase* variant = seen.slot.variants(); variant; variant = variant->next) {
-    if (!is_timed(*variant, device)) continue;
+    if (variant->device != device) continue;
     const cli::ForcedKernels forced({timing.slot + "=" + variant->name});
-    if (variant_of_call(seen) != variant->name) continue;
+    if (!variant_of_call(seen)) continue;
     VariantTiming& one = timing.variants.emplace_back();
     one.variant = variant->name;
     one.error = error_of(seen, reference);
@@ -228,18 +231,33 @@ void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, Cas
   }
 }
 
-void measure(const SlotSpy::Seen& seen, int64_t rounds, double seconds, CaseTiming& timing) {
-  const Device device = seen.tensors.front()->device();
-  CacheFlush flush(device);
+double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
+double fastest(const std::vector<double>& times) { return *std::ranges::min_element(times); }
+
+// Whether another variant was 20 times as fast. Never the chosen one, to which the others are compared.
+bool is_far_behind(const VariantTiming& one, const CaseTiming& timing) {
+  return one.warm.size() >= 3 && one.variant != timing.chosen &&
+         std::ranges::any_of(timing.variants, [&](const VariantTiming& other) {
+           return !other.warm.empty() && fastest(one.warm) > 20 * fastest(other.warm);
+         });
+}
+
+// flush: without it there are no cold calls, and a variant that falls far behind gets no more rounds: only the fastest
+// is asked for.
+void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double seconds, CacheFlush* flush,
+             CaseTiming& timing) {
   const Clock::time_point start = Clock::now();
   std::vector<int64_t> calls(timing.variants.size(), 0);  // per timing, to last about 2 ms
-  for (int64_t round = 0; round < rounds && (round < 3 || seconds_since(start) < seconds); ++round) {
+  const int64_t least = flush ? 3 : 7;
+  for (int64_t round = 0; round < rounds && (round < least || seconds_since(start) < seconds); ++round) {
     for (size_t i = 0; i < timing.variants.size(); ++i) {
       VariantTiming& one = timing.variants[i];
-      if (one.wrong) continue;
+      if (one.wrong || (!flush && is_far_behind(one, timing))) continue;
       const cli::ForcedKernels forced({timing.slot + "=" + one.variant});
-      flush();
-      one.cold.push_back(seconds_of(device, seen.again));
+      if (flush) {
+        (*flush)();
+        one.cold.push_back(seconds_of(device, seen.again));
+      }
       if (calls[i] == 0) {
         calls[i] = std::clamp<int64_t>(static_cast<int64_t>(2e-3 / seconds_of(device, seen.again)), 1, 1000);
       }
@@ -273,17 +291,108 @@ std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Devic
       if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
     }
     verify(seen, references[timings.size() - 1], timing);
-    measure(seen, rounds, seconds, timing);
+    CacheFlush flush(device);
+    measure(seen, device, rounds, seconds, &flush, timing);
   });
   return timings;
 }
 
 namespace {
 
-double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
-double fastest(const std::vector<double>& times) { return *std::ranges::min_element(times); }
+// What the tensors that a call writes held before it; optimizers and sums read it.
+class Before {
+ public:
+  explicit Before(const SlotSpy::Seen& seen) : tensors_(seen.tensors) {
+    for (const Tensor* tensor : tensors_) {
+      versions_.push_back(tensor->version());
+      copies_.push_back(tensor->defined() ? tensor->clone() : Tensor());
+    }
+  }
+  void restore() const {
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      if (tensors_[i]->version() == versions_[i]) continue;
+      Tensor tensor = *tensors_[i];  // the same memory
+      tensor.copy_from(copies_[i]);
+    }
+  }
+
+ private:
+  const CallTensors tensors_;
+  std::vector<uint64_t> versions_;
+  std::vector<Tensor> copies_;
+};
+
+// Looser than largest_error(): the reference is a variant of the same type, and gradients cancel more than random
+// numbers.
+double largest_difference(const SlotSpy::Seen& seen, bool tf32) {
+  double largest = 1e-4;
+  for (const Tensor* tensor : seen.tensors) {
+    if (!tensor->defined()) continue;
+    if (size_of(tensor->dtype()) == 2) largest = std::max(largest, 4 * largest_error(tensor->dtype()));
+    if (tf32 && tensor->dtype() == DType::f32) largest = std::max(largest, 4 * largest_error(DType::f16));
+  }
+  return largest;
+}
 
 }  // namespace
+
+CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, double seconds) {
+  CaseTiming timing{.what = seen.sizes, .slot = seen.slot.name()};
+  const Before before(seen);
+  const VariantBase& chosen = seen.again();
+  timing.chosen = chosen.name;
+  timing.device = chosen.device;
+  const std::string_view layout = chosen.layout ? chosen.layout : "";
+  std::vector<std::vector<Output>> outputs;
+  for (const VariantBase* v = seen.slot.variants(); v; v = v->next) {
+    if (v->device != chosen.device || layout != (v->layout ? v->layout : "")) continue;
+    const cli::ForcedKernels forced({timing.slot + "=" + v->name});
+    before.restore();
+    if (!variant_of_call(seen)) continue;
+    before.restore();
+    outputs.push_back(outputs_of(seen));
+    timing.variants.emplace_back().variant = v->name;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    timing.variants[i].error = relative_error(outputs[i], outputs.back());
+    timing.variants[i].wrong = !(timing.variants[i].error <= largest_difference(seen, tf32));
+  }
+  if (outputs.size() > 1) measure(seen, chosen.device, rounds, seconds, nullptr, timing);
+  before.restore();
+  seen.again();
+  return timing;
+}
+
+const VariantTiming* fastest(const CaseTiming& timing) {
+  const VariantTiming* best = nullptr;
+  for (const VariantTiming& one : timing.variants) {
+    if (!one.wrong && (!best || median(one.warm) < median(best->warm))) best = &one;
+  }
+  return best;
+}
+
+std::vector<SlowerChoice> slower_choices(const std::vector<CaseTiming>& timings) {
+  std::vector<SlowerChoice> all;
+  for (const CaseTiming& timing : timings) {
+    const VariantTiming* best = fastest(timing);
+    for (const VariantTiming& one : timing.variants) {
+      if (one.variant != timing.chosen || one.wrong) continue;
+      const double ratio = median(one.warm) / median(best->warm);
+      if (ratio > 1.05) all.push_back({timing.slot, timing.what, timing.type, timing.chosen, best->variant, ratio});
+    }
+  }
+  return all;
+}
+
+std::string to_text(const SlowerChoice& choice) {
+  return fmt::format("{} {} {}: {} was chosen, {} is {:.2f} times as fast; see halfstep-bench tune", choice.slot,
+                     name(choice.type), choice.what, choice.chosen, choice.fastest, choice.ratio);
+}
+
+Json to_json(const SlowerChoice& choice) {
+  return {{"slot", choice.slot},     {"sizes", choice.what},      {"type", name(choice.type)},
+          {"chosen", choice.chosen}, {"fastest", choice.fastest}, {"ratio", choice.ratio}};
+}
 
 Json to_json(const CaseTiming& timing, const Peaks& peaks) {
   Json json = {{"slot", timing.slot},      {"sizes", timing.what},  {"type", hs::name(timing.type)},

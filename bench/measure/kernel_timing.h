@@ -13,10 +13,10 @@ namespace hs::bench::measure {
 
 // An op of the op table at a given size, and the slots of it to measure.
 struct KernelCase {
-  std::string op;                  // the first row of the table with this name
-  std::vector<Shape> shapes;       // of its inputs; {0}: left out
-  std::vector<KernelSlot*> slots;  // spied()
-  size_t leaves = 0;               // the last `leaves` inputs get a gradient; 0: only forward
+  std::string op;             // the first row of the table with this name
+  std::vector<Shape> shapes;  // of its inputs; {0}: left out
+  std::vector<const KernelSlot*> slots;
+  size_t leaves = 0;        // the last `leaves` inputs get a gradient; 0: only forward
   bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
   double zeros = 0;         // fraction of zeros in the gradient of the result
   std::string remark = {};  // after the sizes
@@ -53,6 +53,7 @@ struct CaseTiming {
   DType type = DType::f32;
   double flops = 0, bytes = 0;  // of one call: operations, and every tensor moved once
   std::string chosen = {};      // the variant that a call runs by default
+  Device device = Device::cpu;
   std::vector<VariantTiming> variants = {};
 };
 
@@ -61,6 +62,26 @@ struct CaseTiming {
 // variant on the CPU, run on inputs rounded to `type`.
 std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds);
+
+// The same for one call with the tensors that it has, warm only, at least seven rounds: the error is the distance to
+// the slot's simplest variant that supports the call. Omits variants whose kept layout differs from the chosen
+// variant's, so that backward can read what forward kept. Afterwards the call has been made once. tf32: f32 factors may
+// be rounded.
+CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, double seconds);
+
+// By the medians of warm calls, of those that are right; nullptr if there is none.
+const VariantTiming* fastest(const CaseTiming& timing);
+
+// A timing whose chosen variant takes over 5 % more time than the fastest.
+struct SlowerChoice {
+  std::string slot, what;
+  DType type;
+  std::string chosen, fastest;
+  double ratio;  // of their medians
+};
+std::vector<SlowerChoice> slower_choices(const std::vector<CaseTiming>& timings);
+std::string to_text(const SlowerChoice& choice);
+Json to_json(const SlowerChoice& choice);
 
 // The largest accepted error of a result of this type.
 double largest_error(DType type);

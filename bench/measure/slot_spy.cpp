@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+
 namespace hs::bench::measure {
 namespace {
 
 std::string sizes_of(const Conv2dSizes& s) {
   return fmt::format("{}x{}x{}x{} {}x{} -> {}", s.N, s.H, s.W, s.C, s.KH, s.KW, s.OC);
 }
-
-}  // namespace
 
 std::string sizes_of(const Gemm& call) {
   const GemmOptions& options = call.options;
@@ -18,11 +20,28 @@ std::string sizes_of(const Gemm& call) {
                      options.transpose_b ? "T" : "N");
 }
 
-std::string sizes_of(const Conv2dForward& call) { return sizes_of(call.sizes); }
-std::string sizes_of(const Conv2dBackward& call) { return sizes_of(call.sizes); }
+// As the tables print them.
+std::string sizes_of(const SpiedCall& seen) {
+  if (&seen.slot == &gemm) return sizes_of(*static_cast<const Gemm*>(seen.call));
+  if (&seen.slot == &conv2d_forward) return sizes_of(static_cast<const Conv2dForward*>(seen.call)->sizes);
+  if (&seen.slot == &conv2d_backward) return sizes_of(static_cast<const Conv2dBackward*>(seen.call)->sizes);
+  const std::string first = seen.tensors.front()->shape().to_string();
+  if (&seen.slot != &max_pool2d_forward) return first;
+  const auto window = static_cast<const MaxPool2dForward*>(seen.call)->window;
+  return fmt::format("{}, {}x{}", first, window, window);
+}
 
-std::string sizes_of(const MaxPool2dForward& call) {
-  return fmt::format("{}, {}x{}", call.x.shape().to_string(), call.window, call.window);
+}  // namespace
+
+SlotSpy::SlotSpy(Look look)
+    : spy_([this, look = std::move(look)](const SpiedCall& call) -> const VariantBase& {
+        const VariantBase* ran = call.slot.variants();
+        KernelSlot::exchange_spy(nullptr);
+        look({call.slot, sizes_of(call), call.tensors, [&]() -> const VariantBase& { return *(ran = &call.again()); }});
+        KernelSlot::exchange_spy(&spy_);
+        return *ran;
+      }) {
+  KernelSlot::exchange_spy(&spy_);
 }
 
 }  // namespace hs::bench::measure

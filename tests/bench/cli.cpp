@@ -235,6 +235,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"clip", 0.0},
                      {"fuse", "on"},
                      {"kernels", Config::array()},
+                     {"tuning", nullptr},
                      {"warmed_up", true},
                      {"prefetch", 2},
                      {"workers", 1},

@@ -31,6 +31,8 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "gemm --device cpu --batch 8 --rounds 3 --seconds 0 --type bf16" + files,
       "conv --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
       "ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
+      "tune --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
+      "train" + small + " --quiet --tuning " + path("tuning") + files,
       "peers --dry-run",
       "convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
       "info --json -",
@@ -44,8 +46,8 @@ TEST_CASE("every command runs to its end, and writes its files") {
     INFO(line, "\n", ended.err);
     CHECK(ended.code == 0);
   }
-  const std::set<std::string> expected = {"pgm",  "r.csv",       "r.html",      "r.json",
-                                          "r.md", "report.html", "second.json", "trace.json"};
+  const std::set<std::string> expected = {"tuning", "pgm",         "r.csv",       "r.html",    "r.json",
+                                          "r.md",   "report.html", "second.json", "trace.json"};
   CHECK(folder.names() == expected);
 }
 

@@ -1,9 +1,13 @@
 // halfstep-bench gemm, conv and ops as their users meet them, on sizes that take no time.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
@@ -63,6 +67,35 @@ TEST_CASE("every variant is verified and timed, and shares are of measured peaks
     if (command == "conv") {
       for (const char* name : {"im2col", "direct"}) CHECK(seen.contains(name));
       for (const std::string& name : seen) CHECK(variants_on_cpu(conv2d_forward).contains(name));
+    }
+  }
+}
+
+TEST_CASE("the commands end with a line for each kernel whose chosen variant is over 5 % slower than the fastest") {
+  for (const std::string command : {"gemm", "conv", "ops"}) {
+    CAPTURE(command);
+    const json record = json::parse(bench(command + " --type f32 --json -").out);
+    std::vector<json> slower;
+    for (const json& kernel : record["kernels"]) {
+      double chosen = 0, fastest = INFINITY;
+      for (const json& variant : kernel["variants"]) {
+        const double warm = variant["warm_seconds"];
+        fastest = std::min(fastest, warm);
+        if (variant["variant"] == kernel["chosen"]) chosen = warm;
+      }
+      if (chosen > 1.05 * fastest) slower.push_back(kernel["sizes"]);
+    }
+    REQUIRE(record["slower_choices"].size() == slower.size());
+    CHECK(record["remarks"].size() == slower.size());
+    for (size_t i = 0; i < slower.size(); ++i) {
+      const json& choice = record["slower_choices"][i];
+      CHECK(choice["sizes"] == slower[i]);
+      CHECK(choice["ratio"] > 1.05);
+      const std::string line = fmt::format("{} f32 {}: {} was chosen, {} is ", choice["slot"].get<std::string>(),
+                                           choice["sizes"].get<std::string>(), choice["chosen"].get<std::string>(),
+                                           choice["fastest"].get<std::string>());
+      CHECK(record["remarks"][i].get<std::string>().starts_with(line));
+      CHECK(record["remarks"][i].get<std::string>().ends_with(" times as fast; see halfstep-bench tune"));
     }
   }
 }

@@ -1,0 +1,183 @@
+// halfstep-bench tune: times every variant of every kernel call of a training step, on the data of that step, and
+// writes the fastest ones to a file for --tuning. Its record has "calls", one per slot and tensors: call, count, chosen
+// (by rank), fastest, the seconds of both, and taken, which the file has.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/cli/statistics.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/kernel_timing.h"
+#include "bench/measure/one_step.h"
+#include "bench/measure/tuning_file.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "data/loader/loader.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench::commands {
+namespace {
+
+// A faster variant must gain this much, and more than chance explains, so that noise and a busy machine change nothing.
+constexpr double least_gain = 1.03;
+constexpr double largest_chance = 0.001;  // needs 7 rounds
+
+class TuneCommand : public cli::Command {
+ public:
+  std::string name() const override { return "tune"; }
+  std::string summary() const override { return "Measure which kernel variants are fastest in a step, for --tuning"; }
+  std::string footnote() const override {
+    return R"(Examples:
+  halfstep-bench tune --out mnist_cnn.tuning
+  halfstep-bench train --tuning mnist_cnn.tuning
+  halfstep-bench tune --model mlp --precision bf16 --threads 1 --out mlp.tuning
+
+docs/benchmarks.md says what is measured and how.
+)";
+  }
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  std::string model_ = "mnist_cnn", data_, device_ = "auto", out_;
+  Precision precision_ = Precision::f32;
+  bool fuse_ = true;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50;
+  double seconds_ = 2;
+  report::Outputs outputs_;
+};
+
+void TuneCommand::declare(cli::Flags& flags) {
+  flags.model(model_).record();
+  flags.blocks(blocks_, model_).record();
+  flags.data(data_);
+  flags.batch(batch_, 60000).record();
+  flags.precision(precision_).record();
+  flags.fuse(fuse_).record();
+  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
+  flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time").record();
+  flags.threads(threads_).record();
+  flags.device(device_).record();
+  flags.text("--out", out_, "FILE", "Write the choices, - for stdout");
+  outputs_.declare(flags);
+}
+
+// The calls of a step with the same slot and tensors.
+struct Calls {
+  std::string call;  // as a line of the file begins
+  std::string chosen;
+  std::map<std::string, std::vector<double>> seconds = {};  // of each variant that all support; each round's sum
+  int64_t count = 0;
+  bool is_one_choice = true;  // the same variant was chosen each time
+
+  void add(const measure::CaseTiming& timing) {
+    ++count;
+    is_one_choice = is_one_choice && chosen == timing.chosen;
+    std::map<std::string, std::vector<double>> sums;
+    for (const measure::VariantTiming& one : timing.variants) {
+      if (count > 1 && !seconds.contains(one.variant)) continue;
+      std::vector<double>& sum = sums[one.variant] = one.warm;
+      if (count == 1) continue;
+      const std::vector<double>& before = seconds[one.variant];
+      sum.resize(std::min(sum.size(), before.size()));
+      for (size_t round = 0; round < sum.size(); ++round) sum[round] += before[round];
+    }
+    seconds = sums;
+  }
+  bool is_choice() const { return is_one_choice && seconds.size() > 1; }
+  const std::string& fastest() const {
+    return std::ranges::min_element(seconds, {}, [](const auto& entry) { return median(entry.second); })->first;
+  }
+  double ratio() const { return median(seconds.at(chosen)) / median(seconds.at(fastest())); }
+  const std::string& taken() const {
+    const bool is_chance = probability_not_larger(seconds.at(fastest()), seconds.at(chosen)) > largest_chance;
+    return ratio() > least_gain && !is_chance ? fastest() : chosen;
+  }
+};
+
+// Runs the step. Throws Error (internal) if a variant is wrong.
+std::vector<Calls> tune(measure::OneStep& step, const Batch& batch, const auto& time_call) {
+  std::vector<Calls> all;
+  const measure::SlotSpy spy([&](const measure::SlotSpy::Seen& seen) {
+    cli::check_signals("while tuning; no file was written");
+    const measure::CaseTiming timing = time_call(seen);
+    for (const measure::VariantTiming& one : timing.variants) {
+      if (!one.wrong) continue;
+      fail(ExitCode::internal,
+           "{}={} ({} {}): is {:.1e} away from the simplest variant; expected agreement; report this as a bug",
+           timing.slot, one.variant, hs::name(timing.type), timing.what, one.error);
+    }
+    if (timing.variants.size() < 2) return;  // no choice, and not timed
+    const std::string call = hs::to_text(timing.slot, hs::name(timing.device), signature(seen.tensors));
+    auto place = std::ranges::find(all, call, &Calls::call);
+    if (place == all.end()) place = all.insert(all.end(), {.call = call, .chosen = timing.chosen});
+    place->add(timing);
+  });
+  step.run({batch});
+  std::erase_if(all, [](const Calls& calls) { return !calls.is_choice(); });
+  return all;
+}
+
+void TuneCommand::run(const cli::Flags& flags) {
+  if (out_.empty()) fail(ExitCode::usage, "tune: expected --out FILE, to be read by --tuning");
+  const Device device = cli::resolve_device(device_);
+  cli::use_threads(threads_);
+  OutputFile out(out_, "--out");
+  outputs_.open(&out);
+  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
+  const SampleInfo& info = data.train->info();
+  ambient().fuse = fuse_;
+  measure::OneStep step(model_, blocks_, info, precision_, device);
+  Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
+  const Batch batch = loader.next();
+  for (int i = 0; i < 3; ++i) step.run({batch});
+  const std::vector<Calls> all = tune(step, batch, [this](const measure::SlotSpy::Seen& seen) {
+    return measure::time_call(seen, precision_ == Precision::tf32, rounds_, seconds_);
+  });
+
+  const std::string headline = fmt::format("{} on {}, batch {}, {}, device {}, threads {}", model_, info.name,
+                                           batch.labels.size(), hs::name(precision_), hs::name(device), threads());
+  report::Table table = {.heads = {"call", "by rank", "us", "fastest", "us", "ratio", "taken"}, .lines = {}, .left = 2};
+  Json record = report::new_record(name(), device);
+  record["calls"] = Json::array();
+  std::vector<std::pair<std::string, std::string>> choices;
+  int64_t changed = 0;
+  for (const Calls& one : all) {
+    const std::string &fastest = one.fastest(), &taken = one.taken();
+    const double by_rank = median(one.seconds.at(one.chosen)), best = median(one.seconds.at(fastest));
+    table.lines.push_back({one.call, one.chosen, fmt::format("{:.1f}", by_rank * 1e6), fastest,
+                           fmt::format("{:.1f}", best * 1e6), fmt::format("{:.2f}", one.ratio()),
+                           taken == one.chosen ? "" : taken});
+    record["calls"].push_back({{"call", one.call},
+                               {"count", one.count},
+                               {"chosen", one.chosen},
+                               {"chosen_seconds", by_rank},
+                               {"fastest", fastest},
+                               {"fastest_seconds", best},
+                               {"taken", taken}});
+    choices.emplace_back(one.call, taken);
+    changed += taken != one.chosen;
+  }
+  out.write(tuning_text(measure::tuning_machine(device), measure::tuning_program(), headline, choices));
+  out.keep();
+  record["data"] = report::describe_data(data);
+  record["config"] = flags.config();
+  report::present(
+      record, headline, {table},
+      {fmt::format("{} calls with a choice of variants; {} take another one than the rank's", all.size(), changed)});
+  outputs_.finish(record);
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_tune_command() { return std::make_unique<TuneCommand>(); }
+
+}  // namespace hs::bench::commands
