@@ -59,6 +59,13 @@ const TunedCall* KernelSlot::tuned(CallTensors tensors) const {
   return nullptr;
 }
 
+bool KernelSlot::exists_on(Device device) const {
+  for (const VariantBase* v = variants_; v; v = v->next) {
+    if (v->device == device) return true;
+  }
+  return false;
+}
+
 Device KernelSlot::device_of(CallTensors tensors) {
   for (const Tensor* tensor : tensors) {
     if (tensor->defined()) return tensor->device();

@@ -74,6 +74,7 @@ class KernelSlot {
   const VariantBase* variants() const { return variants_; }
   KernelSlot* next_slot() const { return next_slot_; }
   bool is_forced() const { return forced_ != nullptr; }
+  bool exists_on(Device device) const;  // has a variant for this device
 
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);

@@ -22,6 +22,7 @@
 #include "engine/parallel.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
@@ -60,6 +61,11 @@ Cases conv_cases(int64_t batch) {
       layer.remark = remark;
       cases.push_back(layer);
     }
+    cases.push_back({.op = "conv2d_pool_relu",
+                     .shapes = layer.shapes,
+                     .slots = {&conv2d_pool_relu_forward, &conv2d_pool_relu_backward},
+                     .leaves = layer.leaves,
+                     .autocast = true});
   }
   return cases;
 }

@@ -33,7 +33,8 @@ struct Plane {
   int64_t shift(int64_t tap) const { return tap / KW * W + tap % KW; }  // positions
   int64_t positions() const { return (OH - 1) * W + OW; }               // from the first output to the last
   int64_t rounded() const { return round_up(positions(), 32); }
-  int64_t stored() const { return round_up(rounded() + shift(taps() - 1), 32); }  // all positions that a block may read
+  // The whole image, and all positions that a block may read.
+  int64_t stored() const { return round_up(std::max(H * W, rounded() + shift(taps() - 1)), 32); }
 };
 
 // x as the forward pass and the weight gradient read it.

@@ -7,21 +7,23 @@
 
 namespace hs {
 
-Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
-  const auto three_ops = [&](const Tensor& images) {
-    return relu(max_pool2d(conv2d(images, weight, bias, options), 2, 2));
-  };
-  const bool is_forced = conv2d_forward.is_forced() || conv2d_backward.is_forced() || max_pool2d_forward.is_forced() ||
-                         max_pool2d_backward.is_forced() || relu_forward.is_forced() || relu_backward.is_forced();
-  if (!ambient().fuse || is_forced) return three_ops(x);
+namespace {
 
+bool is_forced() {
+  return conv2d_forward.is_forced() || conv2d_backward.is_forced() || max_pool2d_forward.is_forced() ||
+         max_pool2d_backward.is_forced() || relu_forward.is_forced() || relu_backward.is_forced();
+}
+
+// Undefined if no kernel supports the call.
+Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   const Op op("conv2d_pool_relu");
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
-  if (s.OH < 2 || s.OW < 2) return three_ops(x);  // which say what is wrong
+  if (s.OH < 2 || s.OW < 2) return {};  // the three ops say what is wrong
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   if (!conv2d_pool_relu_forward.is_forced() &&
-      !conv2d_pool_relu_forward.supports({input, w, b, s, no_tensor(), no_tensor()}))
-    return three_ops(input);
+      !conv2d_pool_relu_forward.supports({input, w, b, s, no_tensor(), no_tensor()})) {
+    return {};
+  }
   const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};
   Tensor y = Tensor::empty(pooled, input.dtype(), x.device());
   Tensor winner = Tensor::empty(pooled, DType::u8, x.device());
@@ -43,6 +45,15 @@ Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bia
                   if (has_bias) gradients.push_back(dbias);
                   return gradients;
                 });
+}
+
+}  // namespace
+
+Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  if (ambient().fuse && conv2d_pool_relu_forward.exists_on(x.device()) && !is_forced()) {
+    if (Tensor y = fused(x, weight, bias, options); y.defined()) return y;
+  }
+  return relu(max_pool2d(conv2d(x, weight, bias, options), 2, 2));
 }
 
 }  // namespace hs

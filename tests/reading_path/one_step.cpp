@@ -9,6 +9,7 @@
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/kernel.h"
+#include "engine/parallel.h"
 #include "models/models.h"
 #include "models/train_step.h"
 
@@ -41,12 +42,14 @@ hs::Batch digits(int64_t count) {
 }  // namespace
 
 int main() try {
+  hs::set_threads(1);
   for (hs::KernelSlot* slot : hs::kernel_slots()) force_simplest(*slot);
   const hs::TrainConfig config;
   const auto model = hs::make_model("mnist_cnn", config.seed);
   hs::ParameterArena arena(*model);
   const auto optimizer = hs::make_optimizer(arena, config.optimizer);
   hs::GradScaler scaler(config.scaler, config.device);
+  hs::ambient().fuse = false;
   hs::ambient().seed = config.seed;
   hs::ambient().step = optimizer->step_counter();
   hs::TrainStep step(*model, arena, *optimizer, scaler, {.mean = 0.1307f, .deviation = 0.3081f}, config, {});
