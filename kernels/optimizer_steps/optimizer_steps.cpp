@@ -1,6 +1,6 @@
 // The fused updates that engine/optim.h declares: one pass over the parameter arena. What a parameter without gradient
-// keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the last place rounds
-// to the same: it becomes zero instead.
+// keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the last place
+// rounds to the same: it becomes zero instead.
 #include <algorithm>
 #include <array>
 #include <cmath>

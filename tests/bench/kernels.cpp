@@ -148,7 +148,7 @@ TEST_CASE("--list and --dry-run time nothing") {
   CHECK(contains(list.out, "1x26x26x32 3x3 -> 64"));
   const Ended plan = bench("conv --dry-run --type f32 --json /dev/full");
   REQUIRE_MESSAGE(plan.code == 0, plan.err);
-  CHECK(contains(plan.out, "conv: 9 kernels in 1 types on cpu, 3 rounds"));
+  CHECK(contains(plan.out, "conv: 15 kernels in 1 types on cpu, 3 rounds"));
   CHECK(contains(plan.out, " minutes"));
   CHECK(contains(plan.out, " MiB"));
 }

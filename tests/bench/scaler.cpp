@@ -128,6 +128,7 @@ TEST_CASE("the shares of one step are those of the same step done by hand, under
     Loader loader(digits, {.batch = 24, .shuffle = true, .seed = 5});
     const AmbientScope scope;
     ambient().training = true;
+    ambient().fuse = false;  // as in the command
     ambient().seed = 5;
     const Autocast amp(Precision::f16, arena);
     const Batch batch = loader.next();
