@@ -89,6 +89,26 @@ TEST_CASE("a loop within a loop, and loops of several callers at a time") {
   set_threads(0);
 }
 
+TEST_CASE("a loop ends after its last piece, whoever runs it") {
+  using std::chrono::steady_clock;
+  set_threads(2);
+  const auto caller = std::this_thread::get_id();
+  const auto give_up = steady_clock::now() + std::chrono::seconds(10);  // if the second thread does not come at all
+  static std::atomic<int> entered, left;  // static: a loop that ends too early outlives it
+  entered = left = 0;
+  parallel(64, [&](int64_t, int) {
+    if (std::this_thread::get_id() == caller) {
+      while (entered == 0 && steady_clock::now() < give_up) std::this_thread::yield();
+    } else {
+      ++entered;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ++left;
+    }
+  });
+  CHECK(left == entered);
+  set_threads(0);
+}
+
 TEST_CASE("a thread that is late costs nothing: the others take its share") {
   set_threads(2);
   // The second thread, if it comes at all, stays in its first piece until all others are done.
