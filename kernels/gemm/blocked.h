@@ -138,7 +138,8 @@ template <class Product>
 int64_t left_cells(const Factor<typename Product::Element>& f, int64_t M, int64_t K) {
   if constexpr (std::is_same_v<typename Product::Element, float>) return 0;
   const int64_t steps = steps_of<Product>(K);
-  return f.k_is_inner || Product::rows_first ? round_up(M, 16) * left_stride(steps)
+  // A strip of tiles begins at any row and reads up to 15 rows behind the last; their sums are not stored.
+  return f.k_is_inner || Product::rows_first ? round_up(M + 15, 16) * left_stride(steps)
                                              : round_up(steps, 16) * left_stride(M);
 }
 
