@@ -289,6 +289,7 @@ struct PairedPanels {
     interleave_rows(&from->bits, from_stride, rows, count, to, to_stride);
   }
   static void pack_k_row(const BFloat16* row, int64_t count, Cell* to) {
+    if (count == 0) return;  // an empty matrix has no address
     std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
     if (count % 2 != 0) to[count / 2] = row[count - 1].bits;
   }
