@@ -286,10 +286,11 @@ struct PairedPanels {
 
   static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {
+    if (rows == 0 || count == 0) return;  // an empty matrix has no address
     interleave_rows(&from->bits, from_stride, rows, count, to, to_stride);
   }
   static void pack_k_row(const BFloat16* row, int64_t count, Cell* to) {
-    if (count == 0) return;  // an empty matrix has no address
+    if (count == 0) return;
     std::memcpy(to, row, static_cast<size_t>(count) * sizeof *row);
     if (count % 2 != 0) to[count / 2] = row[count - 1].bits;
   }
