@@ -47,6 +47,28 @@ Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs
   return y;
 }
 
+Tensor& gradient_of(GradInfo& leaf) {
+  if (leaf.grad_is_zero) leaf.grad.fill_zero();
+  leaf.grad_is_zero = false;
+  return leaf.grad;
+}
+
+GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets) {
+  bool any = false, all_zero = true;
+  for (const GradientTarget* target : targets) {
+    if (!target->wanted()) continue;
+    if (!target->has_buffer()) return GradientMode::fresh;
+    any = true;
+    all_zero = all_zero && target->info_->grad_is_zero;
+  }
+  for (const GradientTarget* target : targets) {
+    if (!target->wanted()) continue;
+    if (!all_zero) gradient_of(*target->info_);
+    target->info_->grad_is_zero = false;
+  }
+  return !any ? GradientMode::fresh : all_zero ? GradientMode::replace : GradientMode::add;
+}
+
 namespace {
 
 // Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
@@ -119,6 +141,9 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
                                    std::unordered_map<const Node*, Partial>& interior) {
     if (info->node) {
       add_to(interior[info->node.get()], gradient);
+    } else if (info->grad.defined() && info->grad_is_zero) {
+      info->grad.copy_from(gradient);
+      info->grad_is_zero = false;
     } else if (info->grad.defined()) {
       accumulate({gradient, info->grad});
     } else {

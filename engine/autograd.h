@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct GradInfo {
   GradInfo& operator=(const GradInfo&) = delete;
   Shape shape;
   DType dtype;
-  Tensor grad;  // leaves only
-  Tensor cast;  // leaves only: the value in a 16-bit type, as of version cast_version of its storage
+  Tensor grad;                // leaves only
+  bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
+  Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage
   uint64_t cast_version = 0;
   std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
   std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
@@ -58,31 +60,39 @@ void backward(const Tensor& y, Tensor dy = {});
 // The same, given y's place in the graph; y's data may already have been freed.
 void backward(const std::shared_ptr<GradInfo>& y, Tensor dy);
 
-// Where a backward rule writes a parameter's gradient. If the leaf already has a buffer that sums up its gradient (a
-// parameter in the arena), the rule may add to it and return an undefined tensor for that input, which saves a pass. A
-// rule captures targets instead of the parameters, whose bytes it does not need.
+// Where a rule writes the gradients of its parameters.
+enum class GradientMode : uint8_t {
+  fresh,    // to new tensors, which it returns
+  replace,  // to the leaves' buffers, which count as zeros; for these inputs it returns undefined tensors
+  add,      // to the leaves' buffers, added to what they hold; as above
+};
+
+// A parameter as a backward rule captures it, which does not need its bytes. If the leaf has a buffer for its gradient
+// (a parameter in the arena), the rule may write there directly, which saves a pass.
 class GradientTarget {
  public:
   explicit GradientTarget(const Tensor& parameter) : info_(parameter.grad_info()) {}
   bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
   DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
-  bool has_sum() const { return info_ && !info_->node && info_->grad.defined(); }
 
-  // The leaf's buffer to add to, or a new tensor of the parameter's shape and type to write to; undefined if not
-  // wanted. REQUIRES: has_sum(), if `accumulate` and wanted()
-  Tensor tensor(bool accumulate, Device device) const {
+  // What to write to, by gradient_mode(); undefined if not wanted.
+  Tensor tensor(GradientMode mode, Device device) const {
     if (!info_) return {};
-    return accumulate ? info_->grad : Tensor::empty(info_->shape, info_->dtype, device);
+    return mode == GradientMode::fresh ? Tensor::empty(info_->shape, info_->dtype, device) : info_->grad;
   }
 
  private:
+  friend GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
+  bool has_buffer() const { return !info_->node && info_->grad.defined(); }
+
   std::shared_ptr<GradInfo> info_;
 };
 
-// Whether a kernel that computes two gradients at once adds directly to the parameters' sums: if all that are wanted
-// have one.
-inline bool accumulates(const GradientTarget& a, const GradientTarget& b) {
-  return (a.has_sum() || !a.wanted()) && (b.has_sum() || !b.wanted()) && (a.has_sum() || b.has_sum());
-}
+// How a kernel that computes these gradients at once writes them: to the leaves' buffers if all that are wanted have
+// one. It must write them then, all of each.
+GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets);
+
+// The gradient of a leaf, with zeros in it where it only counts as zeros.
+Tensor& gradient_of(GradInfo& leaf);
 
 }  // namespace hs

@@ -74,7 +74,7 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
   }
   {
     const MemoryPurposeScope purpose(MemoryPurpose::gradients);
-    gradients = Tensor::zeros({size}, DType::f32, device);
+    gradients_ = Tensor::zeros({size}, DType::f32, device);
   }
   int64_t begin = 0;
   for (const NamedParameter& parameter : parameters_) {
@@ -82,25 +82,49 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
     Tensor slice = values.slice(begin, tensor.shape());
     slice.copy_from(tensor.detach().to(device));
     slice.set_requires_grad(true);
-    slice.grad() = gradients.slice(begin, tensor.shape());
+    slice.grad() = gradients_.slice(begin, tensor.shape());
     slice.grad_info()->arena = lives_;
     begin += slot_size(tensor.size());
     tensor = slice;
   }
 }
 
+Tensor& ParameterArena::gradients() {
+  for (const NamedParameter& parameter : parameters_) gradient_of(*parameter.value->grad_info());
+  return gradients_;
+}
+
+void ParameterArena::zero_gradients() {
+  for (const NamedParameter& parameter : parameters_) parameter.value->grad_info()->grad_is_zero = true;
+}
+
 void ParameterArena::cast_parameters(DType type) {
+  if (casts_match() && casts_.dtype() == type) return;
   const Op op("cast_parameters");
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
-  if (!casts_.defined() || casts_.dtype() != type) casts_ = Tensor::empty(values.shape(), type, values.device());
-  cast_forward({values, casts_});
-  int64_t begin = 0;
-  for (const NamedParameter& parameter : parameters_) {
-    GradInfo& info = *parameter.value->grad_info();
-    info.cast = casts_.slice(begin, parameter.value->shape());
-    info.cast_version = values.version();
-    begin += slot_size(parameter.value->size());
+  if (!casts_.defined() || casts_.dtype() != type) {
+    casts_ = Tensor::empty(values.shape(), type, values.device());
+    int64_t begin = 0;
+    for (const NamedParameter& parameter : parameters_) {
+      parameter.value->grad_info()->cast = casts_.slice(begin, parameter.value->shape());
+      begin += slot_size(parameter.value->size());
+    }
   }
+  cast_forward({values, casts_});
+  casts_match_now();
+}
+
+void ParameterArena::update(const std::function<void(Tensor& casts)>& change) {
+  if (!casts_match()) return change(no_tensor());
+  change(casts_);
+  casts_match_now();
+}
+
+bool ParameterArena::casts_match() const { return casts_.defined() && casts_version_ == values.version(); }
+
+void ParameterArena::casts_match_now() {
+  casts_version_ = values.version();
+  for (const NamedParameter& parameter : parameters_) parameter.value->grad_info()->cast_version = casts_version_;
 }
 
 }  // namespace hs

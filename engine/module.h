@@ -2,6 +2,7 @@
 // one. With the arena the optimizer is one kernel over one array, and "accumulate gradients" means "do not zero them".
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,17 +68,26 @@ class ParameterArena {
   ParameterArena(const ParameterArena&) = delete;
   ParameterArena& operator=(const ParameterArena&) = delete;
 
-  Tensor values;     // (size); the gaps between slices hold zeros
-  Tensor gradients;  // (size)
+  Tensor values;        // (size); the gaps between slices hold zeros
+  Tensor& gradients();  // (size)
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  void zero_gradients() { gradients.fill_zero(); }
+  // Nothing is written now: what is written to a gradient next replaces what it holds, and who reads it sees zeros.
+  void zero_gradients();
 
-  // Casts every parameter's current value to f16 or bf16, in one kernel (GradInfo::cast).
+  // Casts every parameter's current value to f16 or bf16, in one kernel (GradInfo::cast), unless it has been.
   void cast_parameters(DType type);
+  // Calls change(casts), which changes the values. It must update `casts` with them unless that is undefined, which it
+  // is if the casts do not match the values anyway.
+  void update(const std::function<void(Tensor& casts)>& change);
 
  private:
+  bool casts_match() const;
+  void casts_match_now();
+
+  Tensor gradients_;
   std::vector<NamedParameter> parameters_;
   Tensor casts_;                                                  // (size), in the type last requested
+  uint64_t casts_version_ = 0;                                    // of the values that they match
   std::shared_ptr<const void> lives_ = std::make_shared<char>();  // GradInfo::arena refers to it
 };
 

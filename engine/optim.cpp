@@ -13,8 +13,8 @@ class Sgd : public Optimizer {
       : Optimizer(arena, config), velocity_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
 
  protected:
-  void update() override {
-    sgd_step({arena_.gradients, {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values});
+  void update(Tensor& casts) override {
+    sgd_step({arena_.gradients(), {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values, casts});
   }
 
  private:
@@ -30,9 +30,9 @@ class Adam : public Optimizer {
         square_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
 
  protected:
-  void update() override {
+  void update(Tensor& casts) override {
     const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
-    adam_step({arena_.gradients, rule, rates_, mean_, square_, arena_.values});
+    adam_step({arena_.gradients(), rule, rates_, mean_, square_, arena_.values, casts});
   }
 
  private:
@@ -63,11 +63,11 @@ void Optimizer::step(GradScaler& scaler) {
   const bool measures = scaler.config().enabled || config_.clip > 0;
   if (measures) {
     if (!measured_.defined()) measured_ = Tensor::empty({2}, DType::f32, step_.device());
-    measure_gradients({arena_.gradients, scaler.state(), measured_});
+    measure_gradients({arena_.gradients(), scaler.state(), measured_});
   }
   const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
   begin_step({rule, measures ? measured_ : Tensor(), scaler.state(), step_, rates_});
-  update();
+  arena_.update([this](Tensor& casts) { update(casts); });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {

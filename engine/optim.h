@@ -51,7 +51,7 @@ class Optimizer {
   void set_learning_rate(float rate);
 
  protected:
-  virtual void update() = 0;
+  virtual void update(Tensor& casts) = 0;  // of the values and, if defined, their 16-bit casts
 
   OptimizerConfig config_;
   ParameterArena& arena_;

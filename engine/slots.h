@@ -96,7 +96,8 @@ struct SgdStep {
   const Tensor& rates;
   Tensor& velocity;
   Tensor& value;
-  auto tensors() const { return tensor_list(gradient, rates, velocity, value); }
+  Tensor& cast = no_tensor();  // value in f16 or bf16
+  auto tensors() const { return tensor_list(gradient, rates, velocity, value, cast); }
 };
 constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
 
@@ -107,7 +108,8 @@ struct AdamStep {
   Tensor& mean;
   Tensor& square;
   Tensor& value;
-  auto tensors() const { return tensor_list(gradient, rates, mean, square, value); }
+  Tensor& cast = no_tensor();  // value in f16 or bf16
+  auto tensors() const { return tensor_list(gradient, rates, mean, square, value, cast); }
 };
 constinit inline Kernel<AdamStep> adam_step{"adam_step"};
 

@@ -254,7 +254,7 @@ Tensor& Tensor::grad() const {
         "grad: tensor {} does not require a gradient; call set_requires_grad(true) before "
         "the forward pass",
         shape_.to_string());
-  return grad_info_->grad;
+  return gradient_of(*grad_info_);
 }
 
 Tensor Tensor::detach() const {

@@ -57,6 +57,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+  const Autocast amp(precision_, arena_);  // a recorded step does not cast: the optimizer does
   std::vector<Batch> inputs;
   inputs.reserve(micro_batches.size());
   {
@@ -89,14 +90,12 @@ void TrainStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& sec
 
 void TrainStep::look_once(const Batch& batch) {
   const auto look = std::exchange(before_first_, nullptr);
-  if (!look) return;
-  const Autocast amp(precision_, arena_);
-  look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
+  if (look) look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
 }
 
 void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
   losses.clear();  // before the first allocation, so that the recorded step uses the same blocks as the previous one
-  const Autocast amp(precision_, arena_);
+  const AmbientScope micro_steps;
   {
     const StepPart part("zero gradients", seconds.update);
     optimizer_.zero_gradients();
@@ -118,7 +117,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
     }
     if (on_phase_) on_phase_("backward", loss);
     losses.push_back(loss.detach());
-    ++ambient().micro_step;  // another dropout mask for the next one; Autocast's scope restores it
+    ++ambient().micro_step;  // another dropout mask for the next one; the scope restores it
   }
   if (on_gradients_) on_gradients_(scaler_);
   {

@@ -20,10 +20,10 @@ Tensor bias_add(const Tensor& x, const Tensor& bias) {
 
 Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias) {
   if (!bias.wanted()) return {};
-  const bool accumulate = bias.has_sum();
-  Tensor sum = bias.tensor(accumulate, dy.device());
-  column_sum({dy, accumulate, sum});
-  return accumulate ? Tensor() : sum;
+  const GradientMode mode = gradient_mode({&bias});
+  Tensor sum = bias.tensor(mode, dy.device());
+  column_sum({dy, mode == GradientMode::add, sum});
+  return mode == GradientMode::fresh ? sum : Tensor();
 }
 
 namespace {

@@ -44,12 +44,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   return record("conv2d", y, inputs,
                 [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
                  to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  const bool accumulate = accumulates(to_weight, to_bias);
+                  const GradientMode mode = gradient_mode({&to_weight, &to_bias});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dweight = to_weight.tensor(accumulate, dy.device());
-                  Tensor dbias = to_bias.tensor(accumulate, dy.device());
-                  conv2d_backward({x, w, dy, s, accumulate, dx, dweight, dbias});
-                  if (accumulate) dweight = dbias = {};
+                  Tensor dweight = to_weight.tensor(mode, dy.device());
+                  Tensor dbias = to_bias.tensor(mode, dy.device());
+                  conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias});
+                  if (mode != GradientMode::fresh) dweight = dbias = {};
                   Gradients gradients = {dx, dweight};
                   if (has_bias) gradients.push_back(dbias);
                   return gradients;

@@ -27,11 +27,11 @@ void matmul_into(const Tensor& a, const Tensor& b, const GemmOptions& options, T
 
 Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, const GradientTarget& parameter) {
   if (!parameter.wanted()) return {};
-  const bool accumulate = parameter.has_sum();
-  if (accumulate) options.beta = 1;
-  Tensor gradient = parameter.tensor(accumulate, a.device());
+  const GradientMode mode = gradient_mode({&parameter});
+  if (mode == GradientMode::add) options.beta = 1;
+  Tensor gradient = parameter.tensor(mode, a.device());
   matmul_into(a, b, options, gradient);
-  return accumulate ? Tensor() : gradient;
+  return mode == GradientMode::fresh ? gradient : Tensor();
 }
 
 Tensor gemm_mask(int64_t M, int64_t N, Device device) {

@@ -13,6 +13,8 @@
 namespace hs {
 namespace {
 
+constexpr int64_t cast_piece = 1024;  // parameters
+
 void scale_loss_cpu(const ScaleLoss& call) {
   *call.share.mutable_data<float>() = *call.scale.data<float>() * call.weight;
 }
@@ -45,6 +47,29 @@ void begin_step_cpu(const BeginStep& call) {
                 call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
+// Calls update(begin, end) for pieces of the parameters, and then casts these while they are in the cache.
+template <class Update>
+void update_all(const Tensor& value, Tensor& cast, const Update& update) {
+  const float* w = value.data<float>();
+  const auto run = [&]<class T>(T* casts) {
+    parallel_ranges(value.size(), elementwise_grain, [&, casts](int64_t begin, int64_t end) {
+      [[maybe_unused]] const FlushSubnormals flush;
+      for (int64_t first = begin; first < end; first += cast_piece) {
+        const int64_t last = std::min(first + cast_piece, end);
+        update(first, last);
+        if constexpr (stores_16_bits<T>) narrow(w + first, casts + first, last - first);
+      }
+    });
+  };
+  if (!cast.defined()) {
+    run(static_cast<float*>(nullptr));
+  } else if (cast.dtype() == DType::f16) {
+    run(cast.mutable_data<Half>());
+  } else {
+    run(cast.mutable_data<BFloat16>());
+  }
+}
+
 void sgd_step_cpu(const SgdStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
@@ -52,8 +77,7 @@ void sgd_step_cpu(const SgdStep& call) {
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
-    [[maybe_unused]] const FlushSubnormals flush;
+  update_all(call.value, call.cast, [=, s = call.rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       v[i] = s.momentum * v[i] + (g[i] * factor + s.weight_decay * w[i]);
       w[i] -= learning_rate * v[i];
@@ -72,8 +96,7 @@ void adam_step_cpu(const AdamStep& call) {
   float* m = call.mean.mutable_data<float>();
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  parallel_ranges(call.value.size(), elementwise_grain, [=, s = call.rule](int64_t begin, int64_t end) {
-    [[maybe_unused]] const FlushSubnormals flush;
+  update_all(call.value, call.cast, [=, s = call.rule](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float gradient_i = g[i] * factor + into_gradient * w[i];
       m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;

@@ -64,35 +64,73 @@ void begin_step_cuda(const BeginStep& call) {
                call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
-// update(g, state...) for each element, after update.begin() has read the rates. `packs`: how many packs of 4 elements
-// from the start; the rest is processed one by one.
-template <class Update, class... State>
-__global__ void update_kernel(int64_t size, int64_t packs, Update update, const float* rates, const float* gradient,
-                              State*... state) {
+// No cast is wanted.
+struct NoCast {
+  __device__ void store(int64_t, float) const {}
+  __device__ void store_pack(int64_t, const cuda::Pack<float, 4>&) const {}
+};
+
+template <class T>
+struct Cast {
+  T* to;
+  __device__ void store(int64_t i, float value) const { to[i] = cuda::from_f32<T>(value); }
+  __device__ void store_pack(int64_t p, const cuda::Pack<float, 4>& values) const {
+    cuda::Pack<T, 4> rounded;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) rounded.value[j] = cuda::from_f32<T>(values.value[j]);
+    reinterpret_cast<cuda::Pack<T, 4>*>(to)[p] = rounded;
+  }
+};
+
+// update(g, value, state...) for each element, after update.begin() has read the rates, and the cast of the value.
+// `packs`: how many packs of 4 elements from the start; the rest is processed one by one.
+template <class Update, class CastTo, class... State>
+__global__ void update_kernel(int64_t size, int64_t packs, Update update, CastTo cast, const float* rates,
+                              const float* gradient, float* value, State*... state) {
   using Pack = cuda::Pack<float, 4>;
   if (rates[rate_skip] != 0) return;
   update.begin(rates);
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
     const Pack g = reinterpret_cast<const Pack*>(gradient)[p];
-    const auto update_pack = [&](cuda::Pack<State, 4>... s) {
+    const auto update_pack = [&](Pack w, cuda::Pack<State, 4>... s) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) update(g.value[j], s.value[j]...);
+      for (int j = 0; j < 4; ++j) update(g.value[j], w.value[j], s.value[j]...);
+      reinterpret_cast<Pack*>(value)[p] = w;
       ((reinterpret_cast<Pack*>(state)[p] = s), ...);
+      cast.store_pack(p, w);
     };
-    update_pack(reinterpret_cast<const Pack*>(state)[p]...);
+    update_pack(reinterpret_cast<const Pack*>(value)[p], reinterpret_cast<const Pack*>(state)[p]...);
   }
   for (int64_t i = packs * 4 + cuda::global_thread(); i < size; i += cuda::global_threads()) {
-    update(gradient[i], state[i]...);
+    update(gradient[i], value[i], state[i]...);
+    cast.store(i, value[i]);
   }
 }
 
-template <class Update, class... State>
-void update_all(int64_t size, const Update& update, const Tensor& rates, const Tensor& gradient, State*... state) {
-  const float* g = gradient.data<float>();
-  const bool aligned = cuda::is_aligned<float, 4>(g) && (cuda::is_aligned<float, 4>(state) && ...);
-  const int64_t packs = aligned ? size / 4 : 0;
-  cuda::launch(update_kernel<Update, State...>, cuda::blocks_for(aligned ? (size + 3) / 4 : size), cuda::block_threads,
-               0, cuda::compute_stream(), size, packs, update, rates.data<float>(), g, state...);
+template <class Call, class Update, class... State>
+void update_all(const Call& call, const Update& update, State*... state) {
+  const int64_t size = call.value.size();
+  const float* g = call.gradient.template data<float>();
+  float* value = call.value.template mutable_data<float>();
+  const auto run = [&]<class CastTo>(const CastTo& cast, bool cast_is_aligned) {
+    const bool aligned = cast_is_aligned && cuda::is_aligned<float, 4>(g) && cuda::is_aligned<float, 4>(value) &&
+                         (cuda::is_aligned<float, 4>(state) && ...);
+    const int64_t packs = aligned ? size / 4 : 0;
+    cuda::launch(update_kernel<Update, CastTo, State...>, cuda::blocks_for(aligned ? (size + 3) / 4 : size),
+                 cuda::block_threads, 0, cuda::compute_stream(), size, packs, update, cast,
+                 call.rates.template data<float>(), g, value, state...);
+  };
+  const auto run_with = [&]<class T>() {
+    T* to = call.cast.template mutable_data<T>();
+    run(Cast<T>{to}, cuda::is_aligned<T, 4>(to));
+  };
+  if (!call.cast.defined()) {
+    run(NoCast{}, true);
+  } else if (call.cast.dtype() == DType::f16) {
+    run_with.template operator()<Half>();
+  } else {
+    run_with.template operator()<BFloat16>();
+  }
 }
 
 struct SgdUpdate {
@@ -103,16 +141,13 @@ struct SgdUpdate {
     learning_rate = rates[rate_learning];
     factor = rates[rate_gradient];
   }
-  __device__ void operator()(float g, float& v, float& w) const {
+  __device__ void operator()(float g, float& w, float& v) const {
     v = rule.momentum * v + (g * factor + rule.weight_decay * w);
     w -= learning_rate * v;
   }
 };
 
-void sgd_step_cuda(const SgdStep& call) {
-  update_all(call.value.size(), SgdUpdate{call.rule}, call.rates, call.gradient, call.velocity.mutable_data<float>(),
-             call.value.mutable_data<float>());
-}
+void sgd_step_cuda(const SgdStep& call) { update_all(call, SgdUpdate{call.rule}, call.velocity.mutable_data<float>()); }
 
 struct AdamUpdate {
   AdamRule rule;
@@ -126,7 +161,7 @@ struct AdamUpdate {
     into_gradient = rule.decoupled ? 0 : rule.weight_decay;
     shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
   }
-  __device__ void operator()(float g, float& m, float& v, float& w) const {
+  __device__ void operator()(float g, float& w, float& m, float& v) const {
     g = g * factor + into_gradient * w;
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * g * g;
@@ -135,8 +170,7 @@ struct AdamUpdate {
 };
 
 void adam_step_cuda(const AdamStep& call) {
-  update_all(call.value.size(), AdamUpdate{call.rule}, call.rates, call.gradient, call.mean.mutable_data<float>(),
-             call.square.mutable_data<float>(), call.value.mutable_data<float>());
+  update_all(call, AdamUpdate{call.rule}, call.mean.mutable_data<float>(), call.square.mutable_data<float>());
 }
 
 REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});

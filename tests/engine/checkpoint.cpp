@@ -93,7 +93,7 @@ Outcome run(const std::function<Tensor(Net&, const Tensor&)>& forward, bool inpu
     backward(loss);
   }
   outcome.peak = memory_stats(Device::cpu).peak - before;
-  outcome.gradients = arena.gradients.to_vector<float>();
+  outcome.gradients = arena.gradients().to_vector<float>();
   if (input_needs_gradient) outcome.input_gradient = x.grad().to_vector<float>();
   return outcome;
 }

@@ -153,7 +153,7 @@ TEST_CASE("a step with one bad gradient is left out: weights, state, counter and
           if (step == 1 || step == 4) {
             const auto before = skips.weights();
             skips.set_gradients(step);
-            skips.arena.gradients.mutable_data<float>()[place] = bad;
+            skips.arena.gradients().mutable_data<float>()[place] = bad;
             skips.optimizer->step(skips.scaler);
             CHECK(skips.weights() == before);
             continue;
@@ -175,7 +175,7 @@ TEST_CASE("a step is skipped for a bad gradient too if only clipping looks at th
   Training training({.name = "sgd", .clip = 1}, {});
   const auto before = training.weights();
   training.set_gradients(0);
-  training.arena.gradients.mutable_data<float>()[64] = nan;
+  training.arena.gradients().mutable_data<float>()[64] = nan;
   training.optimizer->step(training.scaler);
   CHECK(training.weights() == before);
   CHECK(training.optimizer->steps() == 0);
@@ -191,7 +191,7 @@ TEST_CASE("a step whose norm is beyond f32 is skipped and counted, not taken wit
       Training training({.name = name, .weight_decay = 0.1f, .clip = 1}, scaling);
       training.take_step(0);
       const auto before = training.weights();
-      training.arena.gradients.mutable_data<float>()[64] = 1e25f;  // finite, but its square is not
+      training.arena.gradients().mutable_data<float>()[64] = 1e25f;  // finite, but its square is not
       training.optimizer->step(training.scaler);
       CHECK(training.weights() == before);
       CHECK(training.optimizer->steps() == 1);
@@ -199,7 +199,7 @@ TEST_CASE("a step whose norm is beyond f32 is skipped and counted, not taken wit
       CHECK(training.scaler.scale() == (scaling.enabled ? 512 : 1));
     }
     Training not_clipped({.name = name}, scaled_by_1024);
-    not_clipped.arena.gradients.mutable_data<float>()[64] = 1e25f;
+    not_clipped.arena.gradients().mutable_data<float>()[64] = 1e25f;
     not_clipped.optimizer->step(not_clipped.scaler);
     CHECK(not_clipped.optimizer->steps() == 1);
     CHECK(not_clipped.scaler.skipped() == 0);
@@ -292,7 +292,7 @@ TEST_CASE("the optimizer's rate is the schedule's, of the steps taken, on top of
       if (step == 6) training.optimizer->set_learning_rate(2);
       training.arena.values.fill_zero();
       for (const float gradient : {nan, -1024.0f}) {  // before each step one that is skipped
-        training.arena.gradients.mutable_data<float>()[0] =
+        training.arena.gradients().mutable_data<float>()[0] =
             gradient * static_cast<float>(training.scaler.scale() / 1024);
         training.optimizer->step(training.scaler);
       }

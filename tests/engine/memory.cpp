@@ -81,7 +81,7 @@ TEST_CASE("one step of a model: every byte has the purpose that the header promi
   const auto optimizer = make_optimizer(arena, {});
   GradScaler scaler({.enabled = true}, Device::cpu);
   CHECK(more(before, MemoryPurpose::parameters) == arena.values.bytes());
-  CHECK(more(before, MemoryPurpose::gradients) == arena.gradients.bytes());
+  CHECK(more(before, MemoryPurpose::gradients) == arena.gradients().bytes());
   CHECK(more(before, MemoryPurpose::optimizer) >= 2 * arena.values.bytes());
   CHECK(more(before, MemoryPurpose::optimizer) <= 2 * arena.values.bytes() + 256);
   const BytesByPurpose built = live();

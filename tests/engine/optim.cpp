@@ -139,7 +139,7 @@ TEST_CASE("adamw without weight decay is adam, bit for bit") {
     ParameterArena arena(model);
     const auto optimizer = make_optimizer(arena, {.name = name});
     for (int t = 0; t < 3; ++t) {
-      arena.gradients.copy_from(arena.values);
+      arena.gradients().copy_from(arena.values);
       optimizer->step();
     }
     weights.push_back(arena.values.to_vector<float>());
@@ -164,10 +164,10 @@ TEST_CASE("an optimizer leaves gradients alone and does not read other arenas") 
   ParameterArena arena(model), other_arena(other);
   const auto untouched = other_arena.values.to_vector<float>();
   const auto optimizer = make_optimizer(arena, {.name = "adam"});
-  arena.gradients.copy_from(arena.values);
-  const auto gradients = arena.gradients.to_vector<float>();
+  arena.gradients().copy_from(arena.values);
+  const auto gradients = arena.gradients().to_vector<float>();
   optimizer->step();
-  CHECK(arena.gradients.to_vector<float>() == gradients);
+  CHECK(arena.gradients().to_vector<float>() == gradients);
   CHECK(other_arena.values.to_vector<float>() == untouched);
 }
 
@@ -202,11 +202,11 @@ TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 by
     CHECK(reinterpret_cast<uintptr_t>(value.grad().data<float>()) % 256 == 0);
     CHECK(begin >= end);
     CHECK(begin - end < 64);
-    CHECK(begin - arena.values.data<float>() == value.grad().data<float>() - arena.gradients.data<float>());
+    CHECK(begin - arena.values.data<float>() == value.grad().data<float>() - arena.gradients().data<float>());
     end = begin + value.size();
   }
   CHECK(end <= arena.values.data<float>() + arena.values.size());
-  CHECK(arena.gradients.size() == arena.values.size());
+  CHECK(arena.gradients().size() == arena.values.size());
 }
 
 // Largest magnitude in the gaps between the slices of a tensor laid out like the arena.
@@ -240,7 +240,7 @@ TEST_CASE("the gaps between parameters stay zero, whatever the optimizer") {
       optimizer->step();
     }
     CHECK(largest_in_gaps(arena, arena.values) == 0);
-    CHECK(largest_in_gaps(arena, arena.gradients) == 0);
+    CHECK(largest_in_gaps(arena, arena.gradients()) == 0);
   }
   set_poison(false);
 }
@@ -250,21 +250,21 @@ TEST_CASE("gradients land in the arena, add up there, and keep their address whe
   ParameterArena arena(model);
   const Tensor& seven = *arena.parameters()[1].value;
   const float* address = seven.grad().data<float>();
-  CHECK(address == arena.gradients.data<float>() + 64);
+  CHECK(address == arena.gradients().data<float>() + 64);
   const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7}, {7});
 
   backward(model.forward(x));
-  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == x.to_vector<float>());
-  CHECK(arena.gradients.slice(0, {1}).item() == 1);
+  CHECK(arena.gradients().slice(64, {7}).to_vector<float>() == x.to_vector<float>());
+  CHECK(arena.gradients().slice(0, {1}).item() == 1);
   backward(model.forward(x));
-  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == std::vector<float>{2, 4, 6, 8, 10, 12, 14});
+  CHECK(arena.gradients().slice(64, {7}).to_vector<float>() == std::vector<float>{2, 4, 6, 8, 10, 12, 14});
   CHECK(seven.grad().data<float>() == address);
 
   arena.zero_gradients();
   CHECK(seven.grad().data<float>() == address);
-  CHECK(arena.gradients.to_vector<float>() == std::vector<float>(static_cast<size_t>(arena.gradients.size())));
+  CHECK(arena.gradients().to_vector<float>() == std::vector<float>(static_cast<size_t>(arena.gradients().size())));
   backward(model.forward(x));
-  CHECK(arena.gradients.slice(64, {7}).to_vector<float>() == x.to_vector<float>());
+  CHECK(arena.gradients().slice(64, {7}).to_vector<float>() == x.to_vector<float>());
 }
 
 TEST_CASE("the model computes with the values in the arena") {
@@ -302,7 +302,7 @@ TEST_CASE("a second arena on a module is refused while the first one lives, and 
                                       "it; use that one, or end it first"));
   }
   const float before = model.parameters()[0].value->data<float>()[0];
-  arena->gradients.mutable_data<float>()[0] = 0.25f;
+  arena->gradients().mutable_data<float>()[0] = 0.25f;
   optimizer->step();
   CHECK(model.parameters()[0].value->data<float>()[0] == before - 0.25f);
   arena.reset();

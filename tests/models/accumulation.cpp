@@ -246,7 +246,7 @@ void check_epochs(int64_t samples, int64_t batch_size, int64_t accumulate) {
   hooks.on_epoch = [&](int64_t epoch, const EpochResult&) {
     CHECK(updates == epoch * steps);
     CHECK(seen == std::vector<int>(static_cast<size_t>(samples), static_cast<int>(epoch)));
-    CHECK(live(MemoryPurpose::gradients) == arena.gradients.bytes());  // none besides the parameters'
+    CHECK(live(MemoryPurpose::gradients) == arena.gradients().bytes());  // none besides the parameters'
     CHECK(live(MemoryPurpose::workspace) == 0);
   };
   const TrainResult result = train(model, arena, training, test, config, hooks);

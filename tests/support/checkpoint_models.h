@@ -128,7 +128,7 @@ inline CheckpointOutcome train_checkpointed(Device device, Precision precision, 
     outcome.peak = static_cast<int64_t>(memory_stats(device).peak);
     if (step > 0) CHECK(live() == before);  // parameters, gradients, optimizer, and the images of this test
     CHECK(live()[static_cast<size_t>(MemoryPurpose::activations)] == 0);
-    CHECK(live()[static_cast<size_t>(MemoryPurpose::gradients)] == arena.gradients.bytes());
+    CHECK(live()[static_cast<size_t>(MemoryPurpose::gradients)] == arena.gradients().bytes());
     for (const NamedParameter& parameter : arena.parameters()) {
       outcome.gradients.push_back(parameter.value->grad().to_vector<float>());
       CHECK(outcome.gradients.back() != std::vector<float>(outcome.gradients.back().size()));  // the first block's too
