@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/conv2d/amx.h"
+#include "kernels/conv2d/amx_backward.h"
 #include "kernels/conv2d_pool_relu/amx.h"
 #include "kernels/gemm/amx.h"
 #include "tests/support/emulated_tiles.h"

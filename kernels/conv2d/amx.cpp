@@ -1,5 +1,5 @@
-// Registers conv2d for bf16 on AMX tiles. Read kernels/conv2d/amx.h.
-#include "kernels/conv2d/amx.h"
+// Registers conv2d for bf16 on AMX tiles. Read kernels/conv2d/amx.h and amx_backward.h.
+#include "kernels/conv2d/amx_backward.h"
 
 #if defined(__x86_64__)
 

@@ -4,18 +4,23 @@
 // Internal to amx.cpp and its test.
 #pragma once
 
-#include "kernels/conv2d/amx.h"
+#include "kernels/conv2d/amx_backward.h"
 #include "kernels/conv2d_pool_relu/pool.h"
 
 namespace hs::amx {
 
 // The byte offsets of the workspace's parts.
 struct PooledLayout {
-  int64_t positions, windows;  // of an image; positions are whole blocks
+  int64_t windows;          // of an image
+  int64_t rows, positions;  // of a strip: an even number of rows of sums, and whole blocks of positions
   int64_t weights, bias, planes, sums, results, winners, size;
   PooledLayout(const Conv2dSizes& s, const Plane& p) {
-    positions = round_up((s.OH / 2 * 2 - 1) * p.W + s.OW / 2 * 2, 32);
+    constexpr int64_t cache = 40 << 10;  // bytes of sums that stay in the first-level cache
+    const auto blocks_of = [&](int64_t count) { return round_up((count - 1) * p.W + s.OW / 2 * 2, 32); };
     windows = (s.OH / 2) * (s.OW / 2);
+    rows = s.OH / 2 * 2;
+    while (rows > 2 && blocks_of(rows) * p.padded_oc * 4 > cache) rows -= 2;
+    positions = blocks_of(rows);
     weights = 0;                                                // (taps, C/2, padded_oc) pairs
     bias = weights + p.taps() * p.C / 2 * p.padded_oc * 4;      // (padded_oc)
     planes = bias + p.padded_oc * 4;                            // (threads, stored, C) bf16
@@ -42,21 +47,25 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   BFloat16* y = call.y.mutable_data<BFloat16>();
   uint8_t* winner = call.winner.mutable_data<uint8_t>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* plane = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
+    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
     float* sums = reinterpret_cast<float*>(memory + layout.sums) + thread * layout.positions * p.padded_oc;
     float* results = reinterpret_cast<float*>(memory + layout.results) + thread * windows * p.padded_oc;
     uint8_t* winners = memory + layout.winners + thread * windows * p.padded_oc;
-    fill_input(s, images + n * s.H * s.W * s.C, p, plane);
+    const BFloat16* plane = plane_of(s, images, n, p, own);
     {
       const Session<Tiles> session;
-      for (int64_t q = 0; q < layout.positions; q += 32) {
-        correlate_block<Tiles>(p, plane, weights, bias, q, sums + q * p.padded_oc);
+      const WindowRow row{PW, p.padded_oc, p.W * p.padded_oc};
+      int64_t window = 0;
+      for (int64_t h = 0; h < s.OH / 2 * 2; h += layout.rows) {
+        const int64_t rows = std::min(layout.rows, s.OH / 2 * 2 - h), end = (rows - 1) * p.W + 2 * PW;
+        for (int64_t q = 0; q < end; q += 32) {
+          correlate_block<Tiles>(p, plane, weights, bias, h * p.W + q, sums + q * p.padded_oc);
+        }
+        for (int64_t i = 0; i < rows; i += 2, window += PW) {
+          pool_sums(sums + i * row.below, row, p.padded_oc, results + window * p.padded_oc,
+                    winners + window * p.padded_oc);
+        }
       }
-    }
-    const WindowRow row{PW, p.padded_oc, p.W * p.padded_oc};
-    for (int64_t window = 0; window < windows; window += PW) {
-      const float* first = sums + window / PW * 2 * row.below;
-      pool_sums(first, row, p.padded_oc, results + window * p.padded_oc, winners + window * p.padded_oc);
     }
     const int64_t rows = s.OC == p.padded_oc ? 1 : windows, count = windows / rows * s.OC;
     for (int64_t i = 0; i < rows; ++i) {
@@ -75,28 +84,22 @@ inline Conv2dSizes covered(Conv2dSizes s) {
 }
 
 inline int64_t pooled_backward_workspace(const Conv2dPoolReluBackward& call) {
-  const Conv2dSizes s = covered(call.sizes);
-  return round_up(backward_size(s, call.dx.defined()), 64) + threads() * s.OH * s.OW * s.OC * 2;
+  return backward_size(covered(call.sizes), call.dx.defined());
 }
 
 template <class Tiles>
 void pooled_backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const Conv2dSizes s = covered(call.sizes);
-  const int64_t dense_size = s.OH * s.OW * s.OC, pooled_size = dense_size / 4;
-  uint8_t* memory = workspace.mutable_data<uint8_t>();
-  auto* dense = reinterpret_cast<BFloat16*>(memory + round_up(backward_size(s, call.dx.defined()), 64));
   const BFloat16* dy = call.dy.data<BFloat16>();
   const uint8_t* winner = call.winner.data<uint8_t>();
-  backward_from<Tiles>(call, s, memory, [&](int64_t n, int thread) {
-    BFloat16* to = dense + thread * dense_size;
-    unpool(dy + n * pooled_size, winner + n * pooled_size, s.OH, s.OW, s.OC, to);
-    return static_cast<const BFloat16*>(to);
+  backward_from<Tiles>(call, s, workspace, [&](int64_t n, BFloat16* plane, const GradientPlane& g) {
+    const int64_t first = n * (s.OH / 2) * (s.OW / 2) * s.OC;
+    unpool(dy + first, winner + first, s.OH, s.OW, s.OC, {g.plane.W * g.plane.C, g.plane.C}, plane + g.first);
+    return g.rows(plane);
   });
 }
 
-inline bool takes(const Conv2dPoolReluBackward& call) {
-  return takes_forward(call.x, call.sizes) && (!call.dx.defined() || has_border(call.sizes));
-}
+inline bool takes(const Conv2dPoolReluBackward& call) { return takes_backward(call.x, call.dx, call.sizes); }
 inline bool takes(const Conv2dPoolReluForward& call) { return takes_forward(call.x, call.sizes); }
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
   return PooledLayout(call.sizes, input_plane(call.sizes)).size;

@@ -207,16 +207,26 @@ void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float*
   }
 }
 
-// kernels/conv2d_pool_relu/pool.h. Plain loops, which the compiler makes vectors of.
-void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, BFloat16* dense) {
+// kernels/conv2d_pool_relu/pool.h
+void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, const Strides& to,
+            BFloat16* dense) {
+  using Places [[gnu::aligned(1), gnu::may_alias]] = uint8_t __attribute__((vector_size(HS_VECTOR_BYTES / 2)));
+  using Values [[gnu::aligned(2), gnu::may_alias]] = uint16_t __attribute__((vector_size(HS_VECTOR_BYTES)));
+  constexpr int64_t together = HS_VECTOR_BYTES / 2;
   for (int64_t ph = 0; ph < OH / 2; ++ph) {
     for (int64_t pw = 0; pw < OW / 2; ++pw, dy += OC, winner += OC) {
-      for (int place = 0; place < 4; ++place) {
-        BFloat16* to = dense + ((2 * ph + place / 2) * OW + 2 * pw + place % 2) * OC;
-        for (int64_t oc = 0; oc < OC; ++oc) {
-          const uint16_t value = dy[oc].bits;  // read in any case, so that the compiler may use vectors
-          to[oc].bits = winner[oc] == place ? value : uint16_t{0};
+      BFloat16* first = dense + 2 * ph * to.row + 2 * pw * to.pixel;
+      BFloat16* const pixels[] = {first, first + to.pixel, first + to.row, first + to.row + to.pixel};
+      int64_t oc = 0;
+      for (; oc + together <= OC; oc += together) {
+        const auto values = *reinterpret_cast<const Values*>(dy + oc);
+        const auto places = __builtin_convertvector(*reinterpret_cast<const Places*>(winner + oc), Values);
+        for (uint16_t place = 0; place < 4; ++place) {
+          *reinterpret_cast<Values*>(pixels[place] + oc) = places == place ? values : Values{};
         }
+      }
+      for (; oc < OC; ++oc) {
+        for (int place = 0; place < 4; ++place) pixels[place][oc] = winner[oc] == place ? dy[oc] : BFloat16{0};
       }
     }
   }
@@ -235,8 +245,9 @@ void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float*
   HS_FOR_THIS_CPU(pool_sums)(sums, row, channels, y, winner);
 }
 
-void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, BFloat16* dense) {
-  HS_FOR_THIS_CPU(unpool)(dy, winner, OH, OW, OC, dense);
+void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, const Strides& to,
+            BFloat16* dense) {
+  HS_FOR_THIS_CPU(unpool)(dy, winner, OH, OW, OC, to, dense);
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",

@@ -13,8 +13,14 @@ struct WindowRow {
 // y and winner (windows, channels) of one row of windows. REQUIRES: channels is a multiple of 16
 void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float* y, uint8_t* winner);
 
+// Elements between the rows and the pixels of an image in a larger one.
+struct Strides {
+  int64_t row, pixel;
+};
+
 // The gradient of the convolution, (OH, OW, OC), from that of the pooled values: dy where a pixel won, otherwise 0.
 // REQUIRES: OH and OW are even
-void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, BFloat16* dense);
+void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, const Strides& to,
+            BFloat16* dense);
 
 }  // namespace hs
