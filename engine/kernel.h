@@ -166,8 +166,8 @@ class Kernel : public KernelSlot {
     return variant;
   }
 
-  // Whether a variant would run this call.
-  bool supports(const Call& call) { return find(call, call.tensors()) != nullptr; }
+  // The variant that would run this call without the tuning table, or nullptr.
+  const VariantBase* variant_for(const Call& call) { return find(call, call.tensors()); }
 
   // For a kernel that passes a part of its own workspace to another kernel: the bytes that the call needs, and the call
   // using this memory. Both ignore the tuning table, which may know only one of them by its tensors.

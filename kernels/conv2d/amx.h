@@ -165,7 +165,7 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
   return x.dtype() == DType::bf16 && s.stride == 1 && s.C >= least_channels;
 }
-inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes); }
+inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes) && without_relu(call); }
 inline int64_t forward_workspace(const Conv2dForward& call) { return ForwardLayout(input_plane(call.sizes)).size; }
 
 }  // namespace hs::amx

@@ -236,7 +236,9 @@ inline bool has_border(const Conv2dSizes& s) { return s.stride == 1 && s.padding
 inline bool takes_backward(const Tensor& x, const Tensor& dx, const Conv2dSizes& s) {
   return takes_forward(x, s) && (!dx.defined() || has_border(s));
 }
-inline bool takes(const Conv2dBackward& call) { return takes_backward(call.x, call.dx, call.sizes); }
+inline bool takes(const Conv2dBackward& call) {
+  return takes_backward(call.x, call.dx, call.sizes) && without_relu(call);
+}
 inline int64_t backward_size(const Conv2dSizes& s, bool needs_dx) {
   return BackwardLayout(s, input_plane(s), GradientPlane(s, needs_dx), needs_dx).size;
 }

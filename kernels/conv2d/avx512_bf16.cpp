@@ -132,7 +132,8 @@ void forward_avx512_bf16(const Conv2dForward& call, Tensor& workspace) {
 }
 
 bool supports_forward(const Conv2dForward& call) {
-  return call.x.dtype() == DType::bf16 && call.sizes.KW * call.sizes.C % 2 == 0 && cpu_features().avx512_bf16;
+  return call.x.dtype() == DType::bf16 && call.sizes.KW * call.sizes.C % 2 == 0 && without_relu(call) &&
+         cpu_features().avx512_bf16;
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "avx512_bf16",

@@ -278,7 +278,7 @@ void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
 }
 
 bool supports_backward(const Conv2dBackward& call) {
-  return call.x.dtype() == DType::bf16 && call.sizes.C % unit == 0 && call.sizes.OC < 65536 &&
+  return call.x.dtype() == DType::bf16 && call.sizes.C % unit == 0 && call.sizes.OC < 65536 && without_relu(call) &&
          cpu_features().avx512_bf16;
 }
 

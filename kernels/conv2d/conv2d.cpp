@@ -4,6 +4,7 @@
 
 #include "engine/check.h"
 #include "kernels/cast/cast.h"
+#include "kernels/relu/relu.h"
 
 namespace hs {
 
@@ -32,28 +33,55 @@ Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bi
   return s;
 }
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+namespace {
+
+// Whether the variants that are used without relu take it over; others would be slower than two passes.
+bool fuses_relu(const Conv2dForward& forward) {
+  if (!ambient().fuse || relu_forward.is_forced() || relu_backward.is_forced()) return false;
+  const auto& [x, weight, bias, s, y, relu] = forward;
+  Tensor none;
+  const Conv2dBackward backward{x, weight, y, s, false, none, none, none},
+      with_relu{x, weight, y, s, false, none, none, none, y};
+  return conv2d_forward.variant_for({x, weight, bias, s, none}) == conv2d_forward.variant_for(forward) &&
+         conv2d_backward.variant_for(backward) == conv2d_backward.variant_for(with_relu);
+}
+
+Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options,
+                bool wants_relu) {
   const Op op("conv2d");
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
-  conv2d_forward({input, w, b, s, y});
+  const bool fused = wants_relu && fuses_relu({input, w, b, s, y, true});
+  conv2d_forward({input, w, b, s, y, fused});
 
   std::vector<Tensor> inputs = {input, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record("conv2d", y, inputs,
-                [x = input.saved(), w = w.saved(), s, has_bias = bias.defined(), needs_x = input.requires_grad(),
-                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  const GradientMode mode = gradient_mode({&to_weight, &to_bias});
-                  Tensor dx = needs_x ? x.empty_like() : Tensor();
-                  Tensor dweight = to_weight.tensor(mode, dy.device());
-                  Tensor dbias = to_bias.tensor(mode, dy.device());
-                  conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias});
-                  if (mode != GradientMode::fresh) dweight = dbias = {};
-                  Gradients gradients = {dx, dweight};
-                  if (has_bias) gradients.push_back(dbias);
-                  return gradients;
-                });
+  y = record("conv2d", y, inputs,
+             [x = input.saved(), w = w.saved(), relu_y = fused ? y.saved() : Tensor(), s, has_bias = bias.defined(),
+              needs_x = input.requires_grad(), to_weight = GradientTarget(weight),
+              to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+               const GradientMode mode = gradient_mode({&to_weight, &to_bias});
+               Tensor dx = needs_x ? x.empty_like() : Tensor();
+               Tensor dweight = to_weight.tensor(mode, dy.device());
+               Tensor dbias = to_bias.tensor(mode, dy.device());
+               conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
+               if (mode != GradientMode::fresh) dweight = dbias = {};
+               Gradients gradients = {dx, dweight};
+               if (has_bias) gradients.push_back(dbias);
+               return gradients;
+             });
+  return fused || !wants_relu ? y : relu(y);
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  return convolve(x, weight, bias, options, false);
+}
+
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  return convolve(x, weight, bias, options, true);
 }
 
 }  // namespace hs

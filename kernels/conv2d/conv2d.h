@@ -19,6 +19,9 @@ struct Conv2dOptions {
 // OH = (H + 2*padding - KH) / stride + 1, rounded down. Throws if the image is smaller than the kernel.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
 
+// relu(conv2d(...)), with --fuse in one pass where the kernels can.
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
+
 // Every size a kernel needs; letters as in the formula above.
 struct Conv2dSizes {
   int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;
@@ -35,6 +38,7 @@ struct Conv2dForward {
   const Tensor& bias;
   const Conv2dSizes& sizes;
   Tensor& y;
+  bool relu = false;  // y = max(y, 0)
   auto tensors() const { return tensor_list(x, weight, bias, y); }
 };
 constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
@@ -59,9 +63,14 @@ struct Conv2dBackward {
   Tensor& dx;
   Tensor& dweight;
   Tensor& dbias;
-  auto tensors() const { return tensor_list(x, weight, dy, dx, dweight, dbias); }
+  const Tensor& relu_y = no_tensor();  // after a forward pass with relu its y: where that is zero, dy counts as zero
+  auto tensors() const { return tensor_list(x, weight, dy, dx, dweight, dbias, relu_y); }
 };
 constinit inline Kernel<Conv2dBackward> conv2d_backward{"conv2d_backward"};
+
+// For the variants that leave the ReLU to its own kernels.
+inline bool without_relu(const Conv2dForward& call) { return !call.relu; }
+inline bool without_relu(const Conv2dBackward& call) { return !call.relu_y.defined(); }
 
 // Weight gradients are summed over samples in this many groups, which are then added in a fixed order: a thread
 // computes one or more groups, and the sum does not depend on which.

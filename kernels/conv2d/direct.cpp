@@ -5,6 +5,7 @@
 // registers: every weight that is loaded serves all pixels of the tile, every input serves all channels.
 // Read next: kernels/conv2d/direct_backward.cpp.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/cpu/elements.h"
@@ -31,6 +32,7 @@ struct TileArguments {
   float* outputs[most_pixels];       // first output channel of each pixel
   const float* weight;               // (KH, KW*C, vectors*width), packed
   const float* bias;                 // (vectors*width)
+  float floor;                       // of the result: 0 for a ReLU
   int64_t KH, run, row;              // run = KW*C
 };
 
@@ -53,7 +55,8 @@ void forward_tile(const TileArguments& t) {
     }
   }
   for (int p = 0; p < pixels; ++p) {
-    for (int v = 0; v < vectors; ++v) store(t.outputs[p] + v * lanes, sum[p][v]);
+    for (int v = 0; v < vectors; ++v)
+      store(t.outputs[p] + v * lanes, sum[p][v] <= t.floor ? broadcast(t.floor) : sum[p][v]);
   }
 }
 
@@ -94,14 +97,14 @@ void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, floa
 }
 
 void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& layout, const float* padded,
-                   const float* weights, const float* bias, float* spill, float* y) {
+                   const float* weights, const float* bias, float floor, float* spill, float* y) {
   const int64_t pixels = s.OH * s.OW;
   for (int64_t first = 0; first < layout.padded_oc; first += max_vectors * lanes) {
     const int64_t channels = std::min(max_vectors * lanes, layout.padded_oc - first);
     const int vectors = static_cast<int>(channels / lanes);
     const int64_t valid = std::min(channels, s.OC - first);
     const int64_t tile = tile_pixels(vectors);
-    TileArguments t{{}, {}, weights + first * s.K(), bias + first, s.KH, s.KW * s.C, p.row};
+    TileArguments t{{}, {}, weights + first * s.K(), bias + first, floor, s.KH, s.KW * s.C, p.row};
     for (int64_t pixel = 0; pixel < pixels; pixel += tile) {
       const int64_t count = std::min(tile, pixels - pixel);
       for (int64_t i = 0; i < tile; ++i) {
@@ -122,6 +125,7 @@ void forward_typed(const Conv2dForward& call, Tensor& workspace) {
   const Padded p(s);
   const ForwardLayout layout(s, p, stores_16_bits<T>);
   const int64_t result_size = s.OH * s.OW * s.OC;
+  const float floor = call.relu ? 0 : -std::numeric_limits<float>::infinity();
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
   const T* images = call.x.data<T>();
   T* out = call.y.mutable_data<T>();
@@ -134,7 +138,7 @@ void forward_typed(const Conv2dForward& call, Tensor& workspace) {
     float* mine = memory + layout.images + thread * p.size;
     float* spill = memory + layout.spill + thread * most_pixels * max_vectors * lanes;
     const auto run = [&](const float* padded, float* result) {
-      forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, spill, result);
+      forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, floor, spill, result);
     };
     if (stores_16_bits<T> || s.padding > 0) copy_padded(s, p, image, mine);
     if constexpr (stores_16_bits<T>) {

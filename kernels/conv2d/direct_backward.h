@@ -32,7 +32,7 @@ struct BackwardLayout {
   int64_t sorted, sorted_size;                                                      // (threads, what Source sorts)
   int64_t size;
   // pixels: elements of a sample's dy for each output channel
-  BackwardLayout(const Conv2dSizes& s, const Padded& p, int64_t pixels, bool is_widened, int64_t sorted_size_)
+  BackwardLayout(const Conv2dSizes& s, const Padded& p, int64_t pixels, bool copies_dy, int64_t sorted_size_)
       : sorted_size(sorted_size_) {
     run = s.KW * s.C;
     padded_run = round_up(run, lanes);
@@ -45,8 +45,8 @@ struct BackwardLayout {
     dimages = images + threads() * p.size;                          // (threads, padded image)
     entries = dimages + threads() * p.size;                         // (threads, OC, pixels) entries of two floats
     counts = entries + threads() * s.OC * pixels * 2;               // (threads, OC)
-    gradients = counts + threads() * s.OC;                          // (threads, pixels, OC), if dy must be widened
-    sorted = gradients + (is_widened ? threads() * s.OC * pixels : 0);
+    gradients = counts + threads() * s.OC;                          // (threads, pixels, OC), if dy must be copied
+    sorted = gradients + (copies_dy ? threads() * s.OC * pixels : 0);
     size = sorted + threads() * sorted_size;
   }
 };
@@ -253,13 +253,29 @@ void pack_for_dx(const Conv2dSizes& s, const BackwardLayout& layout, const T* we
   pack_fields(s, layout, weight, packed);
 }
 
+template <class Call>
+bool has_relu(const Call& call) {
+  if constexpr (requires { call.relu_y; }) return call.relu_y.defined();
+  return false;
+}
+
+// dy where ReLU let y through, otherwise 0. `to` may be dy.
+template <class T>
+const float* through_relu(const T* y, const float* dy, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient = dy[i];  // read on both paths, so that the compiler may use vectors
+    to[i] = is_closed(y[i]) ? 0 : gradient;
+  }
+  return to;
+}
+
 // T: what the tensors store. make_source(n, dy) is the Source of sample n, whose gradient is dy, in f32.
 template <class T, class Source, class Call, class MakeSource>
 void backward_from(const Call& call, Tensor& workspace, const MakeSource& make_source) {
   const Conv2dSizes& s = call.sizes;
   const Padded p(s);
   const int64_t groups = conv2d_groups(s), pixels = Source::pixels(s), image_size = s.H * s.W * s.C;
-  const BackwardLayout layout(s, p, pixels, stores_16_bits<T>, sorted_size<Source>(s));
+  const BackwardLayout layout(s, p, pixels, stores_16_bits<T> || has_relu(call), sorted_size<Source>(s));
   const bool narrow = is_narrow(s);
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
   const T* images = call.x.template data<T>();
@@ -280,8 +296,12 @@ void backward_from(const Call& call, Tensor& workspace, const MakeSource& make_s
     std::fill_n(dw, s.OC * layout.field, 0.0f);
     std::fill_n(db, s.OC, 0.0f);
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      const float* dy =
-          as_computing(dout + n * pixels * s.OC, pixels * s.OC, memory + layout.gradients + thread * pixels * s.OC);
+      float* own_dy = memory + layout.gradients + thread * pixels * s.OC;
+      const float* dy = as_computing(dout + n * pixels * s.OC, pixels * s.OC, own_dy);
+      if constexpr (requires { call.relu_y; }) {
+        if (has_relu(call))
+          dy = through_relu(call.relu_y.template data<T>() + n * pixels * s.OC, dy, pixels * s.OC, own_dy);
+      }
       const Source source = make_source(n, dy);
       if (call.dbias.defined()) source.add_bias_gradient(s, db);
       if ((din && !has_patches<Source>(s)) || (call.dweight.defined() && !narrow)) {
@@ -332,7 +352,8 @@ void backward_from(const Call& call, Tensor& workspace, const MakeSource& make_s
 template <class Source, class Call>
 int64_t workspace_of(const Call& call) {
   const Conv2dSizes& s = call.sizes;
-  return BackwardLayout(s, Padded(s), Source::pixels(s), is_16_bit(call.x), sorted_size<Source>(s)).size *
+  return BackwardLayout(s, Padded(s), Source::pixels(s), is_16_bit(call.x) || has_relu(call), sorted_size<Source>(s))
+             .size *
          int64_t{sizeof(float)};
 }
 

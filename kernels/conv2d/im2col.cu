@@ -212,11 +212,11 @@ void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
 
 REGISTER_KERNEL(conv2d_forward, cuda, "im2col",
                 {.run = forward_im2col,
-                 .supported = [](const Conv2dForward& call) { return cuda::is_float(call.x); },
+                 .supported = [](const Conv2dForward& call) { return cuda::is_float(call.x) && without_relu(call); },
                  .workspace = forward_workspace});
 REGISTER_KERNEL(conv2d_backward, cuda, "im2col",
                 {.run = backward_im2col,
-                 .supported = [](const Conv2dBackward& call) { return cuda::is_float(call.x); },
+                 .supported = [](const Conv2dBackward& call) { return cuda::is_float(call.x) && without_relu(call); },
                  .workspace = backward_workspace});
 
 }  // namespace

@@ -104,11 +104,11 @@ void backward_naive(const Conv2dBackward& call) {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "naive",
                 {.run = forward_naive,
-                 .supported = [](const Conv2dForward& call) { return is_f32_or_f64(call.x); },
+                 .supported = [](const Conv2dForward& call) { return is_f32_or_f64(call.x) && without_relu(call); },
                  .rank = -10});
 REGISTER_KERNEL(conv2d_backward, cpu, "naive",
                 {.run = backward_naive,
-                 .supported = [](const Conv2dBackward& call) { return is_f32_or_f64(call.x); },
+                 .supported = [](const Conv2dBackward& call) { return is_f32_or_f64(call.x) && without_relu(call); },
                  .rank = -10});
 
 }  // namespace

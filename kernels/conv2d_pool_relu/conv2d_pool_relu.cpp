@@ -21,7 +21,7 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   if (s.OH < 2 || s.OW < 2) return {};  // the three ops say what is wrong
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   if (!conv2d_pool_relu_forward.is_forced() &&
-      !conv2d_pool_relu_forward.supports({input, w, b, s, no_tensor(), no_tensor()})) {
+      !conv2d_pool_relu_forward.variant_for({input, w, b, s, no_tensor(), no_tensor()})) {
     return {};
   }
   const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};

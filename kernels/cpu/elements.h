@@ -73,6 +73,17 @@ T from_computing(Computing<T> value) {
   }
 }
 
+// Whether ReLU makes x zero. NaN is kept.
+inline bool is_closed(float x) { return x <= 0; }
+inline bool is_closed(double x) { return x <= 0; }
+
+// The same on the bits of a 16-bit value: zero, or negative and not NaN. Nothing is computed, so nothing is widened.
+template <class T>
+bool is_closed(T x) {
+  constexpr uint16_t negative = 0x8000, negative_infinity = std::is_same_v<T, Half> ? 0xfc00 : 0xff80;
+  return x.bits == 0 || (x.bits >= negative && x.bits <= negative_infinity);
+}
+
 // 16-bit elements are widened in blocks of at most this many, which stay in the first-level cache.
 inline constexpr int64_t block_size = 256;
 

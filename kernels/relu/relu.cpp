@@ -18,16 +18,6 @@ Tensor relu(const Tensor& x) {
 
 namespace {
 
-bool is_closed(float x) { return x <= 0; }  // false for NaN, which is kept
-bool is_closed(double x) { return x <= 0; }
-
-// The same on the bits of a 16-bit value: zero, or negative and not NaN. Nothing is computed, so nothing is widened.
-template <class T>
-bool is_closed(T x) {
-  constexpr uint16_t negative = 0x8000, negative_infinity = std::is_same_v<T, Half> ? 0xfc00 : 0xff80;
-  return x.bits == 0 || (x.bits >= negative && x.bits <= negative_infinity);
-}
-
 void relu_forward_cpu(const ReluForward& call) {
   for_float_type(call.x.dtype(), [&]<class T>() {
     const T* in = call.x.data<T>();

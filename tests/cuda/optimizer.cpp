@@ -39,6 +39,7 @@ bool same_on_device(const Tensor& host, const Tensor& device) { return same_byte
 struct Training {
   Tensor step, rates, scaler, measured;
   std::vector<Tensor> moments, values;  // moments: the velocity, and the two moments of Adam and of AdamW
+  std::vector<Tensor> casts;            // of SGD's values and of Adam's
 
   Training(int64_t size, float scale, const std::function<Tensor(const Tensor&)>& place) {
     step = place(Tensor::zeros({}, DType::i32));
@@ -47,19 +48,21 @@ struct Training {
     measured = place(Tensor::zeros({2}, DType::f32));
     for (int i = 0; i < 5; ++i) moments.push_back(place(Tensor::zeros({size}, DType::f32)));
     for (int i = 0; i < 3; ++i) values.push_back(place(whole(size, 32)));
+    for (const DType type : {DType::f16, DType::bf16}) casts.push_back(place(Tensor::zeros({size}, type)));
   }
   void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
   void take_step(const Tensor& gradient, const StepRule& rule) {
     measure(gradient);
     begin_step({rule, measured, scaler, step, rates});
-    sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0]});
-    adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1]});
+    sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0], casts[0]});
+    adam_step(
+        {gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1], casts[1]});
     adam_step({gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, true}, rates, moments[3], moments[4], values[2]});
   }
   // On the CPU; everything that a skipped step leaves as it is.
   std::vector<Tensor> lasting() const {
     std::vector<Tensor> all = {step.to(Device::cpu).clone()};
-    for (const auto& tensors : {moments, values}) {
+    for (const auto& tensors : {moments, values, casts}) {
       for (const Tensor& tensor : tensors) all.push_back(tensor.to(Device::cpu).clone());
     }
     return all;

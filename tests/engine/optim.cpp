@@ -13,10 +13,13 @@
 #include "engine/error.h"
 #include "engine/optim.h"
 #include "engine/random.h"
+#include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
 #include "kernels/reduce/reduce.h"
 #include "models/layers.h"
 #include "models/models.h"
+#include "tests/support/variants.h"
 
 namespace hs {
 namespace {
@@ -265,6 +268,76 @@ TEST_CASE("gradients land in the arena, add up there, and keep their address whe
   CHECK(arena.gradients().to_vector<float>() == std::vector<float>(static_cast<size_t>(arena.gradients().size())));
   backward(model.forward(x));
   CHECK(arena.gradients().slice(64, {7}).to_vector<float>() == x.to_vector<float>());
+}
+
+// relu(x W) W: the weight has two gradients, through products that write to the arena.
+class Twice : public Module {
+ public:
+  Twice() {
+    weight_ = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
+    unused_ = Tensor::from(std::vector<float>{5, 6}, {2});
+    add_parameter("weight", weight_);
+    add_parameter("unused", unused_);
+  }
+  Tensor forward(const Tensor& x) override { return sum(linear(linear(x, weight_, {}), weight_, {})); }
+
+ private:
+  Tensor weight_, unused_;
+};
+
+TEST_CASE("after zero_gradients the first gradient replaces what the arena holds, and the second is added") {
+  Twice model;
+  ParameterArena arena(model);
+  const Tensor x = Tensor::from(std::vector<float>{1, 10}, {1, 2});
+  for (int round = 0; round < 2; ++round) {
+    arena.gradients().copy_from(Tensor::from(std::vector<float>(128, 7.0f), {128}));
+    arena.zero_gradients();
+    backward(model.forward(x));
+    // x' (1 1) W' + (x W)' (1 1), by hand: x W = (31, 42), (1 1) W' = (3, 7)
+    CHECK(arena.gradients().slice(0, {4}).to_vector<float>() == std::vector<float>{34, 38, 72, 112});
+    CHECK(arena.parameters()[0].value->grad().to_vector<float>() == std::vector<float>{34, 38, 72, 112});
+    CHECK(arena.gradients().slice(64, {2}).to_vector<float>() == std::vector<float>{0, 0});  // unused
+  }
+  backward(model.forward(x));  // without zero_gradients: added
+  CHECK(arena.gradients().slice(0, {4}).to_vector<float>() == std::vector<float>{68, 76, 144, 224});
+  arena.zero_gradients();
+  CHECK(arena.parameters()[0].value->grad().to_vector<float>() == std::vector<float>(4));
+}
+
+TEST_CASE("an optimizer's step updates the 16-bit casts of the parameters, and only casts that match them") {
+  const auto casts_match = [](const ParameterArena& arena, DType type) {
+    bool match = true;
+    for (const NamedParameter& parameter : arena.parameters()) {
+      const GradInfo& info = *parameter.value->grad_info();
+      match = match && info.cast_version == parameter.value->version() && info.cast.dtype() == type &&
+              test::same_bytes(info.cast, cast(parameter.value->detach(), type));
+    }
+    return match;
+  };
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      Three model;
+      ParameterArena arena(model);
+      const auto optimizer = make_optimizer(arena, {.name = name, .learning_rate = 0.01f});
+      const auto step = [&] {
+        optimizer->zero_gradients();
+        backward(model.forward(Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6, 7}, {7})));
+        optimizer->step();
+      };
+      step();
+      CHECK(!arena.parameters()[0].value->grad_info()->cast.defined());  // nobody asked for casts
+      arena.cast_parameters(type);
+      CHECK(casts_match(arena, type));
+      step();
+      CHECK(casts_match(arena, type));
+      arena.values.mutable_data<float>()[64] += 1;
+      CHECK(!casts_match(arena, type));
+      step();  // casts of values that somebody else changed do not become valid by an update
+      CHECK(!casts_match(arena, type));
+      arena.cast_parameters(type);
+      CHECK(casts_match(arena, type));
+    }
+  }
 }
 
 TEST_CASE("the model computes with the values in the arena") {

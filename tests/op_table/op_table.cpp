@@ -294,6 +294,30 @@ void add_convolutions(Table& table) {
          .roundings = {1, 2, 1, 1},  // im2col stores the columns' gradients in 16 bits, then sums them
          .optional = {2}});
   }
+  const Sizes with_relu[] = {
+      {{17, 9, 9, 1}, 32, {}},  // conv1 of mnist_cnn_large
+      {{2, 5, 4, 3}, 5, {.padding = 1}},
+      {{3, 6, 7, 2}, 3, {.stride = 2}},
+      {{2, 5, 6, 3}, 48, {.padding = 1}},  // few outputs: none so near zero that a small step crosses it
+      {{4, 7, 7, 32}, 64, {}},
+      {{0, 5, 5, 2}, 3, {}},
+  };
+  for (const auto& [shape, OC, options] : with_relu) {
+    table.push_back({.name = fmt::format("conv2d_relu {} ->{} stride {} padding {}", shape.to_string(), OC,
+                                         options.stride, options.padding),
+                     .shapes = {shape, {9 * shape[3], OC}, {OC}},
+                     .run = [options](const Inputs& x) { return conv2d_relu(x[0], x[1], x[2], options); },
+                     .forward = tolerance::composed,
+                     .gradient = tolerance::composed,
+                     .reference =
+                         [shape, OC, options](const std::vector<Numbers>& x) {
+                           Numbers y = naive_conv2d(x[0], x[1], x[2], shape, OC, options);
+                           for (double& value : y) value = value < 0 ? 0 : value;
+                           return y;
+                         },
+                     .nan = options.stride == 1 && shape[0] > 0,
+                     .optional = {2}});
+  }
   const Sizes pooled[] = {
       {{2, 6, 6, 1}, 5, {}},
       {{17, 10, 8, 1}, 32, {}},  // conv1 of mnist_cnn
