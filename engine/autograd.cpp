@@ -1,6 +1,8 @@
 #include "engine/autograd.h"
 
-#include <unordered_map>
+#include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include "engine/check.h"
 #include "engine/observe.h"
@@ -28,7 +30,7 @@ GradInfo::~GradInfo() {
   queue = nullptr;
 }
 
-Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {
+Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward) {
   bool needed = false;
   for (const Tensor& input : inputs) needed = needed || input.requires_grad();
   if (needed && !ambient().recording) ambient().met_gradient = true;
@@ -36,9 +38,10 @@ Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backw
   return record_always(op, std::move(y), inputs, std::move(backward));
 }
 
-Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward) {
+Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward) {
   auto node = std::make_shared<Node>();
   node->op = op;
+  node->inputs.reserve(inputs.size());
   for (const Tensor& input : inputs) node->inputs.push_back(input.grad_info());
   node->backward = std::move(backward);
   auto info = std::make_shared<GradInfo>(y.shape(), y.dtype());
@@ -71,14 +74,21 @@ GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets)
 
 namespace {
 
+constexpr size_t usual_nodes = 32;  // room for as many from the start
+
 // Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
 // Without it a reused value goes wrong: in b = a + a; c = b + b, visiting a before both gradients of b have arrived
-// would pass on half of them. An explicit stack, because a recursive walk overflows on long chains.
+// would pass on half of them. An explicit stack, because a recursive walk overflows on long chains. Each node learns
+// its place in the order.
 std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>& root) {
+  static std::atomic<uint64_t> walks = 0;
+  const uint64_t walk = ++walks;
   std::vector<std::shared_ptr<Node>> order;
-  std::unordered_map<const Node*, bool> visited;
-  std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack{{root, 0}};
-  visited[root.get()] = true;
+  std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack;
+  order.reserve(usual_nodes);
+  stack.reserve(usual_nodes);
+  stack.push_back({root, 0});
+  root->walk = walk;
   while (!stack.empty()) {
     auto& [node, next] = stack.back();
     if (next == node->inputs.size()) {
@@ -87,12 +97,14 @@ std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>
       continue;
     }
     const auto& input = node->inputs[next++];
-    if (input && input->node && !visited[input->node.get()]) {
-      visited[input->node.get()] = true;
+    if (input && input->node && input->node->walk != walk) {
+      input->node->walk = walk;
       stack.push_back({input->node, 0});  // invalidates `node` and `next`
     }
   }
-  return {order.rbegin(), order.rend()};
+  std::ranges::reverse(order);
+  for (size_t i = 0; i < order.size(); ++i) order[i]->place = i;
+  return order;
 }
 
 struct Partial {
@@ -115,10 +127,10 @@ void backward(const Tensor& y, Tensor dy) {
   check(y.requires_grad(),
         "backward: the tensor {} has no history; before the forward pass, call set_requires_grad(true) on an input or "
         "make a ParameterArena, and run it outside of NoGrad and Inference",
-        y.shape().to_string());
+        y.shape());
   if (!dy.defined()) {
     check(y.size() == 1, "backward: {} is not a scalar; pass dL/dy of that shape, or call it on a scalar loss",
-          y.shape().to_string());
+          y.shape());
     const MemoryPurposeScope purpose(MemoryPurpose::gradients);
     dy = y.dtype() == DType::f64 ? Tensor::from(std::vector<double>{1}, y.shape())
                                  : Tensor::from(std::vector<float>{1}, y.shape()).to(y.device());
@@ -130,17 +142,23 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
   check(y != nullptr && dy.defined(), "backward: {} is missing, expected both y's history and dL/dy",
         y ? "dL/dy" : "y's history");
   check(dy.shape() == y->shape && dy.dtype() == y->dtype, "backward: dL/dy is {} {} but y is {} {}, expected the same",
-        name(dy.dtype()), dy.shape().to_string(), name(y->dtype), y->shape.to_string());
+        name(dy.dtype()), dy.shape(), name(y->dtype), y->shape);
 
   const Op op("backward");
   const MemoryPurposeScope purpose(MemoryPurpose::gradients);
   const AmbientScope scope;
   ambient().recording = false;  // gradients of gradients are not supported
 
-  const auto leaf_or_interior = [](const std::shared_ptr<GradInfo>& info, const Tensor& gradient,
-                                   std::unordered_map<const Node*, Partial>& interior) {
+  std::vector<std::shared_ptr<Node>> order;
+  if (y->node) order = in_backward_order(y->node);
+  std::vector<Partial> interior(order.size());
+  const auto leaf_or_interior = [&](const std::shared_ptr<GradInfo>& info, const Tensor& gradient) {
     if (info->node) {
-      add_to(interior[info->node.get()], gradient);
+      const size_t place = info->node->place;
+      check(place < order.size() && order[place] == info->node,
+            "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
+            info->node->op);
+      add_to(interior[place], gradient);
     } else if (info->grad.defined() && info->grad_is_zero) {
       info->grad.copy_from(gradient);
       info->grad_is_zero = false;
@@ -151,28 +169,23 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     }
   };
 
-  std::unordered_map<const Node*, Partial> interior;
-  leaf_or_interior(y, dy, interior);
-  if (!y->node) return;
+  leaf_or_interior(y, dy);
   dy = {};
-
-  const auto order = in_backward_order(y->node);
   for (const auto& node : order) {  // before any leaf receives a gradient
     check(node->backward != nullptr,
           "backward: the tape was already used at op {}; run the forward pass again before a second backward",
           node->op);
   }
-  for (const auto& node : order) {
-    const auto found = interior.find(node.get());
-    if (found == interior.end()) {  // every user of this value returned no gradient
+  for (size_t place = 0; place < order.size(); ++place) {
+    const auto& node = order[place];
+    Tensor dresult = std::exchange(interior[place], {}).sum;
+    if (!dresult.defined()) {  // every user of this value returned no gradient
       node->backward = nullptr;
       continue;
     }
-    Tensor dresult = std::move(found->second.sum);
     if (Observers::wants(Event::gradient)) {
       Observers::tell(Event::gradient, [&](Observer& observer) { observer.gradient(node->op, dresult); });
     }
-    interior.erase(found);
     Gradients gradients;
     const Op running(node->op);
     try {
@@ -185,12 +198,10 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto& info = node->inputs[i];
       if (!info || !gradients[i].defined()) continue;
-      if (gradients[i].shape() != info->shape || gradients[i].dtype() != info->dtype) {
-        fail(ExitCode::usage, "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same",
-             node->op, i, name(gradients[i].dtype()), gradients[i].shape().to_string(), name(info->dtype),
-             info->shape.to_string());
-      }
-      leaf_or_interior(info, gradients[i], interior);
+      check(gradients[i].shape() == info->shape && gradients[i].dtype() == info->dtype,
+            "backward of {}: gradient {} is {} {} but its input is {} {}, expected the same", node->op, i,
+            name(gradients[i].dtype()), gradients[i].shape(), name(info->dtype), info->shape);
+      leaf_or_interior(info, gradients[i]);
     }
     node->backward = nullptr;  // frees what the closure saved, now
   }

@@ -44,14 +44,16 @@ struct Node {
   const char* op = "";
   std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
   Backward backward;                              // empty once it has run
+  uint64_t walk = 0;                              // which call of backward() has met it last,
+  size_t place = 0;                               // and its place in the order there
 };
 
 // Attaches history to y if recording is on and some input needs a gradient; returns y.
 // To skip a gradient that is not needed, an op captures x.requires_grad() and returns an undefined tensor.
-Tensor record(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
+Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);
 
 // The same without checking the inputs, for an op that cannot see its parameters (engine/checkpoint.h).
-Tensor record_always(const char* op, Tensor y, const std::vector<Tensor>& inputs, Backward backward);
+Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);
 
 // Runs the tape from y with dL/dy (default: one, for a scalar). Gradients of leaves accumulate in grad(); interior
 // gradients live inside this call only. Throws if the tape was used before, if y has no history, or if a saved tensor

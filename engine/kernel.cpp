@@ -23,7 +23,7 @@ std::string described(CallTensors tensors) {
   std::string text;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name(tensor->dtype()), tensor->shape().to_string());
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", *tensor);
   }
   return text;
 }

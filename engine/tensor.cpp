@@ -8,7 +8,6 @@
 
 namespace hs {
 
-// What runs many times a step calls fail() instead of check(), whose arguments would be formatted each time.
 Shape::Shape(std::initializer_list<int64_t> dims) {
   check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported; combine some of them",
         dims.size(), max_rank);
@@ -20,7 +19,7 @@ Shape::Shape(std::initializer_list<int64_t> dims) {
   int64_t elements = 8;
   for (const int64_t dim : dims) {
     if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements)) {
-      fail(ExitCode::usage, "Shape: {} does not fit 63 bits; use smaller dimensions", to_string());
+      fail(ExitCode::usage, "Shape: {} does not fit 63 bits; use smaller dimensions", *this);
     }
   }
 }
@@ -97,7 +96,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
   check(static_cast<int64_t>(values.size()) == shape.size(), "Tensor::from: {} values for shape {}, expected {}",
-        values.size(), shape.to_string(), shape.size());
+        values.size(), shape, shape.size());
   Tensor tensor = empty(shape, dtype_of<T>);
   if (!values.empty()) std::memcpy(tensor.mutable_raw_data(), values.data(), tensor.bytes());
   return tensor;
@@ -124,11 +123,8 @@ HS_INSTANTIATE(uint8_t)
 
 const void* Tensor::raw_data() const {
   check(defined(), "an undefined tensor was read; {}", how_to_define);
-  if (saved_version_ != unchecked && saved_version_ != storage_->version()) {
-    fail(ExitCode::usage,
-         "a tensor {} that the forward pass saved was modified before backward; modify a clone() instead",
-         shape_.to_string());
-  }
+  check(saved_version_ == unchecked || saved_version_ == storage_->version(),
+        "a tensor {} that the forward pass saved was modified before backward; modify a clone() instead", shape_);
   return static_cast<const char*>(storage_->data()) + offset_ * static_cast<int64_t>(size_of(dtype_));
 }
 
@@ -139,26 +135,20 @@ void* Tensor::mutable_raw_data() {
 }
 
 const void* Tensor::raw(DType wanted) const {
-  if (dtype_ != wanted) {
-    fail(ExitCode::usage, "tensor {} is {} but was read as {}; read it as {}", shape_.to_string(), name(dtype_),
-         name(wanted), cpp_name(dtype_));
-  }
+  check(dtype_ == wanted, "tensor {} is {} but was read as {}; read it as {}", shape_, name(dtype_), name(wanted),
+        cpp_name(dtype_));
   return raw_data();
 }
 
 void* Tensor::mutable_raw(DType wanted) {
-  if (dtype_ != wanted) {
-    fail(ExitCode::usage, "tensor {} is {} but was written as {}; write it as {}", shape_.to_string(), name(dtype_),
-         name(wanted), cpp_name(dtype_));
-  }
+  check(dtype_ == wanted, "tensor {} is {} but was written as {}; write it as {}", shape_, name(dtype_), name(wanted),
+        cpp_name(dtype_));
   return mutable_raw_data();
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!defined() || shape.size() != size()) {
-    fail(ExitCode::usage, "reshape: {} has {} elements, {} has {}; expected as many", shape_.to_string(), size(),
-         shape.to_string(), shape.size());
-  }
+  check(defined() && shape.size() == size(), "reshape: {} has {} elements, {} has {}; expected as many", shape_, size(),
+        shape, shape.size());
   Tensor y = detach();
   y.shape_ = shape;
   return record("reshape", y, {*this}, [shape = shape_](const Tensor& dy) -> Gradients { return {dy.reshape(shape)}; });
@@ -178,10 +168,9 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::copy_from(const Tensor& other) {
-  if (shape_ != other.shape_ || dtype_ != other.dtype_) {
-    fail(ExitCode::usage, "copy_from: destination is {} {} but source is {} {}, expected the same", name(dtype_),
-         shape_.to_string(), name(other.dtype_), other.shape_.to_string());
-  }
+  check(shape_ == other.shape_ && dtype_ == other.dtype_,
+        "copy_from: destination is {} {} but source is {} {}, expected the same", name(dtype_), shape_,
+        name(other.dtype_), other.shape_);
   const Device from = other.device(), to = device();
   if (bytes() == 0 || raw_data() == other.raw_data()) return;
   // The CPU's copy() knows host memory only, so the other device does the work in both directions.
@@ -217,8 +206,7 @@ Tensor Tensor::carve(int64_t byte_begin, const Shape& shape, DType dtype) const 
 }
 
 double Tensor::item() const {
-  check(defined() && size() == 1, "item: tensor {} has {} elements, expected 1; use to_vector()", shape_.to_string(),
-        size());
+  check(defined() && size() == 1, "item: tensor {} has {} elements, expected 1; use to_vector()", shape_, size());
   switch (dtype_) {
     case DType::f64:
       return to_vector<double>()[0];
@@ -245,7 +233,7 @@ void Tensor::set_requires_grad(bool on) {
   check(dtype_ == DType::f32 || dtype_ == DType::f64,
         "set_requires_grad: tensor {} is {}, expected f32 or f64; keep parameters in f32 and open an Autocast scope to "
         "compute in 16 bits",
-        shape_.to_string(), name(dtype_));
+        shape_, name(dtype_));
   if (!grad_info_) grad_info_ = std::make_shared<GradInfo>(shape_, dtype_);
 }
 
@@ -253,7 +241,7 @@ Tensor& Tensor::grad() const {
   check(grad_info_ != nullptr,
         "grad: tensor {} does not require a gradient; call set_requires_grad(true) before "
         "the forward pass",
-        shape_.to_string());
+        shape_);
   return gradient_of(*grad_info_);
 }
 

@@ -53,18 +53,15 @@ Tensor augment_image(const Tensor& images, const Tensor& samples, const Tensor& 
   if (!options.any()) return images;
   const Op op("augment_image");
   check(images.dtype() == DType::u8 && images.shape().rank() == 4,
-        "augment_image: images are {}{}, expected u8(N, H, W, C); augment before pixels are normalised",
-        name(images.dtype()), images.shape().to_string());
+        "augment_image: images are {}, expected u8(N, H, W, C); augment before pixels are normalised", images);
   const Shape& shape = images.shape();
   check(shape[1] <= max_augmented_side && shape[2] <= max_augmented_side,
         "augment_image: images are {} x {}, expected at most {} x {}", shape[1], shape[2], max_augmented_side,
         max_augmented_side);
   check(samples.defined() && samples.dtype() == DType::i32 && samples.shape() == Shape{shape[0]},
-        "augment_image: samples are {}, expected i32({}), the index of each image in its set",
-        samples.defined() ? name(samples.dtype()) + samples.shape().to_string() : "undefined", shape[0]);
+        "augment_image: samples are {}, expected i32({}), the index of each image in its set", samples, shape[0]);
   check(epoch.defined() && epoch.dtype() == DType::i32 && epoch.size() == 1,
-        "augment_image: epoch is {}, expected i32()",
-        epoch.defined() ? name(epoch.dtype()) + epoch.shape().to_string() : "undefined");
+        "augment_image: epoch is {}, expected i32()", epoch);
   check(options.shift >= 0 && options.shift <= max_shift, "augment_image: shift is {} pixels, expected 0 to {}",
         options.shift, max_shift);
   check(options.rotate >= 0 && options.rotate <= 180, "augment_image: rotate is {} degrees, expected 0 to 180",

@@ -9,8 +9,8 @@ namespace hs {
 
 Tensor bias_add(const Tensor& x, const Tensor& bias) {
   const Op op("bias_add");
-  check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}",
-        x.shape().to_string(), bias.shape().to_string());
+  check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}", x.shape(),
+        bias.shape());
   Tensor y = x.empty_like();
   bias_add_forward({x, bias, y});
   return record("bias_add", y, {x, bias}, [to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {

@@ -12,7 +12,7 @@ Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bi
   check(x.shape().rank() == 4 && weight.shape().rank() == 2,
         "conv2d: x is {} and weight {}, expected (N, H, W, C) and "
         "(KH*KW*C, OC)",
-        x.shape().to_string(), weight.shape().to_string());
+        x.shape(), weight.shape());
   check(options.kernel_h > 0 && options.kernel_w > 0 && options.stride > 0 && options.padding >= 0,
         "conv2d: kernel {}x{}, stride {}, padding {}: expected positive sizes and a padding of 0 or more",
         options.kernel_h, options.kernel_w, options.stride, options.padding);
@@ -21,12 +21,10 @@ Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bi
   s.KH = options.kernel_h, s.KW = options.kernel_w, s.stride = options.stride, s.padding = options.padding;
   s.OC = weight.shape()[1];
   check(weight.shape()[0] == s.K(), "conv2d: weight is {} but a {}x{} kernel on {} channels needs {} rows",
-        weight.shape().to_string(), s.KH, s.KW, s.C, s.K());
-  check(!bias.defined() || bias.shape() == Shape{s.OC}, "conv2d: bias is {}, expected ({})", bias.shape().to_string(),
-        s.OC);
+        weight.shape(), s.KH, s.KW, s.C, s.K());
+  check(!bias.defined() || bias.shape() == Shape{s.OC}, "conv2d: bias is {}, expected ({})", bias.shape(), s.OC);
   check(s.H + 2 * s.padding >= s.KH && s.W + 2 * s.padding >= s.KW,
-        "conv2d: the image {} with padding {} is smaller than the {}x{} kernel", x.shape().to_string(), s.padding, s.KH,
-        s.KW);
+        "conv2d: the image {} with padding {} is smaller than the {}x{} kernel", x.shape(), s.padding, s.KH, s.KW);
   s.OH = (s.H + 2 * s.padding - s.KH) / s.stride + 1;
   s.OW = (s.W + 2 * s.padding - s.KW) / s.stride + 1;
   s.tf32 = ambient().tf32;
@@ -55,22 +53,18 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   const bool fused = wants_relu && fuses_relu({input, w, b, s, y, true});
   conv2d_forward({input, w, b, s, y, fused});
 
-  std::vector<Tensor> inputs = {input, weight};
-  if (bias.defined()) inputs.push_back(bias);
-  y = record("conv2d", y, inputs,
-             [x = input.saved(), w = w.saved(), relu_y = fused ? y.saved() : Tensor(), s, has_bias = bias.defined(),
-              needs_x = input.requires_grad(), to_weight = GradientTarget(weight),
-              to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-               const GradientMode mode = gradient_mode({&to_weight, &to_bias});
-               Tensor dx = needs_x ? x.empty_like() : Tensor();
-               Tensor dweight = to_weight.tensor(mode, dy.device());
-               Tensor dbias = to_bias.tensor(mode, dy.device());
-               conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
-               if (mode != GradientMode::fresh) dweight = dbias = {};
-               Gradients gradients = {dx, dweight};
-               if (has_bias) gradients.push_back(dbias);
-               return gradients;
-             });
+  y = record(
+      "conv2d", y, {input, weight, bias},
+      [x = input.saved(), w = w.saved(), relu_y = fused ? y.saved() : Tensor(), s, needs_x = input.requires_grad(),
+       to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+        const GradientMode mode = gradient_mode({&to_weight, &to_bias});
+        Tensor dx = needs_x ? x.empty_like() : Tensor();
+        Tensor dweight = to_weight.tensor(mode, dy.device());
+        Tensor dbias = to_bias.tensor(mode, dy.device());
+        conv2d_backward({x, w, dy, s, mode == GradientMode::add, dx, dweight, dbias, relu_y});
+        if (mode != GradientMode::fresh) dweight = dbias = {};
+        return {dx, dweight, dbias};
+      });
   return fused || !wants_relu ? y : relu(y);
 }
 

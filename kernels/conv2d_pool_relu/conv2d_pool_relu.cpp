@@ -29,21 +29,16 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   Tensor winner = Tensor::empty(pooled, DType::u8, x.device());
   conv2d_pool_relu_forward({input, w, b, s, y, winner});
 
-  std::vector<Tensor> inputs = {input, weight};
-  if (bias.defined()) inputs.push_back(bias);
-  return record("conv2d_pool_relu", y, inputs,
-                [x = input.saved(), w = w.saved(), winner = winner.saved(), s, has_bias = bias.defined(),
-                 needs_x = input.requires_grad(), to_weight = GradientTarget(weight),
-                 to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+  return record("conv2d_pool_relu", y, {input, weight, bias},
+                [x = input.saved(), w = w.saved(), winner = winner.saved(), s, needs_x = input.requires_grad(),
+                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
                   const GradientMode mode = gradient_mode({&to_weight, &to_bias});
                   Tensor dx = needs_x ? x.empty_like() : Tensor();
                   Tensor dweight = to_weight.tensor(mode, dy.device());
                   Tensor dbias = to_bias.tensor(mode, dy.device());
                   conv2d_pool_relu_backward({x, w, winner, dy, s, mode == GradientMode::add, dx, dweight, dbias});
                   if (mode != GradientMode::fresh) dweight = dbias = {};
-                  Gradients gradients = {dx, dweight};
-                  if (has_bias) gradients.push_back(dbias);
-                  return gradients;
+                  return {dx, dweight, dbias};
                 });
 }
 

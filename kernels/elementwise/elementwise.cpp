@@ -8,7 +8,7 @@ namespace {
 
 void check_same(const char* op, const Tensor& a, const Tensor& b) {
   check(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: a is {} {} but b is {} {}", op, name(a.dtype()),
-        a.shape().to_string(), name(b.dtype()), b.shape().to_string());
+        a.shape(), name(b.dtype()), b.shape());
 }
 
 }  // namespace

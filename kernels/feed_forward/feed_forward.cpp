@@ -15,8 +15,7 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
             bias1.shape() == Shape{weight1.shape()[1]} && bias2.shape() == Shape{weight2.shape()[1]},
         "feed_forward: x is {}, weights {} and {}, biases {} and {}, expected (N, in), (in, hidden) and (hidden, out), "
         "(hidden) and (out)",
-        x.shape().to_string(), weight1.shape().to_string(), weight2.shape().to_string(), bias1.shape().to_string(),
-        bias2.shape().to_string());
+        x.shape(), weight1.shape(), weight2.shape(), bias1.shape(), bias2.shape());
   const bool tf32 = ambient().tf32;
   const Tensor input = autocast(x), w1 = autocast_parameter(weight1), w2 = autocast_parameter(weight2);
   const int64_t N = x.shape()[0], hidden = weight1.shape()[1];

@@ -10,12 +10,12 @@ namespace hs {
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options) {
   const Op op("matmul");
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && a.dtype() == b.dtype(),
-        "matmul: a is {} {} and b is {} {}, expected two matrices of one dtype", name(a.dtype()), a.shape().to_string(),
-        name(b.dtype()), b.shape().to_string());
+        "matmul: a is {} {} and b is {} {}, expected two matrices of one dtype", name(a.dtype()), a.shape(),
+        name(b.dtype()), b.shape());
   const int64_t M = a.shape()[options.transpose_a ? 1 : 0], K = a.shape()[options.transpose_a ? 0 : 1];
   const int64_t KB = b.shape()[options.transpose_b ? 1 : 0], N = b.shape()[options.transpose_b ? 0 : 1];
   check(K == KB, "matmul: op(a) has {} columns but op(b) has {} rows", K, KB);
-  check(!bias.defined() || bias.shape() == Shape{N}, "matmul: bias is {}, expected ({})", bias.shape().to_string(), N);
+  check(!bias.defined() || bias.shape() == Shape{N}, "matmul: bias is {}, expected ({})", bias.shape(), N);
   Tensor c = Tensor::empty({M, N}, a.dtype(), a.device());
   gemm({.a = a, .b = b, .bias = bias, .options = options, .c = c});
   return c;

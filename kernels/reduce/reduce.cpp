@@ -25,7 +25,7 @@ Tensor scaled_sum(const char* name, const Tensor& x, double factor) {
 Tensor sum(const Tensor& x) { return scaled_sum("sum", x, 1); }
 
 Tensor mean(const Tensor& x) {
-  check(x.size() > 0, "mean: the tensor {} is empty", x.shape().to_string());
+  check(x.size() > 0, "mean: the tensor {} is empty", x.shape());
   return scaled_sum("mean", x, 1.0 / static_cast<double>(x.size()));
 }
 

@@ -10,8 +10,8 @@ namespace {
 
 void check_arguments(const char* op, const Tensor& logits, const Tensor& labels) {
   check(logits.shape().rank() == 2 && labels.shape() == Shape{logits.shape()[0]} && labels.dtype() == DType::i32,
-        "{}: logits are {} and labels {} {}, expected (N, classes) and i32 (N)", op, logits.shape().to_string(),
-        name(labels.dtype()), labels.shape().to_string());
+        "{}: logits are {} and labels {} {}, expected (N, classes) and i32 (N)", op, logits.shape(),
+        name(labels.dtype()), labels.shape());
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
 Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
-  check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape().to_string());
+  check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
   softmax_cross_entropy_forward({logits, labels, loss});
   return record("softmax_cross_entropy", loss, {logits},

@@ -3,15 +3,11 @@
 // The first step keeps one-time work, static objects and first allocations, out of the count.
 #include <cstdio>
 #include <string_view>
-#include <vector>
 
-#include "data/synthetic.h"
-#include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/kernel.h"
 #include "engine/parallel.h"
-#include "models/models.h"
-#include "models/train_step.h"
+#include "tests/support/one_step.h"
 
 // Functions of libgcov; in GCC 12 the header <gcov.h> declares them as C++ functions.
 extern "C" void __gcov_reset();
@@ -33,31 +29,17 @@ void force_simplest(hs::KernelSlot& slot) {
   hs::fail(hs::ExitCode::internal, "{}: no naive and no simple variant on the cpu; register one", slot.name());
 }
 
-hs::Batch digits(int64_t count) {
-  const hs::MemorySource source = hs::synthetic_digits(hs::synthetic_train_seed, count);
-  const int64_t side = hs::synthetic_side;
-  return {hs::Tensor::from(source.images(), {count, side, side, 1}), hs::Tensor::from(source.labels(), {count})};
-}
-
 }  // namespace
 
 int main() try {
   hs::set_threads(1);
   for (hs::KernelSlot* slot : hs::kernel_slots()) force_simplest(*slot);
-  const hs::TrainConfig config;
-  const auto model = hs::make_model("mnist_cnn", config.seed);
-  hs::ParameterArena arena(*model);
-  const auto optimizer = hs::make_optimizer(arena, config.optimizer);
-  hs::GradScaler scaler(config.scaler, config.device);
-  hs::ambient().fuse = false;
-  hs::ambient().seed = config.seed;
-  hs::ambient().step = optimizer->step_counter();
-  hs::TrainStep step(*model, arena, *optimizer, scaler, {.mean = 0.1307f, .deviation = 0.3081f}, config, {});
-  hs::StepSeconds seconds;
-  const std::vector<hs::Batch> micro_batches = {digits(8)};
-  step.run(micro_batches, seconds);
+  hs::TrainConfig config;
+  config.fuse = false;
+  hs::test::OneStep step("mnist_cnn", config, 8);
+  step.run();
   __gcov_reset();
-  step.run(micro_batches, seconds);
+  step.run();
   __gcov_dump();
   for (const hs::KernelSlot* slot : hs::kernel_slots()) {
     for (const hs::VariantBase* v = slot->variants(); v; v = v->next) {
