@@ -62,7 +62,10 @@ void Optimizer::step(GradScaler& scaler) {
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   const bool measures = scaler.config().enabled || config_.clip > 0;
   if (measures) {
-    if (!measured_.defined()) measured_ = Tensor::empty({2}, DType::f32, step_.device());
+    if (!measured_.defined()) {
+      const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
+      measured_ = Tensor::empty({2}, DType::f32, step_.device());
+    }
     measure_gradients({arena_.gradients(), scaler.state(), measured_});
   }
   const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};

@@ -5,13 +5,17 @@
     tests/cubin.py check [FILE]        fails if a kernel breaks a rule below or differs from the lock
     tests/cubin.py update [FILE]       writes the lock anew; lines of architectures that FILE was not built for stay
     tests/cubin.py calibrate [FILE]    compares this reader with cuobjdump and nvdisasm, where the toolkit has them
+    tests/cubin.py selftest            compiles tests/broken_kernels.cu and expects each rule to find its kernel
 
-FILE is build/release/libhalfstep.so if none is given.
+FILE is build/release/libhalfstep.so if none is given. cuobjdump and nvdisasm are also wheels: nvidia-cuda-cuobjdump and
+nvidia-cuda-nvdisasm.
 
 Rules: no local memory (a spill, or an array that did not fit in registers), no float atomic and no compare-and-swap (a
-float atomic is often a loop around one), and tensor-core instructions in every kernel that has "mma" in its name.
-The lock holds registers and static shared memory, on sm_90 with the 1024 bytes that CUDA adds to it. Both depend on
-the compiler, so those of another nvcc are not compared; the rules hold for all.
+float atomic is often a loop around one), tensor-core instructions in every kernel that has "mma" in its name, no
+division of 64-bit integers in a loop (a call of about 100 instructions), and whole packs in the kernels of `packs_of`: a
+load and a store for each operand as wide as its pack, 16 bytes for the widest type.
+The lock holds registers, static shared memory (on sm_90 with the 1024 bytes that CUDA adds to it) and instructions.
+They depend on the compiler, so those of another nvcc are not compared; the rules hold for all.
 
 How: the machine code lies as ELF files ("cubins") in the section .nv_fatbin. An instruction has 16 bytes; its lowest 9
 bits say which it is, the next 3 where its operands are. The numbers below are not documented by NVIDIA; `calibrate`
@@ -29,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 
+BROKEN = pathlib.Path(__file__).resolve().parent / "broken_kernels.cu"
 LOCK = pathlib.Path(__file__).resolve().parent / "kernels.lock"
 LIBRARY = LOCK.parent.parent / "build" / "release" / "libhalfstep.so"
 
@@ -38,11 +43,18 @@ FLOAT_ATOMICS = {0x1a2, 0x1a3, 0x1a6}              # ATOM, ATOMG, RED of sm_90, 
 TYPED_ATOMICS = {0x18a, 0x18e, 0x1a8}              # ATOM, RED, ATOMG: integers too, the type is in bits 73 to 75
 FLOAT_TYPES = {3, 4, 6}                            # of those: f32, f16x2, f64
 COMPARE_AND_SWAP = {0x18b, 0x18d, 0x1a9}           # ATOM, ATOMS, ATOMG, also as CAST.SPIN
+GLOBAL_LOAD, GLOBAL_STORE = 0x181, 0x186           # LDG, STG; the width is in bits 73 to 75
+WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 8, 6: 16}  # bytes
+CALL, BRANCH, NOP = 0x144, 0x147, 0x118
+DIVISION = r"(div|rem)_[su]64"                     # in the names of the compiler's own functions
+TYPES = {"Half": 2, "BFloat16": 2, "float": 4, "unsigned char": 1}
 KNOWN_ARCHITECTURES = range(75, 130)              # where these numbers hold
 REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE = 0x2f, 0x11, 0x12  # attributes in .nv.info
 
 # name: readable and stable; symbol: as the compiler calls it. local: instructions, stack: bytes.
-Kernel = collections.namedtuple("Kernel", "name arch symbol registers shared stack loads stores tensor atomics")
+# divisions: in loops. wide_loads, wide_stores: how many of 1, 2, 4, 8 and 16 bytes, global memory.
+Kernel = collections.namedtuple("Kernel", "name arch symbol registers shared stack loads stores tensor atomics "
+                                          "instructions divisions wide_loads wide_stores")
 
 
 def fail(code, sentence):
@@ -98,14 +110,32 @@ def attributes(info):
         at += 4 + size
 
 
-def count_opcodes(code):
-    """(local loads, local stores, tensor-core instructions, float atomics)"""
-    plain = collections.Counter(low & 0x1ff for (low,) in struct.iter_unpack("<H14x", code))
-    atomics = sum(plain[opcode] for opcode in FLOAT_ATOMICS | COMPARE_AND_SWAP)
-    if any(plain[opcode] for opcode in TYPED_ATOMICS):
-        atomics += sum(low & 0x1ff in TYPED_ATOMICS and high >> 9 & 7 in FLOAT_TYPES
-                       for low, high in struct.iter_unpack("<QQ", code))
-    return plain[LOCAL_LOAD], plain[LOCAL_STORE], sum(plain[opcode] for opcode in TENSOR), atomics
+def target(at, low, high, arch):
+    """Where a call or branch goes: relative to the next instruction, in units of 4 bytes."""
+    field = low >> 34 | (high & 0x3ffff) << 30
+    if field >> 47: field -= 1 << 48
+    if arch >= 90: field = field << 8 | low >> 16 & 0xff
+    return at + 16 + 4 * field
+
+
+def count_opcodes(code, arch, functions):
+    """(local loads, local stores, tensor-core instructions, float atomics, instructions, 64-bit divisions in loops,
+    global loads by width, global stores by width). functions: {offset: name} of those that the compiler added"""
+    plain, widths, calls, loops, atomics = collections.Counter(), collections.Counter(), [], [], 0
+    for i, (low, high) in enumerate(struct.iter_unpack("<QQ", code)):
+        opcode = low & 0x1ff
+        plain[opcode] += 1
+        if opcode in (GLOBAL_LOAD, GLOBAL_STORE): widths[opcode, WIDTHS.get(high >> 9 & 7)] += 1
+        elif opcode in TYPED_ATOMICS: atomics += high >> 9 & 7 in FLOAT_TYPES
+        elif opcode == CALL and re.search(DIVISION, functions.get(target(16 * i, low, high, arch), "")):
+            calls.append(16 * i)
+        elif opcode == BRANCH and target(16 * i, low, high, arch) < 16 * i:
+            loops.append((target(16 * i, low, high, arch), 16 * i))
+    atomics += sum(plain[opcode] for opcode in FLOAT_ATOMICS | COMPARE_AND_SWAP)
+    divisions = sum(any(begin <= call <= end for begin, end in loops) for call in calls)
+    by_width = lambda opcode: tuple(widths[opcode, width] for width in (1, 2, 4, 8, 16))
+    return (plain[LOCAL_LOAD], plain[LOCAL_STORE], sum(plain[opcode] for opcode in TENSOR), atomics,
+            sum(plain.values()) - plain[NOP], divisions, by_width(GLOBAL_LOAD), by_width(GLOBAL_STORE))
 
 
 def read_cubin(data):
@@ -117,9 +147,10 @@ def read_cubin(data):
     found = re.search(rb"release [0-9.]+, V([0-9.]+)", by_name.get(".note.nv.tkinfo", (b"", 0))[0])
 
     strings, symbols = by_name[".strtab"][0], by_name[".symtab"][0]
-    names = []
-    for (name,) in struct.iter_unpack("<I20x", symbols):
+    names, functions = [], collections.defaultdict(dict)  # by section: {offset: name}
+    for name, section, offset in struct.iter_unpack("<I2xHQ8x", symbols):
         names.append(strings[name:strings.index(b"\0", name)].decode())
+        if section < len(sections): functions[sections[section][0]][offset] = names[-1]
     figures = collections.defaultdict(lambda: collections.defaultdict(int))
     for attribute, (symbol, value) in attributes(by_name[".nv.info"][0]):
         if symbol < len(names): figures[names[symbol]][attribute] = max(figures[names[symbol]][attribute], value)
@@ -131,7 +162,8 @@ def read_cubin(data):
         row = figures[symbol]
         stack = max(row[FRAME_SIZE], row[MIN_STACK_SIZE])  # of the kernel itself, with what it calls
         shared = by_name.get(f".nv.shared.{symbol}", (b"", 0))[1]
-        kernels.append(Kernel(symbol, arch, symbol, row[REGCOUNT], shared, stack, *count_opcodes(content)))
+        kernels.append(Kernel(symbol, arch, symbol, row[REGCOUNT], shared, stack,
+                              *count_opcodes(content, arch, functions[name])))
     return found and found[1].decode(), kernels
 
 
@@ -180,6 +212,25 @@ def read(path):
     return versions.pop() if len(versions) == 1 else None, sorted(merged)
 
 
+def packs_of(name):
+    """{(load or store, bytes): how many} that a kernel of packs must have; kernels/cuda/cuda.cuh says what a pack is."""
+    found = re.fullmatch(r"(?:\w+\.cu )?(\w+)<(.*)>(?: \(\d+\))?", name)
+    if not found: return {}
+    kernel, arguments = found[1], found[2].split(", ")
+    sizes = [TYPES[argument] for argument in arguments if argument in TYPES]
+    if not sizes: return {}
+    of = lambda loads, stores: collections.Counter([("load", s) for s in loads] + [("store", s) for s in stores])
+    if kernel == "elementwise_kernel":  # F, the result, the operands
+        elements = 16 // max(sizes)
+        return of([elements * size for size in sizes[1:]], [elements * sizes[0]])
+    if kernel == "update_kernel": return of([16] * (1 + len(sizes)), [16] * len(sizes))  # the gradient, the state
+    if kernel == "bias_add_kernel": return of([16], [16])
+    if kernel == "im2col_kernel": return of([16], [16])
+    if kernel in ("forward_kernel", "col2im_kernel", "backward_kernel") and arguments[-1] in ("4", "8"):
+        return of([16], [16])
+    return {}
+
+
 def broken_rules(kernel):
     if kernel.arch not in KNOWN_ARCHITECTURES: return
     if kernel.stack or kernel.loads or kernel.stores:
@@ -190,29 +241,43 @@ def broken_rules(kernel):
                "timing. Reduce in a fixed tree")
     if "mma" in re.sub("<.*", "", kernel.name).split(" ")[-1] and not kernel.tensor:
         yield "no tensor-core instruction, and its name promises them"
+    if kernel.divisions:
+        yield (f"{kernel.divisions} divisions of 64-bit integers in a loop; expected none. Use indices of 32 bits and "
+               "Divisor (kernels/cuda/index.h)")
+    for (way, size), least in sorted(packs_of(kernel.name).items()):
+        counts = kernel.wide_loads if way == "load" else kernel.wide_stores
+        count = counts[size.bit_length() - 1]
+        if count < least:
+            yield f"{count} {way}s of {size} bytes, expected {least} or more. Pass packs by value, not by reference"
+
+
+def figures_of(kernel):
+    return kernel.registers, kernel.shared, kernel.instructions
 
 
 def lock_text(version, rows):
-    lines = [f"nvcc {version}: registers and static shared memory of each kernel; written by tests/cubin.py update"]
-    lines += [f"sm_{arch} {registers:4} {shared:6}  {name}" for (name, arch), (registers, shared) in sorted(rows.items())]
+    lines = [f"nvcc {version}: registers, static shared memory and instructions of each kernel; written by "
+             "tests/cubin.py update"]
+    lines += [f"sm_{arch} {registers:4} {shared:6} {instructions:6}  {name}"
+              for (name, arch), (registers, shared, instructions) in sorted(rows.items())]
     return "\n".join(lines) + "\n"
 
 
 def read_lock():
-    """(version, {(name, arch): (registers, shared)})"""
+    """(version, {(name, arch): figures_of(kernel)})"""
     if not LOCK.exists(): fail(4, f"{LOCK} is missing; write it with: tests/cubin.py update")
     first, *lines = LOCK.read_text().splitlines() or [""]
     version = re.match(r"nvcc ([0-9.]+):", first)
-    rows = [re.fullmatch(r"sm_(\d+) +(\d+) +(\d+)  (.+)", line) for line in lines]
+    rows = [re.fullmatch(r"sm_(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line) for line in lines]
     if not version or None in rows: fail(3, f"{LOCK}: damaged; delete it and write it anew with: tests/cubin.py update")
-    return version[1], {(row[4], int(row[1])): (int(row[2]), int(row[3])) for row in rows}
+    return version[1], {(row[5], int(row[1])): (int(row[2]), int(row[3]), int(row[4])) for row in rows}
 
 
 def check(path):
     version, kernels = read(path)
     faults = [f"{k.name}, sm_{k.arch}: {fault}" for k in kernels for fault in broken_rules(k)]
     locked_version, locked = read_lock()
-    built = {(k.name, k.arch): (k.registers, k.shared) for k in kernels}
+    built = {(k.name, k.arch): figures_of(k) for k in kernels}
     archs = {arch for _, arch in built}
     differences = []
     if version != locked_version:
@@ -221,7 +286,7 @@ def check(path):
         for arch in sorted({arch for _, arch in locked} - archs): print(f"sm_{arch}: not in this build, not compared")
         for key in sorted(built.keys() | locked.keys()):
             if key[1] not in archs or built.get(key) == locked.get(key): continue
-            show = lambda row: "%d registers, %d bytes of shared memory" % row if row else "no such kernel"
+            show = lambda row: "%d registers, %d bytes of shared memory, %d instructions" % row if row else "no such kernel"
             differences.append(f"{key[0]}, sm_{key[1]}: {show(built.get(key))}; the lock has {show(locked.get(key))}")
     for line in faults + differences: print(line)
     if differences:
@@ -235,7 +300,7 @@ def check(path):
 def update(path):
     version, kernels = read(path)
     if not version: fail(3, f"{path}: it does not say which nvcc compiled it, or several did; nvcc 13 and later do")
-    rows = {(k.name, k.arch): (k.registers, k.shared) for k in kernels}
+    rows = {(k.name, k.arch): figures_of(k) for k in kernels}
     locked_version, locked = read_lock() if LOCK.exists() else (version, {})
     others = {key: row for key, row in locked.items() if key[1] not in {k.arch for k in kernels}}
     if others and version != locked_version:
@@ -248,59 +313,45 @@ def update(path):
 
 def show(path):
     version, kernels = read(path)
-    print(f"nvcc {version or 'unknown'}\n  arch  regs shared stack   LDL   STL  HMMA float-atomics  kernel")
+    print(f"nvcc {version or 'unknown'}\n  arch  regs shared stack   LDL   STL  HMMA float-atomics instructions "
+          "looped-div64  LDG.128 STG.128  kernel")
     for k in kernels:
         print(f" sm_{k.arch} {k.registers:5} {k.shared:6} {k.stack:5} {k.loads:5} {k.stores:5} {k.tensor:5} "
-              f"{k.atomics:13}  {k.name}")
+              f"{k.atomics:13} {k.instructions:12} {k.divisions:12} {k.wide_loads[-1]:8} {k.wide_stores[-1]:7}  {k.name}")
     return 0
 
 
-def disassembled(text):
-    """{symbol: (loads, stores, tensor, atomics)} from what nvdisasm wrote"""
-    result, name = {}, None
-    for line in text.splitlines():
-        if start := re.match(r"\.text\.(\S+):", line):
-            name = start[1]
-            result[name] = [0, 0, 0, 0]
-        operation = re.match(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", line)
-        if not name or not operation: continue
-        words = operation[1].split(".")
-        result[name][0] += words[0] == "LDL"
-        result[name][1] += words[0] == "STL"
-        result[name][2] += words[0] in ("HMMA", "HGMMA")
-        result[name][3] += bool(re.search(r"\b(ATOM|RED)G?S?\.\S*(\bB?F(16|32|64)|\bCAST?\b)", line))
-    return {name: tuple(counts) for name, counts in result.items()}
-
-
 def calibrate(path):
-    tools = [shutil.which(tool) for tool in ("cuobjdump", "nvdisasm")]
-    if None in tools: fail(4, "calibrate needs cuobjdump and nvdisasm on the PATH")
-    usage = subprocess.run([tools[0], "-res-usage", path], capture_output=True, text=True, check=True).stdout
-    theirs = {}
-    for arch, part in re.findall(r"arch = sm_(\d+)(.*?)(?=\nFatbin|\Z)", usage, re.S):
-        for symbol, registers, stack, shared in re.findall(
-                r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", part):
-            theirs[symbol, int(arch)] = int(registers), int(shared), int(stack)
-    compared, differences = 0, []
-    for cubin in cubins(pathlib.Path(path).read_bytes()):
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(cubin)
-            file.flush()
-            text = subprocess.run([tools[1], file.name], capture_output=True, text=True, check=True).stdout
-        code = disassembled(text)
-        for kernel in read_cubin(cubin)[1]:
-            ours = (kernel.registers, kernel.shared, kernel.stack) + kernel[6:]
-            expected = theirs.get((kernel.symbol, kernel.arch), ()) + code.get(kernel.symbol, ())
-            compared += 1
-            if ours != expected: differences.append(f"{kernel.symbol}, sm_{kernel.arch}: {ours}, expected {expected}")
-    for line in differences: print(line)
-    print(f"{compared} kernels compared with cuobjdump and nvdisasm: {len(differences)} differ")
-    return 1 if differences or not compared else 0
+    import cubin_calibrate  # beside this file
+
+    return cubin_calibrate.compare(path)
+
+
+def selftest(_):
+    """Each kernel of the file breaks the rule that its name begins with, or none: fine_*."""
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    if not pathlib.Path(nvcc).exists(): fail(4, "selftest needs nvcc on the PATH")
+    expected = {"local": "local memory", "atomic": "float atomics", "mma": "no tensor-core", "division": "64-bit integers",
+                "elementwise": "loads of 16 bytes"}
+    with tempfile.TemporaryDirectory() as folder:
+        made = f"{folder}/broken.o"
+        codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in (80, 90)]
+        subprocess.run([nvcc, "-std=c++20", *codes, "-c", BROKEN, "-o", made], check=True)
+        kernels = read(made)[1]
+    wrong, kinds = 0, set()
+    for kernel in kernels:
+        kind = re.match("[a-z]+", kernel.name)[0]
+        kinds.add(kind)
+        faults = list(broken_rules(kernel))
+        fine = len(faults) == 1 and expected[kind] in faults[0] if kind in expected else not faults
+        wrong += not fine
+        print(f"{'as expected' if fine else 'WRONG'}: {kernel.name}, sm_{kernel.arch}: {'; '.join(faults) or 'no fault'}")
+    return 1 if wrong or not expected.keys() <= kinds else 0
 
 
 def main():
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
-    commands = {"list": show, "check": check, "update": update, "calibrate": calibrate}
+    commands = {"list": show, "check": check, "update": update, "calibrate": calibrate, "selftest": selftest}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=commands)
     parser.add_argument("file", metavar="FILE", nargs="?", default=LIBRARY, help="libhalfstep.so, an object file or a cubin")

@@ -26,8 +26,11 @@ __global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T*
     reinterpret_cast<Pack*>(y)[p] = pack;
     first = first + step < C ? first + step : first + step - C;
   }
+  const int64_t step_of_one = cuda::global_threads() % C;
+  int64_t c = (packs * N + cuda::global_thread()) % C;
   for (int64_t i = packs * N + cuda::global_thread(); i < size; i += cuda::global_threads()) {
-    y[i] = cuda::from_f32<T>(cuda::to_f32(x[i]) + cuda::to_f32(bias[i % C]));
+    y[i] = cuda::from_f32<T>(cuda::to_f32(x[i]) + cuda::to_f32(bias[c]));
+    c = c + step_of_one < C ? c + step_of_one : c + step_of_one - C;
   }
 }
 

@@ -20,8 +20,10 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 struct Layout {
   Layout(const Conv2dSizes& s, DType dtype, int64_t sum_bytes) : padded_K(round_up(s.K(), 8)), pixels(s.OH * s.OW) {
     const auto element = static_cast<int64_t>(size_of(dtype));
-    images = std::clamp<int64_t>(column_bytes / std::max<int64_t>(pixels * padded_K * element, 1), 1,
-                                 std::max<int64_t>(s.N, 1));
+    images = std::clamp<int64_t>(
+        column_bytes / std::max<int64_t>(pixels * padded_K * element, 1), 1,
+        images_per_launch("conv2d", s.N,
+                          std::max({pixels * padded_K, s.H * s.W * s.C, s.H + 2 * s.padding, s.W + 2 * s.padding})));
     weight = round_up(images * pixels * padded_K * element, 256);
     dweight = weight + round_up(padded_K * s.OC * element, 256);
     sums = dweight + round_up(padded_K * s.OC * static_cast<int64_t>(sizeof(float)), 256);
@@ -32,23 +34,58 @@ struct Layout {
   int64_t weight, dweight, sums, size;  // the columns begin at 0
 };
 
+// The sizes as both kernels divide by them. REQUIRES: none is 0; the pixels and the columns of a chunk have indices of
+// 32 bits
+struct ColumnSizes {
+  ColumnSizes(const Conv2dSizes& s, int64_t padded_row, int64_t width)
+      : H(s.H),
+        W(s.W),
+        C(s.C),
+        KW(s.KW),
+        OH(s.OH),
+        OW(s.OW),
+        stride(std::min(s.stride, most_indices)),
+        packs(std::max<int64_t>(s.C / width, 1)),
+        row_packs(padded_row / width),
+        KH(static_cast<int>(s.KH)),
+        padding(static_cast<int>(s.padding)) {}
+  Divisor H, W, C, KW, OH, OW, stride;
+  Divisor packs, row_packs;  // of a pixel if it is whole packs, of a row of columns
+  int KH, padding;
+};
+
+// The place in x of output pixel `row` and tap `tap`, or nothing: in the padding, or beyond the kernel's taps, which
+// the rows' own padding adds.
+struct Pixel {
+  uint32_t index;
+  bool exists;
+};
+__device__ __forceinline__ Pixel pixel_of(const ColumnSizes& s, uint32_t n, int h0, int w0, uint32_t tap) {
+  const auto [kh, kw] = s.KW.divide(tap);
+  const int h = h0 + static_cast<int>(kh), w = w0 + static_cast<int>(kw);
+  const int H = static_cast<int>(s.H.divisor()), W = static_cast<int>(s.W.divisor());
+  const bool exists = static_cast<int>(kh) < s.KH && h >= 0 && h < H && w >= 0 && w < W;
+  return {(n * s.H.divisor() + static_cast<uint32_t>(h)) * s.W.divisor() + static_cast<uint32_t>(w), exists};
+}
+
 // columns (images*OH*OW, padded_K): each thread writes 16 bytes of a row. `wide`: they are 16 aligned bytes of x.
 template <class T>
-__global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bool wide, const T* x, T* columns) {
+__global__ void im2col_kernel(ColumnSizes s, uint32_t packs, bool wide, const T* x, T* columns) {
   constexpr int size = 16 / sizeof(T);
-  const int64_t packs_per_row = padded_K / size;
-  for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
-    const int64_t row = p / packs_per_row;
-    const int64_t first = p % packs_per_row * size;
-    const int64_t n = row / (s.OH * s.OW), oh = row / s.OW % s.OH, ow = row % s.OW;
-    const int64_t h0 = oh * s.stride - s.padding, w0 = ow * s.stride - s.padding;
+  const uint32_t C = s.C.divisor();
+  for (uint32_t p = cuda::global_thread32(); p < packs; p += cuda::global_threads32()) {
+    const auto [row, pack_of_row] = s.row_packs.divide(p);
+    const auto [line, ow] = s.OW.divide(row);
+    const auto [n, oh] = s.OH.divide(line);
+    const int h0 = static_cast<int>(oh * s.stride.divisor()) - s.padding;
+    const int w0 = static_cast<int>(ow * s.stride.divisor()) - s.padding;
+    const uint32_t first = pack_of_row * size;
     cuda::Pack<T, size> pack;
     if (wide) {  // all of one pixel
-      const int64_t tap = first / s.C, h = h0 + tap / s.KW, w = w0 + tap % s.KW;
-      const bool inside = h >= 0 && h < s.H && w >= 0 && w < s.W;
-      const T* from = x + ((n * s.H + h) * s.W + w) * s.C + first % s.C;
-      if (inside) {
-        pack = *reinterpret_cast<const cuda::Pack<T, size>*>(from);
+      const auto [tap, c] = s.C.divide(first);
+      const Pixel from = pixel_of(s, n, h0, w0, tap);
+      if (from.exists) {
+        pack = *reinterpret_cast<const cuda::Pack<T, size>*>(x + from.index * C + c);
       } else {
 #pragma unroll
         for (int j = 0; j < size; ++j) pack.value[j] = cuda::from_f32<T>(0);
@@ -56,9 +93,9 @@ __global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bo
     } else {
 #pragma unroll
       for (int j = 0; j < size; ++j) {
-        const int64_t k = first + j, tap = k / s.C, h = h0 + tap / s.KW, w = w0 + tap % s.KW;
-        const bool inside = k < s.K() && h >= 0 && h < s.H && w >= 0 && w < s.W;
-        pack.value[j] = inside ? x[((n * s.H + h) * s.W + w) * s.C + k % s.C] : cuda::from_f32<T>(0);
+        const auto [tap, c] = s.C.divide(first + j);
+        const Pixel from = pixel_of(s, n, h0, w0, tap);
+        pack.value[j] = from.exists ? x[from.index * C + c] : cuda::from_f32<T>(0);
       }
     }
     reinterpret_cast<cuda::Pack<T, size>*>(columns)[p] = pack;
@@ -67,28 +104,36 @@ __global__ void im2col_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, bo
 
 // The transpose, as a gather: each pixel sums the columns that it was copied to, in the order of the kernel's taps.
 template <class T, int size>
-__global__ void col2im_kernel(Conv2dSizes s, int64_t padded_K, int64_t packs, const T* columns, T* x) {
-  for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
-    const int64_t first = p * size, c = first % s.C, pixel = first / s.C;
-    const int64_t w = pixel % s.W, h = pixel / s.W % s.H, n = pixel / (s.W * s.H);
+__global__ void col2im_kernel(ColumnSizes s, uint32_t count, const T* columns, T* x) {
+  using Pack = cuda::Pack<T, size>;
+  const int KW = static_cast<int>(s.KW.divisor());
+  for (uint32_t p = cuda::global_thread32(); p < count; p += cuda::global_threads32()) {
+    const auto [pixel, pack_of_pixel] = s.packs.divide(p);
+    const auto [line, w] = s.W.divide(pixel);
+    const auto [n, h] = s.H.divide(line);
     float sum[size] = {};
-    for (int64_t kh = 0; kh < s.KH; ++kh) {
-      const int64_t from_h = h + s.padding - kh, oh = from_h / s.stride;
-      if (from_h < 0 || from_h % s.stride != 0 || oh >= s.OH) continue;
-      for (int64_t kw = 0; kw < s.KW; ++kw) {
-        const int64_t from_w = w + s.padding - kw, ow = from_w / s.stride;
-        if (from_w < 0 || from_w % s.stride != 0 || ow >= s.OW) continue;
-        const int64_t row = (n * s.OH + oh) * s.OW + ow;
-        const auto pack =
-            *reinterpret_cast<const cuda::Pack<T, size>*>(columns + row * padded_K + (kh * s.KW + kw) * s.C + c);
+    for (int kh = 0; kh < s.KH; ++kh) {
+      const int from_h = static_cast<int>(h) + s.padding - kh;
+      if (from_h < 0) break;  // and so are those of the taps behind
+      const auto [oh, beside_h] = s.stride.divide(static_cast<uint32_t>(from_h));
+      if (beside_h != 0 || oh >= s.OH.divisor()) continue;
+      for (int kw = 0; kw < KW; ++kw) {
+        const int from_w = static_cast<int>(w) + s.padding - kw;
+        if (from_w < 0) break;
+        const auto [ow, beside_w] = s.stride.divide(static_cast<uint32_t>(from_w));
+        if (beside_w != 0 || ow >= s.OW.divisor()) continue;
+        const uint32_t row = (n * s.OH.divisor() + oh) * s.OW.divisor() + ow;
+        const uint32_t tap = static_cast<uint32_t>(kh * KW + kw);
+        const Pack pack = reinterpret_cast<const Pack*>(
+            columns)[row * s.row_packs.divisor() + tap * s.packs.divisor() + pack_of_pixel];
 #pragma unroll
         for (int j = 0; j < size; ++j) sum[j] += cuda::to_f32(pack.value[j]);
       }
     }
-    cuda::Pack<T, size> out;
+    Pack out;
 #pragma unroll
     for (int j = 0; j < size; ++j) out.value[j] = cuda::from_f32<T>(sum[j]);
-    reinterpret_cast<cuda::Pack<T, size>*>(x)[p] = out;
+    reinterpret_cast<Pack*>(x)[p] = out;
   }
 }
 
@@ -123,26 +168,28 @@ class Im2col {
 
   void im2col(const Tensor& x, int64_t n) const {
     Tensor to = columns(n);
+    if (to.size() == 0 || x.size() == 0) return to.fill_zero();  // all padding
     cuda::for_float_type(dtype_, [&]<class T>() {
       constexpr int size = 16 / sizeof(T);
       const int64_t packs = to.size() / size;
       const T* from = x.data<T>() + n * s_.H * s_.W * s_.C;
       const bool wide = s_.C % size == 0 && cuda::is_aligned<T, size>(from);
-      cuda::launch(im2col_kernel<T>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(), s_,
-                   padded_K(), packs, wide, from, to.mutable_data<T>());
+      cuda::launch(im2col_kernel<T>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(),
+                   ColumnSizes(s_, padded_K(), size), static_cast<uint32_t>(packs), wide, from, to.mutable_data<T>());
     });
   }
 
   void col2im(Tensor& dx, int64_t n) const {
     const Tensor from = columns(n);
+    if (from.size() == 0 || dx.size() == 0) return;
     cuda::for_float_type(dtype_, [&]<class T>() {
       constexpr int size = 16 / sizeof(T);
       const int64_t elements = images(n) * s_.H * s_.W * s_.C;
       T* to = dx.mutable_data<T>() + n * s_.H * s_.W * s_.C;
-      const bool wide = s_.C % size == 0 && cuda::is_aligned<T, size>(to);
-      cuda::launch(wide ? col2im_kernel<T, size> : col2im_kernel<T, 1>,
-                   cuda::blocks_for(wide ? elements / size : elements), cuda::block_threads, 0, cuda::compute_stream(),
-                   s_, padded_K(), wide ? elements / size : elements, from.data<T>(), to);
+      const int width = s_.C % size == 0 && cuda::is_aligned<T, size>(to) ? size : 1;
+      cuda::launch(width == size ? col2im_kernel<T, size> : col2im_kernel<T, 1>, cuda::blocks_for(elements / width),
+                   cuda::block_threads, 0, cuda::compute_stream(), ColumnSizes(s_, padded_K(), width),
+                   static_cast<uint32_t>(elements / width), from.data<T>(), to);
     });
   }
 

@@ -11,6 +11,7 @@
 
 #include "engine/cuda.cuh"
 #include "engine/tensor.h"
+#include "kernels/cuda/index.h"
 #include "kernels/cuda/shared.cuh"
 
 namespace hs::cuda {
@@ -54,9 +55,11 @@ __device__ __forceinline__ BFloat16 from_f32<BFloat16>(float value) {
 }
 
 // Position of this thread in the whole launch, and how many there are. 64 bits: a tensor may have more than 2^31
-// elements.
+// elements. Kernels that divide an index use 32 bits (kernels/cuda/index.h); blocks_for() keeps both in their range.
 __device__ __forceinline__ int64_t global_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ int64_t global_threads() { return int64_t{gridDim.x} * blockDim.x; }
+__device__ __forceinline__ uint32_t global_thread32() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ uint32_t global_threads32() { return gridDim.x * blockDim.x; }
 
 inline constexpr int block_threads = 256;
 
@@ -88,7 +91,8 @@ template <class F, class Out, class... In>
 __global__ void elementwise_kernel(int64_t size, int64_t packs, F f, Out* y, const In*... x) {
   constexpr int N = pack_size<Out, In...>;
   for (int64_t p = global_thread(); p < packs; p += global_threads()) {
-    const auto apply = [&](const Pack<In, N>&... in) {
+    // By value: of a reference, nvcc loads each element by itself.
+    const auto apply = [&](const Pack<In, N>... in) {
       Pack<Out, N> out;
 #pragma unroll
       for (int j = 0; j < N; ++j) out.value[j] = from_f32<Out>(f(p * N + j, to_f32(in.value[j])...));

@@ -8,11 +8,23 @@
 namespace hs {
 namespace {
 
-// T: 1 or 16 bytes. An image has `size` of them, the batch has `total`.
+// T: 1 or 16 bytes. The batch has `total` of them.
 template <class T>
-__global__ void gather_kernel(int64_t total, int64_t size, const T* set, const int32_t* samples, T* out) {
-  for (int64_t i = cuda::global_thread(); i < total; i += cuda::global_threads()) {
-    out[i] = set[samples[i / size] * size + i % size];
+__global__ void gather_kernel(uint32_t total, Divisor image, const T* set, const int32_t* samples, T* out) {
+  for (uint32_t i = cuda::global_thread32(); i < total; i += cuda::global_threads32()) {
+    const auto [sample, at] = image.divide(i);
+    out[i] = set[int64_t{samples[sample]} * image.divisor() + at];
+  }
+}
+
+// `size`: Ts of an image.
+template <class T>
+void gather(int64_t images, int64_t size, const T* set, const int32_t* samples, T* out) {
+  const int64_t step = images_per_launch("gather_samples", images, size);
+  for (int64_t n = 0; n < images; n += step) {
+    const int64_t total = std::min(step, images - n) * size;
+    cuda::launch(gather_kernel<T>, cuda::blocks_for(total), cuda::block_threads, 0, cuda::compute_stream(),
+                 static_cast<uint32_t>(total), Divisor(size), set, samples + n, out + n * size);
   }
 }
 
@@ -20,16 +32,13 @@ void gather_samples_cuda(const GatherSamples& call) {
   const uint8_t* from = call.set.data<uint8_t>();
   const int32_t* index = call.samples.data<int32_t>();
   uint8_t* to = call.out.mutable_data<uint8_t>();
-  const int64_t size = call.out.size(), bytes = call.set.size() / call.set.shape()[0];
+  const int64_t images = call.samples.size(), bytes = call.set.size() / call.set.shape()[0];
   using Pack = cuda::Pack<uint8_t, 16>;
   if (bytes % 16 == 0 && cuda::is_aligned<uint8_t, 16>(from) && cuda::is_aligned<uint8_t, 16>(to)) {
-    const int64_t packs = size / 16;
-    cuda::launch(gather_kernel<Pack>, cuda::blocks_for(packs), cuda::block_threads, 0, cuda::compute_stream(), packs,
-                 bytes / 16, reinterpret_cast<const Pack*>(from), index, reinterpret_cast<Pack*>(to));
-    return;
+    gather(images, bytes / 16, reinterpret_cast<const Pack*>(from), index, reinterpret_cast<Pack*>(to));
+  } else {
+    gather(images, bytes, from, index, to);
   }
-  cuda::launch(gather_kernel<uint8_t>, cuda::blocks_for(size), cuda::block_threads, 0, cuda::compute_stream(), size,
-               bytes, from, index, to);
 }
 
 REGISTER_KERNEL(gather_samples, cuda, "simple", {.run = gather_samples_cuda});

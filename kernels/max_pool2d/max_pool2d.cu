@@ -7,40 +7,53 @@
 namespace hs {
 namespace {
 
+// `packs`: those of a pixel, of as many channels as a thread processes at once.
 struct PoolSizes {
-  int64_t N, H, W, C, OH, OW, window, stride;
+  PoolSizes(const Shape& x, const Shape& y, int64_t pool_window, int64_t pool_stride, int64_t width)
+      : H(x[1]),
+        W(x[2]),
+        OH(y[1]),
+        OW(y[2]),
+        packs(x[3] / width),
+        stride(std::min(pool_stride, most_indices)),
+        window(static_cast<uint32_t>(pool_window)) {}
+  Divisor H, W, OH, OW, packs, stride;
+  uint32_t window;
 };
 
-// Position in a tensor (N, rows, columns, C) of pack i, of `packs` packs for each pixel.
+// Position in a tensor (N, rows, columns, C) of pack i.
 struct Place {
-  int64_t n, row, column, pack;
+  uint32_t n, row, column, pack;
 };
-__device__ __forceinline__ Place place_of(int64_t i, int64_t rows, int64_t columns, int64_t packs) {
-  const int64_t pixel = i / packs, line = pixel / columns, n = line / rows;
-  return {n, line - n * rows, pixel - line * columns, i - pixel * packs};
+__device__ __forceinline__ Place place_of(uint32_t i, const Divisor& rows, const Divisor& columns,
+                                          const Divisor& packs) {
+  const auto [pixel, pack] = packs.divide(i);
+  const auto [line, column] = columns.divide(pixel);
+  const auto [n, row] = rows.divide(line);
+  return {n, row, column, pack};
 }
 
 // A thread computes one window of `width` neighbouring channels.
 template <class T, int width>
-__global__ void forward_kernel(PoolSizes s, const T* x, T* y, uint8_t* choice) {
+__global__ void forward_kernel(PoolSizes s, uint32_t count, const T* x, T* y, uint8_t* choice) {
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
-  const int64_t packs = s.C / width, count = s.N * s.OH * s.OW * packs;
-  for (int64_t o = cuda::global_thread(); o < count; o += cuda::global_threads()) {
-    const Place at = place_of(o, s.OH, s.OW, packs);
-    const int64_t corner = ((at.n * s.H + at.row * s.stride) * s.W + at.column * s.stride) * packs + at.pack;
+  const uint32_t W = s.W.divisor(), packs = s.packs.divisor(), stride = s.stride.divisor();
+  for (uint32_t o = cuda::global_thread32(); o < count; o += cuda::global_threads32()) {
+    const Place at = place_of(o, s.OH, s.OW, s.packs);
+    const uint32_t corner = ((at.n * s.H.divisor() + at.row * stride) * W + at.column * stride) * packs + at.pack;
     const Pack* in = reinterpret_cast<const Pack*>(x) + corner;
     Pack best = *in;
     int where[width] = {};
-    for (int row = 0, i = 0; row < s.window; ++row) {
-      for (int column = 0; column < s.window; ++column, ++i) {
-        const Pack pixel = in[(row * s.W + column) * packs];
+    for (uint32_t row = 0, i = 0; row < s.window; ++row) {
+      for (uint32_t column = 0; column < s.window; ++column, ++i) {
+        const Pack pixel = in[(row * W + column) * packs];
 #pragma unroll
         for (int c = 0; c < width; ++c) {
           const float value = cuda::to_f32(pixel.value[c]), largest = cuda::to_f32(best.value[c]);
           const bool better = !(value <= largest) && largest == largest;  // true for the first NaN
           if (better) best.value[c] = pixel.value[c];
-          if (better) where[c] = i;
+          if (better) where[c] = static_cast<int>(i);
         }
       }
     }
@@ -54,29 +67,30 @@ __global__ void forward_kernel(PoolSizes s, const T* x, T* y, uint8_t* choice) {
 
 // The first and the last window, along one axis, that contain position `at`; none if first > last.
 struct Windows {
-  int64_t first, last;
+  uint32_t first, last;
 };
-__device__ __forceinline__ Windows windows_with(int64_t at, int64_t outputs, const PoolSizes& s) {
-  return {at < s.window ? 0 : (at - s.window) / s.stride + 1, min(at / s.stride, outputs - 1)};
+__device__ __forceinline__ Windows windows_with(uint32_t at, const Divisor& outputs, const PoolSizes& s) {
+  return {at < s.window ? 0 : s.stride.divide(at - s.window).quotient + 1,
+          min(s.stride.divide(at).quotient, outputs.divisor() - 1)};
 }
 
 // A thread computes `width` neighbouring channels of one input pixel: it sums the gradients of the windows around it,
 // in the order of the windows. No two threads write to the same place.
 template <class T, int width>
-__global__ void backward_kernel(PoolSizes s, const T* dy, const uint8_t* choice, T* dx) {
+__global__ void backward_kernel(PoolSizes s, uint32_t count, const T* dy, const uint8_t* choice, T* dx) {
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
-  const int64_t packs = s.C / width, count = s.N * s.H * s.W * packs;
-  for (int64_t i = cuda::global_thread(); i < count; i += cuda::global_threads()) {
-    const Place at = place_of(i, s.H, s.W, packs);
+  const uint32_t stride = s.stride.divisor();
+  for (uint32_t i = cuda::global_thread32(); i < count; i += cuda::global_threads32()) {
+    const Place at = place_of(i, s.H, s.W, s.packs);
     const Windows rows = windows_with(at.row, s.OH, s), columns = windows_with(at.column, s.OW, s);
     float sum[width] = {};
 #pragma unroll 1  // most often there is one window, and copies of the body would cost registers
-    for (int64_t oh = rows.first; oh <= rows.last; ++oh) {
+    for (uint32_t oh = rows.first; oh <= rows.last; ++oh) {
 #pragma unroll 1
-      for (int64_t ow = columns.first; ow <= columns.last; ++ow) {
-        const int64_t o = ((at.n * s.OH + oh) * s.OW + ow) * packs + at.pack;
-        const int64_t here = (at.row - oh * s.stride) * s.window + at.column - ow * s.stride;
+      for (uint32_t ow = columns.first; ow <= columns.last; ++ow) {
+        const uint32_t o = ((at.n * s.OH.divisor() + oh) * s.OW.divisor() + ow) * s.packs.divisor() + at.pack;
+        const uint32_t here = (at.row - oh * stride) * s.window + at.column - ow * stride;
         const Pack gradient = reinterpret_cast<const Pack*>(dy)[o];
         const Bytes chosen = reinterpret_cast<const Bytes*>(choice)[o];
 #pragma unroll
@@ -92,10 +106,6 @@ __global__ void backward_kernel(PoolSizes s, const T* dy, const uint8_t* choice,
   }
 }
 
-PoolSizes sizes_of(const Shape& x, const Shape& y, int64_t window, int64_t stride) {
-  return {x[0], x[1], x[2], x[3], y[1], y[2], window, stride};
-}
-
 // Whether pixels are whole packs: a thread then processes 16 bytes of channels at once, otherwise one channel.
 template <class T>
 bool has_packs(int64_t C, const T* x, const T* y, const uint8_t* choice) {
@@ -103,31 +113,46 @@ bool has_packs(int64_t C, const T* x, const T* y, const uint8_t* choice) {
   return C % N == 0 && cuda::is_aligned<T, N>(x) && cuda::is_aligned<T, N>(y) && cuda::is_aligned<uint8_t, N>(choice);
 }
 
+// Calls body(first image, images) for as many images as a launch can process, until all are.
+template <class Body>
+void for_images(const Shape& x, const Body& body) {
+  const int64_t step = images_per_launch("max_pool2d", x[0], x[1] * x[2] * x[3]);
+  for (int64_t n = 0; x.size() > 0 && n < x[0]; n += step) body(n, std::min(step, x[0] - n));
+}
+
 void forward_cuda(const MaxPool2dForward& call) {
-  const PoolSizes sizes = sizes_of(call.x.shape(), call.y.shape(), call.window, call.stride);
+  const Shape &x = call.x.shape(), &y = call.y.shape();
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
     const T* in = call.x.data<T>();
     T* out = call.y.mutable_data<T>();
     uint8_t* chosen = call.choice.mutable_data<uint8_t>();
-    const bool packed = has_packs(sizes.C, in, out, chosen);
-    cuda::launch(packed ? forward_kernel<T, N> : forward_kernel<T, 1>,
-                 cuda::blocks_for(call.y.size() / (packed ? N : 1)), cuda::block_threads, 0, cuda::compute_stream(),
-                 sizes, in, out, chosen);
+    const int width = has_packs(x[3], in, static_cast<const T*>(out), chosen) ? N : 1;
+    const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
+    for_images(x, [&](int64_t n, int64_t images) {
+      const int64_t count = images * image_out / width;
+      cuda::launch(width == N ? forward_kernel<T, N> : forward_kernel<T, 1>, cuda::blocks_for(count),
+                   cuda::block_threads, 0, cuda::compute_stream(), PoolSizes(x, y, call.window, call.stride, width),
+                   static_cast<uint32_t>(count), in + n * image_in, out + n * image_out, chosen + n * image_out);
+    });
   });
 }
 
 void backward_cuda(const MaxPool2dBackward& call) {
-  const PoolSizes sizes = sizes_of(call.dx.shape(), call.dy.shape(), call.window, call.stride);
+  const Shape &x = call.dx.shape(), &y = call.dy.shape();
   cuda::for_float_type(call.dy.dtype(), [&]<class T>() {
     constexpr int N = cuda::pack_size<T>;
     const T* dout = call.dy.data<T>();
     const uint8_t* chosen = call.choice.data<uint8_t>();
     T* din = call.dx.mutable_data<T>();
-    const bool packed = has_packs(sizes.C, static_cast<const T*>(din), dout, chosen);
-    cuda::launch(packed ? backward_kernel<T, N> : backward_kernel<T, 1>,
-                 cuda::blocks_for(call.dx.size() / (packed ? N : 1)), cuda::block_threads, 0, cuda::compute_stream(),
-                 sizes, dout, chosen, din);
+    const int width = has_packs(x[3], static_cast<const T*>(din), dout, chosen) ? N : 1;
+    const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
+    for_images(x, [&](int64_t n, int64_t images) {
+      const int64_t count = images * image_in / width;
+      cuda::launch(width == N ? backward_kernel<T, N> : backward_kernel<T, 1>, cuda::blocks_for(count),
+                   cuda::block_threads, 0, cuda::compute_stream(), PoolSizes(x, y, call.window, call.stride, width),
+                   static_cast<uint32_t>(count), dout + n * image_out, chosen + n * image_out, din + n * image_in);
+    });
   });
 }
 

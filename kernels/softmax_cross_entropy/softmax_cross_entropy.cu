@@ -18,6 +18,16 @@ int lanes_for(int64_t classes) {
   return lanes;
 }
 
+// The row of this thread among those that the launch processes at once, and how many they are. `lanes` divides the
+// threads of a block, so 32 bits are divided.
+__device__ __forceinline__ int64_t row_of_thread(int lanes) {
+  const int rows = static_cast<int>(blockDim.x) / lanes;
+  return int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / lanes;
+}
+__device__ __forceinline__ int64_t rows_at_once(int lanes) {
+  return int64_t{gridDim.x} * (static_cast<int>(blockDim.x) / lanes);
+}
+
 // Maximum, and sum, over the `lanes` lanes that share a row; each of them gets it.
 __device__ __forceinline__ float row_max(float value, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
@@ -53,8 +63,8 @@ __global__ void __launch_bounds__(most_threads)
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   float total = 0;
   // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
-  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {
-    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {
+    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
     if (n >= N || lane != 0) continue;
@@ -79,8 +89,8 @@ __global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* 
                                 const float* dloss, T* dlogits) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const float factor = *dloss / static_cast<float>(N);
-  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
-    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
+    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
     if (n >= N) continue;
@@ -109,8 +119,8 @@ __global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, con
                                       int32_t* count) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   int matches = 0;
-  for (int64_t first = 0; first < N; first += cuda::global_threads() / lanes) {  // every thread does every round
-    const int64_t n = first + cuda::global_thread() / lanes, row = min(n, N - 1);
+  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
+    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const int32_t label = labels[row];
     bool correct = n < N && label >= 0 && label < classes;

@@ -262,6 +262,21 @@ TEST_CASE("conv2d: one inf or NaN in dy, or in x, reaches the gradients, whichev
   }
 }
 
+// 9 taps of 4 channels are rows of 36 values, padded to 40: a tenth tap would be the pixel below the window, times
+// zeros.
+TEST_CASE("conv2d reads no pixel outside of a window: an inf reaches only the windows that hold it") {
+  for (const int64_t C : {3, 4, 8, 12}) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      INFO(C, " channels, ", std::string(name(dtype)));
+      Tensor x = whole({1, 7, 6, C}, 1);
+      for (int64_t i = x.size() - 6 * C; i < x.size(); ++i) x.mutable_data<float>()[i] = inf;  // the last row
+      const Tensor y = conv2d(cast(x, dtype).to(Device::cuda), cast(whole({9 * C, 8}, 2), dtype).to(Device::cuda), {});
+      const Numbers values = to_numbers(y.to(Device::cpu));  // (1, 5, 4, 8): its last row alone sees row 6
+      for (size_t i = 0; i < values.size(); ++i) CHECK((i >= 4 * 4 * 8 || std::isfinite(values[i])));
+    }
+  }
+}
+
 TEST_CASE("max_pool2d gives the CPU's bits: windows that overlap or leave gaps, ties, NaN, in every type") {
   const Poisoned poisoned;
   struct Case {
