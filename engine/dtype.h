@@ -11,39 +11,14 @@ namespace hs {
 
 enum class DType : uint8_t { f32, f16, bf16, f64, i32, u8 };
 
-constexpr size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 8;
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::f16:
-    case DType::bf16:
-      return 2;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
-}
+struct DTypeInfo {
+  const char* name;
+  size_t size;  // bytes of an element
+};
+inline constexpr DTypeInfo dtype_info[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f64", 8}, {"i32", 4}, {"u8", 1}};
 
-constexpr const char* name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::f16:
-      return "f16";
-    case DType::bf16:
-      return "bf16";
-    case DType::f64:
-      return "f64";
-    case DType::i32:
-      return "i32";
-    case DType::u8:
-      return "u8";
-  }
-  return "?";
-}
+constexpr size_t size_of(DType dtype) { return dtype_info[static_cast<int>(dtype)].size; }
+constexpr const char* name(DType dtype) { return dtype_info[static_cast<int>(dtype)].name; }
 
 // dtype_of<T>: the DType that stores a C++ type.
 template <class T>

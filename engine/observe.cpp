@@ -73,8 +73,7 @@ void WorkRange::end(bool failed) {
   Observers::tell(Event::work, [&](Observer& o) { o.work_ends(work_, failed); });
 }
 
-WorkRange::~WorkRange() {
-  if (!observed_) return;
+void WorkRange::fail() noexcept {
   try {
     end(true);
   } catch (const Error&) {  // the device has failed; the next call that waits for it reports the error

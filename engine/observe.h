@@ -154,7 +154,9 @@ class WorkRange {
   explicit WorkRange(const DeviceWork& work) : work_(work) {
     if (Observers::wants(Event::work)) begin();
   }
-  ~WorkRange();
+  ~WorkRange() {
+    if (observed_) fail();
+  }
   WorkRange(const WorkRange&) = delete;
   WorkRange& operator=(const WorkRange&) = delete;
   void end() {
@@ -164,6 +166,7 @@ class WorkRange {
  private:
   void begin();
   void end(bool failed);
+  void fail() noexcept;
   DeviceWork work_;
   bool observed_ = false;
   std::unique_lock<std::recursive_mutex> lock_;  // of the queue

@@ -29,8 +29,6 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
 
-Tensor Conv2d::forward_relu(const Tensor& x) { return conv2d_relu(x, weight_, bias_, options_); }
-
 Tensor Conv2d::forward_pool_relu(const Tensor& x) { return conv2d_pool_relu(x, weight_, bias_, options_); }
 
 Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {

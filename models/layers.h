@@ -17,7 +17,6 @@ class Conv2d : public Module {
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys,
          Bias bias = Bias::on);
   Tensor forward(const Tensor& x) override;   // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
-  Tensor forward_relu(const Tensor& x);       // then ReLU
   Tensor forward_pool_relu(const Tensor& x);  // then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels)
 
  private:

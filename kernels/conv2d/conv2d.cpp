@@ -44,13 +44,14 @@ bool fuses_relu(const Conv2dForward& forward) {
          conv2d_backward.variant_for(backward) == conv2d_backward.variant_for(with_relu);
 }
 
-Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options,
-                bool wants_relu) {
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   const Op op("conv2d");
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   Tensor y = Tensor::empty({s.N, s.OH, s.OW, s.OC}, input.dtype(), x.device());
-  const bool fused = wants_relu && fuses_relu({input, w, b, s, y, true});
+  const bool fused = options.relu && fuses_relu({input, w, b, s, y, true});
   conv2d_forward({input, w, b, s, y, fused});
 
   y = record(
@@ -65,17 +66,7 @@ Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, const
         if (mode != GradientMode::fresh) dweight = dbias = {};
         return {dx, dweight, dbias};
       });
-  return fused || !wants_relu ? y : relu(y);
-}
-
-}  // namespace
-
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
-  return convolve(x, weight, bias, options, false);
-}
-
-Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
-  return convolve(x, weight, bias, options, true);
+  return fused || !options.relu ? y : relu(y);
 }
 
 }  // namespace hs

@@ -47,27 +47,20 @@ void begin_step_cpu(const BeginStep& call) {
                 call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
-// Calls update(begin, end) for pieces of the parameters, and then casts these while they are in the cache.
+// Calls update(begin, end) for pieces of the parameters, and casts each while it is in the cache.
 template <class Update>
 void update_all(const Tensor& value, Tensor& cast, const Update& update) {
   const float* w = value.data<float>();
-  const auto run = [&]<class T>(T* casts) {
-    parallel_ranges(value.size(), elementwise_grain, [&, casts](int64_t begin, int64_t end) {
-      [[maybe_unused]] const FlushSubnormals flush;
-      for (int64_t first = begin; first < end; first += cast_piece) {
-        const int64_t last = std::min(first + cast_piece, end);
-        update(first, last);
-        if constexpr (stores_16_bits<T>) narrow(w + first, casts + first, last - first);
-      }
-    });
-  };
-  if (!cast.defined()) {
-    run(static_cast<float*>(nullptr));
-  } else if (cast.dtype() == DType::f16) {
-    run(cast.mutable_data<Half>());
-  } else {
-    run(cast.mutable_data<BFloat16>());
-  }
+  Half* f16 = cast.defined() && cast.dtype() == DType::f16 ? cast.mutable_data<Half>() : nullptr;
+  BFloat16* bf16 = cast.defined() && cast.dtype() == DType::bf16 ? cast.mutable_data<BFloat16>() : nullptr;
+  parallel_ranges(value.size(), elementwise_grain, [&](int64_t begin, int64_t end) {
+    [[maybe_unused]] const FlushSubnormals flush;
+    for (int64_t first = begin, last; first < end; first = last) {
+      update(first, last = std::min(first + cast_piece, end));
+      if (f16) narrow(w + first, f16 + first, last - first);
+      if (bf16) narrow(w + first, bf16 + first, last - first);
+    }
+  });
 }
 
 void sgd_step_cpu(const SgdStep& call) {

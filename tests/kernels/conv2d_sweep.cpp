@@ -147,7 +147,7 @@ class CaseRun {
                       c_.wants_dx ? "" : ", no dx", c_.accumulates ? ", accumulating" : "");
       GuardPages::set_description(description_);
       make_call([&](const Call& call) {
-        const bool runs = slot.supports(call);
+        const bool runs = slot.variant_for(call);
         if (runs) {
           slot(call);
           ran.insert(v);

@@ -295,18 +295,18 @@ void add_convolutions(Table& table) {
          .optional = {2}});
   }
   const Sizes with_relu[] = {
-      {{17, 9, 9, 1}, 32, {}},  // conv1 of mnist_cnn_large
-      {{2, 5, 4, 3}, 5, {.padding = 1}},
-      {{3, 6, 7, 2}, 3, {.stride = 2}},
-      {{2, 5, 6, 3}, 48, {.padding = 1}},  // few outputs: none so near zero that a small step crosses it
-      {{4, 7, 7, 32}, 64, {}},
-      {{0, 5, 5, 2}, 3, {}},
+      {{17, 9, 9, 1}, 32, {.relu = true}},  // conv1 of mnist_cnn_large
+      {{2, 5, 4, 3}, 5, {.padding = 1, .relu = true}},
+      {{3, 6, 7, 2}, 3, {.stride = 2, .relu = true}},
+      {{2, 5, 6, 3}, 48, {.padding = 1, .relu = true}},  // few outputs: none so near zero that a small step crosses it
+      {{4, 7, 7, 32}, 64, {.relu = true}},
+      {{0, 5, 5, 2}, 3, {.relu = true}},
   };
   for (const auto& [shape, OC, options] : with_relu) {
-    table.push_back({.name = fmt::format("conv2d_relu {} ->{} stride {} padding {}", shape.to_string(), OC,
+    table.push_back({.name = fmt::format("conv2d with ReLU {} ->{} stride {} padding {}", shape.to_string(), OC,
                                          options.stride, options.padding),
                      .shapes = {shape, {9 * shape[3], OC}, {OC}},
-                     .run = [options](const Inputs& x) { return conv2d_relu(x[0], x[1], x[2], options); },
+                     .run = [options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
                      .reference =
@@ -316,6 +316,7 @@ void add_convolutions(Table& table) {
                            return y;
                          },
                      .nan = options.stride == 1 && shape[0] > 0,
+                     .roundings = {1, 2, 1, 1},  // as for conv2d
                      .optional = {2}});
   }
   const Sizes pooled[] = {
