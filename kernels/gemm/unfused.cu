@@ -36,7 +36,8 @@ __global__ void relu_backward(int64_t M, int64_t N, int64_t mask_row, const T* o
   }
 }
 
-// The best variant for the product alone. Not by a call of the slot: where this variant is forced, no other would run.
+// The best variant for the product alone; "tiled" supports all. Not by a call of the slot: where this variant is
+// forced, no other would run.
 void run_product(const Gemm& call) {
   Gemm product{.a = call.a, .b = call.b, .bias = call.bias, .options = call.options, .c = call.c};
   product.options.epilogue = Epilogue::none;
@@ -47,10 +48,6 @@ void run_product(const Gemm& call) {
     options.run.plain(product);
     return;
   }
-}
-
-bool gemm_unfused_supported(const Gemm& call) {
-  return cuda::gemm_types_supported(call) && call.options.epilogue != Epilogue::none;
 }
 
 void gemm_unfused_by_mask(const Gemm& call) {
@@ -65,12 +62,13 @@ void gemm_unfused_by_mask(const Gemm& call) {
 }
 
 REGISTER_KERNEL(gemm, cuda, "unfused",
-                {.run = gemm_unfused_by_mask, .supported = gemm_unfused_supported, .rank = 5, .layout = "rows"});
+                {.run = gemm_unfused_by_mask, .supported = cuda::gemm_types_supported, .rank = 5, .layout = "rows"});
 
 }  // namespace
 
 void gemm_unfused(const Gemm& call) {
   run_product(call);
+  if (call.options.epilogue == Epilogue::none) return;
   cuda::for_gemm_types(call, [&]<class In, class Out>() {
     const int64_t M = call.c.shape()[0], N = call.c.shape()[1], mask_row = gemm_mask_row(N);
     Out* c = call.c.mutable_data<Out>();

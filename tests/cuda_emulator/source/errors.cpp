@@ -56,6 +56,8 @@ Options options_from_environment() {
   o.seed = std::stoull(environment("SEED", "1"));
   o.no_device = environment("NO_DEVICE", "0") == "1";
   o.drop_k_tail = std::stoll(environment("DROP_K_TAIL", "0"));
+  o.every_order = environment("EVERY_ORDER", "0") == "1";
+  o.private_pages = environment("PRIVATE_PAGES", "0") == "1";
   o.library.refusals = refusals_from(environment("LT_REFUSE", ""));
   o.library.permute_mask = environment("LT_MASK", "permuted") != "rows";
   o.library.late_bias = environment("LT_BIAS", "") == "late";

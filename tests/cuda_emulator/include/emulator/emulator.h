@@ -35,6 +35,8 @@ struct Options {
   uint64_t seed = 1;                 // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
   bool no_device = false;            // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
   int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
+  bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
+  bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
   Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
@@ -50,6 +52,11 @@ void reset();
 
 // What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
 std::vector<std::string> take_reports();
+
+// The kernels since the last call whose first launch in this process was in a capture. A device loads a kernel at its
+// first launch, which may allocate memory and wait: a capture does not allow it. A report, not an error: whether the
+// capture fails depends on the driver.
+std::vector<std::string> take_first_launches_in_captures();
 
 // The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
 std::vector<std::string> take_ranges();
