@@ -12,7 +12,6 @@ namespace hs::cublaslt {
 namespace {
 
 constexpr size_t workspace_bytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper, and the same everywhere
-constexpr int most_candidates = 8;
 
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) throw Refusal{std::string(cublasLtGetStatusName(status)) + ", in " + call};
@@ -142,8 +141,7 @@ void Plan::set_pointers(const Gemm& call) const {
   }
 }
 
-// Best first, as the library sees it.
-std::vector<cublasLtMatmulHeuristicResult_t> Plan::candidates() const {
+Plan::Candidates Plan::candidates() const {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -157,40 +155,39 @@ std::vector<cublasLtMatmulHeuristicResult_t> Plan::candidates() const {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key_.align_a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key_.align_c));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key_.align_c));
-  std::vector<cublasLtMatmulHeuristicResult_t> found(most_candidates);
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      library().handle, product_, first_, second_, result_, result_, preference, most_candidates, found.data(), &count);
+  Candidates found{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(library().handle, product_, first_, second_, result_, result_, preference,
+                                     static_cast<int>(std::size(found.all)), found.all, &found.count);
   check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
   check(status, "cublasLtMatmulAlgoGetHeuristic");
-  found.resize(static_cast<size_t>(count));
-  std::erase_if(found, [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
   return found;
 }
 
-void Plan::choose(const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
+void Plan::choose(const Candidates& candidates) {
   fault = "the library knows none";
   std::string first_fault, first_algorithm;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    algorithm_ = candidates[i].algo;
-    algorithm = described(candidates[i]);
+  int tried = 0;
+  for (int i = 0; i < candidates.count && !fault.empty(); ++i) {
+    if (candidates.all[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    algorithm_ = candidates.all[i].algo;
+    algorithm = described(candidates.all[i]);
     try {
       fault = find_fault(key_, *this);
     } catch (const Refusal& refusal) {
       expect_working_device();
       fault = refusal.what;
     }
-    if (fault.empty()) break;
-    if (i == 0) first_algorithm = algorithm, first_fault = fault;
+    if (tried++ == 0) first_algorithm = algorithm, first_fault = fault;
   }
-  if (first_fault.empty()) return;
+  if (first_fault.empty()) return;  // the first one passed, or there was none
   if (fault.empty()) {
     passed_over = first_algorithm + "; " + first_fault;
     return;
   }
   algorithm = first_algorithm;
   fault = first_fault;
-  if (candidates.size() > 1) fault += "; none of its " + std::to_string(candidates.size()) + " candidates passes";
+  if (tried > 1) fault += "; none of its " + std::to_string(tried) + " candidates passes";
 }
 
 void Plan::run(const Gemm& call) const {

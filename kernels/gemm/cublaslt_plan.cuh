@@ -8,7 +8,6 @@
 #include <compare>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "kernels/gemm/gemm.h"
 
@@ -74,8 +73,12 @@ class Plan {
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const;
   void describe();
   void set_pointers(const Gemm& call) const;
-  std::vector<cublasLtMatmulHeuristicResult_t> candidates() const;
-  void choose(const std::vector<cublasLtMatmulHeuristicResult_t>& candidates);
+  struct Candidates {  // best first, as the library sees it
+    cublasLtMatmulHeuristicResult_t all[8];
+    int count = 0;
+  };
+  Candidates candidates() const;
+  void choose(const Candidates& candidates);
 
   const Key key_;
   cublasLtMatmulDesc_t product_ = nullptr;
