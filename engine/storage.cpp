@@ -83,6 +83,18 @@ class Allocator {
     }
   }
 
+  // The pool's owner is gone. Its blocks go to everybody: a run that captures the same step as the one before finds
+  // them, where cudaMalloc would take milliseconds.
+  void dissolve(MemoryPool& pool) {
+    const std::lock_guard lock(mutex_);
+    if (!caching) return release_cached_locked(pool);
+    for (auto& [size, blocks] : pool.blocks) {
+      std::vector<void*>& cached = shared_->blocks[size];
+      cached.insert(cached.end(), blocks.begin(), blocks.end());
+    }
+    pool.blocks.clear();
+  }
+
   void release_cached(MemoryPool& pool) {
     const std::lock_guard lock(mutex_);
     release_cached_locked(pool);
@@ -127,7 +139,9 @@ class Allocator {
   }
 
   void* take(MemoryPool& pool, size_t block) {
-    if (auto found = pool.blocks.find(block); found != pool.blocks.end() && !found->second.empty()) {
+    for (MemoryPool* from : {&pool, shared_.get()}) {
+      auto found = from->blocks.find(block);
+      if (found == from->blocks.end() || found->second.empty()) continue;
       void* data = found->second.back();
       found->second.pop_back();
       return data;
@@ -168,7 +182,7 @@ thread_local std::shared_ptr<MemoryPool> current_pool;
 
 }  // namespace
 
-MemoryPool::~MemoryPool() { allocator(device).release_cached(*this); }
+MemoryPool::~MemoryPool() { allocator(device).dissolve(*this); }
 
 std::shared_ptr<MemoryPool> make_memory_pool(Device device) { return std::make_shared<MemoryPool>(device); }
 

@@ -41,9 +41,9 @@ void set_poison(bool on);
 // watch allocations (AddressSanitizer, the CUDA emulator) see every overrun. REQUIRES: set before the first storage.
 void set_caching(bool on);
 
-// Blocks reserved for one owner. While a PoolScope is alive on this thread, storages get their blocks from its pool
-// (which allocates from the device if no block fits) and return them to it, and no other allocation can get them: what
-// a CUDA graph writes stays its own until the pool, and every storage from it, is gone.
+// Blocks reserved for one owner. While a PoolScope is alive on this thread, storages get their blocks from its pool (or
+// cached or new ones, if none fits) and return them to it; no other allocation can get them. So what a CUDA graph
+// writes stays its own until the pool, and every storage from it, is gone; then its blocks are cached for everybody.
 class MemoryPool;
 std::shared_ptr<MemoryPool> make_memory_pool(Device device);
 

@@ -46,6 +46,7 @@ Tensor feed_forward(const Tensor& x, const Tensor& weight1, const Tensor& bias1,
               .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward, .tf32 = tf32},
               .c = dh,
               .saved_mask = mask,
+              .relu_output = h,
               .layout = layout,
               .bias_gradient = dbias1});
         if (needs_x) gradients[0] = matmul(dh, w1, {}, {.transpose_b = true, .tf32 = tf32});

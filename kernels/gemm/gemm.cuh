@@ -7,6 +7,7 @@
 //   3 wmma.cu       tensor cores, through nvcuda::wmma
 //   4 mma.cu        tensor cores by instruction, and copies that overlap with them
 //   5 cublaslt.cu   NVIDIA's library
+// Rungs 2 to 4 compute products only; unfused.cu puts the epilogues behind them.
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -19,6 +20,13 @@ namespace hs {
 // The variant "naive", only for the rows row_begin .. row_end - 1 of C and of the mask; the bias gradient is the sum
 // over these rows. Other variants are checked against it.
 void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end);
+
+// The variant "unfused". The derivative of ReLU takes its zeros from call.relu_output, if that is defined.
+void gemm_unfused(const Gemm& call);
+
+// sum[j] = C[0, j] + C[1, j] + ..., of the first M rows, on the device.
+template <class T>
+void gemm_column_sums(int64_t M, int64_t N, const T* c, T* sum);
 
 namespace cuda {
 

@@ -26,17 +26,19 @@ struct GemmOptions {
 
 // op(A) is (M, K), op(B) is (K, N), row-major, of one dtype; sums are f32 (f64 for f64). C is (M, N), of that dtype, or
 // f32. bias and bias_gradient are (N), of C's dtype. A mask is gemm_mask(M, N), a bit for each element of C in an order
-// that depends on the variant: `layout` is that of the variant that wrote saved_mask; other variants refuse it.
+// that depends on the variant: `layout` is that of the variant that wrote saved_mask; other variants refuse it. If the
+// library that wrote it cannot read it, relu_output, the C of that call and of this C's type, says the same.
 struct Gemm {
   const Tensor& a;
   const Tensor& b;
   const Tensor& bias = no_tensor();
   GemmOptions options = {};
   Tensor& c;
-  Tensor& mask = no_tensor();              // relu
-  const Tensor& saved_mask = no_tensor();  // relu_backward
-  const char* layout = nullptr;            // relu_backward
-  Tensor& bias_gradient = no_tensor();     // relu_backward
+  Tensor& mask = no_tensor();               // relu
+  const Tensor& saved_mask = no_tensor();   // relu_backward
+  const Tensor& relu_output = no_tensor();  // relu_backward, optional; not one of tensors(), as it is rarely read
+  const char* layout = nullptr;             // relu_backward
+  Tensor& bias_gradient = no_tensor();      // relu_backward
   auto tensors() const { return tensor_list(a, b, bias, saved_mask, mask, bias_gradient, c); }
 };
 constinit inline Kernel<Gemm> gemm{"gemm"};

@@ -72,6 +72,15 @@ __global__ void column_sums(int64_t M, int64_t N, const T* c, T* sum) {
 
 }  // namespace
 
+template <class T>
+void gemm_column_sums(int64_t M, int64_t N, const T* c, T* sum) {
+  cuda::launch(column_sums<T>, cuda::gemm_blocks(1, N, 1, warp), dim3(warp, warp), 0, cuda::compute_stream(), M, N, c,
+               sum);
+}
+template void gemm_column_sums(int64_t, int64_t, const float*, float*);
+template void gemm_column_sums(int64_t, int64_t, const Half*, Half*);
+template void gemm_column_sums(int64_t, int64_t, const BFloat16*, BFloat16*);
+
 void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end) {
   const Epilogue epilogue = call.options.epilogue;
   cuda::for_gemm_types(call, [&]<class In, class Out>() {
@@ -88,8 +97,7 @@ void gemm_naive(const Gemm& call, int64_t row_begin, int64_t row_end) {
     cuda::launch(gemm_naive_kernel<In, Out>, cuda::gemm_blocks(g.M, columns, warps, warp), dim3(warp, warps), 0,
                  cuda::compute_stream(), g, epilogue, mask, saved_mask, mask_row, (columns + warp - 1) / warp);
     if (epilogue != Epilogue::relu_backward) return;
-    cuda::launch(column_sums<Out>, cuda::gemm_blocks(1, g.N, 1, warp), dim3(warp, warp), 0, cuda::compute_stream(), g.M,
-                 g.N, g.c, call.bias_gradient.mutable_data<Out>());
+    gemm_column_sums<Out>(g.M, g.N, g.c, call.bias_gradient.mutable_data<Out>());
   });
 }
 

@@ -11,6 +11,7 @@
 #include "cuda_emulator/kernels.cuh"
 #include "cuda_emulator/source/sanitizer.h"
 #include "cuda_emulator/test_cublaslt.h"
+#include "cuda_emulator/test_memory_order.h"
 #include "cuda_emulator/test_streams.h"
 #include "cuda_emulator/test_support.h"
 

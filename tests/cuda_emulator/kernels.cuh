@@ -196,7 +196,33 @@ __global__ void fill_each(float* const* arrays, int n, float value) {
   if (static_cast<int>(threadIdx.x) < n) arrays[blockIdx.x][threadIdx.x] = value;
 }
 
+// Exchanges the first 32 elements of two arrays.
+__global__ void swap_through_table(float* const* table) {
+  const float first = table[0][threadIdx.x];
+  table[0][threadIdx.x] = table[1][threadIdx.x];
+  table[1][threadIdx.x] = first;
+}
+
+// Each block adds up its 32 elements; the block that is done last adds up the sums of all. Without the fence it may
+// read a sum before that has arrived, although it has counted the block. count is 0 before and after.
+template <bool with_fence>
+__global__ void sum_by_last_block(const float* x, float* sums, unsigned* count, float* total) {
+  const float sum = warp_sum(x[global_index()]);
+  if (threadIdx.x != 0) return;
+  sums[blockIdx.x] = sum;
+  if (with_fence) __threadfence();
+  if (atomicAdd(count, 1u) + 1 < gridDim.x) return;
+  float all = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) all += sums[i];
+  *total = all;
+  *count = 0;
+}
+
 namespace wrong {
+
+// y[0] is the number of the block, or of the thread, that comes last.
+__global__ void last_block_wins(int* y) { y[0] = static_cast<int>(blockIdx.x); }
+__global__ void last_thread_wins(int* y) { y[0] = static_cast<int>(threadIdx.x); }
 
 __global__ void read_unwritten(float* y) {
   __shared__ hs::SharedArray<float, 64> tile;

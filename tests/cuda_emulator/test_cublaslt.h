@@ -43,6 +43,9 @@ struct Gemm {
   uint32_t min_alignment = 256;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
   size_t offset_a = 0;               // bytes by which a is misplaced
+  size_t offset_bias = 0;            // and the bias
+  bool pointers_at_query = true;     // bias and aux are in the descriptor when the heuristic is asked
+  size_t candidate = 0;              // which of the heuristic's runs
   std::vector<float> a, b, c, bias;  // column-major, bias also takes the bias gradient
   std::vector<unsigned char> mask;   // aux
   std::vector<float> d;              // result
@@ -66,7 +69,9 @@ struct Gemm {
 
   cublasStatus_t run(cudaStream_t stream, const std::function<void()>& between = {}) {
     Array<unsigned char> da(bytes_of(a, in).size() + offset_a), db(bytes_of(b, in)), dc(bytes_of(c, out)), dd(dc.size);
-    Array<unsigned char> dbias(bytes_of(bias, out)), dmask(mask), workspace(4 << 20);
+    Array<unsigned char> dbias(bytes_of(bias, out).size() + offset_bias), dmask(mask), workspace(4 << 20);
+    REQUIRE(cudaMemcpy(dbias.data + offset_bias, bytes_of(bias, out).data(), dbias.size - offset_bias,
+                       cudaMemcpyHostToDevice) == cudaSuccess);
     REQUIRE(cudaMemcpy(da.data + offset_a, bytes_of(a, in).data(), da.size - offset_a, cudaMemcpyHostToDevice) ==
             cudaSuccess);
     void* result = c_is_d ? dc.data : dd.data;
@@ -81,8 +86,11 @@ struct Gemm {
     set(CUBLASLT_MATMUL_DESC_TRANSA, ta);
     set(CUBLASLT_MATMUL_DESC_TRANSB, tb);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, dbias.data);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, dmask.data);
+    const auto set_pointers = [&] {
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, dbias.data + offset_bias);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, dmask.data);
+    };
+    if (pointers_at_query) set_pointers();
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux_ld);
     cublasLtMatrixLayout_t la, lb, lc;
     const auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t type, int64_t rows, int64_t columns,
@@ -102,17 +110,20 @@ struct Gemm {
     cublasLtMatmulHeuristicResult_t results[8];
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, desc, la, lb, lc, lc, preference, 8, results, &algorithms);
+    set_pointers();
     if (status == CUBLAS_STATUS_SUCCESS) {
       cublasLtMatmulAlgoConfigGetAttribute(&results[0].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split_k, 4, nullptr);
       status = cublasLtMatmul(handle, desc, &alpha, da.data + offset_a, la, db.data, lb, &beta, dc.data, lc, result, lc,
-                              &results[0].algo, workspace.data, workspace.size, stream);
+                              &results[candidate].algo, workspace.data, workspace.size, stream);
       if (between) between();
       REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     }
     d.resize(c.size());
     const std::vector<unsigned char> bytes = c_is_d ? dc.host() : dd.host(), bias_bytes = dbias.host();
+    const std::vector<unsigned char> own_bias(bias_bytes.begin() + static_cast<ptrdiff_t>(offset_bias),
+                                              bias_bytes.end());
     for (size_t i = 0; i < d.size(); ++i) d[i] = value_of(bytes, out, i);
-    for (size_t i = 0; i < bias.size(); ++i) bias[i] = value_of(bias_bytes, out, i);
+    for (size_t i = 0; i < bias.size(); ++i) bias[i] = value_of(own_bias, out, i);
     mask = dmask.host();
     cublasLtMatmulPreferenceDestroy(preference);
     for (cublasLtMatrixLayout_t l : {la, lb, lc}) cublasLtMatrixLayoutDestroy(l);
@@ -136,7 +147,7 @@ void check_against_loop(Gemm g) {
       float sum = 0;
       for (int64_t l = 0; l < g.k; ++l) sum += g.at_a(i, l) * g.at_b(l, j);
       float want = g.alpha * sum + g.beta * before.c[at];
-      const size_t bit = static_cast<size_t>(i + j * g.aux_ld);
+      const size_t bit = static_cast<size_t>((options().library.permute_mask ? i ^ 85 : i) + j * g.aux_ld);
       const auto bit_of = [&](const std::vector<unsigned char>& mask) { return (mask[bit / 8] >> bit % 8 & 1) != 0; };
       if (g.epilogue & 4) want += before.bias[row];
       if ((g.epilogue & 2) && (g.epilogue & 128)) REQUIRE(bit_of(g.mask) == (want > 0));
@@ -224,6 +235,94 @@ TEST_CASE("cublasLt: NaN in c with beta 0, NaN through ReLU, rounding once, TF32
   options().drop_k_tail = 64;
   CHECK(ones.run(stream) == CUBLAS_STATUS_SUCCESS);
   CHECK(ones.d[3] == 64);
+}
+
+TEST_CASE("cublasLt as an adversary: masks in a plain order, when asked for") {
+  Fresh fresh;
+  for (const bool permuted : {true, false}) {
+    options().library.permute_mask = permuted;
+    Gemm g;
+    g.epilogue = CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    g.draw(7);
+    check_against_loop(g);
+  }
+}
+
+TEST_CASE("cublasLt as an adversary: refuses an epilogue at the query or at the run, after some calls") {
+  Fresh fresh;
+  Stream stream;
+  Gemm g, other;
+  g.epilogue = CUBLASLT_EPILOGUE_BIAS;
+  g.draw(1);
+  other.draw(1);
+  for (const bool at_run : {false, true}) {
+    options().library.refusals = {{CUBLASLT_EPILOGUE_BIAS, at_run, CUBLAS_STATUS_INTERNAL_ERROR, 2}};
+    for (const bool refused : {false, false, true, true}) {
+      g.algorithms = 0;
+      CHECK(g.run(stream) == (refused ? CUBLAS_STATUS_INTERNAL_ERROR : CUBLAS_STATUS_SUCCESS));
+      CHECK((g.algorithms > 0) == (at_run || !refused));
+      CHECK(other.run(stream) == CUBLAS_STATUS_SUCCESS);
+    }
+  }
+  options().library.refusals = {{-1, true, CUBLAS_STATUS_EXECUTION_FAILED}};
+  CHECK(other.run(stream) == CUBLAS_STATUS_EXECUTION_FAILED);
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);  // the device lives on
+}
+
+TEST_CASE("cublasLt as an adversary: believes bias and aux to be as aligned as they were at the query") {
+  Fresh fresh;
+  Stream stream;
+  Gemm g;
+  g.epilogue = CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+  g.draw(1);
+  g.pointers_at_query = false;  // NULL is as aligned as can be
+  CHECK(g.run(stream) == CUBLAS_STATUS_SUCCESS);
+  g.offset_bias = 16;
+  CHECK(g.run(stream) == CUBLAS_STATUS_NOT_SUPPORTED);
+  g.pointers_at_query = true;
+  CHECK(g.run(stream) == CUBLAS_STATUS_SUCCESS);
+}
+
+TEST_CASE("cublasLt as an adversary: a bias after rounding, truncated sums, a wrong first candidate") {
+  Fresh fresh;
+  Stream stream;
+  Gemm g;
+  g.m = g.n = 1;
+  g.k = 2;
+  g.epilogue = CUBLASLT_EPILOGUE_BIAS;
+  g.draw(1);
+  g.a = {2048, 1.5f};  // 2049.5, which f16 makes 2050
+  g.b = {1, 1};
+  const auto result = [&](float bias) {
+    g.bias = {bias};
+    REQUIRE(g.run(stream) == CUBLAS_STATUS_SUCCESS);
+    return g.d[0];
+  };
+  CHECK(result(-2048) == 1.5f);
+  options().library.late_bias = true;
+  CHECK(result(-2048) == 2);
+  options().library.late_bias = false;
+
+  g.out = CUDA_R_32F;  // 1 - 2^-24 - 2^-24 - ...: lost one by one where the last bit kept is 2^-23
+  g.k = 16;
+  g.a.assign(16, -0x1p-12f);
+  g.b.assign(16, 0x1p-12f);
+  g.a[0] = g.b[0] = 1;
+  CHECK(result(0) == 1 - 15 * 0x1p-24f);
+  options().library.guard_bits = 0;
+  CHECK(result(0) == 1);
+  options().library.guard_bits = 2;
+  CHECK(result(0) == 1 - 15 * 0x1p-24f);
+  g.a[0] = std::nanf("");
+  CHECK(result(0) != result(0));
+  options().library.guard_bits = -1;
+
+  g.a = g.b = std::vector<float>(16, 1.0f);
+  CHECK(result(0) == 16);
+  options().library.wrong_candidates = 1;
+  CHECK(result(0) == 15);
+  g.candidate = 1;
+  CHECK(result(0) == 16);
 }
 
 TEST_CASE("cublasLt: what it refuses") {

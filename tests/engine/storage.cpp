@@ -119,6 +119,33 @@ TEST_CASE("a freed block is handed out again for the same size") {
   }
 }
 
+TEST_CASE("the blocks of a pool are its own while it lives, and everybody's afterwards") {
+  release_cached_memory(Device::cpu);
+  const size_t before = stats().reserved;
+  auto pool = make_memory_pool(Device::cpu);
+  const auto from_pool = [&] {
+    const PoolScope scope(pool);
+    return bytes_tensor(5000);
+  };
+  const void* const own = from_pool().raw_data();
+  const size_t reserved = stats().reserved;
+  CHECK(reserved > before);
+  CHECK(from_pool().raw_data() == own);
+  {
+    const Tensor other = bytes_tensor(5000);
+    CHECK(other.raw_data() != own);
+    CHECK(stats().reserved > reserved);
+  }
+  release_cached_memory(Device::cpu);
+  CHECK(stats().reserved == reserved);
+
+  pool = make_memory_pool(Device::cpu);  // the next run's
+  CHECK(stats().reserved == (caching ? reserved : before));
+  const Tensor again = from_pool();
+  CHECK(stats().reserved == (caching ? reserved : before + 5000));
+  if (caching) CHECK(again.raw_data() == own);
+}
+
 TEST_CASE("a block wastes at most a quarter of itself") {
   if (!caching) {
     MESSAGE("skipped: here blocks have the exact size");

@@ -30,15 +30,8 @@ struct Group {  // lanes of one warp that have arrived at a collective
   void* arguments[32];
 };
 
-const void* kernel_address = nullptr;
-const std::function<void()>* kernel_body = nullptr;
-bool launch_has_fault = false;
-
-// A byte that no thread may write, and what it holds; looked at whenever a thread stops.
-const volatile unsigned char* watched = nullptr;
-unsigned char watched_value = 0;
-
 std::string bad_access;
+cudaError_t bad_access_error = cudaErrorIllegalAddress;
 bool left_after_bad_access = false;
 
 Fiber host_fiber;
@@ -78,14 +71,11 @@ void enter(Thread& thread) {
   thread.state = Thread::running;
 }
 
-void report_overwritten(const std::string& who, const volatile unsigned char* byte) {
-  report(cudaErrorIllegalAddress, who + ": writes memory " + describe(byte));
-}
-
 void check_watched() {
-  if (!watched || *watched == watched_value) return;
-  report_overwritten(running_kernel(), watched);
-  watched = nullptr;
+  const volatile unsigned char*& byte = launch_now.watched;
+  if (!byte || *byte == launch_now.watched_value) return;
+  report(cudaErrorIllegalAddress, running_kernel() + ": writes memory " + describe(byte));
+  byte = nullptr;
 }
 
 void fiber_main();
@@ -119,7 +109,7 @@ void fiber_main() {
   Thread* thread = running;
   for (;;) {
     enter(*thread);
-    (*kernel_body)();
+    (*launch_now.body)();
     check_watched();
     check_pending_copies(thread->number);
     thread->state = Thread::finished;
@@ -158,7 +148,8 @@ std::string describe(const Place& place) {
 bool same(const Place& a, const Place& b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
 
 std::string kernel_and_block() {
-  return format("kernel %s, block (%u,%u,%u)", symbol_name(kernel_address).c_str(), blockIdx.x, blockIdx.y, blockIdx.z);
+  return format("kernel %s, block (%u,%u,%u)", symbol_name(launch_now.kernel).c_str(), blockIdx.x, blockIdx.y,
+                blockIdx.z);
 }
 
 // No thread can run, but not all have finished: says who waits where.
@@ -183,12 +174,13 @@ void report_stall() {
 
 // Where a thread goes on after an access that the hardware has refused.
 void report_bad_access() {
-  device_fault(cudaErrorIllegalAddress, "%s", bad_access.c_str());
+  device_fault(bad_access_error, "%s", bad_access.c_str());
   left_after_bad_access = true;
   go(nullptr, false);
 }
 
-// Returns false if the block got stuck, or a thread has left it after a bad access.
+}  // namespace
+
 bool run_block() {
   const size_t count = block.threads.size();
   block.first_epoch = ++block.epoch;
@@ -222,32 +214,7 @@ bool run_block() {
   return false;
 }
 
-void run_blocks() {
-  const uint64_t blocks = static_cast<uint64_t>(gridDim.x) * gridDim.y * gridDim.z;
-  std::vector<uint64_t> order;
-  if (options().threads == Order::random) {
-    order.resize(blocks);
-    std::iota(order.begin(), order.end(), uint64_t{0});
-    std::shuffle(order.begin(), order.end(), randomness());
-  }
-  for (uint64_t i = 0; i < blocks; ++i) {
-    const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
-    blockIdx = {static_cast<unsigned>(b % gridDim.x), static_cast<unsigned>(b / gridDim.x % gridDim.y),
-                static_cast<unsigned>(b / gridDim.x / gridDim.y)};
-    if (!run_block()) break;
-  }
-}
-
-}  // namespace
-
-void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread,
-              const std::vector<const void*>& pointers) {
-  DeviceAccess access(pointers.data(), pointers.size());
-  kernel_address = kernel;
-  kernel_body = &thread;
-  launch_has_fault = false;
-  gridDim = grid;
-  blockDim = size;
+void prepare_block(dim3 size, size_t shared_bytes) {
   block.dynamic_bytes = shared_bytes;
   const unsigned count = size.x * size.y * size.z;
   block.threads.resize(count);
@@ -259,29 +226,20 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, con
     t.warp = t.number / 32;
   }
   block.warps.assign((count + 31) / 32, Warp{});
-
-  run_blocks();
-  const volatile unsigned char* overwritten = find_overwritten();
-  if (!overwritten || launch_has_fault) return;
-  // Which thread was it? The launch has failed, so its results do not matter: it runs again, and is watched.
-  launch_has_fault = true;
-  watched = overwritten;
-  watched_value = *overwritten;
-  run_blocks();
-  if (watched) report_overwritten("kernel " + symbol_name(kernel), watched);
-  watched = nullptr;
-  find_overwritten();
 }
 
-bool leave_kernel(const siginfo_t& info, [[maybe_unused]] void* context) {
+bool leave_kernel(int signal, const siginfo_t& info, [[maybe_unused]] void* context) {
   if (!running) return false;
   const char* verb = "accesses";
 #ifdef __x86_64__
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   verb = registers[REG_ERR] & 2 ? "writes" : "reads";
 #endif
-  bad_access = info.si_code == SI_KERNEL ? "accesses memory through a misaligned or impossible pointer"
-                                         : format("%s memory %s", verb, describe(info.si_addr).c_str());
+  const bool misaligned = signal == SIGILL;  // the trap of -fsanitize=alignment
+  bad_access_error = misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
+  bad_access = misaligned                  ? "accesses memory through a pointer that is less aligned than its type"
+               : info.si_code == SI_KERNEL ? "accesses memory through a misaligned or impossible pointer"
+                                           : format("%s memory %s", verb, describe(info.si_addr).c_str());
 #ifdef __x86_64__
   // The thread goes on as if it had called report_bad_access(), below the bytes that belong to a leaf function.
   constexpr greg_t red_zone = 128;
@@ -299,8 +257,8 @@ std::string running_kernel() {
 }
 
 void device_fault(int cuda_error, const char* text, ...) {
-  if (launch_has_fault) return;  // one finding per launch; the rest is mostly its echo
-  launch_has_fault = true;
+  if (launch_now.has_fault) return;  // one finding per launch; the rest is mostly its echo
+  launch_now.has_fault = true;
   char buffer[512];
   va_list arguments;
   va_start(arguments, text);
@@ -313,6 +271,11 @@ void check_vector_at_page_end(const void* at, size_t bytes, bool write) {
   if (where(at, bytes) != Where::overrun) return;
   device_fault(cudaErrorIllegalAddress, "%s a vector of %zu bytes whose last byte is %s", write ? "writes" : "reads",
                bytes, describe(static_cast<const char*>(at) + bytes - 1).c_str());
+}
+
+void report_misaligned_vector(const void* at, size_t bytes, bool write) {
+  device_fault(cudaErrorMisalignedAddress, "%s a vector of %zu bytes %s, which is no multiple of its size",
+               write ? "writes" : "reads", bytes, describe(at).c_str());
 }
 
 int lane() { return running->lane; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "emulator/device.h"
@@ -37,6 +38,22 @@ struct Block {
   size_t dynamic_bytes = 0;
 };
 extern Block& block;
+
+// The launch that runs, or that ran last.
+struct Launch {
+  const void* kernel = nullptr;
+  const std::function<void()>* body = nullptr;  // one thread's work
+  bool has_fault = false;                       // the first finding counts, the rest is mostly its echo
+  // A byte that no thread may write, and what it holds; looked at whenever a thread stops.
+  const volatile unsigned char* watched = nullptr;
+  unsigned char watched_value = 0;
+};
+extern Launch& launch_now;
+
+void prepare_block(dim3 size, size_t shared_bytes);
+// Runs the block blockIdx. Returns false if it got stuck, or a thread has left it after a bad access.
+bool run_block();
+
 extern Thread* running;  // null outside kernels
 
 void check_pending_copies(int thread);  // cp.async without a wait, at the end of a thread (shared.cpp)

@@ -22,6 +22,8 @@ struct Algorithm {   // what cublasLtMatmulAlgo_t holds
   uint64_t workspace;
   int32_t id, tile, stages, split_k;
   uint32_t alignment[4], reduction, made_here;
+  uint16_t bias_alignment, aux_alignment;  // of the pointers in the descriptor when it was chosen
+  uint16_t wrong;
 };
 static_assert(sizeof(Operation) <= sizeof(cublasLtMatmulDescOpaque_t) &&
               sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
@@ -42,7 +44,7 @@ cublasStatus_t set(T& to, const void* value, size_t bytes) {
 cublasStatus_t examine(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, Problem& p) {
   if (!desc || !a || !b || !c || !d) return CUBLAS_STATUS_INVALID_VALUE;
-  p = {open(desc), open(a), open(b), open(c), open(d), 0, 0, 0};
+  p = {open(desc), open(a), open(b), open(c), open(d), 0, 0, 0, false};
   for (const Layout* layout : {&p.a, &p.b, &p.c, &p.d}) {
     if (layout->rows == 0 || layout->columns == 0) return CUBLAS_STATUS_INVALID_VALUE;
     if (layout->ld < static_cast<int64_t>(layout->rows)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -96,6 +98,24 @@ uint64_t hash_of(const Problem& p) {
   return hash;
 }
 
+// What the heuristic believes of a pointer: the largest power of two up to 256 that it is a multiple of. NULL is.
+uint16_t alignment_of(const void* pointer) {
+  uint16_t alignment = 256;
+  while (!is_aligned(pointer, alignment)) alignment /= 2;
+  return alignment;
+}
+
+// What options().library has this call return.
+cublasStatus_t refusal(const Problem& p, bool at_run) {
+  for (Refusal& refusal : options().library.refusals) {
+    if (refusal.at_run != at_run || (refusal.epilogue != -1 && refusal.epilogue != p.op.epilogue)) continue;
+    if (refusal.after-- > 0) continue;
+    refusal.after = 0;
+    return static_cast<cublasStatus_t>(refusal.status);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 // The extent of a matrix in bytes; every operand has to lie in one allocation.
 bool on_device(const void* data, const Layout& l) {
   const uint64_t elements = (l.columns - 1) * static_cast<uint64_t>(l.ld) + l.rows;
@@ -114,8 +134,14 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
       return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_NOT_INITIALIZED:
       return "CUBLAS_STATUS_NOT_INITIALIZED";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
     case CUBLAS_STATUS_INVALID_VALUE:
       return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+      return "CUBLAS_STATUS_ARCH_MISMATCH";
+    case CUBLAS_STATUS_INTERNAL_ERROR:
+      return "CUBLAS_STATUS_INTERNAL_ERROR";
     case CUBLAS_STATUS_EXECUTION_FAILED:
       return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_NOT_SUPPORTED:
@@ -255,19 +281,23 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   *returned = 0;
   Problem p;
   if (const cublasStatus_t status = examine(desc, a, b, c, d, p)) return status;
+  if (const cublasStatus_t status = refusal(p, false)) return status;
   const Preference& pref = *reinterpret_cast<Preference*>(preference);
   const Layout* layouts[] = {&p.a, &p.b, &p.c, &p.d};
   for (int i = 0; i < 4; ++i) {  // an operand has at least the alignment of its elements
     if (pref.alignment[i] < size_of(layouts[i]->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  const Algorithm all[] = {{0, 1u << 20, 67, 20, 8, 2, {}, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, made_here},
-                           {0, 0, 66, 24, 12, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here},
-                           {0, 0, 21, 15, 8, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here}};
+  const uint16_t bias = alignment_of(p.op.bias), aux = alignment_of(p.op.aux);
+  const Algorithm all[] = {
+      {0, 1u << 20, 67, 20, 8, 2, {}, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, made_here, bias, aux, 0},
+      {0, 0, 66, 24, 12, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here, bias, aux, 0},
+      {0, 0, 21, 15, 8, 1, {}, CUBLASLT_REDUCTION_SCHEME_NONE, made_here, bias, aux, 0}};
   for (Algorithm algorithm : all) {
     if (*returned == requested) break;
     if (algorithm.workspace > pref.workspace || (algorithm.reduction & ~pref.reduction)) continue;
     if (algorithm.split_k > 1 && p.k < 512) continue;
     algorithm.problem = hash_of(p);
+    algorithm.wrong = *returned < options().library.wrong_candidates;
     std::copy_n(pref.alignment, 4, algorithm.alignment);
     cublasLtMatmulHeuristicResult_t& result = results[(*returned)++];
     result = {};
@@ -323,7 +353,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       return CUBLAS_STATUS_NOT_SUPPORTED;  // may fault on the device: no preference tells it
   }
   if (p.uses_aux()) {
-    const size_t bytes = static_cast<size_t>(((p.n - 1) * p.op.aux_ld + p.m + 7) / 8);
+    const size_t bytes = static_cast<size_t>(p.n * p.op.aux_ld / 8);
     if (!p.op.aux || where(p.op.aux, bytes) != Where::device || !is_aligned(p.op.aux, 16))
       return CUBLAS_STATUS_INVALID_VALUE;
   }
@@ -337,10 +367,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     for (int i = 0; i < 4; ++i) {
       if (!is_aligned(operands[i], algorithm.alignment[i])) return CUBLAS_STATUS_NOT_SUPPORTED;
     }
+    if ((p.uses_bias() && !is_aligned(p.op.bias, algorithm.bias_alignment)) ||
+        (p.uses_aux() && !is_aligned(p.op.aux, algorithm.aux_alignment))) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    p.wrong = algorithm.wrong != 0;
   }
   if (workspace_bytes > 0 && (where(workspace, workspace_bytes) != Where::device || !is_aligned(workspace, 256))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (const cublasStatus_t status = refusal(p, true)) return status;
   const float host_alpha = by_host ? *static_cast<const float*>(alpha) : 0;
   const float host_beta = by_host ? *static_cast<const float*>(beta) : 0;
   const cudaError_t error = enqueue(stream, [=] {

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "cuda_runtime.h"
 #include "internal.h"
@@ -10,6 +12,8 @@ namespace hs::emulator {
 namespace {
 
 constexpr int default_shared = 48 << 10, most_shared = 227 << 10;
+auto& launched = *new std::set<const void*>;  // kernels
+auto& first_in_capture = *new std::vector<std::string>;
 auto& dynamic_shared_limit = *new std::map<const void*, int>;  // cudaFuncSetAttribute
 
 int limit_of(const void* kernel) {
@@ -29,10 +33,16 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
     }
     if (shared_bytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
     if (!stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
+    if (launched.insert(kernel).second && capture_of(stream)) first_in_capture.push_back(symbol_name(kernel));
     return enqueue(stream, [=, thread = std::move(thread), pointers = std::move(pointers)] {
       run_grid(kernel, grid, block, shared_bytes, thread, pointers);
     });
   });
+}
+
+std::vector<std::string> take_first_launches_in_captures() {
+  std::lock_guard guard(mutex());
+  return std::exchange(first_in_capture, {});
 }
 
 }  // namespace hs::emulator

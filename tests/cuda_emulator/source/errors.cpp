@@ -28,6 +28,26 @@ std::string environment(const char* name, const char* otherwise) {
   return value && *value ? value : otherwise;
 }
 
+// "134@run=13,any@query=15"
+std::vector<Refusal> refusals_from(std::string text) {
+  std::vector<Refusal> refusals;
+  while (!text.empty()) {
+    const std::string one = text.substr(0, text.find(','));
+    text.erase(0, one.size() + 1);
+    const size_t at = one.find('@'), equals = one.find('=');
+    const std::string place = at < equals && equals != std::string::npos ? one.substr(at + 1, equals - at - 1) : "";
+    if (place != "run" && place != "query") {
+      std::fprintf(stderr, "HALFSTEP_EMULATOR_LT_REFUSE: '%s', expected EPILOGUE@run=STATUS or EPILOGUE@query=STATUS\n",
+                   one.c_str());
+      std::abort();
+    }
+    const std::string epilogue = one.substr(0, at);
+    refusals.push_back(
+        {epilogue == "any" ? -1 : std::stoi(epilogue), place == "run", std::stoi(one.substr(equals + 1))});
+  }
+  return refusals;
+}
+
 Options options_from_environment() {
   Options o;
   const std::string threads = environment("THREADS", "forward");
@@ -36,6 +56,13 @@ Options options_from_environment() {
   o.seed = std::stoull(environment("SEED", "1"));
   o.no_device = environment("NO_DEVICE", "0") == "1";
   o.drop_k_tail = std::stoll(environment("DROP_K_TAIL", "0"));
+  o.every_order = environment("EVERY_ORDER", "0") == "1";
+  o.private_pages = environment("PRIVATE_PAGES", "0") == "1";
+  o.library.refusals = refusals_from(environment("LT_REFUSE", ""));
+  o.library.permute_mask = environment("LT_MASK", "permuted") != "rows";
+  o.library.late_bias = environment("LT_BIAS", "") == "late";
+  o.library.guard_bits = std::stoi(environment("LT_TRUNCATE", "-1"));
+  o.library.wrong_candidates = std::stoi(environment("LT_WRONG", "0"));
   o.print = environment("PRINT", "1") == "1";
   o.protect = environment("PROTECT", "1") == "1";
   o.total_memory = std::stoull(environment("MEMORY", "2147483648"));

@@ -24,6 +24,7 @@ struct Problem {
   Operation op;
   Layout a, b, c, d;
   int64_t m, n, k;
+  bool wrong = false;  // computed by a candidate that leaves out the last term of each sum
 
   bool has(int bit) const { return (op.epilogue & bit) != 0; }
   bool uses_aux() const { return has(128); }

@@ -87,12 +87,13 @@ cudaError_t forbid_in_any_capture();                 // synchronising with all
 cudaError_t unsafe_in_capture();                     // allocation, event query: depends on the capture's mode
 void forget_captures();
 
-// --- block.cpp ---
+// --- block.cpp, launch.cpp ---
 std::string running_kernel();  // with block and thread; empty outside
 // `pointers`: values among the kernel's arguments that may be pointers.
 void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread,
               const std::vector<const void*>& pointers);
-// For the handler of SIGSEGV: if a kernel runs, makes its thread report the access and leave the block for good.
-bool leave_kernel(const siginfo_t& info, void* context);
+// For the handler of SIGSEGV and SIGILL: if a kernel runs, makes its thread report the access and leave the block for
+// good.
+bool leave_kernel(int signal, const siginfo_t& info, void* context);
 
 }  // namespace hs::emulator

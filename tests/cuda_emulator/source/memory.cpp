@@ -16,6 +16,7 @@
 #include <map>
 
 #include "internal.h"
+#include "memory.h"
 #include "sanitizer.h"
 
 namespace hs::emulator {
@@ -32,7 +33,7 @@ size_t cursor = guard_bytes;
 size_t live = 0;
 int access_depth = 0;
 pthread_t access_thread;
-struct sigaction previous_action;
+struct sigaction previous_action, previous_trap;
 int failure_in = 0;
 struct Allocation {
   size_t bytes;
@@ -61,6 +62,9 @@ void open(size_t at, Allocation& block) {
   set_rights(at, block.bytes, PROT_READ | PROT_WRITE);
   block.open = true;
   opened.push_back(at);
+  const Pages pages = {arena + first_page(at), last_page_end(at, block.bytes) - first_page(at)};
+  snapshot_opened(pages);
+  pages_opened(pages);
 }
 
 void close_all() {
@@ -87,14 +91,15 @@ bool open_at(const void* address) {
 
 // The interrupted code is a kernel, a copy or a GEMM at an access to its data, never the allocator or this file:
 // calling what is not async-signal-safe does no harm.
-void on_segmentation_fault(int, siginfo_t* info, void* context) {
+void on_bad_access(int signal, siginfo_t* info, void* context) {
   if (info->si_code > 0 && pthread_equal(access_thread, pthread_self())) {
-    // An allocation that no argument pointed to: its address was in memory.
-    if (open_at(info->si_addr)) return;
-    if (leave_kernel(*info, context)) return;
+    // An allocation that no argument pointed to: its address was in memory. Or a page that is not written yet.
+    if (signal == SIGSEGV && (open_at(info->si_addr) || make_private(info->si_addr))) return;
+    if (leave_kernel(signal, *info, context)) return;
   }
-  sigaction(SIGSEGV, &previous_action, nullptr);  // not ours: the same access faults again, and goes there
-  if (info->si_code <= 0) raise(SIGSEGV);
+  // Not ours: the same access faults again, and goes there.
+  sigaction(signal, signal == SIGSEGV ? &previous_action : &previous_trap, nullptr);
+  if (info->si_code <= 0) raise(signal);
 }
 
 void reserve_arena() {
@@ -181,40 +186,6 @@ __attribute__((no_sanitize("address"))) size_t first_overwritten(size_t begin, s
   return i;
 }
 
-cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream, bool synchronous) {
-  if (bytes == 0) return cudaSuccess;
-  const Where target = where(to, bytes), source = where(from, bytes);
-  if (target == Where::overrun || source == Where::overrun) return cudaErrorInvalidValue;
-  const bool to_device = target == Where::device, from_device = source == Where::device;
-  if (kind != cudaMemcpyDefault &&
-      kind != (from_device ? (to_device ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
-                           : (to_device ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost))) {
-    return kind < 0 || kind > cudaMemcpyDefault ? cudaErrorInvalidMemcpyDirection : cudaErrorInvalidValue;
-  }
-  const auto now = [to, from, bytes] {
-    DeviceAccess access{to, from};
-    memmove(to, from, bytes);
-  };
-  if (synchronous) {
-    if (const cudaError_t error = unsafe_in_capture()) return error;
-    now();  // in order with nothing: non-blocking streams do not wait for the default stream, nor it for them
-    return cudaSuccess;
-  }
-  const bool pageable = (!to_device && !is_pinned(to, bytes)) || (!from_device && !is_pinned(from, bytes));
-  if (!pageable) return enqueue(stream, now);
-  if (capture_of(stream)) return forbid_in_capture(stream);
-  if (!to_device) {  // the real call, too, returns only when a copy to pageable memory has been made
-    if (const cudaError_t error = enqueue(stream, now)) return error;
-    return cudaStreamSynchronize(stream);
-  }
-  auto staged =
-      std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
-  return enqueue(stream, [to, staged] {
-    DeviceAccess access{to};
-    memcpy(to, staged->data(), staged->size());
-  });
-}
-
 }  // namespace
 
 DeviceAccess::DeviceAccess(std::initializer_list<const void*> pointers)
@@ -223,8 +194,9 @@ DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
   if (access_depth++ == 0) {
     access_thread = pthread_self();
     struct sigaction action = {};
-    action.sa_sigaction = on_segmentation_fault;
+    action.sa_sigaction = on_bad_access;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGILL, &action, &previous_trap);
     sigaction(SIGSEGV, &action, &previous_action);  // only while device work runs: others may want this signal, too
   }
   for (size_t i = 0; i < count; ++i) open_at(pointers[i]);
@@ -232,6 +204,7 @@ DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
 DeviceAccess::~DeviceAccess() {
   if (--access_depth > 0) return;
   sigaction(SIGSEGV, &previous_action, nullptr);
+  sigaction(SIGILL, &previous_trap, nullptr);
   close_all();
 }
 
@@ -251,6 +224,29 @@ bool is_aligned(const void* pointer, size_t to) {
   if (where(pointer, 0) != Where::device) return false;
   const size_t offset = address - reinterpret_cast<uintptr_t>(arena);
   return (offset - std::prev(blocks.upper_bound(offset))->first) % to == 0;
+}
+
+std::vector<Pages> open_pages() {
+  std::vector<Pages> all;
+  for (const size_t at : opened) {
+    all.push_back({arena + first_page(at), last_page_end(at, blocks.at(at).bytes) - first_page(at)});
+  }
+  return all;
+}
+
+Pages open_pages_with(const void* address) {
+  const char* p = static_cast<const char*>(address);
+  if (!arena || p < arena || p >= arena + reserved) return {};
+  auto found = blocks.upper_bound(first_page(static_cast<size_t>(p - arena)) + page - 1);  // the first on a later page
+  if (found == blocks.begin()) return {};
+  --found;
+  const Pages pages = {arena + first_page(found->first),
+                       last_page_end(found->first, found->second.bytes) - first_page(found->first)};
+  return found->second.open && p < pages.begin + pages.bytes ? pages : Pages();
+}
+
+void set_writable(Pages pages, bool writable) {
+  set_rights(static_cast<size_t>(pages.begin - arena), pages.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 }
 
 bool is_pinned(const void* pointer, size_t bytes) {
@@ -369,33 +365,4 @@ cudaError_t cudaFreeHost(void* pointer) {
   drain();
   std::free(pointer);
   return remember(sticky_error());
-}
-
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return api([&] { return copy(to, from, bytes, kind, nullptr, true); });
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  return api([&] {
-    if (!is_live(stream)) return cudaErrorInvalidResourceHandle;
-    return copy(to, from, bytes, kind, stream, false);
-  });
-}
-
-static cudaError_t set(void* to, int value, size_t bytes, cudaStream_t stream, bool synchronous) {
-  if (bytes == 0) return cudaSuccess;
-  if (where(to, bytes) != Where::device) return cudaErrorInvalidValue;
-  const auto now = [to, value, bytes] {
-    DeviceAccess access{to};
-    memset(to, value, bytes);
-  };
-  if (!synchronous) return enqueue(stream, now);
-  if (const cudaError_t error = unsafe_in_capture()) return error;
-  now();
-  return cudaSuccess;
-}
-cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  return api([&] { return set(to, value, bytes, nullptr, true); });
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  return api([&] { return set(to, value, bytes, stream, false); });
 }

@@ -51,9 +51,15 @@ void device_fault(int cuda_error, const char* format, ...) __attribute__((format
 // A vector in global memory. Allocations end at most 15 bytes before a page without access rights: only a vector there
 // can reach behind the end without being caught by the hardware.
 void check_vector_at_page_end(const void* at, size_t bytes, bool write);
+void report_misaligned_vector(const void* at, size_t bytes, bool write);
 inline void check_vector(const void* at, size_t bytes, bool write) {
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0) report_misaligned_vector(at, bytes, write);
   if (reinterpret_cast<uintptr_t>(at) % 4096 >= 4096 - 16) check_vector_at_page_end(at, bytes, write);
 }
+
+// What the running block writes is seen by other blocks once it is published (source/pages.cpp).
+void fence();                                     // all that it has written so far
+void publish(const void* address, size_t bytes);  // what an atomic has changed
 
 struct Exchange {  // one lane's part in a shuffle
   uint64_t value, result;
@@ -120,50 +126,35 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = warpSize, HS_HE
   const int lane = hs::emulator::lane(), end = (lane & ~(width - 1)) + width, source = lane ^ lanes;
   return hs::emulator::shuffle(mask, value, source < end ? source : lane, HS_PLACE);
 }
-inline void __threadfence() {}
+inline void __threadfence() { hs::emulator::fence(); }
 inline void __threadfence_block() {}
 
 // Atomics on global memory; kernels/cuda/shared.cuh has those on shared memory. None for floats: their order is not
 // fixed, and halfstep gives the same bits in every run.
-#define HS_EMULATOR_ATOMIC(T)                      \
-  inline T atomicAdd(T* at, T value) {             \
-    T old = *at;                                   \
-    *at = old + value;                             \
-    return old;                                    \
-  }                                                \
-  inline T atomicOr(T* at, T value) {              \
-    T old = *at;                                   \
-    *at = old | value;                             \
-    return old;                                    \
-  }                                                \
-  inline T atomicAnd(T* at, T value) {             \
-    T old = *at;                                   \
-    *at = old & value;                             \
-    return old;                                    \
-  }                                                \
-  inline T atomicMax(T* at, T value) {             \
-    T old = *at;                                   \
-    *at = old < value ? value : old;               \
-    return old;                                    \
-  }                                                \
-  inline T atomicMin(T* at, T value) {             \
-    T old = *at;                                   \
-    *at = value < old ? value : old;               \
-    return old;                                    \
-  }                                                \
-  inline T atomicExch(T* at, T value) {            \
-    T old = *at;                                   \
-    *at = value;                                   \
-    return old;                                    \
-  }                                                \
-  inline T atomicCAS(T* at, T expected, T value) { \
-    T old = *at;                                   \
-    *at = old == expected ? value : old;           \
-    return old;                                    \
+#define HS_EMULATOR_ATOMIC(name, T, changed) \
+  inline T name(T* at, T value) {            \
+    const T old = *at;                       \
+    *at = changed;                           \
+    hs::emulator::publish(at, sizeof(T));    \
+    return old;                              \
   }
-HS_EMULATOR_ATOMIC(int)
-HS_EMULATOR_ATOMIC(unsigned)
-HS_EMULATOR_ATOMIC(unsigned long long)
+#define HS_EMULATOR_ATOMICS(T)                                \
+  HS_EMULATOR_ATOMIC(atomicAdd, T, old + value)               \
+  HS_EMULATOR_ATOMIC(atomicOr, T, old | value)                \
+  HS_EMULATOR_ATOMIC(atomicAnd, T, old& value)                \
+  HS_EMULATOR_ATOMIC(atomicMax, T, old < value ? value : old) \
+  HS_EMULATOR_ATOMIC(atomicMin, T, value < old ? value : old) \
+  HS_EMULATOR_ATOMIC(atomicExch, T, value)                    \
+  inline T atomicCAS(T* at, T expected, T value) {            \
+    const T old = *at;                                        \
+    *at = old == expected ? value : old;                      \
+    hs::emulator::publish(at, sizeof(T));                     \
+    return old;                                               \
+  }
+HS_EMULATOR_ATOMICS(int)
+HS_EMULATOR_ATOMICS(unsigned)
+HS_EMULATOR_ATOMICS(unsigned long long)
+#undef HS_EMULATOR_ATOMICS
 #undef HS_EMULATOR_ATOMIC
 float atomicAdd(float*, float) = delete;
 double atomicAdd(double*, double) = delete;

@@ -11,6 +11,23 @@ namespace hs::emulator {
 
 enum class Order { forward, reverse, random };
 
+// A call that the emulated cuBLASLt refuses.
+struct Refusal {
+  int epilogue = -1;    // of the product, a cublasLtEpilogue_t; -1: any
+  bool at_run = false;  // cublasLtMatmul refuses, otherwise the heuristic
+  int status = 15;      // the cublasStatus_t that it returns
+  int after = 0;        // such calls that succeed first
+};
+
+// cuBLASLt as an adversary: all of this is allowed to the real library, or has been seen of it.
+struct Library {
+  std::vector<Refusal> refusals = {};  // HALFSTEP_EMULATOR_LT_REFUSE=134@run=13,any@query=15: epilogue, place, status
+  bool permute_mask = true;            // ..._LT_MASK=permuted|rows: rows has the bits of a ReLU mask in a plain order
+  bool late_bias = false;              // ..._LT_BIAS=late: the bias is added to a sum that is rounded already
+  int guard_bits = -1;                 // ..._LT_TRUNCATE=2: sums are truncated as in a tensor core with 2 guard bits
+  int wrong_candidates = 0;            // ..._LT_WRONG=1: the first of the heuristic's candidates computes nonsense
+};
+
 // Initial values come from the environment variables named here.
 struct Options {
   Order threads = Order::forward;    // HALFSTEP_EMULATOR_THREADS=forward|reverse|random: threads of a block, and blocks
@@ -18,6 +35,9 @@ struct Options {
   uint64_t seed = 1;                 // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
   bool no_device = false;            // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
   int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
+  bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
+  bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
+  Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
@@ -32,6 +52,11 @@ void reset();
 
 // What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
 std::vector<std::string> take_reports();
+
+// The kernels since the last call whose first launch in this process was in a capture. A device loads a kernel at its
+// first launch, which may allocate memory and wait: a capture does not allow it. A report, not an error: whether the
+// capture fails depends on the driver.
+std::vector<std::string> take_first_launches_in_captures();
 
 // The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
 std::vector<std::string> take_ranges();

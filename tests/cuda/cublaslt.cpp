@@ -1,0 +1,317 @@
+// The variant of gemm that calls cuBLASLt, against a library that refuses, rounds in another order, or computes
+// nonsense: the results stay right, and every fallback is told.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/measure/observers/kernel_trace.h"
+#include "engine/captured_work.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "kernels/feed_forward/feed_forward.h"
+#include "kernels/gemm/gemm.h"
+#include "tests/op_table/naive.h"
+#include "tests/support/child_process.h"
+#include "tests/support/emulated.h"
+#include "tests/support/variants.h"
+
+namespace hs {
+
+// kernels/gemm/gemm.cuh, which only .cu files can include.
+void gemm_unfused(const Gemm& call);
+
+namespace test {
+namespace {
+
+using bench::measure::KernelCall;
+using bench::measure::KernelTrace;
+
+class Integers {
+ public:
+  Tensor operator()(const Shape& shape, DType dtype, Device device) {
+    std::vector<float> values(static_cast<size_t>(shape.size()));
+    std::ranges::generate(values, [&] { return static_cast<float>(random_bits(stream_, next_++) % 5) - 2; });
+    return cast(Tensor::from(values, shape), dtype).to(device);
+  }
+
+ private:
+  RandomStream stream_;
+  uint64_t next_ = 0;
+};
+
+Numbers numbers(const Tensor& x) { return to_numbers(x.to(Device::cpu)); }
+
+// What is computed with one epilogue, from integers, which are exact: C; with ReLU also the gradient at the sums and
+// the bias gradient, with the mask that the first call wrote.
+std::vector<Numbers> products(Device device, DType dtype, int64_t M, bool with_bias, bool with_relu) {
+  Integers integers;
+  const int64_t N = 24, K = 8, next = 16;
+  const Tensor a = integers({M, K}, dtype, device), b = integers({K, N}, dtype, device);
+  const Tensor bias = with_bias ? integers({N}, dtype, device) : Tensor();
+  Tensor c = Tensor::empty({M, N}, dtype, device);
+  if (!with_relu) {
+    gemm({.a = a, .b = b, .bias = bias, .c = c});
+    return {numbers(c)};
+  }
+  Tensor mask = gemm_mask(M, N, device);
+  const char* layout =
+      gemm({.a = a, .b = b, .bias = bias, .options = {.epilogue = Epilogue::relu}, .c = c, .mask = mask}).layout;
+  const Tensor dy = integers({M, next}, dtype, device), w = integers({N, next}, dtype, device);
+  Tensor dc = Tensor::empty({M, N}, dtype, device), dbias = Tensor::empty({N}, dtype, device);
+  gemm({.a = dy,
+        .b = w,
+        .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward},
+        .c = dc,
+        .saved_mask = mask,
+        .relu_output = c,
+        .layout = layout,
+        .bias_gradient = dbias});
+  return {numbers(c), numbers(dc), numbers(dbias)};
+}
+
+}  // namespace
+
+TEST_CASE("the derivative of ReLU from the ReLU's output instead of its mask") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    Integers integers;
+    const Tensor dy = integers({37, 6}, dtype, Device::cuda), w = integers({45, 6}, dtype, Device::cuda);
+    const Tensor output = integers({37, 45}, dtype, Device::cuda);
+    Tensor dc = Tensor::empty({37, 45}, dtype, Device::cuda), dbias = Tensor::empty({45}, dtype, Device::cuda);
+    gemm_unfused({.a = dy,
+                  .b = w,
+                  .options = {.transpose_b = true, .epilogue = Epilogue::relu_backward},
+                  .c = dc,
+                  .relu_output = output,
+                  .bias_gradient = dbias});
+    Numbers expected = naive_gemm(numbers(dy), numbers(w), {}, 37, 45, 6, {.transpose_b = true}), sums(45);
+    const Numbers of_relu = numbers(output);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!(of_relu[i] > 0)) expected[i] = 0;
+      sums[i % 45] += expected[i];
+    }
+    CHECK(numbers(dc) == expected);
+    CHECK(numbers(dbias) == sums);
+  }
+}
+
+#ifdef HALFSTEP_TEST_EMULATED
+namespace {
+
+using emulator::Refusal;
+
+// Epilogues of the library, as cublasLt.h numbers them.
+struct LibraryEpilogue {
+  int number;
+  bool with_bias, with_relu;
+  const char* name;  // of the product that is refused, after its sizes
+};
+constexpr LibraryEpilogue epilogues[] = {{1, false, false, "24x8 NN"},
+                                         {4, true, false, "24x8 NN bias"},
+                                         {130, false, true, "24x8 NN relu"},
+                                         {134, true, true, "24x8 NN bias relu"},
+                                         {152, true, true, "24x16 NT relu_backward"}};
+constexpr std::pair<int, const char*> statuses[] = {
+    {1, "CUBLAS_STATUS_NOT_INITIALIZED"}, {3, "CUBLAS_STATUS_ALLOC_FAILED"},      {7, "CUBLAS_STATUS_INVALID_VALUE"},
+    {8, "CUBLAS_STATUS_ARCH_MISMATCH"},   {13, "CUBLAS_STATUS_EXECUTION_FAILED"}, {14, "CUBLAS_STATUS_INTERNAL_ERROR"},
+    {15, "CUBLAS_STATUS_NOT_SUPPORTED"}};
+enum class Place { query, check, later_run };
+
+// Calls body(epilogue, place, status, M) for all; each has an M of its own, because what is found of a product lasts as
+// long as the process.
+template <class Body>
+void for_each_refusal(const Body& body) {
+  int64_t M = 5;
+  for (const LibraryEpilogue& epilogue : epilogues) {
+    for (const Place place : {Place::query, Place::check, Place::later_run}) {
+      for (const auto& status : statuses) body(epilogue, place, status, M++);
+    }
+  }
+}
+
+// Where y = feed_forward(x) and its backward pass went.
+struct Outcome {
+  std::vector<Numbers> values;  // y and the five gradients
+  std::vector<std::string> gemms;
+  bool has(const char* variant) const { return std::ranges::count(gemms, variant) > 0; }
+};
+
+Outcome train_on(Device device, int64_t hidden) {
+  Integers integers;
+  const Shape shapes[] = {{37, 40}, {40, hidden}, {hidden}, {hidden, 12}, {12}};  // x, two layers' weights and biases
+  std::vector<Tensor> in;
+  for (const Shape& shape : shapes) in.push_back(integers(shape, DType::f32, device));
+  for (Tensor& leaf : in) leaf.set_requires_grad(true);
+  const KernelTrace trace;
+  const Tensor y = feed_forward(in[0], in[1], in[2], in[3], in[4]);
+  backward(y, integers({37, 12}, DType::f32, device));
+  Outcome outcome{{numbers(y)}, {}};
+  for (const Tensor& leaf : in) outcome.values.push_back(numbers(leaf.grad()));
+  for (const KernelCall& call : trace.calls()) {
+    if (std::string(call.slot) == "gemm") outcome.gemms.push_back(call.variant);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("child: every epilogue refused everywhere with every status" * doctest::skip()) {
+  const Emulator emulator;
+  for_each_refusal([](const LibraryEpilogue& epilogue, Place place, const auto& status, int64_t M) {
+    INFO("epilogue ", epilogue.number, ", place ", static_cast<int>(place), ", ", std::string(status.second));
+    const auto run = [&](Device device) {
+      return products(device, DType::f16, M, epilogue.with_bias, epilogue.with_relu);
+    };
+    const std::vector<Numbers> expected = run(Device::cpu);
+    if (place == Place::later_run) CHECK(run(Device::cuda) == expected);
+    emulator::options().library.refusals = {{epilogue.number, place != Place::query, status.first}};
+    for (int i = 0; i < 2; ++i) CHECK(run(Device::cuda) == expected);
+    emulator::options().library.refusals.clear();
+    CHECK(run(Device::cuda) == expected);
+    const std::string choice = noted_choices().at("gemm f16 " + std::to_string(M) + "x" + epilogue.name);
+    CHECK(choice.starts_with(std::string("not usable: ") + status.second));
+  });
+}
+
+TEST_CASE("whatever cuBLASLt refuses, the results are right and one line says so") {
+  const ChildResult child = run_child("", "child: every epilogue refused everywhere with every status");
+  CHECK(child.status == 0);
+  size_t lines = 0;
+  for_each_refusal([&](const LibraryEpilogue& epilogue, Place, const auto& status, int64_t M) {
+    const std::string line =
+        "halfstep: cuBLASLt is not usable for gemm f16 " + std::to_string(M) + "x" + epilogue.name + " (";
+    INFO(line, std::string(status.second), "\n", child.output);
+    const size_t begin = child.output.find(line);
+    REQUIRE(begin != std::string::npos);
+    CHECK(begin == child.output.rfind(line));
+    const std::string rest = child.output.substr(begin, child.output.find('\n', begin) - begin);
+    CHECK(rest.find(status.second) != std::string::npos);
+    ++lines;
+  });
+  CHECK(lines == 5 * 3 * std::size(statuses));
+  CHECK(static_cast<size_t>(std::ranges::count(child.output, '\n')) < lines + 10);  // doctest's own few, and no others
+}
+
+TEST_CASE("a ReLU mask is read only by what wrote it, whichever of the two products is refused") {
+  const Emulator emulator;
+  int64_t hidden = 50;
+  for (const int epilogue : {134, 152, -1}) {
+    for (const bool at_run : {false, true}) {
+      for (const bool later : {false, true}) {
+        INFO("epilogue ", epilogue, at_run ? " at the run" : " at the query", later ? ", later" : "");
+        const std::vector<Numbers> expected = train_on(Device::cpu, ++hidden).values;
+        if (later) {
+          const Outcome before = train_on(Device::cuda, hidden);
+          CHECK(before.values == expected);
+          CHECK(!before.has("unfused"));
+        }
+        emulator::options().library.refusals = {{epilogue, at_run, 13}};
+        const Outcome refused = train_on(Device::cuda, hidden);
+        CHECK(refused.values == expected);
+        CHECK(!refused.has("naive"));
+        CHECK(train_on(Device::cuda, hidden).values == expected);
+        emulator::options().library.refusals.clear();
+      }
+    }
+  }
+}
+
+TEST_CASE("a refusal inside a capture goes to the next variant") {
+  const Emulator emulator;
+  Integers integers;
+  const Tensor a = integers({64, 48}, DType::f16, Device::cuda), b = integers({48, 56}, DType::f16, Device::cuda);
+  Tensor c = Tensor::empty({64, 56}, DType::f16, Device::cuda), mask = gemm_mask(64, 56, Device::cuda);
+  for (const Epilogue epilogue : {Epilogue::none, Epilogue::relu}) {
+    const auto work = [&] { gemm({.a = a, .b = b, .options = {.epilogue = epilogue}, .c = c, .mask = mask}); };
+    CapturedWork captured(Device::cuda);
+    captured.run(work);
+    const Numbers expected = numbers(c);
+    emulator::options().library.refusals = {{-1, true, 13}};
+    captured.run(work);  // is captured, and replayed
+    emulator::options().library.refusals.clear();
+    runtime(Device::cuda).fill(c.mutable_raw_data(), 0xff, c.bytes());
+    captured.run(work);
+    CHECK(numbers(c) == expected);
+  }
+}
+
+TEST_CASE("a bias that the library adds after rounding is no fault") {
+  const Emulator emulator;
+  emulator::options().library.late_bias = true;
+  const struct {
+    DType dtype;
+    int64_t M, N, K;
+    const char* name;
+  } all[] = {{DType::f16, 2048, 32, 16, "gemm f16 2048x32x16 NN bias"},
+             {DType::f16, 600, 64, 288, "gemm f16 600x64x288 NN bias"},
+             {DType::bf16, 64, 10, 1600, "gemm bf16 64x10x1600 NN bias"}};
+  for (const auto& [dtype, M, N, K, name] : all) {
+    Integers integers;
+    const Tensor a = integers({M, K}, dtype, Device::cuda), b = integers({K, N}, dtype, Device::cuda);
+    (void)matmul(a, b, integers({N}, dtype, Device::cuda));
+    CHECK(noted_choices().at(name).starts_with("cublaslt algorithm"));
+  }
+}
+
+TEST_CASE("sums that are truncated as in a tensor core are no fault") {
+  const Emulator emulator;
+  int64_t M = 70;
+  for (const int guard_bits : {0, 2}) {
+    emulator::options().library.guard_bits = guard_bits;
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      for (const int64_t K : {16, 1600, 20000}) {
+        Integers integers;
+        const Tensor a = integers({++M, K}, dtype, Device::cuda), b = integers({K, 32}, dtype, Device::cuda);
+        (void)matmul(a, b, integers({32}, dtype, Device::cuda));
+        const std::string product =
+            std::string("gemm ") + name(dtype) + " " + std::to_string(M) + "x32x" + std::to_string(K) + " NN bias";
+        CHECK(noted_choices().at(product).starts_with("cublaslt algorithm"));
+      }
+    }
+  }
+}
+
+TEST_CASE("child: the first candidate is wrong" * doctest::skip()) {
+  const Emulator emulator;
+  Integers integers;
+  const auto factors = [&](Device device) {
+    Integers same;
+    return std::pair{same({61, 40}, DType::f16, device), same({40, 24}, DType::f16, device)};
+  };
+  const auto [a, b] = factors(Device::cuda);
+  Tensor c = Tensor::empty({61, 24}, DType::f16, Device::cuda);
+  CHECK(std::string(gemm({.a = a, .b = b, .c = c}).name) == "cublaslt");
+  const auto [on_cpu_a, on_cpu_b] = factors(Device::cpu);
+  CHECK(numbers(c) == numbers(matmul(on_cpu_a, on_cpu_b)));
+  CHECK(noted_choices().at("gemm f16 61x24x40 NN").starts_with("cublaslt algorithm 21, "));
+}
+
+TEST_CASE("a wrong first candidate is passed over, and one line says so") {
+  const ChildResult child = run_child("HALFSTEP_EMULATOR_LT_WRONG=1", "child: the first candidate is wrong");
+  INFO(child.output);
+  CHECK(child.status == 0);
+  const std::string line =
+      "halfstep: cuBLASLt's first choice for gemm f16 61x24x40 NN is not usable (cublaslt algorithm 66, tile 24, "
+      "stages "
+      "12, split-k 1, workspace 0; of ones times ones, 1464 elements are not K); cublaslt algorithm 21, tile 15, "
+      "stages "
+      "8, split-k 1, workspace 0 runs\n";
+  CHECK(child.output.find(line) != std::string::npos);
+}
+
+TEST_CASE("a bias that is less aligned than an earlier one is within what was promised") {
+  const Emulator emulator;
+  Integers integers;
+  const Tensor a = integers({33, 40}, DType::f16, Device::cuda), b = integers({40, 128}, DType::f16, Device::cuda);
+  const Tensor memory = integers({1024}, DType::f16, Device::cuda);
+  for (const int64_t begin : {0, 128, 8, 16, 64, 200}) {  // elements of 2 bytes
+    Tensor c = Tensor::empty({33, 128}, DType::f16, Device::cuda);
+    CHECK(std::string(gemm({.a = a, .b = b, .bias = memory.slice(begin, {128}), .c = c}).name) == "cublaslt");
+    CHECK(numbers(c) == naive_gemm(numbers(a), numbers(b), numbers(memory.slice(begin, {128})), 33, 128, 40, {}));
+  }
+}
+#endif
+
+}  // namespace test
+}  // namespace hs

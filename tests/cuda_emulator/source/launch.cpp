@@ -1,0 +1,90 @@
+// A launch: its blocks one after another in an order of choice, and what is checked around them.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "block.h"
+#include "internal.h"
+#include "memory.h"
+
+namespace hs::emulator {
+
+Launch& launch_now = *new Launch;
+
+namespace {
+
+void run_blocks() {
+  const uint64_t blocks = static_cast<uint64_t>(gridDim.x) * gridDim.y * gridDim.z;
+  std::vector<uint64_t> order;
+  if (options().threads == Order::random) {
+    order.resize(blocks);
+    std::iota(order.begin(), order.end(), uint64_t{0});
+    std::shuffle(order.begin(), order.end(), randomness());
+  }
+  begin_private_pages();
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
+    blockIdx = {static_cast<unsigned>(b % gridDim.x), static_cast<unsigned>(b / gridDim.x % gridDim.y),
+                static_cast<unsigned>(b / gridDim.x / gridDim.y)};
+    const bool finished = run_block();
+    end_block();
+    if (!finished) break;
+  }
+  end_private_pages();
+}
+
+void report_overwritten(const volatile unsigned char* byte) {
+  // Which thread was it? The launch has failed, so its results do not matter: it runs again, and is watched.
+  launch_now.has_fault = true;
+  launch_now.watched = byte;
+  launch_now.watched_value = *byte;
+  run_blocks();
+  if (launch_now.watched) {
+    report(cudaErrorIllegalAddress, "kernel " + symbol_name(launch_now.kernel) + ": writes memory " + describe(byte));
+  }
+  launch_now.watched = nullptr;
+  find_overwritten();
+}
+
+// The launch has run once; it runs again from the same memory in the orders that it has not had.
+void check_order() {
+  keep_result();
+  const Order first = options().threads;
+  for (const auto& [order, name] :
+       {std::pair{Order::forward, "forward"}, {Order::reverse, "reverse"}, {Order::random, "random"}}) {
+    if (order == first || launch_now.has_fault) continue;
+    restore_snapshot();
+    options().threads = order;
+    run_blocks();
+    const char* differs = launch_now.has_fault ? nullptr : find_difference();
+    if (!differs) continue;
+    launch_now.has_fault = true;
+    report(cudaErrorLaunchFailure, "kernel " + symbol_name(launch_now.kernel) +
+                                       ": the result depends on the order of threads and blocks: in " + name +
+                                       " order another value is left " + describe(differs));
+  }
+  options().threads = first;
+}
+
+}  // namespace
+
+void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread,
+              const std::vector<const void*>& pointers) {
+  DeviceAccess access(pointers.data(), pointers.size());
+  launch_now = {kernel, &thread};
+  gridDim = grid;
+  blockDim = size;
+  prepare_block(size, shared_bytes);
+  const bool one_thread = grid.x * grid.y * grid.z * size.x * size.y * size.z == 1;  // of which there is but one order
+  const bool in_every_order = options().every_order && !one_thread;
+  if (in_every_order) begin_snapshot();
+  run_blocks();
+  if (in_every_order) {
+    if (!launch_now.has_fault) check_order();
+    end_snapshot();
+  }
+  const volatile unsigned char* overwritten = find_overwritten();
+  if (overwritten && !launch_now.has_fault) report_overwritten(overwritten);
+}
+
+}  // namespace hs::emulator
