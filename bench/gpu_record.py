@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the record of a run of bench/gpu_check: gpu_record.py WORK FILE COMPLETE
+"""Writes the record of a run of bench/gpu_check: gpu_record.py WORK FILE LIMITS
 
 WORK is the folder in which the steps left their results; what is not there (yet) is null or empty in the record.
-COMPLETE is yes at the end, and no if the run goes on. The fields are described in bench/results/gpu/README.md.
+LIMITS names the steps that count, each with its seconds: the record is complete once all of them have ended by
+themselves. The fields are described in bench/results/gpu/README.md. Exit code 1 unless all of them passed.
 """
 import contextlib
 import ctypes
@@ -71,18 +72,17 @@ def toolkit(library):
 
 def tests(work):
     result = {"passed": 0, "failed": [], "skipped": []}
-    for file in ("cuda_tests.xml", "other_tests.xml"):
-        try:
-            cases = list(xml.etree.ElementTree.parse(work / file).iter("testcase"))
-        except (OSError, xml.etree.ElementTree.ParseError):
-            continue  # ctest writes it at its end, if it gets there
-        for case in cases:
-            skip = case.find("skipped")
-            # A test that could not be started is "notrun" too; of a real skip, ctest names the reason.
-            if case.get("status") == "run": result["passed"] += 1
-            else:
-                skipped = skip is not None and skip.get("message", "").startswith("SKIP_")
-                result["skipped" if skipped else "failed"].append(case.get("name"))
+    try:
+        cases = list(xml.etree.ElementTree.parse(work / "cuda_tests.xml").iter("testcase"))
+    except (OSError, xml.etree.ElementTree.ParseError):
+        return result  # ctest writes it at its end, if it gets there
+    for case in cases:
+        skip = case.find("skipped")
+        # A test that could not be started is "notrun" too; of a real skip, ctest names the reason.
+        if case.get("status") == "run": result["passed"] += 1
+        else:
+            skipped = skip is not None and skip.get("message", "").startswith("SKIP_")
+            result["skipped" if skipped else "failed"].append(case.get("name"))
     return result
 
 
@@ -90,7 +90,7 @@ def figures(work):
     rows = []
     for log in sorted((work / "train").glob("*.log")):
         record = parsed(log.with_suffix(".json"))
-        # The name is MODEL.BATCH.graph-GRAPH.PRECISION; graph-none: halfstep-bench had no such flag.
+        # The name is MODEL.BATCH.graph-GRAPH.PRECISION.
         model, batch, graph, precision = log.stem.split(".")
         row = {"model": model, "batch": int(batch), "graph": graph[len("graph-"):], "precision": precision}
         if record:
@@ -136,14 +136,16 @@ def steps(work):
 
 
 def main():
-    work, file, complete = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3] == "yes"
+    work, file, counted = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3].split()[::2]
     done = steps(work)
+    status = {step["name"]: step["status"] for step in done}
+    passed = all(status.get(name) == "passed" for name in counted)
     record = {
         "schema": "halfstep-gpu-1",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "commit": text(work / "commit").strip() or "unknown",
-        "complete": complete,
-        "passed": complete and bool(done) and all(step["status"] == "passed" for step in done),
+        "complete": all(status.get(name) in ("passed", "failed") for name in counted),
+        "passed": passed,
         "device": device(work),
         "toolkit": toolkit(work.parent / "libhalfstep.so"),
         "sources": sources(),
@@ -157,6 +159,7 @@ def main():
     temporary = file.with_suffix(".part")
     temporary.write_text(json.dumps(record, indent=1) + "\n")
     temporary.replace(file)
+    sys.exit(0 if passed else 1)
 
 
 if __name__ == "__main__":

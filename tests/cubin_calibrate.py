@@ -10,7 +10,7 @@ import cubin
 
 def disassembled(text):
     """{symbol: what count_opcodes() returns} from what nvdisasm wrote"""
-    result, name, labels = {}, None, {}
+    result, name, labels, fresh = {}, None, {}, []
     words_of = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
     for line in text.splitlines():
         if start := re.match(r"\.text\.(\S+):", line):
