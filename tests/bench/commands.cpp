@@ -31,6 +31,7 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "gemm --device cpu --batch 8 --rounds 3 --seconds 0 --type bf16" + files,
       "conv --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
       "ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
+      "scaling --device cpu --batch 2 --largest 4 --rounds 3 --seconds 0" + files,
       "tune --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
       "train" + small + " --quiet --tuning " + path("tuning") + files,
       "peers --dry-run",

@@ -134,6 +134,8 @@ class CaseRun {
 
   std::set<const VariantBase*> ran;
 
+  const char* remark = "";  // for the lines of failures
+
   // Runs `slot(call)` with each variant that supports it, on outputs that check(name) then compares.
   template <class Call, class MakeCall>
   void each_variant(Kernel<Call>& slot, const MakeCall& make_call) {
@@ -141,13 +143,13 @@ class CaseRun {
       if (v->device != Device::cpu || skipped_.contains(v)) continue;
       slot.force(v->name);
       description_ =
-          fmt::format("{}={} {} of ({}, {}, {}, {}) -> {}, {}x{} stride {} padding {}{}{}{}", slot.name(), v->name,
+          fmt::format("{}={} {} of ({}, {}, {}, {}) -> {}, {}x{} stride {} padding {}{}{}{}{}", slot.name(), v->name,
                       name(dtype_), c_.N, c_.H, c_.W, c_.C, c_.OC, c_.options.kernel_h, c_.options.kernel_w,
                       c_.options.stride, c_.options.padding, c_.has_bias ? "" : ", no bias",
-                      c_.wants_dx ? "" : ", no dx", c_.accumulates ? ", accumulating" : "");
+                      c_.wants_dx ? "" : ", no dx", c_.accumulates ? ", accumulating" : "", remark);
       GuardPages::set_description(description_);
       make_call([&](const Call& call) {
-        const bool runs = slot.variant_for(call);
+        const bool runs = slot.variant_for(call) != nullptr;
         if (runs) {
           slot(call);
           ran.insert(v);
@@ -199,6 +201,15 @@ std::set<const VariantBase*> run_case(const Case& c, DType dtype, const std::set
     Tensor y = Tensor::empty(out, dtype);
     if (call({x, weight, bias, s, y})) run.check_equal("y", y, y_rounded);
   });
+  Numbers positive = e.y;
+  for (double& value : positive) value = std::max(value, 0.0);
+  const Numbers relu_rounded = rounded_to(dtype, positive);
+  run.remark = ", with ReLU";
+  run.each_variant<Conv2dForward>(conv2d_forward, [&](const auto& call) {
+    Tensor y = Tensor::empty(out, dtype);
+    if (call({x, weight, bias, s, y, true})) run.check_equal("y", y, relu_rounded);
+  });
+  run.remark = "";
 
   const DType gradient_type = c.has_f32_gradients ? DType::f32 : dtype;
   // backward(name, call, dense): the same for both backward kernels; call(dx, dweight, dbias) makes the call.
@@ -226,6 +237,14 @@ std::set<const VariantBase*> run_case(const Case& c, DType dtype, const std::set
   check_backward(conv2d_backward, dense, [&](const auto& call, Tensor& dx, Tensor& dweight, Tensor& dbias) {
     return call({x, weight, dy, s, c.accumulates, dx, dweight, dbias});
   });
+  Numbers open = dense;  // dy where ReLU let y through
+  for (size_t i = 0; i < open.size(); ++i) open[i] = positive[i] > 0 ? open[i] : 0;
+  const Tensor relu_y = tensor_of(positive, out, dtype);
+  run.remark = ", with ReLU";
+  check_backward(conv2d_backward, open, [&](const auto& call, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+    return call({x, weight, dy, s, c.accumulates, dx, dweight, dbias, relu_y});
+  });
+  run.remark = "";
 
   if (s.OH < 2 || s.OW < 2) return run.ran;
   const Shape windows{s.N, s.OH / 2, s.OW / 2, s.OC};

@@ -1,0 +1,226 @@
+// halfstep-bench scaling: a training step over everything that its time depends on, one thing at a time, so that growth
+// that is worse than linear shows. Its record has "rows", one per axis and size: axis, size, seconds with their range,
+// rounds, and growth, the exponent from the size before: seconds ~ size^growth; and "axes", each with its exponent.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/cli/statistics.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/one_step.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "data/loader/loader.h"
+#include "data/memory_source.h"
+#include "engine/parallel.h"
+#include "engine/random.h"
+
+namespace hs::bench::commands {
+namespace {
+
+constexpr int64_t side = 28, classes = 10;
+
+// What one measurement runs: a step on one batch, or with `samples` the steps of one pass over a set through a loader.
+struct Sizes {
+  int64_t batch, rows = side, channels = 1, samples = 0;
+};
+
+struct Point {
+  int64_t size;
+  std::vector<double> seconds;
+  double growth = NAN;  // log(seconds / seconds before) / log(size / size before)
+};
+
+struct Axis {
+  std::string name, unit;
+  std::vector<int64_t> sizes;
+  std::function<Sizes(int64_t size)> sizes_at;
+};
+
+class ScalingCommand : public cli::Command {
+ public:
+  std::string name() const override { return "scaling"; }
+  std::string summary() const override {
+    return "Time a training step over batch, samples, image, channels and threads";
+  }
+  std::string footnote() const override {
+    return R"(Examples:
+  halfstep-bench scaling
+  halfstep-bench scaling --model mlp --precision bf16 --json scaling.json
+  halfstep-bench scaling --largest 512 --rounds 3
+
+docs/benchmarks.md says what the columns mean.
+)";
+  }
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  std::vector<Axis> axes(Device device) const;
+  std::vector<double> time(const Sizes& sizes, Device device) const;
+
+  std::string model_ = "mnist_cnn", device_ = "auto";
+  Precision precision_ = Precision::f32;
+  bool fuse_ = true;
+  int64_t batch_ = 64, largest_ = 8192, threads_ = 0, rounds_ = 7, blocks_ = 2;
+  double seconds_ = 0.5;
+  report::Outputs outputs_;
+};
+
+void ScalingCommand::declare(cli::Flags& flags) {
+  flags.model(model_).record();
+  flags.blocks(blocks_, model_).record();
+  flags.batch(batch_, 8192).record();
+  flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many").record();
+  flags.precision(precision_).record();
+  flags.fuse(fuse_).record();
+  flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size").record();
+  flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time").record();
+  flags.threads(threads_);
+  flags.device(device_).record();
+  outputs_.declare(flags);
+}
+
+// 1, 4, 16, ... and `largest`.
+std::vector<int64_t> powers_of_four(int64_t largest) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size < largest; size *= 4) sizes.push_back(size);
+  sizes.push_back(largest);
+  return sizes;
+}
+
+std::vector<Axis> ScalingCommand::axes(Device device) const {
+  std::vector<int64_t> samples = powers_of_four(2 * largest_), counts;
+  std::erase_if(samples, [&](int64_t count) { return 4 * count < batch_; });
+  for (int64_t count = 1; count < threads(); count *= 2) counts.push_back(count);
+  counts.push_back(threads());
+  std::vector<Axis> axes = {
+      {"batch", "samples in a step", powers_of_four(largest_), [](int64_t size) { return Sizes{size}; }},
+      {"samples", "samples in an epoch", samples,
+       [this](int64_t size) { return Sizes{.batch = std::min(size, batch_), .samples = size}; }},
+      {"image",
+       "pixels",
+       {14 * 14, 28 * 28, 56 * 56, 112 * 112},
+       [this](int64_t size) {
+         return Sizes{.batch = batch_, .rows = std::lround(std::sqrt(static_cast<double>(size)))};
+       }},
+      {"channels", "channels of an image", {1, 2, 4, 8, 16, 32}, [this](int64_t size) {
+         return Sizes{.batch = batch_, .channels = size};
+       }}};
+  if (device == Device::cpu) {
+    axes.push_back({"threads", "threads", counts, [this](int64_t size) {
+                      set_threads(static_cast<int>(size));
+                      return Sizes{.batch = batch_};
+                    }});
+  }
+  return axes;
+}
+
+MemorySource random_pixels(const Sizes& sizes, int64_t count) {
+  SampleInfo info;
+  info.rows = info.columns = sizes.rows;
+  info.channels = sizes.channels;
+  info.name = "random pixels";
+  info.classes = classes;
+  std::vector<uint8_t> pixels(static_cast<size_t>(count * info.image_bytes()));
+  std::vector<int32_t> labels(static_cast<size_t>(count));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(random_bits({.seed = 1}, i));
+  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i % classes);
+  return {info, pixels, labels};
+}
+
+// Seconds of each measurement: at least `rounds`, and more while there is time.
+std::vector<double> ScalingCommand::time(const Sizes& sizes, Device device) const {
+  const MemorySource source = random_pixels(sizes, std::max(sizes.samples, sizes.batch));
+  Loader loader(source, {.batch = sizes.batch, .shuffle = sizes.samples > 0, .device = device});
+  measure::OneStep step(model_, blocks_, source.info(), precision_, device);
+  const Batch batch = loader.next();
+  for (int i = 0; i < 2; ++i) step.run({batch});
+  const int64_t batches = (sizes.samples + sizes.batch - 1) / sizes.batch;
+  std::vector<double> seconds;
+  const Clock::time_point begin = Clock::now();
+  while (static_cast<int64_t>(seconds.size()) < rounds_ || seconds_since(begin) < seconds_) {
+    cli::check_signals("while measuring; no results were written");
+    runtime(device).synchronize();
+    const Clock::time_point start = Clock::now();
+    if (sizes.samples == 0) step.run({batch});
+    for (int64_t i = 0; i < batches; ++i) step.run({loader.next()});
+    runtime(device).synchronize();
+    seconds.push_back(seconds_since(start));
+  }
+  return seconds;
+}
+
+double growth(const Point& from, const Point& to) {
+  return std::log(median(to.seconds) / median(from.seconds)) /
+         std::log(static_cast<double>(to.size) / static_cast<double>(from.size));
+}
+
+// The exponent over the upper half of an axis, where fixed costs are small, and the steepest step. `points`: of one
+// axis
+std::string sentence(const Axis& axis, const std::vector<Point>& points, double exponent) {
+  const auto by_growth = [](const Point& a, const Point& b) { return a.growth < b.growth; };
+  const auto steepest = std::max_element(points.begin() + 1, points.end(), by_growth);
+  return fmt::format("{}: seconds grow with the power {:.2f} of the {}, from {} to {}; steepest to {}: {:.2f}{}",
+                     axis.name, exponent, axis.unit, points[points.size() / 2 - 1].size, points.back().size,
+                     steepest->size, steepest->growth, steepest->growth > 1.1 ? ", worse than linear" : "");
+}
+
+void ScalingCommand::run(const cli::Flags& flags) {
+  const Device device = cli::resolve_device(device_);
+  cli::use_threads(threads_);
+  outputs_.open();
+  ambient().fuse = fuse_;
+  const int all_threads = threads();
+  Json record = report::new_record(name(), device);
+  record["config"] = flags.config();
+  record["rows"] = record["axes"] = Json::array();
+  report::Table table = {.heads = {"axis", "size", "ms", "fastest", "slowest", "us each", "growth"}, .lines = {}};
+  std::vector<std::string> remarks;
+  for (const Axis& axis : axes(device)) {
+    std::vector<Point> points;
+    for (const int64_t size : axis.sizes) {
+      Point point = {.size = size, .seconds = time(axis.sizes_at(size), device)};
+      if (!points.empty()) point.growth = growth(points.back(), point);
+      const double middle = median(point.seconds);
+      const auto [fastest, slowest] = std::ranges::minmax(point.seconds);
+      table.lines.push_back(
+          {axis.name, std::to_string(size), fmt::format("{:.3f}", middle * 1e3), fmt::format("{:.3f}", fastest * 1e3),
+           fmt::format("{:.3f}", slowest * 1e3),
+           axis.name == "threads" ? "" : fmt::format("{:.2f}", middle * 1e6 / static_cast<double>(size)),
+           points.empty() ? "" : fmt::format("{:.2f}", point.growth)});
+      record["rows"].push_back({{"axis", axis.name},
+                                {"size", size},
+                                {"seconds", middle},
+                                {"seconds_low", fastest},
+                                {"seconds_high", slowest},
+                                {"rounds", point.seconds.size()},
+                                {"growth", points.empty() ? Json(nullptr) : Json(point.growth)}});
+      points.push_back(point);
+    }
+    if (points.size() < 2) continue;  // one thread
+    const double exponent = growth(points[points.size() / 2 - 1], points.back());
+    record["axes"].push_back({{"axis", axis.name}, {"unit", axis.unit}, {"exponent", exponent}});
+    remarks.push_back(sentence(axis, points, exponent));
+  }
+  set_threads(all_threads);
+  report::present(record,
+                  fmt::format("{} on random pixels, batch {}, {}, device {}, threads {}", model_, batch_,
+                              hs::name(precision_), hs::name(device), all_threads),
+                  {report::without_empty_columns(table)}, remarks);
+  outputs_.finish(record);
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_scaling_command() { return std::make_unique<ScalingCommand>(); }
+
+}  // namespace hs::bench::commands
