@@ -8,31 +8,34 @@
 namespace hs {
 namespace {
 
-// One thread for each byte of the mask, the bits of 8 columns; see naive.cu for the order.
+// A block takes row after row. One thread for each byte of the mask, the bits of 8 columns; see naive.cu for the order.
 template <class T>
 __global__ void relu_and_mask(int64_t M, int64_t N, int64_t mask_row, T* c, uint8_t* mask) {
-  for (int64_t i = cuda::global_thread(); i < M * mask_row; i += cuda::global_threads()) {
-    const int64_t row = i / mask_row, column = i % mask_row * 8;
-    unsigned bits = 0;
-    for (int j = 0; j < 8 && column + j < N; ++j) {
-      T& value = c[row * N + column + j];
-      if (cuda::to_f32(value) <= 0) {  // false for NaN, which is kept
-        value = T{};
-      } else {
-        bits |= 1u << j;
+  for (int64_t row = blockIdx.x; row < M; row += gridDim.x) {
+    for (int64_t byte = threadIdx.x; byte < mask_row; byte += blockDim.x) {
+      unsigned bits = 0;
+      for (int64_t column = byte * 8; column < byte * 8 + 8 && column < N; ++column) {
+        T& value = c[row * N + column];
+        if (cuda::to_f32(value) <= 0) {  // false for NaN, which is kept
+          value = T{};
+        } else {
+          bits |= 1u << column % 8;
+        }
       }
+      mask[row * mask_row + byte] = static_cast<uint8_t>(bits);
     }
-    mask[i] = static_cast<uint8_t>(bits);
   }
 }
 
 // C = 0 where the output of the ReLU is, or where the mask says so if there is no such output.
 template <class T>
 __global__ void relu_backward(int64_t M, int64_t N, int64_t mask_row, const T* output, const uint8_t* mask, T* c) {
-  for (int64_t i = cuda::global_thread(); i < M * N; i += cuda::global_threads()) {
-    const int64_t row = i / N, column = i % N;
-    const bool keep = output ? !(cuda::to_f32(output[i]) <= 0) : mask[row * mask_row + column / 8] >> column % 8 & 1;
-    if (!keep) c[i] = T{};
+  for (int64_t row = blockIdx.x; row < M; row += gridDim.x) {
+    for (int64_t column = threadIdx.x; column < N; column += blockDim.x) {
+      const int64_t i = row * N + column;
+      const bool keep = output ? !(cuda::to_f32(output[i]) <= 0) : mask[row * mask_row + column / 8] >> column % 8 & 1;
+      if (!keep) c[i] = T{};
+    }
   }
 }
 
@@ -73,13 +76,13 @@ void gemm_unfused(const Gemm& call) {
     const int64_t M = call.c.shape()[0], N = call.c.shape()[1], mask_row = gemm_mask_row(N);
     Out* c = call.c.mutable_data<Out>();
     if (call.options.epilogue == Epilogue::relu) {
-      cuda::launch(relu_and_mask<Out>, cuda::blocks_for(M * mask_row), cuda::block_threads, 0, cuda::compute_stream(),
-                   M, N, mask_row, c, call.mask.mutable_data<uint8_t>());
+      cuda::launch(relu_and_mask<Out>, cuda::blocks_for(M * cuda::block_threads), cuda::block_threads, 0,
+                   cuda::compute_stream(), M, N, mask_row, c, call.mask.mutable_data<uint8_t>());
       return;
     }
     const bool by_output = call.relu_output.defined();
-    cuda::launch(relu_backward<Out>, cuda::blocks_for(M * N), cuda::block_threads, 0, cuda::compute_stream(), M, N,
-                 mask_row, by_output ? call.relu_output.data<Out>() : nullptr,
+    cuda::launch(relu_backward<Out>, cuda::blocks_for(M * cuda::block_threads), cuda::block_threads, 0,
+                 cuda::compute_stream(), M, N, mask_row, by_output ? call.relu_output.data<Out>() : nullptr,
                  by_output ? nullptr : call.saved_mask.data<uint8_t>(), c);
     gemm_column_sums<Out>(M, N, c, call.bias_gradient.mutable_data<Out>());
   });
