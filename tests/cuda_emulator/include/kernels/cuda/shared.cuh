@@ -103,12 +103,14 @@ void store_vector(SharedPointer<T> to, Vector value) {
 template <class Vector, class T>
 Vector load_vector(const T* from) {
   emulator::check_vector(from, sizeof(Vector), false);
-  return *reinterpret_cast<const Vector*>(from);
+  Vector value;
+  std::memcpy(&value, from, sizeof value);  // a misaligned address is reported above, and must not end the program here
+  return value;
 }
 template <class Vector, class T>
 void store_vector(T* to, Vector value) {
   emulator::check_vector(to, sizeof(Vector), true);
-  *reinterpret_cast<Vector*>(to) = value;
+  std::memcpy(to, &value, sizeof value);
 }
 
 }  // namespace hs
