@@ -45,9 +45,9 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
 
 namespace {
 
-// Elements of a parameter in the arena, padded so that the next one starts at 256 bytes (128 in 16-bit copies).
+// Elements of a parameter in the arena, with the gap behind it.
 int64_t slot_size(int64_t size) {
-  constexpr int64_t granule = 256 / sizeof(float);
+  constexpr int64_t granule = ParameterArena::granule;
   return (size + granule - 1) / granule * granule;
 }
 

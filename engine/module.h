@@ -61,6 +61,9 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
 
 class ParameterArena {
  public:
+  // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros.
+  static constexpr int64_t granule = 64;
+
   // Moves the module's parameters to `device` and into the arena: afterwards each is a leaf whose value and gradient
   // are slices, 256-byte aligned. The module must outlive the arena's use. Throws Error (usage) if a parameter is not
   // f32, or is in another live arena, whose optimizer would lose it.
@@ -71,6 +74,10 @@ class ParameterArena {
   Tensor values;        // (size); the gaps between slices hold zeros
   Tensor& gradients();  // (size)
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  // Where one of them begins in `values`.
+  int64_t offset(const NamedParameter& parameter) const {
+    return parameter.value->data<float>() - values.data<float>();
+  }
   // Nothing is written now: what is written to a gradient next replaces what it holds, and who reads it sees zeros.
   void zero_gradients();
 

@@ -7,14 +7,17 @@
 namespace hs {
 namespace {
 
+Tensor zeros_like(const Tensor& x) { return Tensor::zeros(x.shape(), x.dtype(), x.device()); }
+
 class Sgd : public Optimizer {
  public:
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
-      : Optimizer(arena, config), velocity_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
+      : Optimizer(arena, config), velocity_(zeros_like(arena.values)) {}
 
  protected:
   void update(Tensor& casts) override {
-    sgd_step({arena_.gradients(), {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values, casts});
+    const SgdRule rule{config_.momentum, config_.weight_decay, config_.name == "nesterov"};
+    sgd_step({arena_.gradients(), rule, rates_, velocity_, arena_.values, casts, decay_});
   }
 
  private:
@@ -26,19 +29,78 @@ class Adam : public Optimizer {
   Adam(ParameterArena& arena, const OptimizerConfig& config, bool decoupled)
       : Optimizer(arena, config),
         decoupled_(decoupled),
-        mean_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())),
-        square_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
+        mean_(zeros_like(arena.values)),
+        square_(zeros_like(arena.values)) {}
 
  protected:
   void update(Tensor& casts) override {
     const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
-    adam_step({arena_.gradients(), rule, rates_, mean_, square_, arena_.values, casts});
+    adam_step({arena_.gradients(), rule, rates_, mean_, square_, arena_.values, casts, decay_});
   }
 
  private:
   bool decoupled_;
   Tensor mean_, square_;
 };
+
+// Where each parameter lies in the arena, as LarsStep reads it.
+Tensor parts_of(const ParameterArena& arena) {
+  std::vector<int32_t> parts;
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const auto begin = static_cast<int32_t>(arena.offset(parameter));
+    parts.insert(parts.end(),
+                 {begin, begin + static_cast<int32_t>(parameter.value->size()), parameter.value->shape().rank() > 1});
+  }
+  return Tensor::from(parts, {static_cast<int64_t>(parts.size()) / 3, 3}).to(arena.values.device());
+}
+
+class Lars : public Optimizer {
+ public:
+  Lars(ParameterArena& arena, const OptimizerConfig& config)
+      : Optimizer(arena, config), parts_(parts_of(arena)), velocity_(zeros_like(arena.values)) {}
+
+ protected:
+  void update(Tensor& casts) override {
+    const LarsRule rule{config_.momentum, config_.weight_decay, config_.trust};
+    lars_step({arena_.gradients(), rule, rates_, parts_, velocity_, arena_.values});
+    if (casts.defined()) cast_forward({arena_.values, casts});
+  }
+
+ private:
+  Tensor parts_, velocity_;
+};
+
+class Lamb : public Optimizer {
+ public:
+  Lamb(ParameterArena& arena, const OptimizerConfig& config)
+      : Optimizer(arena, config),
+        parts_(parts_of(arena)),
+        mean_(zeros_like(arena.values)),
+        square_(zeros_like(arena.values)) {}
+
+ protected:
+  void update(Tensor& casts) override {
+    const LambRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay};
+    lamb_step({arena_.gradients(), rule, rates_, parts_, mean_, square_, arena_.values});
+    if (casts.defined()) cast_forward({arena_.values, casts});
+  }
+
+ private:
+  Tensor parts_, mean_, square_;
+};
+
+// The weight decay of each granule: none where a parameter of one dimension lies.
+Tensor decay_of(const ParameterArena& arena, float weight_decay) {
+  std::vector<float> decay(static_cast<size_t>(arena.values.size() / ParameterArena::granule), weight_decay);
+  for (const NamedParameter& parameter : arena.parameters()) {
+    if (parameter.value->shape().rank() > 1) continue;
+    const int64_t begin = arena.offset(parameter), end = begin + parameter.value->size();
+    for (int64_t i = begin; i < end; i += ParameterArena::granule) {
+      decay[static_cast<size_t>(i / ParameterArena::granule)] = 0;
+    }
+  }
+  return Tensor::from(decay, {static_cast<int64_t>(decay.size())}).to(arena.values.device());
+}
 
 }  // namespace
 
@@ -49,6 +111,7 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
       rates_(Tensor::zeros({step_rates}, DType::f32, arena.values.device())),
       no_scaling_({}, arena.values.device()) {
   set_learning_rate(config.learning_rate);
+  if (config.weight_decay != 0 && !config.decay_vectors) decay_ = decay_of(arena, config.weight_decay);
 }
 
 void Optimizer::set_learning_rate(float rate) {
@@ -73,10 +136,12 @@ void Optimizer::step(GradScaler& scaler) {
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
-  if (config.name == "sgd") return std::make_unique<Sgd>(arena, config);
+  if (config.name == "sgd" || config.name == "nesterov") return std::make_unique<Sgd>(arena, config);
   if (config.name == "adam") return std::make_unique<Adam>(arena, config, false);
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);
-  fail(ExitCode::usage, "optimizer {}: expected sgd, adam or adamw", config.name);
+  if (config.name == "lars") return std::make_unique<Lars>(arena, config);
+  if (config.name == "lamb") return std::make_unique<Lamb>(arena, config);
+  fail(ExitCode::usage, "optimizer {}: expected sgd, nesterov, adam, adamw, lars or lamb", config.name);
 }
 
 }  // namespace hs

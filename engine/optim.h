@@ -1,10 +1,18 @@
-// Optimizers: SGD with momentum, Adam, AdamW. A step is one fused kernel over the parameter arena.
+// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB. A step is one fused kernel over the parameter arena.
 // Values that change from step to step (the number of steps, the learning rate) are on the device, because a captured
 // step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
-//   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v
+//   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v;  Nesterov: w -= lr*(g + momentum*v)
+//          (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013)
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
 //          (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015)
 //   AdamW  w *= 1 - lr*wd first, and no wd*w in g (Loshchilov and Hutter, "Decoupled weight decay", ICLR 2019)
+//   LARS   v = momentum*v + lr*ratio*(g + wd*w);  w -= v;  ratio = trust*|w| / (|g| + wd*|w|)
+//          (You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017)
+//   LAMB   m and v as Adam;  u = (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps) + wd*w;  w -= lr*ratio*u;  ratio = |w| / |u|
+//          (You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020, with bias
+//          correction and the identity as phi)
+// LARS and LAMB take the norms of each parameter tensor. A ratio is 1 if a norm in it is 0, and for tensors of one
+// dimension (biases), which do not decay there either.
 // Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
 #pragma once
 
@@ -18,11 +26,13 @@
 namespace hs {
 
 struct OptimizerConfig {
-  std::string name = "adam";  // sgd, adam or adamw
+  std::string name = "adam";  // sgd, nesterov, adam, adamw, lars or lamb
   float learning_rate = 1e-3f;
-  float momentum = 0.9f;  // sgd only
+  float momentum = 0.9f;  // sgd, nesterov and lars
+  float trust = 1e-3f;    // lars
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
   float weight_decay = 0;
+  bool decay_vectors = true;  // false: parameters of one dimension (biases, norms) do not decay
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
   float clip = 0;
@@ -57,11 +67,12 @@ class Optimizer {
   ParameterArena& arena_;
   Tensor step_;      // i32 scalar
   Tensor rates_;     // (step_rates) f32
+  Tensor decay_;     // of each granule, undefined if it is the same for all
   Tensor measured_;  // (2) f32, undefined if nothing needs it
   GradScaler no_scaling_;
 };
 
-// Throws Error (usage) unless the name is sgd, adam or adamw. The arena must outlive the optimizer.
+// Throws Error (usage) unless the name is one of OptimizerConfig's. The arena must outlive the optimizer.
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config);
 
 }  // namespace hs

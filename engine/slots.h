@@ -40,10 +40,17 @@ constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
 
 struct SgdRule {
   float momentum, weight_decay;
+  bool nesterov = false;
 };
 struct AdamRule {
   float beta1, beta2, epsilon, weight_decay;
   bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
+};
+struct LarsRule {
+  float momentum, weight_decay, trust;
+};
+struct LambRule {
+  float beta1, beta2, epsilon, weight_decay;
 };
 
 // Inputs of an update, on the device; begin_step writes them.
@@ -98,8 +105,9 @@ struct SgdStep {
   const Tensor& rates;
   Tensor& velocity;
   Tensor& value;
-  Tensor& cast = no_tensor();  // value in f16 or bf16
-  auto tensors() const { return tensor_list(gradient, rates, velocity, value, cast); }
+  Tensor& cast = no_tensor();         // value in f16 or bf16
+  const Tensor& decay = no_tensor();  // weight decay of each granule (ParameterArena::granule); undefined: the rule's
+  auto tensors() const { return tensor_list(gradient, rates, decay, velocity, value, cast); }
 };
 constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
 
@@ -110,9 +118,35 @@ struct AdamStep {
   Tensor& mean;
   Tensor& square;
   Tensor& value;
-  Tensor& cast = no_tensor();  // value in f16 or bf16
-  auto tensors() const { return tensor_list(gradient, rates, mean, square, value, cast); }
+  Tensor& cast = no_tensor();         // value in f16 or bf16
+  const Tensor& decay = no_tensor();  // as in SgdStep
+  auto tensors() const { return tensor_list(gradient, rates, decay, mean, square, value, cast); }
 };
 constinit inline Kernel<AdamStep> adam_step{"adam_step"};
+
+// Optimizers whose rate depends on the norms of each parameter tensor. parts (count, 3) i32: begin and end of a tensor
+// in the arena, and whether it is adapted and decays (not 0) or neither.
+struct LarsStep {
+  const Tensor& gradient;
+  const LarsRule& rule;
+  const Tensor& rates;
+  const Tensor& parts;
+  Tensor& velocity;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, parts, velocity, value); }
+};
+constinit inline Kernel<LarsStep> lars_step{"lars_step"};
+
+struct LambStep {
+  const Tensor& gradient;
+  const LambRule& rule;
+  const Tensor& rates;
+  const Tensor& parts;
+  Tensor& mean;
+  Tensor& square;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, parts, mean, square, value); }
+};
+constinit inline Kernel<LambStep> lamb_step{"lamb_step"};
 
 }  // namespace hs

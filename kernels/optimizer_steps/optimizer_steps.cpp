@@ -64,6 +64,20 @@ void update_all(const Tensor& value, Tensor& cast, const Update& update) {
   });
 }
 
+// Calls body(first, last, weight decay) for ranges of begin .. end that have one decay.
+template <class Body>
+void for_decays(const Tensor& decay, float of_all, int64_t begin, int64_t end, const Body& body) {
+  if (!decay.defined()) return body(begin, end, of_all);
+  constexpr int64_t granule = ParameterArena::granule;
+  const float* each = decay.data<float>();
+  for (int64_t first = begin, last; first < end; first = last) {
+    last = first;
+    do last = (last / granule + 1) * granule;
+    while (last < end && each[last / granule] == each[first / granule]);
+    body(first, last = std::min(last, end), each[first / granule]);
+  }
+}
+
 void sgd_step_cpu(const SgdStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
@@ -71,11 +85,22 @@ void sgd_step_cpu(const SgdStep& call) {
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  update_all(call.value, call.cast, [=, s = call.rule](int64_t begin, int64_t end) {
+  const auto update = [=, momentum = call.rule.momentum](int64_t begin, int64_t end, float weight_decay) {
     for (int64_t i = begin; i < end; ++i) {
-      v[i] = s.momentum * v[i] + (g[i] * factor + s.weight_decay * w[i]);
+      v[i] = momentum * v[i] + (g[i] * factor + weight_decay * w[i]);
       w[i] -= learning_rate * v[i];
     }
+  };
+  const auto nesterov = [=, momentum = call.rule.momentum](int64_t begin, int64_t end, float weight_decay) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float gradient_i = g[i] * factor + weight_decay * w[i];
+      v[i] = momentum * v[i] + gradient_i;
+      w[i] -= learning_rate * (gradient_i + momentum * v[i]);
+    }
+  };
+  update_all(call.value, call.cast, [&](int64_t begin, int64_t end) {
+    const auto for_ranges = [&](const auto& body) { for_decays(call.decay, call.rule.weight_decay, begin, end, body); };
+    call.rule.nesterov ? for_ranges(nesterov) : for_ranges(update);
   });
 }
 
@@ -85,19 +110,21 @@ void adam_step_cpu(const AdamStep& call) {
   if (rate[rate_skip] != 0) return;
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
-  const float into_gradient = call.rule.decoupled ? 0 : call.rule.weight_decay;
-  const float shrink = call.rule.decoupled ? 1 - learning_rate * call.rule.weight_decay : 1;
   float* m = call.mean.mutable_data<float>();
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  update_all(call.value, call.cast, [=, s = call.rule](int64_t begin, int64_t end) {
+  const auto update = [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
+    const float into_gradient = s.decoupled ? 0 : weight_decay;
+    const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;
     for (int64_t i = begin; i < end; ++i) {
       const float gradient_i = g[i] * factor + into_gradient * w[i];
       m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;
       v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
       w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
     }
-  });
+  };
+  update_all(call.value, call.cast,
+             [&](int64_t begin, int64_t end) { for_decays(call.decay, call.rule.weight_decay, begin, end, update); });
 }
 
 REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});

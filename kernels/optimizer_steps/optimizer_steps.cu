@@ -110,19 +110,24 @@ struct Cast {
   }
 };
 
-// update(g, value, state...) for each element, after update.begin() has read the rates, and the cast of the value.
+// update(decay, g, value, state...) for each element, after update.begin() has read the rates, and the cast of the
+// value. `decay`: of each granule, or nullptr: that of the rule.
 // `packs`: how many packs of 4 elements from the start; the rest is processed one by one.
 template <class Update, class CastTo, class... State>
 __global__ void update_kernel(int64_t size, int64_t packs, Update update, CastTo cast, const float* rates,
-                              const float* gradient, float* value, State*... state) {
+                              const float* decay, const float* gradient, float* value, State*... state) {
   using Pack = cuda::Pack<float, 4>;
   if (rates[rate_skip] != 0) return;
   update.begin(rates);
+  const auto decay_of = [&](int64_t i) {
+    return decay ? decay[static_cast<uint64_t>(i) / ParameterArena::granule] : update.rule.weight_decay;
+  };
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
     const Pack g = reinterpret_cast<const Pack*>(gradient)[p];
+    const float weight_decay = decay_of(4 * p);
     const auto update_pack = [&](Pack w, cuda::Pack<State, 4>... s) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) update(g.value[j], w.value[j], s.value[j]...);
+      for (int j = 0; j < 4; ++j) update(weight_decay, g.value[j], w.value[j], s.value[j]...);
       reinterpret_cast<Pack*>(value)[p] = w;
       ((reinterpret_cast<Pack*>(state)[p] = s), ...);
       cast.store_pack(p, w);
@@ -130,7 +135,7 @@ __global__ void update_kernel(int64_t size, int64_t packs, Update update, CastTo
     update_pack(reinterpret_cast<const Pack*>(value)[p], reinterpret_cast<const Pack*>(state)[p]...);
   }
   for (int64_t i = packs * 4 + cuda::global_thread(); i < size; i += cuda::global_threads()) {
-    update(gradient[i], value[i], state[i]...);
+    update(decay_of(i), gradient[i], value[i], state[i]...);
     cast.store(i, value[i]);
   }
 }
@@ -146,7 +151,8 @@ void update_all(const Call& call, const Update& update, State*... state) {
     const int64_t packs = aligned ? size / 4 : 0;
     cuda::launch(update_kernel<Update, CastTo, State...>, cuda::blocks_for(aligned ? (size + 3) / 4 : size),
                  cuda::block_threads, 0, cuda::compute_stream(), size, packs, update, cast,
-                 call.rates.template data<float>(), g, value, state...);
+                 call.rates.template data<float>(), call.decay.defined() ? call.decay.template data<float>() : nullptr,
+                 g, value, state...);
   };
   const auto run_with = [&]<class T>() {
     T* to = call.cast.template mutable_data<T>();
@@ -169,9 +175,10 @@ struct SgdUpdate {
     learning_rate = rates[rate_learning];
     factor = rates[rate_gradient];
   }
-  __device__ void operator()(float g, float& w, float& v) const {
-    v = rule.momentum * v + (g * factor + rule.weight_decay * w);
-    w -= learning_rate * v;
+  __device__ void operator()(float weight_decay, float g, float& w, float& v) const {
+    g = g * factor + weight_decay * w;
+    v = rule.momentum * v + g;
+    w -= learning_rate * (rule.nesterov ? g + rule.momentum * v : v);
   }
 };
 
@@ -179,17 +186,17 @@ void sgd_step_cuda(const SgdStep& call) { update_all(call, SgdUpdate{call.rule},
 
 struct AdamUpdate {
   AdamRule rule;
-  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0, into_gradient = 0, shrink = 0;
+  float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0;
 
   __device__ void begin(const float* rates) {
     learning_rate = rates[rate_learning];
     factor = rates[rate_gradient];
     correction1 = rates[rate_correction1];
     correction2 = rates[rate_correction2];
-    into_gradient = rule.decoupled ? 0 : rule.weight_decay;
-    shrink = rule.decoupled ? 1 - learning_rate * rule.weight_decay : 1;
   }
-  __device__ void operator()(float g, float& w, float& m, float& v) const {
+  __device__ void operator()(float weight_decay, float g, float& w, float& m, float& v) const {
+    const float into_gradient = rule.decoupled ? 0 : weight_decay;
+    const float shrink = rule.decoupled ? 1 - learning_rate * weight_decay : 1;
     g = g * factor + into_gradient * w;
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * g * g;

@@ -258,20 +258,38 @@ TEST_CASE("clipping: the norm of all gradients together, after the scale is divi
   }
 }
 
+constexpr int every = 3;
+constexpr float factor = 0.25f;
+const std::vector<ScheduleKind> kinds = {ScheduleKind::constant, ScheduleKind::linear,    ScheduleKind::cosine,
+                                         ScheduleKind::step,     ScheduleKind::one_cycle, ScheduleKind::exponential};
+
+// As PyTorch's OneCycleLR, with its defaults.
+double one_cycle_in_double(double total, double step) {
+  const auto along_cosine = [](double start, double end, double x) {
+    return end + (start - end) * (1 + std::cos(std::numbers::pi * std::min(x, 1.0))) / 2;
+  };
+  const double up = std::max(0.3 * total - 1, 0.0), down = total - 1 - up;
+  if (up > 0 && step <= up) return along_cosine(1 / 25.0, 1, step / up);
+  return along_cosine(1, 1 / 25e4, down > 0 ? (step - up) / down : 1);
+}
+
 double schedule_in_double(ScheduleKind kind, double warmup, double total, double step) {
   if (step < warmup) return (step + 1) / (warmup + 1);
+  if (kind == ScheduleKind::step) return std::pow(double{factor}, std::floor(step / every));
+  if (kind == ScheduleKind::one_cycle) return one_cycle_in_double(total, step);
   const double progress = std::min(1.0, (step - warmup) / (total - warmup));
   if (kind == ScheduleKind::linear) return 1 - progress;
   if (kind == ScheduleKind::cosine) return (1 + std::cos(std::numbers::pi * progress)) / 2;
+  if (kind == ScheduleKind::exponential) return std::pow(double{factor}, progress);
   return 1;
 }
 
 TEST_CASE("schedules follow their formulas in double, from the first step of warm-up to beyond the last") {
-  for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine}) {
+  for (const ScheduleKind kind : kinds) {
     for (const auto& [warmup, total] : {std::pair{0, 1}, {0, 10}, {1, 10}, {7, 100}, {500, 20000}}) {
       std::vector<double> got, expected;
       for (int step = 0; step < total + 5; ++step) {
-        got.push_back(schedule_factor({kind, warmup, total}, step));
+        got.push_back(schedule_factor({kind, warmup, total, every, factor}, step));
         expected.push_back(schedule_in_double(kind, warmup, total, step));
       }
       const Comparison result = compare(got, expected, tolerance::optimizer);
@@ -284,8 +302,9 @@ TEST_CASE("schedules follow their formulas in double, from the first step of war
 }
 
 TEST_CASE("the optimizer's rate is the schedule's, of the steps taken, on top of the one that was set") {
-  for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine}) {
-    OptimizerConfig config{.name = "sgd", .learning_rate = 0.5f, .momentum = 0, .schedule = {kind, 3, 10}};
+  for (const ScheduleKind kind : kinds) {
+    OptimizerConfig config{
+        .name = "sgd", .learning_rate = 0.5f, .momentum = 0, .schedule = {kind, 3, 10, every, factor}};
     Training training(config, scaled_by_1024);
     std::vector<double> got, expected;
     for (int step = 0; step < 12; ++step) {
@@ -322,16 +341,17 @@ TEST_CASE("gradients of zero under a scale of 65536 move nothing and stay finite
 }
 
 TEST_CASE("an unknown schedule is a usage error that names the known ones") {
-  CHECK(parse_schedule("constant") == ScheduleKind::constant);
-  CHECK(parse_schedule("linear") == ScheduleKind::linear);
-  CHECK(parse_schedule("cosine") == ScheduleKind::cosine);
-  for (const char* name : {"", "Cosine", "cosine ", "step"}) {
+  const std::vector<std::string> names = schedule_names();
+  REQUIRE(names.size() == kinds.size());
+  for (size_t i = 0; i < kinds.size(); ++i) CHECK(parse_schedule(names[i]) == kinds[i]);
+  for (const char* name : {"", "Cosine", "cosine ", "one_cycle"}) {
     try {
       parse_schedule(name);
       FAIL("a schedule of that name was found");
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::usage);
-      CHECK(error.what() == "schedule " + std::string(name) + ": expected constant, linear or cosine");
+      CHECK(error.what() == "schedule " + std::string(name) +
+                                ": expected one of constant, linear, cosine, step, one-cycle, exponential");
     }
   }
 }

@@ -31,7 +31,7 @@ float number(uint32_t which, int64_t index, float low, float high) {
   return (bits & 1 ? 1.0f : -1.0f) * (low + (high - low) * to_unit_float(bits));
 }
 
-// Three parameters whose sizes leave gaps in the arena: 63, 57 and 32 floats.
+// Three parameters, the third a matrix, whose sizes leave gaps in the arena: 63, 57 and 32 floats.
 class Three : public Module {
  public:
   Three() {
@@ -40,7 +40,7 @@ class Three : public Module {
       const int64_t size = std::vector<int64_t>{1, 7, 100000}[which];
       std::vector<float> values;
       for (int64_t i = 0; i < size; ++i) values.push_back(number(which, i, 0.5f, 1.5f));
-      *parameter = Tensor::from(values, {size});
+      *parameter = Tensor::from(values, size == 100000 ? Shape{200, 500} : Shape{size});
       add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter);
     }
   }
@@ -64,9 +64,9 @@ void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& g
     } else {
       g += decay * r.weight[i];
     }
-    if (c.name == "sgd") {
+    if (c.name == "sgd" || c.name == "nesterov") {
       r.first[i] = c.momentum * r.first[i] + g;
-      r.weight[i] -= lr * r.first[i];
+      r.weight[i] -= lr * (c.name == "sgd" ? r.first[i] : g + c.momentum * r.first[i]);
       continue;
     }
     r.first[i] = b1 * r.first[i] + (1 - b1) * g;
@@ -76,14 +76,50 @@ void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& g
   }
 }
 
+double norm(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double each : x) sum += each * each;
+  return std::sqrt(sum);
+}
+
+// The same for LARS and LAMB, whose rate depends on the whole tensor.
+void layerwise_reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, bool adapts,
+                              Reference& r) {
+  const std::vector<double> g(gradient.begin(), gradient.end());
+  const double lr = c.learning_rate, decay = adapts ? c.weight_decay : 0, b1 = c.beta1, b2 = c.beta2;
+  const double weight = norm(r.weight);
+  if (c.name == "lars") {
+    const double ratio = adapts ? c.trust * weight / (norm(g) + decay * weight) : 1;
+    for (size_t i = 0; i < g.size(); ++i) {
+      r.first[i] = c.momentum * r.first[i] + lr * ratio * (g[i] + decay * r.weight[i]);
+      r.weight[i] -= r.first[i];
+    }
+    return;
+  }
+  std::vector<double> direction(g.size());
+  for (size_t i = 0; i < g.size(); ++i) {
+    r.first[i] = b1 * r.first[i] + (1 - b1) * g[i];
+    r.second[i] = b2 * r.second[i] + (1 - b2) * g[i] * g[i];
+    const double mean = r.first[i] / (1 - std::pow(b1, t)), square = r.second[i] / (1 - std::pow(b2, t));
+    direction[i] = mean / (std::sqrt(square) + c.epsilon) + decay * r.weight[i];
+  }
+  const double ratio = adapts ? weight / norm(direction) : 1;
+  for (size_t i = 0; i < g.size(); ++i) r.weight[i] -= lr * ratio * direction[i];
+}
+
 // Ten steps stay well below the size of the weights: near zero a relative error means nothing.
 const std::vector<OptimizerConfig> configs = {
     {.name = "sgd", .learning_rate = 0.05f, .momentum = 0},
     {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f},
     {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f, .weight_decay = 0.1f},
+    {.name = "sgd", .learning_rate = 0.005f, .momentum = 0.9f, .weight_decay = 0.1f, .decay_vectors = false},
+    {.name = "nesterov", .learning_rate = 0.003f, .momentum = 0.9f, .weight_decay = 0.1f},
+    {.name = "lars", .learning_rate = 0.005f, .momentum = 0.9f, .trust = 0.5f, .weight_decay = 0.1f},
+    {.name = "lamb", .learning_rate = 0.01f, .weight_decay = 0.1f},
     {.name = "adam", .learning_rate = 0.01f},
     {.name = "adam", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.1f},
     {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f},
+    {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f, .decay_vectors = false},
     {.name = "adamw", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.5f},
 };
 
@@ -115,7 +151,14 @@ TEST_CASE("every optimizer follows its formula in double, for parameters of size
           values.push_back(number(static_cast<uint32_t>(10 * t + static_cast<int>(p)), i, 0.1f, 1.0f));
         }
         gradient.copy_from(Tensor::from(values, gradient.shape()));
-        reference_step(now, t, values, references[p]);
+        const bool is_vector = gradient.shape().rank() == 1;
+        OptimizerConfig of_this = now;
+        if (is_vector && !now.decay_vectors) of_this.weight_decay = 0;
+        if (now.name == "lars" || now.name == "lamb") {
+          layerwise_reference_step(of_this, t, values, !is_vector, references[p]);
+        } else {
+          reference_step(of_this, t, values, references[p]);
+        }
       }
       optimizer->step();
       CHECK(optimizer->steps() == t);
@@ -151,7 +194,7 @@ TEST_CASE("adamw without weight decay is adam, bit for bit") {
 }
 
 TEST_CASE("three steps on gradients of zero stay finite and move nothing") {
-  for (const char* name : {"sgd", "adam", "adamw"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}) {
     CAPTURE(name);
     Three model;
     ParameterArena arena(model);
@@ -183,7 +226,7 @@ TEST_CASE("an unknown optimizer is a usage error that names the known ones") {
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::usage);
     const std::string message = error.what();
-    CHECK(message == "optimizer lion: expected sgd, adam or adamw");
+    CHECK(message == "optimizer lion: expected sgd, nesterov, adam, adamw, lars or lamb");
   }
 }
 
@@ -314,7 +357,7 @@ TEST_CASE("an optimizer's step updates the 16-bit casts of the parameters, and o
     }
     return match;
   };
-  for (const char* name : {"sgd", "adam", "adamw"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}) {
     for (const DType type : {DType::f16, DType::bf16}) {
       Three model;
       ParameterArena arena(model);

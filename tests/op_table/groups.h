@@ -1,0 +1,31 @@
+// Groups of rows that have a file of their own. Internal to tests/op_table/.
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "tests/op_table/op_table.h"
+
+namespace hs::test {
+
+using Table = std::vector<OpCase>;
+
+// Applies f to the inputs element by element (or pair by pair).
+template <class F>
+auto elementwise(F f) {
+  return [f](const std::vector<Numbers>& in) {
+    Numbers y(in[0].size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      if constexpr (std::is_invocable_v<F, double, double>) {
+        y[i] = f(in[0][i], in[1][i]);
+      } else {
+        y[i] = f(in[0][i]);
+      }
+    }
+    return y;
+  };
+}
+
+void add_optimizer_steps(Table& table);
+
+}  // namespace hs::test
