@@ -12,6 +12,8 @@ class Sgd : public Optimizer {
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), velocity_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
 
+  std::map<std::string, Tensor> memory() const override { return {{"velocity", velocity_}}; }
+
  protected:
   void update(Tensor& casts) override {
     sgd_step({arena_.gradients(), {config_.momentum, config_.weight_decay}, rates_, velocity_, arena_.values, casts});
@@ -28,6 +30,8 @@ class Adam : public Optimizer {
         decoupled_(decoupled),
         mean_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())),
         square_(Tensor::zeros(arena.values.shape(), DType::f32, arena.values.device())) {}
+
+  std::map<std::string, Tensor> memory() const override { return {{"mean", mean_}, {"square", square_}}; }
 
  protected:
   void update(Tensor& casts) override {
