@@ -8,11 +8,11 @@
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
-#include "data/io/input_file.h"
 #include "data/memory_source.h"
 #include "data/places.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
-#include "data/io/input_file.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs {
 

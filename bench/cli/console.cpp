@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "data/io/printable.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 
 namespace hs::bench::cli {
 bool write_all(int file, std::string_view text) {

@@ -6,12 +6,12 @@
 
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
-#include "data/io/printable.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "data/places.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "engine/printable.h"
 
 namespace hs::bench::cli {
 namespace {

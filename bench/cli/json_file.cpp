@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "data/io/printable.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 
 namespace hs::bench {
 namespace {

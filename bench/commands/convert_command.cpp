@@ -13,10 +13,10 @@
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
-#include "data/io/input_file.h"
-#include "data/io/output_file.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
+#include "engine/output_file.h"
 
 namespace hs::bench::commands {
 namespace {

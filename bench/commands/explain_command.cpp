@@ -21,9 +21,9 @@
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
-#include "data/io/output_file.h"
 #include "data/loader/loader.h"
 #include "engine/autograd.h"
+#include "engine/output_file.h"
 #include "engine/storage.h"
 
 namespace hs::bench::commands {

@@ -6,9 +6,9 @@
 #include "bench/cli/environment.h"
 #include "bench/commands/commands.h"
 #include "bench/report/record.h"
-#include "data/io/output_file.h"
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
+#include "engine/output_file.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -9,8 +9,8 @@
 #include "bench/report/presentation.h"
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
-#include "data/io/printable.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -6,9 +6,9 @@
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
-#include "data/io/input_file.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
+#include "engine/input_file.h"
 
 namespace hs::bench::measure {
 namespace {

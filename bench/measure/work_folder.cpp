@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "data/formats/image_folder.h"
-#include "data/io/input_file.h"
 #include "data/io/sample_writer.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs::bench::measure {
 

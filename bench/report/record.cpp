@@ -8,8 +8,8 @@
 #include "bench/cli/statistics.h"
 #include "bench/report/schema.h"
 #include "bench/report/table.h"
-#include "data/io/input_file.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs::bench::report {
 namespace {

@@ -6,9 +6,9 @@
 #include <array>
 #include <cstring>
 
-#include "data/io/endian.h"
-#include "data/io/input_file.h"
 #include "engine/check.h"
+#include "engine/endian.h"
+#include "engine/input_file.h"
 
 namespace hs {
 namespace {

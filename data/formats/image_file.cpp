@@ -8,9 +8,9 @@
 #include <csetjmp>
 #include <cstring>
 
-#include "data/io/endian.h"
 #include "data/io/sample_source.h"
 #include "engine/check.h"
+#include "engine/endian.h"
 
 namespace hs {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "data/formats/image_file.h"
-#include "data/io/input_file.h"
-#include "data/io/output_file.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
+#include "engine/output_file.h"
 
 namespace hs {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "data/formats/shards.h"
-#include "data/io/crc32c.h"
-#include "data/io/endian.h"
 #include "engine/check.h"
+#include "engine/crc32c.h"
+#include "engine/endian.h"
 
 namespace hs {
 namespace {

@@ -7,10 +7,10 @@
 #include "data/formats/record_file.h"
 #include "data/formats/record_format.h"
 #include "data/formats/shards.h"
-#include "data/io/crc32c.h"
-#include "data/io/endian.h"
-#include "data/io/output_file.h"
 #include "engine/check.h"
+#include "engine/crc32c.h"
+#include "engine/endian.h"
+#include "engine/output_file.h"
 
 namespace hs {
 namespace {

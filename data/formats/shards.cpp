@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "data/io/input_file.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs {
 namespace {

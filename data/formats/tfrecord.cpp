@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "data/formats/shards.h"
-#include "data/io/crc32c.h"
-#include "data/io/endian.h"
-#include "data/io/input_file.h"
 #include "data/io/mapped_file.h"
 #include "engine/check.h"
+#include "engine/crc32c.h"
+#include "engine/endian.h"
+#include "engine/input_file.h"
 
 namespace hs {
 namespace {

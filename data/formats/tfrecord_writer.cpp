@@ -6,9 +6,9 @@
 
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
-#include "data/io/endian.h"
-#include "data/io/output_file.h"
 #include "engine/check.h"
+#include "engine/endian.h"
+#include "engine/output_file.h"
 
 namespace hs {
 namespace {

@@ -11,8 +11,8 @@
 #include <ctime>
 
 #include "data/io/bus_error_guard.h"
-#include "data/io/crc32c.h"
 #include "engine/check.h"
+#include "engine/crc32c.h"
 
 namespace hs {
 namespace {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/io/input_file.h"
+#include "engine/input_file.h"
 
 namespace hs {
 

@@ -26,11 +26,11 @@ inline void expect(bool holds, const char* what) {
 
 // What `read` returns, or nothing if it refused: then with the right kind of error, in one line.
 template <class Read>
-auto accepted(const Read& read) -> std::optional<decltype(read())> {
+auto accepted(const Read& read, ExitCode refusal = ExitCode::bad_input) -> std::optional<decltype(read())> {
   try {
     return read();
   } catch (const Error& error) {
-    expect(error.code() == ExitCode::bad_input, "a refusal is bad_input");
+    expect(error.code() == refusal, "a refusal has its exit code");
     expect(std::string(error.what()).find('\n') == std::string::npos, "a message is one line");
     return std::nullopt;
   }

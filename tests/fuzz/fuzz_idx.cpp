@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "data/formats/idx.h"
-#include "data/io/endian.h"
+#include "engine/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "data/formats/image_file.h"
-#include "data/io/endian.h"
+#include "engine/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

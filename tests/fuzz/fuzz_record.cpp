@@ -7,8 +7,8 @@
 
 #include "data/formats/record_file.h"
 #include "data/formats/record_format.h"
-#include "data/io/crc32c.h"
-#include "data/io/endian.h"
+#include "engine/crc32c.h"
+#include "engine/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "data/formats/tfrecord.h"
-#include "data/io/endian.h"
+#include "engine/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Writes the seed corpus of a fuzz target into a folder: tests/fuzz/make_corpus.sh idx|record|tfrecord|image|cifar10
-# FOLDER. Checksums are left out where the target makes them right.
+# Writes the seed corpus of a fuzz target into a folder:
+# tests/fuzz/make_corpus.sh idx|record|tfrecord|image|cifar10|safetensors FOLDER
+# Checksums are left out where the target makes them right.
 # shellcheck disable=SC2059 # the escapes are meant
 set -eu
-[ $# = 2 ] || { echo "usage: $0 idx|record|tfrecord|image|cifar10 FOLDER" >&2; exit 2; }
+[ $# = 2 ] || { echo "usage: $0 idx|record|tfrecord|image|cifar10|safetensors FOLDER" >&2; exit 2; }
 mkdir -p -- "$2"
 cd -- "$2"
 
@@ -82,5 +83,14 @@ case $1 in
     { printf '\x07'; zeros 3072; } >one
     { printf '\x00'; zeros 3072; printf '\x0a'; zeros 3072; } >label_10
     zeros 3072 >short ;;
+  safetensors) # two bytes for the size of the data, then the header
+    entry() { printf '"%s":{"dtype":"%s","shape":%s,"data_offsets":%s}' "$@"; }
+    { printf '\0\0{}'; } >nothing
+    { printf '\x10\0{"__metadata__":{"k":"v"},' && entry a F32 '[2,2]' '[0,16]' && printf '}   '; } >one
+    { printf '\x0b\0{' && entry b I64 '[1]' '[0,8]' && printf , && entry a U8 '[3,1]' '[8,11]' && printf '}'; } >two
+    { printf '\x04\0{' && entry e BF16 '[0,3]' '[0,0]' && printf , && entry s I32 '[]' '[0,4]' && printf '}'; } >scalar
+    { printf '\0\0{' && entry a U8 '[4294967296,4294967296,0]' '[0,0]' && printf '}'; } >wraps
+    { printf '\x09\0{"__metadata__":{"crc32c":"00000000","crc32c.a":"e3069283"},' && entry a U8 '[9]' '[0,9]' && printf '}'; } >sums
+    { printf '\x02\0\0\0\0\0\0\0{}'; } >whole ;;
   *) echo "$0: $1: no such target" >&2; exit 2 ;;
 esac

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io/endian.h"
+#include "engine/endian.h"
 #include "engine/error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -126,15 +126,15 @@ class DamagedFile {
  public:
   using Reader = std::function<void(const std::filesystem::path&)>;
   using Part = std::function<std::string(size_t)>;
-  explicit DamagedFile(Reader reader, const std::string& name = "file")
-      : path(folder / name), reader_(std::move(reader)) {}
+  explicit DamagedFile(Reader reader, const std::string& name = "file", ExitCode code = ExitCode::bad_input)
+      : path(folder / name), reader_(std::move(reader)), code_(code) {}
 
   Outcome read(const Bytes& bytes) const {
     write_bytes(path, bytes);
     return outcome_of([&] { reader_(path); });
   }
   void check_refused(const Bytes& bytes, const std::string& part, size_t most = mib) const {
-    test::check_refused(read(bytes), ExitCode::bad_input, path.string() + ": ", part, most);
+    test::check_refused(read(bytes), code_, path.string() + ": ", part, most);
   }
   // Truncates the file at every byte, and appends a byte. part(size): text in the message for a file of this size.
   void check_sizes(const Bytes& good, const Part& part) const {
@@ -163,6 +163,7 @@ class DamagedFile {
 
  private:
   const Reader reader_;
+  const ExitCode code_;
 };
 
 }  // namespace hs::test

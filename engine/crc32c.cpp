@@ -1,4 +1,4 @@
-#include "data/io/crc32c.h"
+#include "engine/crc32c.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "data/io/printable.h"
+#include "engine/printable.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "data/io/output_file.h"
+#include "engine/output_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "data/io/input_file.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
 
 namespace hs {
 namespace {

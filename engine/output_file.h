@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/io/temporary_path.h"
+#include "engine/temporary_path.h"
 
 namespace hs {
 
@@ -36,6 +36,8 @@ class OutputFile {
 
   void finish();  // flushes a regular file to disk; may be called twice
   void keep();    // finish(), then rename
+  // Where the bytes are between finish() and keep(): to read them back. Empty for a stream.
+  const std::filesystem::path& unkept_path() const { return temporary_.path(); }
 
  private:
   [[noreturn]] void fail_io() const;

@@ -1,4 +1,4 @@
-// A regular file that is open for reading. Every reader of data uses it, so all refuse folders, FIFOs and devices and
+// A regular file that is open for reading. Every reader uses it, so all refuse folders, FIFOs and devices and
 // name the file in the same way. Thread safe.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io/printable.h"  // for the messages of readers
+#include "engine/printable.h"  // for the messages of readers
 
 namespace hs {
 

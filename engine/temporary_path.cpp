@@ -1,4 +1,4 @@
-#include "data/io/temporary_path.h"
+#include "engine/temporary_path.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

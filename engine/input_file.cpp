@@ -1,4 +1,4 @@
-#include "data/io/input_file.h"
+#include "engine/input_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
