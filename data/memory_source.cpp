@@ -39,6 +39,14 @@ MemorySource load_samples(const SampleSource& source, int64_t count) {
   return {info, std::move(images), std::move(labels)};
 }
 
+// Seed 0: a split that changed with the run's seed would put samples that one run has trained on into another's
+// validation.
+MixedSamples::MixedSamples(const SampleSource& source, int64_t first, int64_t count)
+    : SampleSource(with_count(source.info(), count)),
+      source_(source),
+      first_(first),
+      order_(static_cast<uint64_t>(source.info().count), {.seed = 0, .purpose = RandomPurpose::shuffle}) {}
+
 FirstSamples::FirstSamples(const SampleSource& source, int64_t count)
     : SampleSource(with_count(source.info(), std::min(count, source.info().count))), source_(source) {}
 

@@ -14,6 +14,8 @@ class Sgd : public Optimizer {
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), velocity_(zeros_like(arena.values)) {}
 
+  std::map<std::string, Tensor> memory() const override { return {{"velocity", velocity_}}; }
+
  protected:
   void update(Tensor& casts) override {
     const SgdRule rule{config_.momentum, config_.weight_decay, config_.name == "nesterov"};
@@ -31,6 +33,8 @@ class Adam : public Optimizer {
         decoupled_(decoupled),
         mean_(zeros_like(arena.values)),
         square_(zeros_like(arena.values)) {}
+
+  std::map<std::string, Tensor> memory() const override { return {{"mean", mean_}, {"square", square_}}; }
 
  protected:
   void update(Tensor& casts) override {

@@ -16,6 +16,7 @@
 // Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -56,6 +57,9 @@ class Optimizer {
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
   int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
+  // What later steps read of earlier ones, by name, besides the count: (size) f32 each, sharing the optimizer's
+  // storage.
+  virtual std::map<std::string, Tensor> memory() const = 0;
 
   // For all later steps; multiplied by the schedule's factor. Not inside a captured step: it copies to the device.
   void set_learning_rate(float rate);

@@ -1,17 +1,21 @@
 // The training loop: get a step's batches, run it (models/train_step.cpp), check the losses, evaluate after each epoch.
-// Follow the calls from here (docs/one_training_step.md walks through them).
+// Follow the calls from train() (docs/one_training_step.md walks through them).
 #include "models/train.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/nan_guard.h"
 #include "models/train_step.h"
 
 namespace hs {
@@ -23,11 +27,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-Evaluation evaluate(Module& model, BatchSource& source, Device device) {
+Evaluation evaluate(Module& model, BatchSource& source, Device device, const std::function<bool()>& is_interrupted) {
   const Inference scope;
   double loss_sum = 0;
   int64_t correct = 0;
   for (int64_t i = 0; i < source.batches_per_epoch(); ++i) {
+    if (is_interrupted && is_interrupted()) throw Interrupted();
     const Batch batch = on_device(source.next(), device);
     const Tensor logits = model.forward(prepare(batch, source.pixel_scale()));  // (N, classes)
     loss_sum += softmax_cross_entropy(logits, batch.labels).item() * static_cast<double>(batch.labels.size());
@@ -38,22 +43,6 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device) {
 }
 
 namespace {
-
-// Its name: a parameter if there is one, because a single one spoils all gradients. The losses are read later than they
-// are computed, so more may have gone wrong since.
-std::string first_not_finite(const ParameterArena& arena) {
-  const auto is_finite = [](const Tensor& tensor) {
-    return std::ranges::all_of(tensor.to_vector<float>(), [](float value) { return std::isfinite(value); });
-  };
-  for (const NamedParameter& parameter : arena.parameters()) {
-    if (!is_finite(*parameter.value)) return parameter.name;
-  }
-  for (const NamedParameter& parameter : arena.parameters()) {
-    const Tensor gradient = parameter.value->grad();
-    if (gradient.defined() && !is_finite(gradient)) return "the gradient of " + parameter.name;
-  }
-  return "the loss";
-}
 
 // Scalars logged on the device, so that no step waits for one.
 class DeviceLog {
@@ -78,6 +67,12 @@ class Losses {
  public:
   Losses(int64_t batches, Device device) : log_(batches, device) {}
 
+  // Those of the epoch's first `batches`, which were read before the run was interrupted.
+  void restore(int64_t batches, double sum, int64_t samples) {
+    before_ = batches;
+    sum_ = sum;
+    count_ = samples;
+  }
   void add(const Tensor& loss, int64_t samples) {
     log_.add(loss);
     samples_.push_back(samples);
@@ -91,23 +86,346 @@ class Losses {
     for (const float loss : log_.read()) {
       sum_ += static_cast<double>(loss) * static_cast<double>(samples_[read_]);
       count_ += samples_[read_++];
-      if (!std::isfinite(loss)) return static_cast<int64_t>(read_);
+      if (!std::isfinite(loss)) return before_ + static_cast<int64_t>(read_);
     }
     return 0;
   }
   bool is_due() const { return read_ == 0 || seconds_since(last_read_) > 0.1; }
   double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
   double sum() const { return sum_; }
-  int64_t samples() const { return std::accumulate(samples_.begin(), samples_.end(), int64_t{0}); }
+  int64_t samples() const { return count_; }
 
  private:
   DeviceLog log_;
   std::vector<int64_t> samples_;  // of each batch so far
+  int64_t before_ = 0;            // batches that were read before
   size_t read_ = 0;               // batches
   double sum_ = 0;                // of loss * samples
   int64_t count_ = 0;             // samples
   Clock::time_point last_read_;
 };
+
+constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
+constexpr int64_t most_skipped = 20;                                 // in a row, once the scale is at its smallest
+
+OptimizerConfig with_total_steps(OptimizerConfig config, int64_t steps, int64_t epochs) {
+  if (epochs > most_steps / std::max<int64_t>(steps, 1)) {
+    fail(ExitCode::usage,
+         "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", epochs, steps,
+         most_steps);
+  }
+  config.schedule.total_steps = static_cast<int32_t>(steps * epochs);
+  return config;
+}
+
+GradScalerConfig scaling_of(const TrainConfig& config) {
+  GradScalerConfig scaling = config.scaler;
+  scaling.enabled = config.precision == Precision::f16;
+  return scaling;
+}
+
+// A run: its place (epoch and step), what it needs for a step, and its results so far.
+class Run {
+ public:
+  Run(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test, const TrainConfig& config,
+      const TrainHooks& hooks);
+  TrainResult train();
+
+ private:
+  void train_to_the_end();
+  void begin_epoch();
+  bool step();
+  std::vector<Batch> next_batches();
+  void read_losses(const Batch& last);
+  void check_skipped(const Batch& last);
+  std::string first_bad_tensor(const Batch& last);
+  void read_scales();
+  void end_epoch();
+  EpochResult evaluated_epoch();
+  bool must_validate() const;
+  void validate();
+  std::string reason_to_end() const;
+  void save();
+  TrainingState state();
+  void restore(const TrainingState& state);
+
+  Module& model_;
+  ParameterArena& arena_;
+  BatchSource &training_, &test_;
+  const TrainConfig& config_;
+  const TrainHooks& hooks_;
+  const int64_t batches_, steps_;  // of an epoch
+  const std::unique_ptr<Optimizer> optimizer_;
+  GradScaler scaler_;
+  std::unique_ptr<TrainStep> one_step_;
+  TrainResult result_;
+  int64_t epoch_ = 1;     // from 1
+  int64_t step_ = 0;      // steps of it that are done
+  int64_t position_ = 0;  // samples of it that are done
+  std::optional<Losses> losses_;
+  std::optional<DeviceLog> scales_;
+  bool stopped_ = false;  // by should_stop
+  struct {
+    int64_t steps = 0;     // taken since the last look at the scaler
+    int64_t skipped = 0;   // until then
+    int64_t in_a_row = 0;  // skipped, up to then
+  } skips_;
+};
+
+Run::Run(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test, const TrainConfig& config,
+         const TrainHooks& hooks)
+    : model_(model),
+      arena_(arena),
+      training_(training),
+      test_(test),
+      config_(config),
+      hooks_(hooks),
+      batches_(training.batches_per_epoch()),
+      steps_((batches_ + config.accumulate - 1) / config.accumulate),
+      optimizer_(make_optimizer(arena, with_total_steps(config.optimizer, steps_, config.epochs))),
+      scaler_(scaling_of(config), config.device) {
+  ambient().training = true;
+  ambient().fuse = config.fuse;
+  ambient().seed = config.seed;
+  ambient().step = optimizer_->step_counter();
+  ambient().micro_step = 0;
+  one_step_ = std::make_unique<TrainStep>(model, arena, *optimizer_, scaler_, training.pixel_scale(), config_, hooks_);
+  begin_epoch();
+  if (hooks.resume_from) restore(*hooks.resume_from);
+}
+
+TrainResult Run::train() {
+  try {
+    train_to_the_end();
+  } catch (const Interrupted&) {
+    result_.interrupted = true;
+    if (hooks_.on_state) save();
+  }
+  result_.steps = optimizer_->steps();
+  result_.skipped_steps = scaler_.skipped();
+  result_.loss_scale = scaler_.scale();
+  return std::move(result_);
+}
+
+// One turn is what follows a step, then the next step. So a run that was interrupted in a validation, or in the
+// evaluation at the end of an epoch, resumes with it.
+void Run::train_to_the_end() {
+  for (bool wants_state = false; !stopped_; wants_state = step()) {
+    if (must_validate()) validate();
+    if (step_ == steps_) end_epoch();
+    if (epoch_ > config_.epochs) break;
+    result_.ended_early = reason_to_end();
+    if (!result_.ended_early.empty()) break;
+    if (wants_state) save();
+  }
+  read_scales();
+  if (stopped_) return;
+  if (hooks_.on_state) save();
+  // After the save: a run that is resumed with more patience goes on as if it had not stopped here.
+  if (step_ > 0) result_.epochs.push_back(evaluated_epoch());
+}
+
+void Run::begin_epoch() {
+  step_ = position_ = 0;
+  losses_.emplace(batches_, config_.device);
+  scales_.emplace(scaler_.config().enabled ? steps_ : 0, config_.device);
+}
+
+std::vector<Batch> Run::next_batches() {
+  const StepPart part("wait", result_.parts.wait);
+  std::vector<Batch> batches;
+  // The last step of an epoch gets the remaining batches.
+  const int64_t left = batches_ - step_ * config_.accumulate;
+  for (int64_t i = 0; i < std::min(left, config_.accumulate); ++i) {
+    if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
+    batches.push_back(training_.next());
+  }
+  return batches;
+}
+
+// Returns whether the state after it is wanted.
+bool Run::step() {
+  const Clock::time_point start = Clock::now();
+  const Range range("step", step_ + 1);
+  const std::vector<Batch> micro_batches = next_batches();
+  const std::vector<Tensor>& losses = one_step_->run(micro_batches, result_.parts);
+  ++step_;
+  ++skips_.steps;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    const int64_t samples = micro_batches[i].labels.size();
+    losses_->add(losses[i], samples);
+    position_ += samples;
+    result_.samples += samples;
+  }
+  if (scaler_.config().enabled) scales_->add(scaler_.state().slice(0, {}));
+  if (losses_->is_due() || step_ == steps_) read_losses(micro_batches.back());
+  const Progress progress{epoch_, step_, steps_, losses_->mean(), result_.seconds + seconds_since(start)};
+  if (hooks_.on_step) hooks_.on_step(progress);
+  stopped_ = hooks_.should_stop && hooks_.should_stop();
+  result_.seconds += seconds_since(start);
+  return hooks_.wants_state && hooks_.wants_state(progress);
+}
+
+void Run::read_losses(const Batch& last) {
+  const int64_t bad_batch = losses_->read();
+  if (bad_batch == 0) return check_skipped(last);
+  fail(ExitCode::numeric,
+       "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning rate "
+       "than {}",
+       std::isnan(losses_->sum()) ? "nan" : "inf", (bad_batch + config_.accumulate - 1) / config_.accumulate, epoch_,
+       first_bad_tensor(last), config_.optimizer.learning_rate);
+}
+
+// Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
+void Run::check_skipped(const Batch& last) {
+  if (!scaler_.config().enabled && config_.optimizer.clip <= 0) return;
+  const bool can_fall = scaler_.config().enabled && scaler_.scale() > scaler_.config().smallest;
+  const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
+  const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
+  skips_.in_a_row = all && !can_fall ? skips_.in_a_row + steps : 0;
+  if (skips_.in_a_row < most_skipped) return;
+  fail(
+      ExitCode::numeric,
+      "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite; first tensor that "
+      "is not finite: {}; try a smaller learning rate than {}",
+      skips_.in_a_row, step_, epoch_, first_bad_tensor(last), config_.optimizer.learning_rate);
+}
+
+std::string Run::first_bad_tensor(const Batch& last) {
+  const Autocast amp(config_.precision, arena_);
+  const Tensor images = last.images.defined() ? prepare(on_device(last, config_.device), training_.pixel_scale(),
+                                                        config_.augment, config_.seed)
+                                              : Tensor();
+  return first_not_finite(arena_, model_, images);
+}
+
+void Run::read_scales() {
+  for (const float scale : scales_->read()) result_.loss_scales.push_back(scale);
+}
+
+void Run::end_epoch() {
+  result_.epochs.push_back(evaluated_epoch());
+  read_scales();
+  if (hooks_.on_epoch) hooks_.on_epoch(epoch_, result_.epochs.back());
+  ++epoch_;
+  begin_epoch();
+}
+
+EpochResult Run::evaluated_epoch() {
+  const Range range("evaluate");
+  const Autocast amp(config_.precision, arena_);
+  EpochResult result{losses_->mean(), result_.seconds, {}};
+  for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
+  const Clock::time_point start = Clock::now();
+  result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted);
+  result.evaluation_seconds = seconds_since(start);
+  return result;
+}
+
+bool Run::must_validate() const {
+  if (!config_.validation || !is_due(config_.validate_every, epoch_, step_, steps_)) return false;
+  if (result_.validations.empty()) return true;
+  const Validation& last = result_.validations.back();
+  return last.epoch != epoch_ || last.step != step_;
+}
+
+void Run::validate() {
+  const Range range("validate");
+  const Autocast amp(config_.precision, arena_);
+  const Clock::time_point start = Clock::now();
+  const Evaluation result = evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted);
+  result_.validations.push_back({epoch_, step_, result, seconds_since(start)});
+  if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
+}
+
+std::string Run::reason_to_end() const {
+  const auto& all = result_.validations;
+  const auto best = std::ranges::max_element(all, {}, [](const Validation& v) { return v.result.accuracy; });
+  if (config_.patience > 0 && all.end() - best > config_.patience) {
+    return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",
+                       config_.patience, best->result.accuracy * 100, best->step, best->epoch);
+  }
+  if (config_.max_seconds > 0 && result_.seconds >= config_.max_seconds) {
+    return fmt::format("{:.1f} of at most {:.1f} s of training", result_.seconds, config_.max_seconds);
+  }
+  return "";
+}
+
+void Run::save() {
+  const Clock::time_point start = Clock::now();
+  {
+    const StepPart part("save", result_.parts.save);
+    hooks_.on_state(state());
+  }
+  result_.seconds += seconds_since(start);
+}
+
+// The seconds, in the order of the row "progress.seconds".
+auto seconds_of(TrainResult& result) {
+  StepSeconds& parts = result.parts;
+  return std::array<double*, 8>{&result.seconds, &parts.wait,   &parts.upload, &parts.forward,
+                                &parts.backward, &parts.update, &parts.replay, &parts.save};
+}
+
+TrainingState Run::state() {
+  read_losses({});
+  read_scales();
+  TrainingState state = copy_state(arena_, *optimizer_, scaler_);
+  if (const std::string bad = first_not_finite(state, arena_); !bad.empty()) {
+    fail(ExitCode::numeric, "after step {} of epoch {}, {} is not finite; try a smaller learning rate than {}", step_,
+         epoch_, with_layer(bad), config_.optimizer.learning_rate);
+  }
+  state.values = {{"epoch", std::to_string(epoch_)},
+                  {"step", std::to_string(step_)},
+                  {"position", std::to_string(position_)},
+                  {"samples", std::to_string(result_.samples)}};
+  Rows seconds(1), epochs, validations, scales;
+  for (const double* part : seconds_of(result_)) seconds[0].push_back(*part);
+  for (const EpochResult& e : result_.epochs) {
+    epochs.push_back({e.training_loss, e.seconds, e.test.accuracy, e.test.loss, e.evaluation_seconds});
+  }
+  for (const Validation& v : result_.validations) {
+    validations.push_back(
+        {static_cast<double>(v.epoch), static_cast<double>(v.step), v.result.accuracy, v.result.loss, v.seconds});
+  }
+  for (const float scale : result_.loss_scales) scales.push_back({scale});
+  state.put_rows("progress.seconds", seconds, seconds[0].size());
+  state.put_rows("progress.losses", {{losses_->sum(), static_cast<double>(losses_->samples())}}, 2);
+  state.put_rows("progress.epochs", epochs, 5);
+  state.put_rows("progress.validations", validations, 5);
+  state.put_rows("progress.loss_scales", scales, 1);
+  return state;
+}
+
+void Run::restore(const TrainingState& state) {
+  restore_state(state, arena_, *optimizer_, scaler_);
+  epoch_ = state.number("epoch");
+  step_ = state.number("step");
+  position_ = state.number("position");
+  result_.samples = state.number("samples");
+  if (epoch_ < 1 || step_ > steps_ || position_ > training_.samples()) {
+    fail(ExitCode::checkpoint, "checkpoint: step {} of epoch {}, sample {}, expected at most {} steps and {} samples",
+         step_, epoch_, position_, steps_, training_.samples());
+  }
+  const auto one_row = [&](const char* name, size_t columns) {
+    const Rows rows = state.rows(name, columns);
+    if (rows.size() != 1) fail(ExitCode::checkpoint, "checkpoint: {} has {} rows, expected 1", name, rows.size());
+    return rows[0];
+  };
+  const auto seconds = seconds_of(result_);
+  const std::vector<double> saved_seconds = one_row("progress.seconds", seconds.size());
+  for (size_t i = 0; i < seconds.size(); ++i) *seconds[i] = saved_seconds[i];
+  const std::vector<double> losses = one_row("progress.losses", 2);
+  losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0], static_cast<int64_t>(losses[1]));
+  for (const auto& e : state.rows("progress.epochs", 5)) result_.epochs.push_back({e[0], e[1], {e[2], e[3]}, e[4]});
+  for (const auto& v : state.rows("progress.validations", 5)) {
+    result_.validations.push_back({static_cast<int64_t>(v[0]), static_cast<int64_t>(v[1]), {v[2], v[3]}, v[4]});
+  }
+  for (const auto& scale : state.rows("progress.loss_scales", 1)) {
+    result_.loss_scales.push_back(static_cast<float>(scale[0]));
+  }
+  skips_.skipped = scaler_.skipped();
+}
 
 }  // namespace
 
@@ -116,84 +434,7 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   check(!config.graph || (!hooks.on_gradients && !hooks.on_phase),
         "train: on_gradients and on_phase cannot be called within a graph; switch one off");
   const AmbientScope scope;
-  const int64_t batches = training.batches_per_epoch();
-  const int64_t steps = (batches + config.accumulate - 1) / config.accumulate;  // of an epoch
-  constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();           // that the device's counter holds
-  if (config.epochs > most_steps / std::max<int64_t>(steps, 1)) {
-    fail(ExitCode::usage,
-         "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", config.epochs,
-         steps, most_steps);
-  }
-  OptimizerConfig optimizer_config = config.optimizer;
-  optimizer_config.schedule.total_steps = static_cast<int32_t>(steps * config.epochs);
-  const auto optimizer = make_optimizer(arena, optimizer_config);
-  GradScalerConfig scaling = config.scaler;
-  scaling.enabled = config.precision == Precision::f16;
-  GradScaler scaler(scaling, config.device);
-  ambient().training = true;
-  ambient().fuse = config.fuse;
-  ambient().seed = config.seed;
-  ambient().step = optimizer->step_counter();
-  ambient().micro_step = 0;
-  TrainStep one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
-  TrainResult result;
-
-  for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
-    const Clock::time_point epoch_start = Clock::now();
-    Losses losses(batches, config.device);
-    DeviceLog scales(scaling.enabled ? steps : 0, config.device);
-    const auto read_scales = [&] {
-      for (const float scale : scales.read()) result.loss_scales.push_back(scale);
-    };
-    for (int64_t step = 1; step <= steps; ++step) {
-      const Range range("step", step);
-      // The last step of an epoch gets the remaining batches.
-      std::vector<Batch> micro_batches;
-      const int64_t left = batches - (step - 1) * config.accumulate;
-      {
-        const StepPart part("wait", result.parts.wait);
-        for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
-      }
-      const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);
-      for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
-      if (scaling.enabled) scales.add(scaler.state().slice(0, {}));
-
-      if (losses.is_due() || step == steps) {
-        if (const int64_t bad_batch = losses.read()) {
-          fail(ExitCode::numeric,
-               "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
-               "rate than {}",
-               std::isnan(losses.sum()) ? "nan" : "inf", (bad_batch + config.accumulate - 1) / config.accumulate, epoch,
-               first_not_finite(arena), config.optimizer.learning_rate);
-        }
-      }
-      const double seconds = result.seconds + seconds_since(epoch_start);
-      if (hooks.on_step) hooks.on_step({epoch, step, steps, losses.mean(), seconds});
-      if (hooks.should_stop && hooks.should_stop()) {
-        result.seconds = seconds;
-        result.samples += losses.samples();
-        read_scales();
-        return result;
-      }
-    }
-    EpochResult epoch_result{losses.mean(), seconds_since(epoch_start), {}};
-    result.seconds += epoch_result.seconds;
-    result.samples += losses.samples();
-    read_scales();
-    {
-      const Range range("evaluate");
-      const Autocast amp(config.precision, arena);
-      const Clock::time_point start = Clock::now();
-      epoch_result.test = evaluate(model, test, config.device);
-      epoch_result.evaluation_seconds = seconds_since(start);
-    }
-    result.epochs.push_back(epoch_result);
-    if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
-  }
-  result.steps = optimizer->steps();
-  result.skipped_steps = scaler.skipped();
-  result.loss_scale = scaler.scale();
-  return result;
+  return Run(model, arena, training, test, config, hooks).train();
 }
 
 }  // namespace hs

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "engine/autocast.h"
@@ -12,6 +13,8 @@
 #include "engine/module.h"
 #include "engine/optim.h"
 #include "kernels/augment/augment.h"
+#include "models/cadence.h"
+#include "models/training_state.h"
 
 namespace hs {
 
@@ -26,6 +29,11 @@ struct TrainConfig {
   AugmentOptions augment;   // of training images; the source must then set Batch::samples and epoch
   bool fuse = true;         // see Ambient
   bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
+
+  BatchSource* validation = nullptr;       // samples held out of the training set; null: none
+  Cadence validate_every = {.epochs = 1};  // by steps or epochs
+  int64_t patience = 0;    // ends training after so many validations without a new best accuracy; 0: no limit
+  double max_seconds = 0;  // ends training after so many seconds of it, evaluations excluded; 0: no limit
 };
 
 struct Progress {
@@ -46,6 +54,12 @@ struct EpochResult {
   double evaluation_seconds = 0;
 };
 
+struct Validation {
+  int64_t epoch, step;  // of which it is the result: epoch from 1, steps of it that were done
+  Evaluation result;
+  double seconds;
+};
+
 // Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
 // of the device: `wait` is still the time that the host had no batch (the device may have been busy meanwhile), and the
 // others are the time to launch the work.
@@ -54,10 +68,13 @@ struct StepSeconds {
   double upload = 0;  // of batches on another device, and to a captured step's fixed tensors
   double forward = 0, backward = 0, update = 0;
   double replay = 0;  // of a captured step: forward, backward and update in one launch
+  double save = 0;    // copying the state, and TrainHooks::on_state
 };
 
+// Of a resumed run, everything counts from its very beginning.
 struct TrainResult {
-  std::vector<EpochResult> epochs;
+  std::vector<EpochResult> epochs;  // the last one may be cut short, see ended_early
+  std::vector<Validation> validations;
   double seconds = 0;  // training only: loading and steps, without evaluation
   StepSeconds parts;   // of `seconds`; the rest is reading losses, and hooks
   int64_t samples = 0;
@@ -65,6 +82,8 @@ struct TrainResult {
   int64_t steps = 0, skipped_steps = 0;
   double loss_scale = 1;           // at the end
   std::vector<float> loss_scales;  // after each step; f16 only
+  std::string ended_early;         // why training ended before its last epoch: patience or max_seconds; else empty
+  bool interrupted = false;        // TrainHooks::is_interrupted said so
 };
 
 struct TrainHooks {
@@ -79,15 +98,35 @@ struct TrainHooks {
   std::function<void(const char* phase, const Tensor& loss)> on_phase;
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
+  std::function<void(const Validation&)> on_validation;
   std::function<bool()> should_stop;  // called after each step; true ends training there, without an evaluation
+  // Asked often: between micro-batches, and between the batches of an evaluation. If true, training ends at once; the
+  // unfinished step or evaluation is dropped.
+  std::function<bool()> is_interrupted;
+
+  // A state to continue from, with the same bits as a run that was never stopped. The training source must deliver next
+  // what next_sample() says (models/training_state.h), and model, sources and config must be those of the run that the
+  // state is from; `epochs` may be larger if the schedule is constant.
+  const TrainingState* resume_from = nullptr;
+  // Called after each step: whether the state after it, and after the evaluations due then, is to be handed to
+  // on_state.
+  std::function<bool(const Progress&)> wants_state;
+  // Also called when training is interrupted and when it has ended. Never called with a tensor that is not finite: that
+  // throws first.
+  std::function<void(TrainingState&&)> on_state;
 };
 
-// Mean loss and accuracy over one pass of the source, in an Inference scope.
-Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu);
+// Thrown by evaluate() and the training step when they are interrupted.
+struct Interrupted {};
+
+// Mean loss and accuracy over one pass of the source, in an Inference scope. Throws Interrupted.
+Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu,
+                    const std::function<bool()>& is_interrupted = {});
 
 // Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device
-// and are read ten times a second and at the end of an epoch. Throws Error (numeric) that names the step if the loss
-// has become inf or NaN; the weights are then useless.
+// and are read ten times a second and at the end of an epoch. Throws Error: numeric, if the loss has become inf or NaN
+// or 20 steps in a row had to be skipped (names the step, the first tensor that is not finite, and its layer; the
+// weights are then useless); checkpoint, if resume_from does not fit.
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks = {});
 

@@ -52,6 +52,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       seed_(config.seed),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
+      is_interrupted_(hooks.is_interrupted),
       before_first_(hooks.before_first_step) {
   if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
 }
@@ -103,6 +104,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
   float samples = 0;
   for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
   for (const Batch& batch : inputs) {
+    if (is_interrupted_ && is_interrupted_()) throw Interrupted();
     Tensor loss;
     {
       const StepPart part("forward", seconds.forward);

@@ -42,7 +42,8 @@ class TrainStep {
   TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
             const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks);
 
-  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`.
+  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`. Throws
+  // Interrupted between two micro-batches; nothing has then been updated.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
  private:
@@ -61,6 +62,7 @@ class TrainStep {
   const uint64_t seed_;
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;
+  std::function<bool()> is_interrupted_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_;
   std::vector<Batch> fixed_;

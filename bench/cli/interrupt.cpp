@@ -43,11 +43,12 @@ constexpr Signal crashes[] = {{SIGSEGV, "SIGSEGV", ExitCode::internal},
                               {SIGFPE, "SIGFPE", ExitCode::internal},
                               {SIGILL, "SIGILL", ExitCode::internal},
                               {SIGABRT, "SIGABRT", ExitCode::internal}};
-constexpr unsigned time_to_ask = 1;  // seconds from a signal until the handler acts
 
 std::atomic<int> caught = 0;
 std::atomic<bool> last_line_begun = false;
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+std::atomic<unsigned> time_to_ask = 1;  // seconds from a signal until the handler acts
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<unsigned>::is_always_lock_free);
 std::array<char, 160> running = {"the command line"};
 const char* const* running_op = nullptr;  // of the thread that called watch_signals(); workers run on behalf of its op
 
@@ -185,6 +186,14 @@ void check_signals(const std::string& where) {
   if (caught == 0) return;
   const Signal& signal = row_of(stops, caught);
   fail(signal.code, "stopped by {} {}", signal.name, where);
+}
+
+void allow_to_finish() { time_to_ask = 10; }
+
+bool stop_requested() {
+  if (caught == 0) return false;
+  ::alarm(0);
+  return true;
 }
 
 bool is_stop(ExitCode code) { return std::ranges::find(stops, code, &Signal::code) != std::end(stops); }

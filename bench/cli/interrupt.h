@@ -26,6 +26,11 @@ void name_running_command(std::string_view name);
 void check_signals(const std::string& where);
 bool is_stop(ExitCode code);
 
+// For a command that has something to save before it ends: from now on it has ten seconds to poll, by stop_requested(),
+// and then as long as saving takes. A second signal still terminates it at once.
+void allow_to_finish();
+bool stop_requested();
+
 // To be called before the program prints why it ends: from then on no handler prints a line. Does not return if a
 // handler has already begun one.
 void begin_last_line();

@@ -13,6 +13,7 @@
 #include "bench/measure/forecast.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/row.h"
+#include "bench/measure/saving.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/tuning_file.h"
@@ -40,7 +41,7 @@ class TrainCommand : public cli::Command {
   bool resolve_graph(Device device) const;
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
-  void measure(const cli::TrainingData& data, measure::Row& row) const;
+  void measure(const cli::TrainingData& data, measure::Row& row);
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -53,6 +54,7 @@ class TrainCommand : public cli::Command {
   std::vector<std::string> kernels_;
   measure::TuningFile tuning_;
   measure::Goal goal_;
+  measure::Saving saving_;
   report::Outputs outputs_;
   std::string trace_;
   int64_t trace_steps_ = default_trace_steps;
@@ -108,6 +110,20 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading);
   goal_.declare(flags);
+  flags.real("--validation", experiment_.validation, 0, 0.9, "Fraction of the training samples held out to validate on")
+      .record();
+  flags
+      .text(
+          "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); },
+          "1ep", "HOW", "When to validate: 1ep (epochs) or 500st (steps)")
+      .record();
+  flags
+      .integer("--patience", experiment_.patience, 0, 1000000,
+               "End after so many validations without a better accuracy, 0: never")
+      .record();
+  flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never")
+      .record();
+  saving_.declare(flags);
   outputs_.declare(flags);
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
@@ -123,6 +139,16 @@ void TrainCommand::check_combinations(const cli::Flags& flags) const {
   if (flags.given("--trace-steps") && trace_.empty()) {
     fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
   }
+  for (const char* flag : {"--patience", "--validate-every"}) {
+    if (flags.given(flag) && experiment_.validation <= 0) {
+      fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
+    }
+  }
+  if (experiment_.validate_every.seconds > 0) {
+    fail(ExitCode::usage,
+         "--validate-every: expected steps or epochs, as in 500st or 1ep, so that runs can be repeated");
+  }
+  saving_.check(flags, repeat_);
   if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
     fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
   }
@@ -152,7 +178,7 @@ void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
   }
 }
 
-void TrainCommand::measure(const cli::TrainingData& data, measure::Row& row) const {
+void TrainCommand::measure(const cli::TrainingData& data, measure::Row& row) {
   const SampleInfo& info = data.train->info();
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
                                experiment_.batch);
@@ -163,17 +189,28 @@ void TrainCommand::measure(const cli::TrainingData& data, measure::Row& row) con
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
+      if (saving_.is_on()) return;  // which ends training with a state
       cli::check_signals(
           fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
+      if (saving_.is_on()) return;
       cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
+    hooks.on_validation = [&](const Validation& v) {
+      if (quiet_) return;
+      display.print_line(fmt::format("validation after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n", v.step,
+                                     v.epoch, v.result.accuracy * 100, v.result.loss));
+    };
+    saving_.attach(hooks);
     meter.start();
     row.runs.push_back(
         measure::run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_ + run - 1), hooks));
     row.runs.back().joules = meter.joules().value_or(std::nan(""));
+    const TrainResult& result = row.runs.back().result;
+    saving_.finish(result);
+    if (!result.ended_early.empty() && !quiet_) cli::notice("training ended early: " + result.ended_early);
   }
 }
 
@@ -256,6 +293,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   record["config"] = flags.config();
   record["headline"] = headline(data);
   record["energy"] = measure::describe_energy(experiment_.device);
+  saving_.open(record["config"], experiment_.device, data, quiet_);
   const std::vector<measure::KernelRow> ops = warm_up(data, forced);
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
@@ -267,6 +305,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
     measure::add_goal(record["rows"][0], row.runs, goal_);
+    record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);
   };
   try {

@@ -49,6 +49,9 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.optimizer.clip = static_cast<float>(experiment.clip);
   config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
   config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);
+  config.validate_every = experiment.validate_every;
+  config.patience = experiment.patience;
+  config.max_seconds = 60 * experiment.max_minutes;
   return config;
 }
 
@@ -59,6 +62,14 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
   options.seed = seed;
   options.device = experiment.device;
   return options;
+}
+
+int64_t held_out_samples(const Experiment& experiment, int64_t samples) {
+  if (experiment.validation <= 0) return 0;
+  const auto count = std::llround(experiment.validation * static_cast<double>(samples));
+  if (count >= 1 && count < samples) return count;
+  fail(ExitCode::usage, "--validation {}: is {} of {} training samples, expected 1 to {}", experiment.validation, count,
+       samples, samples - 1);
 }
 
 }  // namespace
@@ -87,8 +98,17 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   const auto model =
       make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes, experiment.blocks});
   ParameterArena arena(*model, experiment.device);
-  Loader training(train_set, loader_options(experiment, true, seed));
+  const int64_t held_out = held_out_samples(experiment, info.count);
+  const MixedSamples kept(train_set, 0, info.count - held_out), held(train_set, info.count - held_out, held_out);
+  const SampleSource& trained_on = held_out > 0 ? kept : train_set;
+  Loader training(trained_on, loader_options(experiment, true, seed));
   Loader test(test_set, loader_options(experiment, false, seed));
+  std::optional<Loader> validation;
+  if (held_out > 0) validation.emplace(held, loader_options(experiment, false, seed));
+  if (hooks.resume_from) {
+    const NextSample next = next_sample(*hooks.resume_from, training.samples());
+    training.seek(next.epoch, next.position);
+  }
 
   TrainHooks recording = hooks;
   recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
@@ -101,7 +121,9 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
            std::isnan(result.test.loss) ? "nan" : "inf", epoch, experiment.learning_rate);
     }
   };
-  record.result = train(*model, arena, training, test, train_config(experiment, seed), recording);
+  TrainConfig config = train_config(experiment, seed);
+  if (validation) config.validation = &*validation;
+  record.result = train(*model, arena, training, test, config, recording);
   record.weights_sha256 = sha256(arena);
   record.peak_bytes = memory_stats(experiment.device).peak;
   return record;
@@ -111,6 +133,8 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
              const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
+  short_one.validation = short_one.max_minutes = 0;
+  short_one.patience = 0;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge

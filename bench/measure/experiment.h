@@ -41,6 +41,10 @@ struct Experiment {
   LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
   int64_t blocks = default_blocks;  // see ModelSizes
   CheckpointChoice checkpoint;
+  double validation = 0;  // the fraction of the training set that is held out to validate on
+  Cadence validate_every = {.epochs = 1};
+  int64_t patience = 0;    // see TrainConfig
+  double max_minutes = 0;  // 0: no limit
 };
 
 // How a run was checkpointed, if a budget was requested.

@@ -45,6 +45,18 @@ Json epochs_to_json(const TrainResult& result) {
   return epochs;
 }
 
+Json validations_to_json(const TrainResult& result) {
+  Json validations = Json::array();
+  for (const Validation& v : result.validations) {
+    validations.push_back({{"epoch", v.epoch},
+                           {"step", v.step},
+                           {"accuracy", v.result.accuracy},
+                           {"loss", finite_or_null(v.result.loss)},
+                           {"seconds", v.seconds}});
+  }
+  return validations;
+}
+
 // The steps, counted from 1, after which the loss scale changed, with the new scale.
 Json scale_history(const TrainResult& result) {
   Json changes = Json::array();
@@ -66,7 +78,9 @@ Json run_to_json(const RunRecord& run) {
           {"skipped_steps", run.result.skipped_steps},
           {"loss_scale", finite_or_null(run.result.loss_scale)},
           {"energy_joules", finite_or_null(run.joules)},
-          {"epochs", epochs_to_json(run.result)}};
+          {"epochs", epochs_to_json(run.result)},
+          {"validations", validations_to_json(run.result)},
+          {"ended_early", run.result.ended_early.empty() ? Json(nullptr) : Json(run.result.ended_early)}};
 }
 
 // Means over the runs, in seconds.
@@ -76,7 +90,8 @@ Json parts_of(const Row& row) {
   };
   return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
           {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
-          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)}};
+          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)},
+          {"save", seconds(&StepSeconds::save)}};
 }
 
 // The bytes that the stage's tape keeps until backward.

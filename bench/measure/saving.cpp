@@ -1,0 +1,165 @@
+#include "bench/measure/saving.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/console.h"
+#include "bench/cli/environment.h"
+#include "bench/cli/interrupt.h"
+#include "engine/check.h"
+#include "engine/cpu_features.h"
+#include "engine/crc32c.h"
+#include "engine/printable.h"
+
+namespace hs::bench::measure {
+namespace {
+
+constexpr double most_held_up = 0.05;  // of the time of training
+
+// Settings that change no bit of the weights: how the work is divided, when it ends, what is reported.
+const std::set<std::string> free_settings = {"threads",   "repeat",         "workers",        "prefetch", "cache",
+                                             "pin",       "keep",           "save_every",     "patience", "max_minutes",
+                                             "warmed_up", "price_per_hour", "target_accuracy"};
+
+// Counts, sizes, all labels and some of the images.
+std::string fingerprint(const SampleSource& source) {
+  const SampleInfo& info = source.info();
+  uint32_t sum = 0;
+  for (int64_t i = 0; i < info.count; ++i) {
+    const int32_t label = source.label(i);
+    sum = crc32c(&label, sizeof label, sum);
+  }
+  constexpr int64_t most_images = 100;
+  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
+  for (int64_t i = 0; i < std::min(info.count, most_images); ++i) {
+    source.read(i * (info.count / std::min(info.count, most_images)), image.data());
+    sum = crc32c(image.data(), image.size(), sum);
+  }
+  return fmt::format("{} samples of {}, {} classes, checksum {:08x}", info.count, info.text(), info.classes, sum);
+}
+
+}  // namespace
+
+void Saving::declare(cli::Flags& flags) {
+  flags.text("--save", save_, "DIR", "Save the run's state there, to resume it; a folder of its own");
+  flags
+      .text(
+          "--save-every", [this](const std::string& text) { every_ = parse_cadence(every_text_ = text); }, every_text_,
+          "HOW", "When to save: 10m or 30s (minutes, seconds), 2ep (epochs), 500st (steps); and at the end")
+      .record("save_every", [this] { return is_on() ? Json(every_text_) : Json(nullptr); });
+  flags.integer("--keep", keep_, 1, 1000, "Newest states that remain in the folder").record("keep", [this] {
+    return is_on() ? Json(keep_) : Json(nullptr);
+  });
+  flags.text("--resume", resume_, "DIR", "Continue the run that was saved there, and save it there");
+  every_ = parse_cadence(every_text_);
+}
+
+void Saving::check(const cli::Flags& flags, int64_t repeat) const {
+  if (!save_.empty() && !resume_.empty()) {
+    fail(ExitCode::usage, "--resume {}: saves the run in its own folder; leave out --save {}", printable_text(resume_),
+         printable_text(save_));
+  }
+  for (const char* flag : {"--save-every", "--keep"}) {
+    if (flags.given(flag) && !is_on()) fail(ExitCode::usage, "{}: nothing is saved; give --save DIR as well", flag);
+  }
+  if (is_on() && repeat > 1) {
+    fail(ExitCode::usage, "--repeat {}: a folder holds one run; leave it out with --save and --resume", repeat);
+  }
+}
+
+void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet) {
+  if (!is_on()) return;
+  for (const auto& [name, value] : config.items()) {
+    if (!free_settings.contains(name)) identity_["config." + name] = value.dump();
+  }
+  identity_["config.device"] = name(device);  // the flag may have said auto
+  // With a constant rate the number of epochs decides only when training ends.
+  if (config.at("schedule") == "constant") identity_.erase("config.epochs");
+  identity_["training data"] = fingerprint(*data.train);
+  identity_["test data"] = fingerprint(*data.test);
+  folder_ = std::make_unique<RunFolder>(resume_.empty() ? save_ : resume_, keep_,
+                                        [](const std::string& line) { cli::notice(line); });
+  last_ = Clock::now();
+  const std::string folder = printable(folder_->path());
+  if (resume_.empty()) {
+    if (folder_->is_empty()) return;
+    fail(ExitCode::usage,
+         "--save {}: contains the states of a run; continue it with --resume {}, or choose another folder", folder,
+         folder);
+  }
+  if (folder_->is_empty())
+    fail(ExitCode::checkpoint, "--resume {}: no state is saved there; start with --save", folder);
+  from_ = folder_->newest();
+  check_same_run(folder);
+  if (!quiet) {
+    cli::notice(fmt::format("--resume {}: continuing after step {} of epoch {}", folder, from_->number("step"),
+                            from_->number("epoch")));
+  }
+}
+
+void Saving::check_same_run(const std::string& folder) const {
+  const std::string made_by = fmt::format("{} on {}", cli::build_info.commit, cli::cpu_name());
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : identity_) {
+    const auto saved = from_->values.find(name);
+    if (saved != from_->values.end() && saved->second == value) continue;
+    const std::string label = name.substr(name.starts_with("config.") ? 7 : 0);
+    differences.push_back(fmt::format(
+        "{} was {}, now {}", label, saved == from_->values.end() ? "not saved" : printable_text(saved->second), value));
+  }
+  if (!differences.empty()) {
+    fail(ExitCode::checkpoint, "--resume {}: is another run: {}; give the same settings, or start anew with --save",
+         folder, fmt::join(differences, ", "));
+  }
+  const std::string& before = from_->text("made by");
+  if (before != made_by) {
+    cli::notice(
+        fmt::format("--resume {}: saved by {}, continued by {}; the bits may differ from a run that was not stopped",
+                    folder, printable_text(before), made_by));
+  }
+}
+
+void Saving::attach(TrainHooks& hooks) {
+  if (!is_on()) return;
+  cli::allow_to_finish();
+  if (from_) hooks.resume_from = &*from_;
+  hooks.is_interrupted = cli::stop_requested;
+  hooks.wants_state = [this](const Progress& now) {
+    if (every_.seconds > 0) return seconds_since(last_) >= every_.seconds;
+    return is_due(every_, now.epoch, now.step, now.steps_per_epoch);
+  };
+  hooks.on_state = [this](TrainingState&& state) {
+    state.values.insert(identity_.begin(), identity_.end());
+    state.values["made by"] = fmt::format("{} on {}", cli::build_info.commit, cli::cpu_name());
+    folder_->save(std::move(state));
+    last_ = Clock::now();
+  };
+}
+
+void Saving::finish(const TrainResult& result) {
+  if (!is_on()) return;
+  folder_->finish();
+  const std::string folder = printable(folder_->path());
+  if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with --resume {}", folder));
+  const double held_up = result.parts.save / result.seconds;
+  if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {
+    cli::notice(fmt::format("--save-every {}: saving held up training for {:.1f} % of its time; save less often",
+                            every_text_, held_up * 100));
+  }
+}
+
+Json Saving::to_json(const TrainResult& result) const {
+  if (!is_on()) return nullptr;
+  return {{"saved", folder_->saved()},
+          {"failed", folder_->failed()},
+          {"seconds", result.parts.save},
+          {"share", finite_or_null(result.parts.save / result.seconds)},
+          {"resumed_after_step", from_ ? Json(from_->number("step")) : Json(nullptr)},
+          {"resumed_in_epoch", from_ ? Json(from_->number("epoch")) : Json(nullptr)}};
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,49 @@
+// --save, --save-every, --keep and --resume: a run that survives its process (models/run_folder.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/command_line.h"
+#include "bench/cli/inputs.h"
+#include "bench/cli/json_file.h"
+#include "models/run_folder.h"
+#include "models/train.h"
+
+namespace hs::bench::measure {
+
+class Saving {
+ public:
+  void declare(cli::Flags& flags);
+  // Throws Error (usage) if the flags contradict each other.
+  void check(const cli::Flags& flags, int64_t repeat) const;
+  bool is_on() const { return !save_.empty() || !resume_.empty(); }
+
+  // Opens the folder and, to resume, reads its newest state. `config` is what the record will contain: a state of a run
+  // with other settings is refused, unless they cannot change a bit. Does nothing if not is_on(). Throws Error: io;
+  // checkpoint (no valid state, or of another run).
+  void open(const Json& config, Device device, const cli::TrainingData& data, bool quiet);
+  // Adds what saves and resumes to the hooks, which must not outlive this. A signal then ends training with a state.
+  void attach(TrainHooks& hooks);
+  // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted. Says so if
+  // saving held up training too much.
+  void finish(const TrainResult& result);
+  Json to_json(const TrainResult& result) const;  // the row's member "saving"; null if not is_on()
+
+ private:
+  void check_same_run(const std::string& folder) const;
+
+  std::string save_, resume_, every_text_ = "10m";
+  Cadence every_;
+  int64_t keep_ = 2;
+  std::map<std::string, std::string> identity_;  // of the run, by name
+  std::unique_ptr<RunFolder> folder_;
+  std::optional<TrainingState> from_;
+  Clock::time_point last_;
+};
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,128 @@
+#include "models/training_state.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "engine/check.h"
+
+namespace hs {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name, const char* what) {
+  fail(ExitCode::checkpoint, "checkpoint: {} {}; it was not written by this program, or by another version", name,
+       what);
+}
+
+Tensor copy_to_host(const Tensor& tensor) {
+  Tensor copy = Tensor::empty(tensor.shape(), tensor.dtype());
+  copy.copy_from(tensor);
+  return copy;
+}
+
+// Calls use(name, its tensor) for each tensor that a step changes. The optimizer's arrays and the weights are arrays of
+// the arena's size; `part_of` cuts a parameter's part out of one.
+template <class Use>
+void for_each_part(const ParameterArena& arena, const std::string& prefix, const Tensor& whole, const Use& use) {
+  const auto* first = static_cast<const float*>(arena.values.raw_data());
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const int64_t begin = static_cast<const float*>(parameter.value->raw_data()) - first;
+    use(prefix + parameter.name, whole.slice(begin, parameter.value->shape()));
+  }
+}
+
+// The state's tensors, sharing the storage of what they are read from.
+std::map<std::string, Tensor> live_tensors(const ParameterArena& arena, const Optimizer& optimizer,
+                                           GradScaler& scaler) {
+  std::map<std::string, Tensor> tensors;
+  const auto add = [&](const std::string& name, const Tensor& tensor) { tensors[name] = tensor; };
+  for_each_part(arena, "", arena.values, add);
+  for (const auto& [name, memory] : optimizer.memory()) for_each_part(arena, "optimizer." + name + ".", memory, add);
+  add("optimizer.step", optimizer.step_counter());
+  add("scaler", scaler.state());
+  return tensors;
+}
+
+bool is_progress(const std::string& name) { return name.starts_with("progress."); }
+
+}  // namespace
+
+const std::string& TrainingState::text(const std::string& name) const {
+  const auto found = values.find(name);
+  if (found == values.end()) refuse(name, "is missing");
+  return found->second;
+}
+
+int64_t TrainingState::number(const std::string& name) const {
+  const std::string& word = text(name);
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size() || number < 0) refuse(name, "is not a count");
+  return number;
+}
+
+Rows TrainingState::rows(const std::string& name, size_t columns) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) refuse(name, "is missing");
+  const Tensor& all = found->second;
+  if (all.dtype() != DType::f64 || all.shape().rank() != 2 || all.shape()[1] != static_cast<int64_t>(columns)) {
+    refuse(name, "has another type or shape");
+  }
+  const std::vector<double> numbers = all.to_vector<double>();
+  Rows rows;
+  for (auto at = numbers.begin(); at != numbers.end(); at += static_cast<std::ptrdiff_t>(columns)) {
+    rows.emplace_back(at, at + static_cast<std::ptrdiff_t>(columns));
+  }
+  return rows;
+}
+
+void TrainingState::put_rows(const std::string& name, const Rows& rows, size_t columns) {
+  std::vector<double> numbers;
+  for (const std::vector<double>& row : rows) numbers.insert(numbers.end(), row.begin(), row.end());
+  tensors[name] = Tensor::from(numbers, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(columns)});
+}
+
+TrainingState copy_state(const ParameterArena& arena, const Optimizer& optimizer, GradScaler& scaler) {
+  TrainingState state;
+  const auto add = [&](const std::string& name, const Tensor& tensor) { state.tensors[name] = tensor; };
+  // One copy for each array of the arena's size; its parts share the copy's storage.
+  for_each_part(arena, "", copy_to_host(arena.values), add);
+  for (const auto& [name, memory] : optimizer.memory()) {
+    for_each_part(arena, "optimizer." + name + ".", copy_to_host(memory), add);
+  }
+  add("optimizer.step", copy_to_host(optimizer.step_counter()));
+  add("scaler", copy_to_host(scaler.state()));
+  return state;
+}
+
+void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler) {
+  std::map<std::string, Tensor> live = live_tensors(arena, optimizer, scaler);
+  std::vector<std::string> differences;
+  for (const auto& [name, tensor] : live) {
+    const auto found = state.tensors.find(name);
+    if (found == state.tensors.end()) {
+      differences.push_back(name + " is missing");
+    } else if (found->second.shape() != tensor.shape() || found->second.dtype() != tensor.dtype()) {
+      differences.push_back(fmt::format("{} is {} {}, expected {} {}", name, hs::name(found->second.dtype()),
+                                        found->second.shape(), hs::name(tensor.dtype()), tensor.shape()));
+    }
+  }
+  for (const auto& [name, tensor] : state.tensors) {
+    if (!live.contains(name) && !is_progress(name)) differences.push_back(name + " is unknown here");
+  }
+  if (!differences.empty()) {
+    constexpr size_t most = 3;
+    const size_t shown = std::min(most, differences.size());
+    fail(ExitCode::checkpoint, "checkpoint: made for another model or optimizer: {}{}",
+         fmt::join(differences.begin(), differences.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+         shown < differences.size() ? fmt::format(", and {} more differences", differences.size() - shown) : "");
+  }
+  for (auto& [name, tensor] : live) tensor.copy_from(state.tensors.at(name));
+}
+
+NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch) {
+  const int64_t epoch = state.number("epoch"), position = state.number("position");
+  if (epoch < 1 || position > samples_per_epoch) refuse("position", "is not in the epoch");
+  return position < samples_per_epoch ? NextSample{epoch - 1, position} : NextSample{epoch, 0};
+}
+
+}  // namespace hs

@@ -1,0 +1,53 @@
+// TrainingState: what a training run needs to go on with the same bits: weights, the optimizer's memory, the loss
+// scale, and how far the run is. (A "checkpoint" in this code base is an activation checkpoint, engine/checkpoint.h.)
+//
+// There is no generator of random numbers in it: they are functions of the seed and of counters, and so is the order of
+// samples. It is taken between two optimizer steps, so there are no gradients in it either. Names:
+//
+//   conv1.weight                   a parameter, as the model names it
+//   optimizer.mean.conv1.weight    the optimizer's memory of it (Optimizer::memory())
+//   optimizer.step, scaler         the count of steps; GradScaler::state()
+//   progress.*                     of models/train.cpp: results so far
+//
+// Read next: models/run_folder.h (states in files).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/grad_scaler.h"
+#include "engine/module.h"
+#include "engine/optim.h"
+
+namespace hs {
+
+using Rows = std::vector<std::vector<double>>;
+
+struct TrainingState {
+  std::map<std::string, Tensor> tensors;      // on the CPU
+  std::map<std::string, std::string> values;  // counters, and what the caller adds: the settings of the run
+
+  // These throw Error (checkpoint) with the name if there is no such value or tensor, or it is of another kind.
+  const std::string& text(const std::string& name) const;
+  int64_t number(const std::string& name) const;  // from 0
+  // Rows of `columns` numbers, as put_rows() stored them.
+  Rows rows(const std::string& name, size_t columns) const;
+  void put_rows(const std::string& name, const Rows& rows, size_t columns);
+};
+
+// Copies weights, optimizer and scaler to the host. Waits for the device.
+TrainingState copy_state(const ParameterArena& arena, const Optimizer& optimizer, GradScaler& scaler);
+
+// Copies them back. Throws Error (checkpoint) that names what is missing, unknown or of another shape; nothing has then
+// been changed. The optimizer must be of the same kind and have the same settings, which are not in the state.
+void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler);
+
+// Where the training source goes on: Loader::seek(epoch, position).
+struct NextSample {
+  int64_t epoch, position;  // both from 0
+};
+NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch);
+
+}  // namespace hs

@@ -1,0 +1,35 @@
+// Resuming a training run on the device: the same bits, with and without a captured step. The matrix of techniques runs
+// on the CPU (tests/models/resume.cpp).
+#include <doctest/doctest.h>
+
+#include "tests/support/tiny_run.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+
+TEST_CASE("a run on the device resumes with the same bits, captured or not") {
+  for (const Precision precision : {Precision::f32, Precision::f16}) {
+    for (const bool graph : {false, true}) {
+      INFO(name(precision), ", graph ", graph);
+      TinyRun run;
+      run.workers = 1;
+      run.config.device = Device::cuda;
+      run.config.graph = graph;
+      run.config.precision = precision;
+      run.config.accumulate = 2;
+      run.config.epochs = 2;
+      const TinyRun::Outcome straight = run.train(nullptr, true);
+      REQUIRE(straight.states.size() == 6);
+      CHECK((straight.result.skipped_steps > 0) == (precision == Precision::f16));
+      for (const size_t i : {0, 2, 3}) check_resumes(run, straight.states[i], straight);
+      CHECK(check_every_interruption(run, straight, 7) >= 4);
+      // The state knows nothing of graphs.
+      run.config.graph = !graph;
+      check_resumes(run, straight.states[3], straight);
+    }
+  }
+}
+
+}  // namespace
