@@ -14,9 +14,8 @@ class Sgd : public Optimizer {
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), velocity_(zeros_like(arena.values)) {}
 
-  std::map<std::string, Tensor> memory() const override { return {{"velocity", velocity_}}; }
-
  protected:
+  std::map<std::string, Tensor> moments() const override { return {{"velocity", velocity_}}; }
   void update(Tensor& casts) override {
     const SgdRule rule{config_.momentum, config_.weight_decay, config_.name == "nesterov"};
     sgd_step({arena_.gradients(), rule, rates_, velocity_, arena_.values, casts, decay_});
@@ -34,9 +33,8 @@ class Adam : public Optimizer {
         mean_(zeros_like(arena.values)),
         square_(zeros_like(arena.values)) {}
 
-  std::map<std::string, Tensor> memory() const override { return {{"mean", mean_}, {"square", square_}}; }
-
  protected:
+  std::map<std::string, Tensor> moments() const override { return {{"mean", mean_}, {"square", square_}}; }
   void update(Tensor& casts) override {
     const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
     adam_step({arena_.gradients(), rule, rates_, mean_, square_, arena_.values, casts, decay_});
@@ -64,6 +62,7 @@ class Lars : public Optimizer {
       : Optimizer(arena, config), parts_(parts_of(arena)), velocity_(zeros_like(arena.values)) {}
 
  protected:
+  std::map<std::string, Tensor> moments() const override { return {{"velocity", velocity_}}; }
   void update(Tensor& casts) override {
     const LarsRule rule{config_.momentum, config_.weight_decay, config_.trust};
     lars_step({arena_.gradients(), rule, rates_, parts_, velocity_, arena_.values});
@@ -83,6 +82,7 @@ class Lamb : public Optimizer {
         square_(zeros_like(arena.values)) {}
 
  protected:
+  std::map<std::string, Tensor> moments() const override { return {{"mean", mean_}, {"square", square_}}; }
   void update(Tensor& casts) override {
     const LambRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay};
     lamb_step({arena_.gradients(), rule, rates_, parts_, mean_, square_, arena_.values});
@@ -116,6 +116,27 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
       no_scaling_({}, arena.values.device()) {
   set_learning_rate(config.learning_rate);
   if (config.weight_decay != 0 && !config.decay_vectors) decay_ = decay_of(arena, config.weight_decay);
+  if (config.outlier > 0) usual_norm_ = Tensor::zeros({usual_norm_size}, DType::f32, arena.values.device());
+  if (config.average_decay > 0) {
+    average_ = arena.values.empty_like();
+    average_.copy_from(arena.values);
+  }
+}
+
+std::map<std::string, Tensor> Optimizer::memory() const {
+  std::map<std::string, Tensor> all = moments();
+  if (average_.defined()) all["average"] = average_;
+  return all;
+}
+
+WithAverage::WithAverage(ParameterArena& arena, const Optimizer& optimizer) : arena_(arena) {
+  if (!optimizer.average().defined()) return;
+  weights_ = arena.values.clone();
+  arena.values.copy_from(optimizer.average());
+}
+
+WithAverage::~WithAverage() {
+  if (weights_.defined()) arena_.values.copy_from(weights_);
 }
 
 void Optimizer::set_learning_rate(float rate) {
@@ -127,15 +148,16 @@ void Optimizer::step() { step(no_scaling_); }
 void Optimizer::step(GradScaler& scaler) {
   const Op op("optimizer");
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
-  const bool measures = scaler.config().enabled || config_.clip > 0;
+  const bool measures = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0;
   if (measures && !measured_.defined()) {
     const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
     measured_ = Tensor::empty({2}, DType::f32, step_.device());
   }
-  const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
+  const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config(), config_.outlier};
   begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
-              measures ? arena_.gradients() : no_tensor()});
+              measures ? arena_.gradients() : no_tensor(), usual_norm_});
   arena_.update([this](Tensor& casts) { update(casts); });
+  if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});
 }
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const OptimizerConfig& config) {

@@ -37,6 +37,11 @@ struct OptimizerConfig {
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
   float clip = 0;
+  // Leaves out a step whose global gradient norm is more than so many times the mean of earlier ones; 0: none.
+  float outlier = 0;
+  // Keeps a moving average of the weights, which forgets by this factor in each step (less in the first ones); 0: none
+  // (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
+  float average_decay = 0;
   Schedule schedule = {};
 };
 
@@ -46,10 +51,10 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, check for
-  // inf and NaN, clip, update, advance count, schedule and scale. If a gradient is not finite, or with clipping their
-  // norm is not (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of the last three only the scale
-  // advances; the scaler counts the step as skipped. Without a scaler and clipping there is no check. Does not zero the
-  // gradients; does not wait for the device.
+  // inf, NaN and outliers, clip, update, average, advance count, schedule and scale. If a gradient is not finite, or
+  // with clipping or outliers their norm is not (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of
+  // the last three only the scale advances; of an outlier nothing does. The scaler counts the step as skipped. Without
+  // a scaler, clipping and outliers there is no check. Does not zero the gradients; does not wait for the device.
   void step(GradScaler& scaler);
   void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
@@ -59,21 +64,39 @@ class Optimizer {
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
   // What later steps read of earlier ones, by name, besides the count: (size) f32 each, sharing the optimizer's
   // storage.
-  virtual std::map<std::string, Tensor> memory() const = 0;
+  std::map<std::string, Tensor> memory() const;
+  const Tensor& usual_norm() const { return usual_norm_; }  // the same of gradient norms; undefined without outliers
+  const Tensor& average() const { return average_; }        // (size) f32, laid out as the arena; undefined without
 
   // For all later steps; multiplied by the schedule's factor. Not inside a captured step: it copies to the device.
   void set_learning_rate(float rate);
 
  protected:
   virtual void update(Tensor& casts) = 0;  // of the values and, if defined, their 16-bit casts
+  virtual std::map<std::string, Tensor> moments() const = 0;
 
   OptimizerConfig config_;
   ParameterArena& arena_;
-  Tensor step_;      // i32 scalar
-  Tensor rates_;     // (step_rates) f32
-  Tensor decay_;     // of each granule, undefined if it is the same for all
+  Tensor step_;   // i32 scalar
+  Tensor rates_;  // (step_rates) f32
+  Tensor decay_;  // of each granule, undefined if it is the same for all
+  Tensor average_;
+  Tensor usual_norm_;
   Tensor measured_;  // (2) f32, undefined if nothing needs it
   GradScaler no_scaling_;
+};
+
+// While it is alive, the arena holds the optimizer's average of the weights, if it keeps one, in place of the weights.
+class WithAverage {
+ public:
+  WithAverage(ParameterArena& arena, const Optimizer& optimizer);
+  ~WithAverage();
+  WithAverage(const WithAverage&) = delete;
+  WithAverage& operator=(const WithAverage&) = delete;
+
+ private:
+  ParameterArena& arena_;
+  Tensor weights_;  // undefined if there is no average
 };
 
 // Throws Error (usage) unless the name is one of OptimizerConfig's. The arena must outlive the optimizer.

@@ -67,6 +67,14 @@ struct StepRule {
   float beta1, beta2, clip;
   Schedule schedule;
   GradScalerConfig scaler;
+  float outlier = 0;  // a norm that is so many times the usual one is skipped; 0: none is
+};
+
+// What BeginStep remembers of earlier gradient norms.
+enum UsualNorm : int {
+  usual_norm_mean,   // of the norms of the steps that were taken; later ones count for more
+  usual_norm_count,  // how many there were
+  usual_norm_size,
 };
 
 // share = scale * weight, f32 scalars.
@@ -95,9 +103,21 @@ struct BeginStep {
   Tensor& step;
   Tensor& rates;
   const Tensor& gradient = no_tensor();
-  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates); }
+  Tensor& usual_norm = no_tensor();  // (usual_norm_size), needed if rule.outlier > 0
+  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates, usual_norm); }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
+
+// average += (1 - d) * (value - average), d = min(decay, (1 + step) / (10 + step)), unless the step was skipped.
+struct AverageStep {
+  const Tensor& value;
+  const Tensor& rates;
+  const Tensor& step;  // of the optimizer, this one included
+  float decay;
+  Tensor& average;
+  auto tensors() const { return tensor_list(value, rates, step, average); }
+};
+constinit inline Kernel<AverageStep> average_step{"average_step"};
 
 struct SgdStep {
   const Tensor& gradient;

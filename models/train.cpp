@@ -204,6 +204,8 @@ TrainResult Run::train() {
   result_.steps = optimizer_->steps();
   result_.skipped_steps = scaler_.skipped();
   result_.loss_scale = scaler_.scale();
+  // What was evaluated is what the caller gets.
+  if (optimizer_->average().defined()) arena_.values.copy_from(optimizer_->average());
   return std::move(result_);
 }
 
@@ -278,7 +280,7 @@ void Run::read_losses(const Batch& last) {
 
 // Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
 void Run::check_skipped(const Batch& last) {
-  if (!scaler_.config().enabled && config_.optimizer.clip <= 0) return;
+  if (!scaler_.config().enabled && config_.optimizer.clip <= 0 && config_.optimizer.outlier <= 0) return;
   const bool can_fall = scaler_.config().enabled && scaler_.scale() > scaler_.config().smallest;
   const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
   const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
@@ -313,6 +315,7 @@ void Run::end_epoch() {
 
 EpochResult Run::evaluated_epoch() {
   const Range range("evaluate");
+  const WithAverage averaged(arena_, *optimizer_);
   const Autocast amp(config_.precision, arena_);
   EpochResult result{losses_->mean(), result_.seconds, {}};
   for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
@@ -331,6 +334,7 @@ bool Run::must_validate() const {
 
 void Run::validate() {
   const Range range("validate");
+  const WithAverage averaged(arena_, *optimizer_);
   const Autocast amp(config_.precision, arena_);
   const Clock::time_point start = Clock::now();
   const Evaluation result = evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted);

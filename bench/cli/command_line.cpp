@@ -13,6 +13,8 @@
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
 #include "engine/check.h"
+#include "engine/input_file.h"
+#include "engine/printable.h"
 
 namespace hs::bench::cli {
 namespace {
@@ -202,7 +204,46 @@ Json Flags::config() const {
 
 bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
 
+Flags& Flags::recipe() {
+  const Reader read_already = [](const std::string&) {};
+  return text("--recipe", read_already, "", "FILE", "Take flags from a JSON file; those given here count before it")
+      .record();
+}
+
+// As if the members were flags of the command line.
+void Flags::read_recipe() const {
+  const CLI::Option* file = app_.get_option_no_throw("--recipe");
+  if (file == nullptr || file->count() == 0) return;
+  const std::string path = file->results().back();
+  constexpr size_t largest_file = size_t{1} << 20;
+  const std::vector<uint8_t> bytes = read_file(path, largest_file);
+  const Json recipe = parse(std::string(bytes.begin(), bytes.end()), path);
+  if (!recipe.is_object()) fail(ExitCode::bad_input, "{}: a recipe is a JSON object of flags", path);
+  for (const auto& [key, value] : recipe.items()) {
+    const auto flag = std::ranges::find(flags_, "--" + key, &Flag::name);
+    if (flag == flags_.end() || key == "recipe") {
+      const std::string meant = nearest(key, long_flags(app_));
+      fail(ExitCode::usage, "{}: {}: no flag of {} that takes a value{}", path, printable_text(key), app_.get_name(),
+           meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
+    }
+    if (flag->option->count() > 0) continue;
+    const auto add = [&](const Json& word) {
+      if (!word.is_string() && !word.is_number()) {
+        fail(ExitCode::usage, "{}: {}: expected a string or a number{}", path, key,
+             flag->repeatable ? ", or a list of them" : "");
+      }
+      flag->option->add_result(word.is_string() ? word.get<std::string>() : word.dump());
+    };
+    if (flag->repeatable && value.is_array()) {
+      for (const Json& word : value) add(word);
+    } else {
+      add(value);
+    }
+  }
+}
+
 void Flags::read() const {
+  read_recipe();
   for (const Flag& flag : flags_) {
     const std::vector<std::string> words = flag.option->results();
     for (const std::string& word : words) {

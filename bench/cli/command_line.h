@@ -77,6 +77,9 @@ class Flags {
   Flags& dry_run(bool& value);
   Flags& list(bool& value);
   Flags& quiet(bool& value);
+  // --recipe FILE: a JSON object whose members are flags of this command, by their names without dashes. What stands on
+  // the command line counts, if both give a flag. Recorded as the file's path.
+  Flags& recipe();
 
   // Records the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or as
   // `member`. "a/b" is the member b of the object a.
@@ -106,6 +109,7 @@ class Flags {
     std::vector<std::string>* values;
     size_t low, high;
   };
+  void read_recipe() const;
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
              bool repeatable = false);
   Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,

@@ -38,6 +38,7 @@ class TrainCommand : public cli::Command {
 
  private:
   void check_combinations(const cli::Flags& flags) const;
+  void scale_learning_rate(const cli::Flags& flags, int64_t samples);
   bool resolve_graph(Device device) const;
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
@@ -49,7 +50,7 @@ class TrainCommand : public cli::Command {
   measure::Experiment experiment_;
   std::string data_;
   int64_t train_ = 20000, test_ = 5000;
-  int64_t seed_ = 1, repeat_ = 1, threads_ = 0;
+  int64_t seed_ = 1, repeat_ = 1, threads_ = 0, scale_lr_ = 0;
   std::string device_ = "auto", graph_ = "auto";
   std::vector<std::string> kernels_;
   measure::TuningFile tuning_;
@@ -78,12 +79,22 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.test(test_);
   flags.epochs(experiment_.epochs).record();
   flags.batch(experiment_.batch).record();
-  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "adam", "adamw"}, "Optimizer").record();
+  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+      .record();
   flags.learning_rate(experiment_.learning_rate).record();
-  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd").record("momentum", [this] {
-    return experiment_.optimizer == "sgd" ? Json(experiment_.momentum) : Json(nullptr);
-  });
+  flags
+      .integer("--scale-lr", scale_lr_, 0, 1 << 30,
+               "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is")
+      .record();
+  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
+      .record("momentum", [this] {
+        return measure::has_momentum(experiment_.optimizer) ? Json(experiment_.momentum) : Json(nullptr);
+      });
   flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
+  flags
+      .named_choice("--decay", experiment_.decay_vectors, {{"all", true}, {"weights", false}},
+                    "What decays: all parameters, or those of two dimensions and more (no biases)")
+      .record();
   flags.seed(seed_).record();
   flags.repeat(repeat_).record();
   flags.threads(threads_).record();
@@ -99,11 +110,24 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   flags.checkpoint([this](const std::string& how) { experiment_.checkpoint = parse_checkpoint(how); }).record();
   flags.blocks(experiment_.blocks, experiment_.model).record();
-  flags.choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine"}, "Course of the learning rate")
+  flags
+      .choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine", "step", "one-cycle"},
+              "Course of the learning rate")
+      .record();
+  flags.integer("--step-every", experiment_.step_every, 1, 1 << 30, "With --schedule step: steps of one rate").record();
+  flags.real("--step-factor", experiment_.step_factor, 1e-6, 1, "With --schedule step: the factor after each of them")
       .record();
   flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size")
       .record();
   flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
+  flags
+      .real("--skip-outliers", experiment_.skip_outliers, 0, 1e9,
+            "Skip steps whose gradient norm is so many times the usual one, 0: none")
+      .record();
+  flags
+      .real("--ema", experiment_.ema, 0, 0.999999,
+            "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
+      .record();
   flags.fuse(experiment_.fuse).record();
   flags.kernels(kernels_).record();
   tuning_.declare(flags);
@@ -129,12 +153,21 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
+  flags.recipe();
 }
 
 void TrainCommand::check_combinations(const cli::Flags& flags) const {
-  if (flags.given("--momentum") && experiment_.optimizer != "sgd") {
-    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd does", experiment_.momentum,
-         experiment_.optimizer);
+  if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer)) {
+    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do",
+         experiment_.momentum, experiment_.optimizer);
+  }
+  for (const char* flag : {"--step-every", "--step-factor"}) {
+    if (flags.given(flag) && experiment_.schedule != "step") {
+      fail(ExitCode::usage, "{}: belongs to --schedule step, and this is {}", flag, experiment_.schedule);
+    }
+  }
+  if (flags.given("--warmup") && experiment_.schedule == "one-cycle") {
+    fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out", experiment_.warmup);
   }
   if (flags.given("--trace-steps") && trace_.empty()) {
     fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
@@ -152,6 +185,23 @@ void TrainCommand::check_combinations(const cli::Flags& flags) const {
   if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
     fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
   }
+}
+
+// The linear rule with warm-up (Goyal et al., "Accurate, large minibatch SGD", 2017): the paper warms up for 5 of 90
+// epochs, this for the same share of the steps.
+void TrainCommand::scale_learning_rate(const cli::Flags& flags, int64_t samples) {
+  const int64_t batch = experiment_.batch * experiment_.accumulate;
+  if (scale_lr_ == 0 || scale_lr_ == batch) return;
+  const double before = experiment_.learning_rate;
+  experiment_.learning_rate *= static_cast<double>(batch) / static_cast<double>(scale_lr_);
+  std::string text =
+      fmt::format("--scale-lr {}: batch {} x {}, so the learning rate is {:g} instead of {:g}", scale_lr_,
+                  experiment_.accumulate, experiment_.batch, experiment_.learning_rate, before);
+  if (batch > scale_lr_ && !flags.given("--warmup") && experiment_.schedule != "one-cycle") {
+    experiment_.warmup = (samples + batch - 1) / batch * experiment_.epochs * 5 / 90;
+    text += fmt::format(", reached after {} steps", experiment_.warmup);
+  }
+  if (!quiet_) cli::notice(text);
 }
 
 bool TrainCommand::resolve_graph(Device device) const {
@@ -286,6 +336,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   tuning_.use(experiment_.device);
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
+  scale_learning_rate(flags, data.train->info().count);
   if (dry_run_) return print_plan(data);
 
   Json record = report::new_record(name(), experiment_.device);

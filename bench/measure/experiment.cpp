@@ -15,6 +15,10 @@
 
 namespace hs::bench::measure {
 
+bool has_momentum(const std::string& optimizer) {
+  return optimizer == "sgd" || optimizer == "nesterov" || optimizer == "lars";
+}
+
 std::string sha256(const ParameterArena& arena) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
@@ -39,6 +43,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.optimizer.learning_rate = static_cast<float>(experiment.learning_rate);
   config.optimizer.momentum = static_cast<float>(experiment.momentum);
   config.optimizer.weight_decay = static_cast<float>(experiment.weight_decay);
+  config.optimizer.decay_vectors = experiment.decay_vectors;
   config.seed = seed;
   config.device = experiment.device;
   config.graph = experiment.graph;
@@ -47,8 +52,12 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.accumulate = experiment.accumulate;
   config.augment = experiment.augment;
   config.optimizer.clip = static_cast<float>(experiment.clip);
+  config.optimizer.outlier = static_cast<float>(experiment.skip_outliers);
+  config.optimizer.average_decay = static_cast<float>(experiment.ema);
   config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
   config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);
+  config.optimizer.schedule.every = static_cast<int32_t>(experiment.step_every);
+  config.optimizer.schedule.factor = static_cast<float>(experiment.step_factor);
   config.validate_every = experiment.validate_every;
   config.patience = experiment.patience;
   config.max_seconds = 60 * experiment.max_minutes;

@@ -23,17 +23,21 @@ struct Experiment {
   std::string model = "mnist_cnn";
   std::string optimizer = "adam";
   double learning_rate = 1e-3;
-  double momentum = 0.9;  // sgd only
+  double momentum = 0.9;  // see has_momentum()
   double weight_decay = 0;
+  bool decay_vectors = true;  // see OptimizerConfig
   int64_t epochs = 5;
   int64_t batch = 64;
   Device device = Device::cpu;
   bool graph = false;  // CUDA only
   Precision precision = Precision::f32;
   int64_t accumulate = 1;
-  double clip = 0;
+  double clip = 0, skip_outliers = 0;
+  double ema = 0;  // OptimizerConfig::average_decay
   std::string schedule = "constant";
   int64_t warmup = 0;
+  int64_t step_every = 1000;  // of the schedule "step", as step_factor
+  double step_factor = 0.1;
   AugmentOptions augment;
   bool fuse = true;
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
@@ -46,6 +50,8 @@ struct Experiment {
   int64_t patience = 0;    // see TrainConfig
   double max_minutes = 0;  // 0: no limit
 };
+
+bool has_momentum(const std::string& optimizer);
 
 // How a run was checkpointed, if a budget was requested.
 struct CheckpointPlan {

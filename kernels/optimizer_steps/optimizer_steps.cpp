@@ -45,7 +45,18 @@ void measure_gradients_cpu(const MeasureGradients& call) {
 void begin_step_cpu(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
   begin_step_on(call.rule, call.measured.defined() ? call.measured.data<float>() : nullptr,
-                call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
+                call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(),
+                call.usual_norm.defined() ? call.usual_norm.mutable_data<float>() : nullptr);
+}
+
+void average_step_cpu(const AverageStep& call) {
+  if (call.rates.data<float>()[rate_skip] != 0) return;
+  const float rest = 1 - average_decay(call.decay, *call.step.data<int32_t>());
+  const float* w = call.value.data<float>();
+  float* average = call.average.mutable_data<float>();
+  parallel_ranges(call.value.size(), elementwise_grain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) average[i] += rest * (w[i] - average[i]);
+  });
 }
 
 // Calls update(begin, end) for pieces of the parameters, and casts each while it is in the cache.
@@ -130,6 +141,7 @@ void adam_step_cpu(const AdamStep& call) {
 REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});
 REGISTER_KERNEL(measure_gradients, cpu, "simple", {.run = measure_gradients_cpu});
 REGISTER_KERNEL(begin_step, cpu, "simple", {.run = begin_step_cpu});
+REGISTER_KERNEL(average_step, cpu, "simple", {.run = average_step_cpu});
 REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu});
 REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});
 

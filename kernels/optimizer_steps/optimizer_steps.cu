@@ -62,26 +62,32 @@ void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
                call.measured.mutable_data<float>());
 }
 
-__global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates) {
-  begin_step_on(rule, measured, scaler, step, rates);
+__global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates,
+                                  float* usual_norm) {
+  begin_step_on(rule, measured, scaler, step, rates, usual_norm);
+}
+
+float* usual_norm_of(const BeginStep& call) {
+  return call.usual_norm.defined() ? call.usual_norm.mutable_data<float>() : nullptr;
 }
 
 void begin_step_cuda(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
   cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule,
                call.measured.defined() ? call.measured.data<float>() : nullptr, call.scaler.mutable_data<float>(),
-               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
+               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(), usual_norm_of(call));
 }
 
 __device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
 __global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
-                                         float* measured, float* scaler, int32_t* step, float* rates) {
+                                         float* measured, float* scaler, int32_t* step, float* rates,
+                                         float* usual_norm) {
   measure(size, gradient, scaler, partial);
   if (!cuda::is_last_block(&blocks_that_measured)) return;
   add_measures(partial, measured);
-  if (threadIdx.x == 0) begin_step_on(rule, measured, scaler, step, rates);
+  if (threadIdx.x == 0) begin_step_on(rule, measured, scaler, step, rates, usual_norm);
 }
 
 void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
@@ -89,7 +95,23 @@ void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
   cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(),
                call.gradient.size(), call.gradient.data<float>(), partial.mutable_data<float>(), call.rule,
                call.measured.mutable_data<float>(), call.scaler.mutable_data<float>(),
-               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
+               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(), usual_norm_of(call));
+}
+
+struct Average {
+  float decay;
+  const int32_t* step;
+  const float* rates;
+  __device__ float operator()(int64_t, float w, float average) const {
+    if (rates[rate_skip] != 0) return average;
+    return average + (1 - average_decay(decay, *step)) * (w - average);
+  }
+};
+
+void average_step_cuda(const AverageStep& call) {
+  float* average = call.average.mutable_data<float>();
+  cuda::elementwise(call.value.size(), Average{call.decay, call.step.data<int32_t>(), call.rates.data<float>()},
+                    average, call.value.data<float>(), static_cast<const float*>(average));
 }
 
 // No cast is wanted.
@@ -218,6 +240,7 @@ REGISTER_KERNEL(begin_step, cuda, "last_block",
                  .supported = [](const BeginStep& call) { return call.gradient.defined(); },
                  .workspace = [](const BeginStep&) { return measure_workspace; },
                  .rank = 10});
+REGISTER_KERNEL(average_step, cuda, "simple", {.run = average_step_cuda});
 REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
 REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});
 
