@@ -1,0 +1,168 @@
+// halfstep-bench lr-find: the range test for the learning rate (Smith, "Cyclical learning rates for training neural
+// networks", 2017). The rate grows by the same ratio in each step of one short training, until the loss explodes; the
+// useful rates lie where the loss falls. Its record has "rows", one per step: learning_rate, loss, smoothed; and
+// "steepest" and "lowest", the rates at which the smoothed loss falls fastest (per decade), and is lowest.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/experiment.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench::commands {
+namespace {
+
+class LrFindCommand : public cli::Command {
+ public:
+  std::string name() const override { return "lr-find"; }
+  std::string summary() const override { return "Find the range of useful learning rates in one short training"; }
+  std::string footnote() const override {
+    return R"(Examples:
+  halfstep-bench lr-find
+  halfstep-bench lr-find --model mlp --optimizer nesterov --to 30 --html lr.html
+
+docs/recipes.md says how to read the curve.
+)";
+  }
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  measure::Experiment experiment_;
+  std::string data_, device_ = "auto";
+  int64_t steps_ = 200, seed_ = 1, threads_ = 0;
+  double to_ = 10;
+  report::Outputs outputs_;
+};
+
+void LrFindCommand::declare(cli::Flags& flags) {
+  experiment_.schedule = "exponential";
+  experiment_.learning_rate = 1e-6;
+  flags.model(experiment_.model).record();
+  flags.blocks(experiment_.blocks, experiment_.model).record();
+  flags.data(data_);
+  flags.batch(experiment_.batch).record();
+  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+      .record();
+  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars").record();
+  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
+  flags.real("--from", experiment_.learning_rate, 1e-12, 1000, "Learning rate of the first step").record();
+  flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();
+  flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before").record();
+  flags.precision(experiment_.precision).record();
+  flags.seed(seed_).record();
+  flags.threads(threads_).record();
+  flags.device(device_).record();
+  outputs_.declare(flags);
+}
+
+struct Point {
+  double learning_rate, loss, smoothed;
+};
+
+// An exponential moving average, without the bias of its beginning.
+void smooth(std::vector<Point>& points) {
+  constexpr double keep = 0.9;
+  double sum = 0, weight = 0;
+  for (Point& point : points) {
+    sum = keep * sum + (1 - keep) * point.loss;
+    weight = keep * weight + (1 - keep);
+    point.smoothed = sum / weight;
+  }
+}
+
+// Of neighbours five steps apart, so that the noise of a batch does not decide.
+const Point& steepest(const std::vector<Point>& points) {
+  constexpr size_t apart = 5;
+  const auto slope = [&](size_t i) {
+    return (points[i].smoothed - points[i - apart].smoothed) /
+           std::log10(points[i].learning_rate / points[i - apart].learning_rate);
+  };
+  size_t best = apart;
+  for (size_t i = apart; i < points.size(); ++i) best = slope(i) < slope(best) ? i : best;
+  return points[best - apart / 2];
+}
+
+void LrFindCommand::run(const cli::Flags& flags) {
+  if (to_ <= experiment_.learning_rate) {
+    fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, experiment_.learning_rate);
+  }
+  outputs_.open();
+  cli::use_threads(threads_);
+  experiment_.device = cli::resolve_device(device_);
+  const cli::TrainingData data =
+      cli::open_training_data(data_, {steps_ * experiment_.batch, true}, {experiment_.batch, true});
+  const int64_t batches = (data.train->info().count + experiment_.batch - 1) / experiment_.batch;
+  experiment_.epochs = (steps_ + batches - 1) / batches;
+  const double ratio = to_ / experiment_.learning_rate, total = static_cast<double>(batches * experiment_.epochs);
+  experiment_.step_factor = ratio;
+
+  std::vector<Point> points;
+  TrainHooks hooks;
+  hooks.on_phase = [&](const std::string& phase, const Tensor& loss) {
+    cli::check_signals("while training; no results were written");
+    if (phase != "forward") return;
+    const double progress = static_cast<double>(points.size()) / total;
+    points.push_back({experiment_.learning_rate * std::pow(ratio, progress), loss.item(), 0});
+    smooth(points);
+  };
+  hooks.should_stop = [&] {
+    constexpr double exploded = 4;
+    const double lowest = std::ranges::min(points, {}, &Point::smoothed).smoothed;
+    return static_cast<int64_t>(points.size()) >= steps_ || !(points.back().smoothed <= exploded * lowest);
+  };
+  try {
+    measure::run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_), hooks);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::numeric) throw;  // an infinite loss is where the range ends
+  }
+  std::erase_if(points, [](const Point& point) { return !std::isfinite(point.smoothed); });
+  if (points.size() < 10) {
+    fail(ExitCode::numeric, "the loss exploded after {} steps, from a learning rate of {:g}; try a smaller --from",
+         points.size(), experiment_.learning_rate);
+  }
+  const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
+
+  Json record = report::new_record(name(), experiment_.device);
+  record["data"] = report::describe_data(data);
+  record["config"] = flags.config();
+  record["rows"] = Json::array();
+  for (const Point& point : points) {
+    record["rows"].push_back(
+        {{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}});
+  }
+  record["steepest"] = falls.learning_rate;
+  record["lowest"] = lowest.learning_rate;
+  report::Table table = {.heads = {"", "learning rate", "smoothed loss"}, .lines = {}};
+  const auto add = [&table](const char* what, const Point& point) {
+    table.lines.push_back({what, fmt::format("{:.2g}", point.learning_rate), fmt::format("{:.4f}", point.smoothed)});
+  };
+  add("first step", points.front());
+  add("steepest fall", falls);
+  add("lowest", lowest);
+  add("last step", points.back());
+  report::present(
+      record,
+      fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment_.model, data.train->info().name,
+                  experiment_.batch, experiment_.optimizer, hs::name(experiment_.precision),
+                  hs::name(experiment_.device), threads()),
+      {table},
+      {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
+                   falls.learning_rate, lowest.learning_rate / 3)});
+  outputs_.finish(record);
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_lr_find_command() { return std::make_unique<LrFindCommand>(); }
+
+}  // namespace hs::bench::commands
