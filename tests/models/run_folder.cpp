@@ -1,0 +1,330 @@
+// The folder of a run under faults: calls of the operating system that fail or never return, at every place; damaged,
+// foreign and newer files; two runs at a time.
+#include <dlfcn.h>
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/safetensors.h"
+#include "models/run_folder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+// What the interposed functions below do to the calls of this process. The folder's thread makes most of them.
+struct Faults {
+  enum class How { once, from_then_on, kill };
+  std::atomic<const char*> call = nullptr;  // the function that fails; "": any of them
+  std::atomic<int> at = 0, made = 0;        // the number, from 1, of the call that fails; calls so far
+  std::atomic<How> how = How::once;
+};
+Faults faults;
+
+// Whether this call fails; or the process ends here.
+bool fails(const char* name) {
+  const char* call = faults.call;
+  if (!call || (*call != '\0' && std::string(call) != name)) return false;
+  const int number = ++faults.made;
+  if (number < faults.at || (faults.how != Faults::How::from_then_on && number != faults.at)) return false;
+  if (faults.how == Faults::How::kill) _exit(0);
+  errno = EIO;
+  return true;
+}
+
+template <class Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// The library's calls come here, because a program's symbols are found before those of the C library.
+extern "C" {
+ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
+  static const auto next = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  // The first half of the bytes has been written when a disk is full.
+  if (fails("pwrite")) return next(file, bytes, size / 2, offset) < 0 ? -1 : (errno = ENOSPC, -1);
+  return next(file, bytes, size, offset);
+}
+int fsync(int file) {
+  static const auto next = real<int (*)(int)>("fsync");
+  return fails("fsync") ? -1 : next(file);
+}
+int close(int file) {
+  static const auto next = real<int (*)(int)>("close");
+  const bool failed = fails("close");
+  const int result = next(file);
+  return failed ? (errno = EIO, -1) : result;
+}
+int rename(const char* from, const char* to) noexcept {
+  static const auto next = real<int (*)(const char*, const char*)>("rename");
+  return fails("rename") ? -1 : next(from, to);
+}
+int ftruncate(int file, off_t size) noexcept {
+  static const auto next = real<int (*)(int, off_t)>("ftruncate");
+  return fails("ftruncate") ? -1 : next(file, size);
+}
+}
+
+namespace {
+
+using namespace hs;
+using hs::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+TrainingState state_of(float number) {
+  TrainingState state;
+  state.tensors["weight"] = Tensor::from(std::vector<float>(40000, number), {200, 200});
+  state.tensors["progress.epochs"] = Tensor::zeros({0, 5}, DType::f64);
+  state.values["step"] = std::to_string(static_cast<int>(number));
+  return state;
+}
+
+// The number of the state; -1 if it is not the one that was saved.
+int number_of(const TrainingState& state) {
+  const std::vector<float> values = state.tensors.at("weight").to_vector<float>();
+  for (const float value : values) {
+    if (value != values[0]) return -1;
+  }
+  if (values.size() != 40000 || state.tensors.size() != 2 || state.values.size() != 1) return -1;
+  return state.values.at("step") == std::to_string(static_cast<int>(values[0])) ? static_cast<int>(values[0]) : -1;
+}
+
+// Saves states 1 to 4 of a run that keeps two, and tells after each how many are said to be on the disk.
+void save_four(const fs::path& folder, const std::function<void(int64_t)>& tell, std::vector<std::string>& said) {
+  RunFolder run(folder, 2, [&](const std::string& line) { said.push_back(line); });
+  for (int number = 1; number <= 4; ++number) {
+    run.save(state_of(static_cast<float>(number)));
+    try {
+      run.finish();
+      tell(number);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::io);
+      said.emplace_back(error.what());
+    }
+  }
+}
+
+// What the next process finds: the newest valid state, which is at least the last that was said to be saved.
+void check_found(const fs::path& folder, int64_t told) {
+  RunFolder run(folder, 2, [](const std::string&) {});
+  for (const auto& entry : fs::directory_iterator(folder)) CHECK(entry.path().extension() != ".tmp");
+  if (run.is_empty()) {
+    CHECK(told == 0);
+    return;
+  }
+  const int found = number_of(run.newest());
+  CHECK(found >= told);
+  CHECK(found >= 1);
+  run.save(state_of(5));
+  run.finish();
+  CHECK(number_of(run.newest()) == 5);
+}
+
+// Returns the number of calls that save_four() makes.
+int count_calls(const char* call) {
+  const TemporaryFolder folder(hs::test::fast_place());
+  std::vector<std::string> said;
+  faults.at = 0;  // none fails
+  faults.made = 0;
+  faults.how = Faults::How::once;
+  faults.call = call;
+  save_four(
+      folder / "run", [](int64_t) {}, said);
+  faults.call = nullptr;
+  return faults.made;
+}
+
+TEST_CASE("whichever call fails, once or from then on: what was said to be saved is there, and nothing else is left") {
+  for (const char* call : {"pwrite", "fsync", "close", "rename", "ftruncate"}) {
+    const int calls = count_calls(call);
+    CAPTURE(std::string(call));
+    CHECK(calls >= (std::string(call) == "ftruncate" ? 1 : 4));
+    for (int at = 1; at <= calls; ++at) {
+      CAPTURE(at);
+      for (const Faults::How how : {Faults::How::once, Faults::How::from_then_on}) {
+        const TemporaryFolder folder(hs::test::fast_place());
+        std::vector<std::string> said;
+        int64_t told = 0;
+        faults.at = at;
+        faults.made = 0;
+        faults.how = how;
+        faults.call = call;
+        try {
+          save_four(
+              folder / "run", [&](int64_t number) { told = number; }, said);
+        } catch (const Error& error) {  // the folder cannot be used at all
+          CHECK(error.code() == ExitCode::io);
+          said.emplace_back(error.what());
+        }
+        faults.call = nullptr;
+        CHECK(faults.made >= at);
+        // Files that were only read are closed, too, and that may fail.
+        if (std::string(call) != "close") CHECK(!said.empty());
+        for (const std::string& line : said) CHECK(line.find(folder.path.string()) != std::string::npos);
+        check_found(folder / "run", told);
+      }
+    }
+  }
+}
+
+TEST_CASE("a process that is killed before any call of any kind leaves a folder that the next one continues") {
+  const int calls = count_calls("");
+  CHECK(calls > 30);
+  auto* told =
+      static_cast<int64_t*>(mmap(nullptr, sizeof(int64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(told != MAP_FAILED);
+  for (int at = 1; at <= calls; ++at) {
+    CAPTURE(at);
+    const TemporaryFolder folder(hs::test::fast_place());
+    *told = 0;
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::vector<std::string> said;
+      faults.at = at;
+      faults.made = 0;
+      faults.how = Faults::How::kill;
+      faults.call = "";
+      save_four(
+          folder / "run", [&](int64_t number) { *told = number; }, said);
+      _exit(1);  // nothing killed it
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    check_found(folder / "run", *told);
+  }
+  munmap(told, sizeof(int64_t));
+}
+
+TEST_CASE("a folder holds one run at a time, and the newest states of it") {
+  const TemporaryFolder folder;
+  const auto nothing = [](const std::string&) {};
+  {
+    RunFolder run(folder.path / "a" / "b", 3, nothing);
+    CHECK(run.is_empty());
+    CHECK_THROWS_WITH_AS(RunFolder(folder.path / "a" / "b", 3, nothing),
+                         doctest::Contains(("is in use by process " + std::to_string(getpid()) + ";").c_str()), Error);
+    for (int number = 1; number <= 5; ++number) run.save(state_of(static_cast<float>(number)));
+    run.finish();
+    CHECK(run.saved() == 5);
+  }
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder.path / "a" / "b")) names.insert(entry.path().filename());
+  CHECK(names == std::set<std::string>{"lock", "state-000003.safetensors", "state-000004.safetensors",
+                                       "state-000005.safetensors"});
+  RunFolder again(folder.path / "a" / "b", 1, nothing);
+  CHECK(number_of(again.newest()) == 5);
+  again.save(state_of(6));
+  again.finish();
+  CHECK(fs::exists(folder.path / "a" / "b" / "state-000006.safetensors"));
+  CHECK(!fs::exists(folder.path / "a" / "b" / "state-000005.safetensors"));
+}
+
+std::string bytes_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+void write_bytes(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
+
+// A folder with states 1 and 2, of which the second becomes something else.
+struct TwoStates {
+  TwoStates() {
+    RunFolder run(folder.path, 2, [](const std::string&) {});
+    run.save(state_of(1));
+    run.save(state_of(2));
+    run.finish();
+  }
+  // Opens the folder as the next run does.
+  int newest() {
+    lines.clear();
+    RunFolder run(folder.path, 2, [this](const std::string& line) { lines.push_back(line); });
+    const int found = number_of(run.newest());
+    if (found != 1) return found;
+    CHECK(lines.size() == 1);
+    CHECK(lines[0].find("state-000002.safetensors") != std::string::npos);
+    CHECK(lines[0].ends_with("; going back to state-000001.safetensors"));
+    return found;
+  }
+  const TemporaryFolder folder{hs::test::fast_place()};
+  const fs::path first = folder / "state-000001.safetensors", second = folder / "state-000002.safetensors";
+  std::vector<std::string> lines;
+};
+
+TEST_CASE(
+    "a newest file that is damaged, cut short or foreign falls back to the one before, and goes with the next save") {
+  TwoStates two;
+  const std::string good = bytes_of(two.second);
+  CHECK(two.newest() == 2);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{400}, good.size() - 1}) {
+    CAPTURE(size);
+    write_bytes(two.second, good.substr(0, size));
+    CHECK(two.newest() == 1);
+  }
+  for (size_t at = 0; at < good.size(); at += at < 1200 ? 1 : 9973) {  // all of the header, and some of the numbers
+    CAPTURE(at);
+    std::string flipped = good;
+    flipped[at] = static_cast<char>(flipped[at] ^ 4);
+    write_bytes(two.second, flipped);
+    CHECK(two.newest() == 1);
+  }
+  write_bytes(two.second, good + "x");
+  CHECK(two.newest() == 1);
+  fs::remove(two.second);
+  write_safetensors(two.second, {{"weight", Tensor::zeros({200, 200}, DType::f32)}}, {{"step", "9"}});
+  CHECK(two.newest() == 1);
+  fs::remove(two.second);
+  fs::create_directory(two.second);
+  CHECK(two.newest() == 1);
+  fs::remove(two.second);
+  REQUIRE(mkfifo(two.second.c_str(), 0600) == 0);
+  CHECK(two.newest() == 1);
+  fs::remove(two.second);
+  write_bytes(two.second, "not a state");
+  {
+    RunFolder run(two.folder.path, 2, [](const std::string&) {});
+    run.newest();
+    run.save(state_of(3));
+    run.finish();
+  }
+  CHECK(two.folder.names() == std::set<std::string>{"lock", "state-000001.safetensors", "state-000003.safetensors"});
+}
+
+TEST_CASE("without a valid state, or with one of a later version, the run is refused and no file is touched") {
+  const auto refused = [](TwoStates& two, const std::string& part) {
+    const auto before = two.folder.names();
+    try {
+      two.newest();
+      FAIL("not refused");
+    } catch (const Error& error) {
+      CAPTURE(error.what());
+      CHECK(error.code() == ExitCode::checkpoint);
+      CHECK(std::string(error.what()).find(part) != std::string::npos);
+    }
+    CHECK(two.folder.names() == before);
+  };
+  TwoStates two;
+  fs::remove(two.second);
+  write_safetensors(two.second, {{"weight", Tensor::zeros({1}, DType::f32)}}, {{"kind", "halfstep training state 2"}});
+  refused(two, "written in version 2 of the format, this program reads up to 1");
+  write_bytes(two.first, "x");
+  write_bytes(two.second, "y");
+  refused(two, "no state in it is valid: ");
+}
+
+}  // namespace
