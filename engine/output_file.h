@@ -28,6 +28,7 @@ class OutputFile {
   const std::filesystem::path& path() const { return path_; }  // if the file exists, without symbolic links
   bool is_wanted() const { return !path_.empty(); }
   bool is_stdout() const { return path_ == "-"; }
+  bool is_stream() const { return is_stream_; }  // anything but a regular file
 
   void write(const void* bytes, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }

@@ -311,6 +311,7 @@ Tensor SafetensorsFile::read(const SafetensorsEntry& entry) const {
 }
 
 void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors, const Metadata& metadata) {
+  if (file.is_stream()) fail(ExitCode::io, "{}: is no regular file, expected one", printable(file.path()));
   // The largest types first, then by name, as the reference does: every tensor is then aligned to its type.
   std::vector<NamedTensor> sorted;
   for (const NamedTensor& one : tensors) {

@@ -23,5 +23,7 @@ std::unique_ptr<cli::Command> make_techniques_command();
 std::unique_ptr<cli::Command> make_peers_command();
 std::unique_ptr<cli::Command> make_report_command();
 std::unique_ptr<cli::Command> make_compare_command();
+std::unique_ptr<cli::Command> make_predict_command();
+std::unique_ptr<cli::Command> make_evaluate_command();
 
 }  // namespace hs::bench::commands

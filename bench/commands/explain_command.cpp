@@ -202,7 +202,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   static_cast<void>(cli::ForcedKernels(kernels_));  // reports a mistake in it before data are read
   cli::use_threads(threads_);
   OutputFile dot(dot_, "--dot");
-  outputs_.open(&dot);
+  outputs_.open({&dot});
   const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <deque>
 
 #include "bench/cli/console.h"
 #include "bench/cli/forced_kernels.h"
@@ -21,6 +22,7 @@
 #include "bench/report/presentation.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "models/model_file.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {
@@ -42,7 +44,7 @@ class TrainCommand : public cli::Command {
   bool resolve_graph(Device device) const;
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
-  void measure(const cli::TrainingData& data, measure::Row& row);
+  void measure(const cli::TrainingData& data, OutputFile& model, measure::Row& row);
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -57,7 +59,7 @@ class TrainCommand : public cli::Command {
   measure::Goal goal_;
   measure::Saving saving_;
   report::Outputs outputs_;
-  std::string trace_;
+  std::string save_model_, trace_;
   int64_t trace_steps_ = default_trace_steps;
   bool dry_run_ = false, quiet_ = false;
 };
@@ -67,6 +69,7 @@ std::string TrainCommand::footnote() const {
   halfstep-bench train --repeat 5 --threads 1 --json result.json
   halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
+  halfstep-bench train --save-model digits.safetensors   # then: halfstep-bench predict --model digits.safetensors
 
 docs/benchmarks.md says what is measured and how.
 )";
@@ -149,6 +152,8 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   saving_.declare(flags);
   outputs_.declare(flags);
+  flags.text("--save-model", save_model_, "FILE",
+             "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
   flags.dry_run(dry_run_);
@@ -228,7 +233,7 @@ void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
   }
 }
 
-void TrainCommand::measure(const cli::TrainingData& data, measure::Row& row) {
+void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, measure::Row& row) {
   const SampleInfo& info = data.train->info();
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
                                experiment_.batch);
@@ -254,9 +259,14 @@ void TrainCommand::measure(const cli::TrainingData& data, measure::Row& row) {
                                      v.epoch, v.result.accuracy * 100, v.result.loss));
     };
     saving_.attach(hooks);
+    const auto save_last = [&](Module& trained) {
+      if (run < repeat_ || !model.is_wanted()) return;
+      const ModelSizes sizes = {info.rows, info.columns, info.channels, info.classes, experiment_.blocks};
+      write_safetensors(model, parameters_of(trained), describe({experiment_.model, sizes, info.scale, info.name}));
+    };
     meter.start();
-    row.runs.push_back(
-        measure::run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_ + run - 1), hooks));
+    row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
+                                               static_cast<uint64_t>(seed_ + run - 1), hooks, save_last));
     row.runs.back().joules = meter.joules().value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
     saving_.finish(result);
@@ -328,7 +338,11 @@ Json to_json(const std::vector<measure::KernelRow>& ops) {
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
   OutputFile trace(trace_, "--trace");
-  outputs_.open(&trace);
+  std::deque<OutputFile> model;
+  model.emplace_back(save_model_, "--save-model");
+  if (model.front().is_stream())
+    fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", save_model_);
+  outputs_.open({&trace, &model.front()});
   cli::use_threads(threads_);
   const cli::ForcedKernels forced(kernels_);
   experiment_.device = cli::resolve_device(device_);
@@ -360,7 +374,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     outputs_.write(record);
   };
   try {
-    measure(data, row);
+    measure(data, model.front(), row);
   } catch (const Error& error) {
     // A diverged run is a result; other failures are not.
     if (error.code() != ExitCode::numeric) throw;
@@ -381,6 +395,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   }
   write_record();
   trace.keep();
+  if (!save_model_.empty()) keep_all(model);
   const std::string& set = data.train->info().name;
   const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
                              measure::goal_line(record["rows"][0], set);

@@ -131,7 +131,7 @@ void TuneCommand::run(const cli::Flags& flags) {
   const Device device = cli::resolve_device(device_);
   cli::use_threads(threads_);
   OutputFile out(out_, "--out");
-  outputs_.open(&out);
+  outputs_.open({&out});
   const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
   const SampleInfo& info = data.train->info();
   ambient().fuse = fuse_;

@@ -98,7 +98,8 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
 }
 
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
-                         uint64_t seed, const TrainHooks& hooks) {
+                         uint64_t seed, const TrainHooks& hooks,
+                         const std::function<void(Module& model)>& when_trained) {
   RunRecord record;
   record.seed = seed;
   const cli::ForcedKernels forced(experiment.kernels);
@@ -135,6 +136,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   record.result = train(*model, arena, training, test, config, recording);
   record.weights_sha256 = sha256(arena);
   record.peak_bytes = memory_stats(experiment.device).peak;
+  if (when_trained) when_trained(*model);
   return record;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -71,9 +72,11 @@ struct RunRecord {
 };
 
 // The seed determines the model, the loaders and dropout. Evaluation uses the training batch size, so that the memory
-// peak is that of training. Throws Error; its code is numeric also if the test loss becomes inf or NaN.
+// peak is that of training. when_trained gets the trained model, which ends with the run. Throws Error; its code is
+// numeric also if the test loss becomes inf or NaN.
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
-                         uint64_t seed, const TrainHooks& hooks);
+                         uint64_t seed, const TrainHooks& hooks,
+                         const std::function<void(Module& model)>& when_trained = {});
 
 // The SHA-256 of the values of all parameters, in order, without gaps.
 std::string sha256(const ParameterArena& arena);

@@ -14,6 +14,7 @@ Not timed: reading files, warm-up (compiling and capturing included), evaluation
 Exit codes are halfstep's: 2 usage, 3 bad data, 4 a file is missing, 6 the loss is not finite, 7 not available here.
 """
 import argparse
+import collections
 import contextlib
 import re
 import sys
@@ -31,20 +32,24 @@ try:
 except (ImportError, OSError) as error:
     peer.fail_import("PyTorch", error, "python3 -m pip install torch numpy, or on Debian: apt install python3-torch")
 
-# The same as in models/*.cpp: pooling before ReLU, which gives the same numbers for less work. PyTorch's own initial
-# weights are also uniform in +-1/sqrt(fan_in).
+
+def layers(**named): return nn.Sequential(collections.OrderedDict(named))
+
+
+# The same as in models/*.cpp, with the names of the layers there: pooling before ReLU, which gives the same numbers for
+# less work. PyTorch's own initial weights are also uniform in +-1/sqrt(fan_in).
 MODELS = {
-    "mnist_cnn": lambda: nn.Sequential(
-        nn.Conv2d(1, 32, 3), nn.MaxPool2d(2), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3), nn.MaxPool2d(2), nn.ReLU(inplace=True),
-        nn.Flatten(), nn.Dropout(0.5), nn.Linear(1600, 10)),
-    "mnist_cnn_large": lambda: nn.Sequential(
-        nn.Conv2d(1, 32, 3), nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3), nn.MaxPool2d(2), nn.ReLU(inplace=True),
-        nn.Flatten(), nn.Dropout(0.25), nn.Linear(9216, 128), nn.ReLU(inplace=True),
-        nn.Dropout(0.5), nn.Linear(128, 10)),
-    "mlp": lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(784, 500), nn.ReLU(inplace=True), nn.Linear(500, 10)),
+    "mnist_cnn": lambda: layers(
+        conv1=nn.Conv2d(1, 32, 3), pool1=nn.MaxPool2d(2), relu1=nn.ReLU(inplace=True),
+        conv2=nn.Conv2d(32, 64, 3), pool2=nn.MaxPool2d(2), relu2=nn.ReLU(inplace=True),
+        flatten=nn.Flatten(), dropout=nn.Dropout(0.5), linear=nn.Linear(1600, 10)),
+    "mnist_cnn_large": lambda: layers(
+        conv1=nn.Conv2d(1, 32, 3), relu1=nn.ReLU(inplace=True),
+        conv2=nn.Conv2d(32, 64, 3), pool=nn.MaxPool2d(2), relu2=nn.ReLU(inplace=True),
+        flatten=nn.Flatten(), dropout1=nn.Dropout(0.25), linear1=nn.Linear(9216, 128), relu3=nn.ReLU(inplace=True),
+        dropout2=nn.Dropout(0.5), linear2=nn.Linear(128, 10)),
+    "mlp": lambda: layers(
+        flatten=nn.Flatten(), linear1=nn.Linear(784, 500), relu=nn.ReLU(inplace=True), linear2=nn.Linear(500, 10)),
 }
 AUTOCAST = {"f32": None, "tf32": None, "bf16": torch.bfloat16, "f16": torch.float16}
 VARIANTS = {  # precision, mode, channels_last

@@ -50,12 +50,11 @@ void Outputs::declare(cli::Flags& flags) {
   flags.on_off("--allow-dirty", allow_dirty_, "Let --json write to bench/results though the sources were changed");
 }
 
-void Outputs::open(const OutputFile* other) {
+void Outputs::open(std::vector<const OutputFile*> all) {
   for (const auto& [flag, path] : {std::pair("--json", &json_), {"--csv", &csv_}, {"--md", &md_}, {"--html", &html_}}) {
     files_.emplace_back(*path, flag);
   }
   if (!allow_dirty_ && !json_.empty() && json_ != "-") check_record_is_clean(json_, cli::build_info.commit);
-  std::vector<const OutputFile*> all = {other};
   for (const OutputFile& file : files_) all.push_back(&file);
   std::erase_if(all, [](const OutputFile* file) { return !file || !file->is_wanted() || file->path() == "/dev/null"; });
   for (const OutputFile* file : all) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/json_file.h"
@@ -15,9 +16,9 @@ namespace hs::bench::report {
 class Outputs {
  public:
   void declare(cli::Flags& flags);
-  // To be called after the flags are read and before any work. `other`: another file that the command writes. Throws
+  // To be called after the flags are read and before any work. `others`: other files that the command writes. Throws
   // Error: io (a file that could not be written), usage (two names for one file, or check_record_is_clean()).
-  void open(const OutputFile* other = nullptr);
+  void open(std::vector<const OutputFile*> others = {});
 
   bool any() const;
   // If true, the command's own table goes to stderr.

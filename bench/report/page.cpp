@@ -113,6 +113,19 @@ constexpr Rule comparison_rules[] = {
     {"rows[].verdict", &kind::text},
 };
 
+constexpr Rule evaluation_rules[] = {
+    {"rows[].name", &kind::text},
+    {"rows[].samples", &kind::number},
+    {"rows[].right", &kind::number},
+    {"mistakes[].sample", &kind::number},
+    {"mistakes[].label", &kind::number},
+    {"mistakes[].predicted", &kind::number},
+    {"mistakes[].probability", &kind::number},
+    {"mistakes[].columns", &kind::number},
+    {"mistakes[].channels", &kind::number},
+    {"mistakes[].pixels", &kind::numbers},
+};
+
 // JSON for a script element: no part of it may look like a tag.
 std::string inside_script(const Json& value) {
   std::string safe;
@@ -142,6 +155,7 @@ std::vector<Rule> drawn_members(const std::string& command) {
       {"explain", {explain_rules}},
       {"doctor", {doctor_rules}},
       {"compare", {comparison_rules}},
+      {"evaluate", {evaluation_rules}},
   };
   std::vector<Rule> all;
   if (const auto found = rules.find(command); found != rules.end()) {

@@ -290,6 +290,10 @@ TEST_CASE("the script of the report draws every member that is checked for it") 
     for (size_t at = command.find('@'); at != std::string::npos; at = command.find('@')) command.replace(at, 1, peers);
     records.push_back(Json::parse(hs::test::record_of(command).dump()));
   }
+  const std::string model = (folder / "model").string();
+  REQUIRE(hs::test::run_bench_line("train --model mlp --train 64 --test 8 --epochs 1 --save-model " + model).code == 0);
+  records.push_back(Json::parse(hs::test::record_of("evaluate --test 40 --mistakes 3 --model " + model).dump()));
+  REQUIRE(records.back()["mistakes"].size() == 3);
   std::set<std::string> checked, reached;
   for (const Json& record : records) {
     const std::string page = html_report(record);

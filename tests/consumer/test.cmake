@@ -48,6 +48,19 @@ if(NOT output MATCHES "test accuracy (9[0-9]|100)")
   message(FATAL_ERROR "the README's program: expected a test accuracy of 90 % or more, but it says\n${output}")
 endif()
 
+# The README's other program reads a digit with a model that halfstep-bench has trained on generated ones.
+if(EXISTS ${build}/bench/halfstep-bench)
+  run(${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work} ${build}/bench/halfstep-bench train --train 2000 --test 100
+    --epochs 2 --quiet --save-model ${work}/digits.safetensors)
+  extract_block("load_model" ${work}/readme_model/main.cpp)
+  extract_block("find_package" ${work}/readme_model/CMakeLists.txt)
+  build_project(${work}/readme_model readme_model_build ${compiler})
+  run(${CMAKE_COMMAND} -E chdir ${work} ${work}/readme_model_build/my_program)
+  if(NOT output MATCHES "^a ([0-9]), read as ([0-9])" OR NOT CMAKE_MATCH_1 EQUAL CMAKE_MATCH_2)
+    message(FATAL_ERROR "the README's program with a trained model: expected a digit read right, but it says\n${output}")
+  endif()
+endif()
+
 # Every way of compiling, by both compilers. With a sanitizer only as the library was: the others are the same code.
 set(compilers ${compiler})
 if(NOT flags)

@@ -1,0 +1,213 @@
+// halfstep-bench evaluate: how well a trained model does on a test set, and where it is wrong. Its record has
+// "accuracy", "loss", "confusion" (a list for each label, with the number of its samples that each class was predicted
+// for), "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/predictions.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+#include "models/train_step.h"
+
+namespace hs::bench::commands {
+namespace {
+
+constexpr size_t largest_matrix = 20;  // classes; of more, the table has the most frequent mistakes
+constexpr int64_t test_batch = 250;
+
+struct Mistake {
+  int64_t sample;
+  size_t label, predicted;
+  double probability;
+};
+
+struct Result {
+  std::vector<std::vector<int64_t>> confusion;  // by label, by predicted class
+  std::vector<Mistake> mistakes;                // the most certain first
+  double loss_sum = 0;
+  int64_t right = 0, samples = 0;
+
+  double accuracy() const { return static_cast<double>(right) / static_cast<double>(samples); }
+};
+
+std::string percent(int64_t part, int64_t whole) {
+  return whole == 0 ? "-" : fmt::format("{:.2f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+class EvaluateCommand : public cli::Command {
+ public:
+  std::string name() const override { return "evaluate"; }
+  std::string summary() const override { return "Test a trained model: accuracy, confusion matrix, worst mistakes"; }
+  std::string footnote() const override {
+    return R"(Examples:
+  halfstep-bench evaluate --model digits.safetensors
+  halfstep-bench evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes
+
+The worst mistakes are the wrong answers that the model was most certain of.
+)";
+  }
+  void declare(cli::Flags& flags) override {
+    flags.text("--model", model_, "FILE", "Model that train --save-model wrote").record();
+    flags.data(data_);
+    flags.test(test_);
+    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show").record();
+    flags.threads(threads_);
+    flags.device(device_).record();
+    outputs_.declare(flags);
+  }
+  void run(const cli::Flags& flags) override;
+
+ private:
+  Result evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const;
+
+  std::string model_, data_, device_ = "auto";
+  int64_t test_ = 5000, mistakes_ = 12, threads_ = 0;
+  report::Outputs outputs_;
+};
+
+Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const {
+  const ParameterArena arena(*loaded.model, device);
+  Loader loader(test, {.batch = test_batch, .shuffle = false, .device = device});
+  const auto classes = static_cast<size_t>(test.info().classes);
+  Result result;
+  result.confusion.assign(classes, std::vector<int64_t>(classes, 0));
+  for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+    cli::check_signals("while evaluating; no results were written");
+    const Batch batch = on_device(loader.next(), device);
+    const std::vector<int32_t> labels = batch.labels.to_vector<int32_t>();
+    const auto predictions = measure::predict(*loaded.model, batch.images, loaded.description.scale);
+    for (size_t n = 0; n < labels.size(); ++n) {
+      const auto label = static_cast<size_t>(labels[n]);
+      const size_t predicted = measure::most_probable(predictions[n]);
+      ++result.confusion[label][predicted];
+      result.loss_sum -= std::log(predictions[n][label]);
+      if (predicted == label) {
+        ++result.right;
+      } else {
+        result.mistakes.push_back({result.samples, label, predicted, predictions[n][predicted]});
+      }
+      ++result.samples;
+    }
+  }
+  std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::probability);
+  result.mistakes.resize(std::min(result.mistakes.size(), static_cast<size_t>(mistakes_)));
+  return result;
+}
+
+// A line per class, and its member of "rows".
+report::Table table_of_classes(const Result& result, Json& rows) {
+  report::Table table = {
+      .heads = {"class", "samples", "recognised", "predicted", "of these right"}, .lines = {}, .title = "classes"};
+  for (size_t c = 0; c < result.confusion.size(); ++c) {
+    int64_t samples = 0, predicted = 0;
+    for (const int64_t count : result.confusion[c]) samples += count;
+    for (const std::vector<int64_t>& row : result.confusion) predicted += row[c];
+    const int64_t right = result.confusion[c][c];
+    table.lines.push_back({std::to_string(c), std::to_string(samples), percent(right, samples),
+                           std::to_string(predicted), percent(right, predicted)});
+    rows.push_back({{"name", std::to_string(c)}, {"samples", samples}, {"predicted", predicted}, {"right", right}});
+  }
+  return table;
+}
+
+report::Table table_of_confusion(const Result& result) {
+  const size_t classes = result.confusion.size();
+  report::Table table;
+  if (classes <= largest_matrix) {
+    table.title = "confusion: labels down, predictions across";
+    table.heads = {"label"};
+    for (size_t c = 0; c < classes; ++c) table.heads.push_back(std::to_string(c));
+    for (size_t label = 0; label < classes; ++label) {
+      auto& line = table.lines.emplace_back(1, std::to_string(label));
+      for (const int64_t count : result.confusion[label]) line.push_back(std::to_string(count));
+    }
+    return table;
+  }
+  table.title = "the most frequent mistakes";
+  table.heads = {"label", "predicted", "times"};
+  std::vector<std::array<int64_t, 3>> pairs;
+  for (size_t label = 0; label < classes; ++label) {
+    for (size_t c = 0; c < classes; ++c) {
+      const int64_t count = result.confusion[label][c];
+      if (c != label && count > 0) pairs.push_back({count, static_cast<int64_t>(label), static_cast<int64_t>(c)});
+    }
+  }
+  std::ranges::stable_sort(pairs, std::greater(), [](const auto& pair) { return pair[0]; });
+  pairs.resize(std::min(pairs.size(), largest_matrix));
+  for (const auto& [count, label, c] : pairs) {
+    table.lines.push_back({std::to_string(label), std::to_string(c), std::to_string(count)});
+  }
+  return table;
+}
+
+report::Table table_of_mistakes(const Result& result) {
+  report::Table table = {.heads = {"sample", "label", "predicted", "with"}, .lines = {}, .title = "worst mistakes"};
+  for (const auto& [sample, label, predicted, probability] : result.mistakes) {
+    table.lines.push_back({std::to_string(sample), std::to_string(label), std::to_string(predicted),
+                           fmt::format("{:.2f} %", 100 * probability)});
+  }
+  return table;
+}
+
+Json to_json(const std::vector<Mistake>& mistakes, const SampleSource& test) {
+  Json all = Json::array();
+  for (const auto& [sample, label, predicted, probability] : mistakes) {
+    std::vector<uint8_t> pixels(static_cast<size_t>(test.info().image_bytes()));
+    test.read(sample, pixels.data());
+    all.push_back({{"sample", sample},
+                   {"label", label},
+                   {"predicted", predicted},
+                   {"probability", probability},
+                   {"columns", test.info().columns},
+                   {"channels", test.info().channels},
+                   {"pixels", pixels}});
+  }
+  return all;
+}
+
+void EvaluateCommand::run(const cli::Flags& flags) {
+  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+  outputs_.open();
+  cli::use_threads(threads_);
+  const Device device = cli::resolve_device(device_);
+  const LoadedModel loaded = load_model(model_);
+  const cli::TrainingData data = cli::open_training_data(data_, {1, true}, {test_, !flags.given("--test")});
+  const SampleInfo& info = data.test->info();
+  measure::check_fits(loaded.description, info);
+  const Result result = evaluate(loaded, *data.test, device);
+
+  Json record = report::new_record(name(), device);
+  record["data"] = report::describe_data(data);
+  record["config"] = flags.config();
+  record["accuracy"] = result.accuracy();
+  record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
+  record["confusion"] = result.confusion;
+  record["rows"] = Json::array();
+  std::vector<report::Table> tables = {table_of_classes(result, record["rows"]), table_of_confusion(result)};
+  if (!result.mistakes.empty()) tables.push_back(table_of_mistakes(result));
+  record["mistakes"] = to_json(result.mistakes, *data.test);
+  std::vector<std::string> remarks;
+  if (loaded.description.data != info.name) {
+    remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));
+  }
+  report::present(record,
+                  fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}", loaded.description.model,
+                              info.name, result.right, result.samples, 100 * result.accuracy(),
+                              result.loss_sum / static_cast<double>(result.samples)),
+                  tables, remarks);
+  outputs_.finish(record);
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_evaluate_command() { return std::make_unique<EvaluateCommand>(); }
+
+}  // namespace hs::bench::commands

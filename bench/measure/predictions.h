@@ -1,0 +1,22 @@
+// What a trained model says about images.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/io/sample_source.h"
+#include "engine/module.h"
+#include "models/model_file.h"
+
+namespace hs::bench::measure {
+
+// For each image of (N, H, W, C) the probability of each class. images: u8 pixels, on the model's device
+std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale);
+
+// The class of highest probability.
+size_t most_probable(const std::vector<double>& probabilities);
+
+// Throws Error (bad_input) unless the set has images of the model's size and as many classes.
+void check_fits(const ModelDescription& model, const SampleInfo& set);
+
+}  // namespace hs::bench::measure

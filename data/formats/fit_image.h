@@ -1,0 +1,26 @@
+// Any image as the input of a model: grey or colour as the model has it, and its size.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/formats/image_file.h"
+
+namespace hs {
+
+struct FittedImage {
+  Image image;
+  std::vector<std::string> changes;  // what was done, for the user: "resized from 100 x 80 to 28 x 28"
+};
+
+// Transparent pixels are put on black. Colour becomes grey by its luma (ITU-R BT.601), grey becomes equal colours. A
+// pixel of another size is the mean of what it covers, weighted by area; the ratio of the sides is not kept.
+// REQUIRES: `wanted` has 1 or 3 channels
+FittedImage fit_image(const Image& image, const ImageShape& wanted);
+
+// Black becomes white: digits in ink on paper become those of MNIST. REQUIRES: 1 or 3 channels
+void invert(Image& image);
+// The mean of the outermost pixels, 0 to 255.
+double border_mean(const Image& image);
+
+}  // namespace hs

@@ -1,0 +1,157 @@
+#include "models/model_file.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "engine/check.h"
+#include "engine/printable.h"
+
+namespace hs {
+namespace {
+
+constexpr const char* format_name = "halfstep model";
+constexpr int64_t newest_version = 1;
+constexpr const char* layout =
+    "row-major; convolution weights (KH*KW*C, OC), linear weights (in, out); images (N, H, W, C)";
+constexpr size_t most_differences = 5;  // that a message lists
+
+// The members of ModelSizes, with limits, so that a file cannot ask for any amount of memory.
+struct SizeMember {
+  const char* key;
+  int64_t ModelSizes::*member;
+  int64_t most;
+};
+constexpr SizeMember size_members[] = {{"rows", &ModelSizes::rows, 512},
+                                       {"columns", &ModelSizes::columns, 512},
+                                       {"channels", &ModelSizes::channels, 4},
+                                       {"classes", &ModelSizes::classes, 1000},
+                                       {"blocks", &ModelSizes::blocks, 4096}};
+
+class Reader {
+ public:
+  explicit Reader(const SafetensorsFile& file) : file_(file) {}
+
+  const std::string& text(const std::string& key) const {
+    const auto found = file_.metadata().find(key);
+    if (found == file_.metadata().end()) {
+      fail(ExitCode::checkpoint, "{}: its metadata have no {}, expected a model that halfstep saved", file_.name(),
+           key);
+    }
+    return found->second;
+  }
+  template <class Number>
+  Number number(const std::string& key, Number low, Number high) const {
+    const std::string& digits = text(key);
+    Number value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size() || !(value >= low && value <= high)) {
+      fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {} to {}", file_.name(), key,
+           printable_text(digits), low, high);
+    }
+    return value;
+  }
+
+ private:
+  const SafetensorsFile& file_;
+};
+
+std::string text_of(const SafetensorsEntry& entry) {
+  return fmt::format("{}({})", entry.dtype, fmt::join(entry.shape, ", "));
+}
+std::string text_of(const Tensor& parameter) { return "F32" + parameter.shape().to_string(); }
+
+ModelDescription read_description(const SafetensorsFile& file) {
+  const Reader reader(file);
+  if (reader.text("format") != format_name) {
+    fail(ExitCode::checkpoint, "{}: its format is {}, expected {}", file.name(), printable_text(reader.text("format")),
+         format_name);
+  }
+  const auto version = reader.number<int64_t>("version", 1, 1'000'000);
+  if (version > newest_version) {
+    fail(ExitCode::checkpoint, "{}: written by version {} of the format, this program reads up to {}; update it",
+         file.name(), version, newest_version);
+  }
+  ModelDescription description;
+  description.model = reader.text("model");
+  if (!std::ranges::count(model_names(), description.model)) {
+    fail(ExitCode::checkpoint, "{}: a model {}, expected one of {}", file.name(), printable_text(description.model),
+         fmt::join(model_names(), ", "));
+  }
+  for (const auto& [key, member, most] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, most);
+  description.scale.mean = reader.number<float>("mean", -1e6f, 1e6f);
+  description.scale.deviation = reader.number<float>("deviation", 1e-6f, 1e6f);
+  description.data = reader.text("data");
+  return description;
+}
+
+}  // namespace
+
+Metadata describe(const ModelDescription& description) {
+  Metadata metadata = {{"format", format_name},
+                       {"version", std::to_string(newest_version)},
+                       {"layout", layout},
+                       {"model", description.model},
+                       {"mean", fmt::format("{}", description.scale.mean)},
+                       {"deviation", fmt::format("{}", description.scale.deviation)},
+                       {"data", printable_text(description.data)}};
+  for (const auto& [key, member, most] : size_members) {
+    const int64_t size = description.sizes.*member;
+    check(size >= 1 && size <= most, "a model's file: {} {}, expected 1 to {}", size, key, most);
+    metadata[key] = std::to_string(size);
+  }
+  return metadata;
+}
+
+std::vector<NamedTensor> parameters_of(Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const NamedParameter& parameter : module.parameters()) {
+    tensors.push_back({parameter.name, parameter.value->detach()});
+  }
+  return tensors;
+}
+
+void load_parameters(Module& module, const SafetensorsFile& file) {
+  const std::vector<NamedTensor> parameters = parameters_of(module);
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : parameters) {
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr) {
+      differences.push_back(name + " is missing");
+    } else if (text_of(*entry) != text_of(value)) {
+      differences.push_back(fmt::format("{} is {}, expected {}", name, text_of(*entry), text_of(value)));
+    }
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!std::ranges::count(parameters, entry.name, &NamedTensor::name)) {
+      differences.push_back(printable_text(entry.name) + " is no parameter of it");
+    }
+  }
+  if (!differences.empty()) {
+    const size_t shown = std::min(differences.size(), most_differences);
+    fail(ExitCode::checkpoint, "{}: its tensors do not fit the model: {}{}", file.name(),
+         fmt::join(differences.begin(), differences.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
+         differences.size() > shown ? fmt::format("; and {} more", differences.size() - shown) : "");
+  }
+  std::vector<Tensor> values;
+  for (const NamedTensor& parameter : parameters) values.push_back(file.read(*file.find(parameter.name)));
+  for (size_t i = 0; i < values.size(); ++i) Tensor(parameters[i].tensor).copy_from(values[i]);
+}
+
+void save_model(const std::filesystem::path& path, Module& model, const ModelDescription& description) {
+  write_safetensors(path, parameters_of(model), describe(description));
+}
+
+LoadedModel load_model(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  LoadedModel loaded{read_description(file), nullptr};
+  try {
+    loaded.model = make_model(loaded.description.model, 0, loaded.description.sizes);
+  } catch (const Error& error) {  // images too small for it
+    if (error.code() != ExitCode::bad_input) throw;
+    fail(ExitCode::checkpoint, "{}: {}", file.name(), error.what());
+  }
+  load_parameters(*loaded.model, file);
+  return loaded;
+}
+
+}  // namespace hs

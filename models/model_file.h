@@ -1,0 +1,40 @@
+// Trained models in files: a safetensors file with a tensor for each parameter, under the parameter's name and in the
+// engine's layout, and metadata that say which model it is and what its input looks like. docs/model_files.md describes
+// it, and shows how PyTorch opens one.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/safetensors.h"
+#include "models/models.h"
+
+namespace hs {
+
+struct ModelDescription {
+  std::string model;  // as for make_model()
+  ModelSizes sizes;
+  PixelScale scale;  // how pixels become the model's input: see normalize_image()
+  std::string data;  // the name of the data set that it was trained on; for people
+};
+
+struct LoadedModel {
+  ModelDescription description;
+  std::unique_ptr<StagedModel> model;  // on the CPU
+};
+
+// Throws Error: io, usage (a member of the description cannot be loaded again: see load_model()).
+void save_model(const std::filesystem::path& path, Module& model, const ModelDescription& description);
+// Throws Error: checkpoint (the file is damaged, or is no model's, or its tensors do not fit the model: the message
+// names those that are missing, too many, or of another shape or type), io, bad_input (no regular file).
+LoadedModel load_model(const std::filesystem::path& path);
+
+// The parts of it, for modules of your own. load_parameters() changes nothing unless all tensors fit.
+std::vector<NamedTensor> parameters_of(Module& module);
+void load_parameters(Module& module, const SafetensorsFile& file);
+Metadata describe(const ModelDescription& description);
+
+}  // namespace hs

@@ -1,0 +1,183 @@
+// Trained models as their users meet them: `train --save-model`, and the commands that read such a file.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <string>
+
+#include "data/formats/fit_image.h"
+#include "data/formats/image_folder.h"
+#include "data/memory_source.h"
+#include "data/open_dataset.h"
+#include "models/model_file.h"
+#include "tests/support/bench_outputs.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+
+const std::string small = "train --train 640 --test 100 --quiet --epochs ";
+
+// A model that has learned something, trained once for all tests.
+struct Trained {
+  Trained() {
+    const Ended ended = run_bench_line(small + "3 --model mlp --save-model " + file + " --json " + record);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  }
+  TemporaryFolder folder;
+  const std::string file = (folder / "digits.safetensors").string(), record = (folder / "record.json").string();
+};
+
+// A folder of images of another size.
+std::string image_set(const TemporaryFolder& folder, int64_t rows, int64_t columns) {
+  SampleInfo info;
+  info.rows = rows;
+  info.columns = columns;
+  info.count = 10;
+  info.classes = 10;
+  std::filesystem::create_directory(folder / "sized");
+  for (const char* part : {"train", "test"}) {
+    const auto writer = write_image_folder(folder / "sized" / part, info, ImageFormat::pgm);
+    const std::vector<uint8_t> pixels(static_cast<size_t>(info.image_bytes()));
+    for (int32_t label = 0; label < 10; ++label) writer->add(pixels.data(), label);
+    writer->finish();
+  }
+  return (folder / "sized").string();
+}
+
+TEST_CASE("train --save-model writes the weights of the last run") {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder / name).string(); };
+  const auto save = [&](const std::string& flags, const char* name) {
+    const Ended ended = run_bench_line(small + "1 " + flags + " --save-model " + file(name));
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    return read_text(folder / name);
+  };
+  const std::string first = save("--seed 3", "first"), again = save("--seed 3", "again");
+  CHECK(first == again);
+  CHECK(save("--seed 2 --repeat 2", "second_run") == first);
+  CHECK(save("--seed 2", "other") != first);
+  CHECK(folder.names() == std::set<std::string>{"again", "first", "other", "second_run"});
+  const ModelDescription description = load_model(file("first")).description;
+  CHECK(description.model == "mnist_cnn");
+  CHECK(description.sizes.classes == 10);
+  CHECK(description.data == "synthetic digits");
+  CHECK(description.scale.deviation > 0);
+
+  check_mistakes({
+      {small + "1 --save-model -", 2, "--save-model -: is no regular file, expected one"},
+      {small + "1 --save-model " + folder.path.string(), 4, "is a directory, expected a file"},
+      {small + "1 --save-model /nowhere/a", 4, "/nowhere/a: cannot be written"},
+      {small + "1 --save-model " + file("x") + " --json " + file("x"), 2, "--save-model and --json: both go to"},
+  });
+  // A run that diverges leaves what was there.
+  const Ended ended = run_bench_line(small + "1 --optimizer sgd --lr 100 --save-model " + file("first"));
+  CHECK(ended.code == 6);
+  CHECK(read_text(folder / "first") == first);
+}
+
+// One line for each class and a square of the numbers that the record has, which add up.
+TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
+  const Trained trained;
+  const nlohmann::json training = nlohmann::json::parse(read_text(trained.record));
+  const double accuracy = training["rows"][0]["test_accuracy"];
+  const double loss = training["rows"][0]["runs"][0]["epochs"].back()["test_loss"];
+  const std::string flags = "evaluate --model " + trained.file;
+  const nlohmann::json record = check_outputs(flags + " --test 100");
+  CHECK(record["accuracy"] == accuracy);
+  CHECK(record["loss"].get<double>() == doctest::Approx(loss).epsilon(1e-5));
+  int64_t samples = 0, right = 0;
+  REQUIRE(record["confusion"].size() == 10);
+  for (size_t label = 0; label < 10; ++label) {
+    for (const int64_t count : record["confusion"][label]) samples += count;
+    right += record["confusion"][label][label].get<int64_t>();
+    CHECK(record["rows"][label]["right"] == record["confusion"][label][label]);
+  }
+  CHECK(samples == 100);
+  CHECK(static_cast<double>(right) / 100 == doctest::Approx(accuracy));
+  const auto& mistakes = record["mistakes"];
+  REQUIRE(mistakes.size() == std::min<size_t>(12, static_cast<size_t>(100 - right)));
+  REQUIRE(mistakes.size() > 1);
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    CHECK(mistakes[i]["label"] != mistakes[i]["predicted"]);
+    CHECK(mistakes[i]["pixels"].size() == 784);
+    if (i > 0) CHECK(mistakes[i]["probability"] <= mistakes[i - 1]["probability"]);
+  }
+  // The same for any number of threads and on one sample.
+  CHECK(record_of(flags + " --test 100 --threads 1")["confusion"] == record["confusion"]);
+  CHECK(record_of(flags + " --test 1")["config"]["mistakes"] == 12);
+
+  const TemporaryFolder data;
+  REQUIRE(run_bench_line("convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm").code ==
+          0);
+  const nlohmann::json elsewhere = record_of(flags + " --test 20 --data " + (data / "set").string());
+  CHECK(contains(elsewhere["remarks"].dump(), "the model was trained on synthetic digits, and this is "));
+  check_mistakes({
+      {"evaluate", 2, "--model: is missing, expected the FILE"},
+      {"evaluate --model /nowhere/a", 4, "/nowhere/a: cannot be opened"},
+      {"evaluate --model " + trained.record, 5, "the file is damaged or no safetensors file"},
+      {flags + " --data " + image_set(data, 20, 28), 3,
+       "images of 20 x 28 x 1 in 10 classes, but the model was trained on"},
+  });
+}
+
+TEST_CASE("predict: files of any size and kind, and the test set") {
+  const Trained trained;
+  const TemporaryFolder folder;
+  const std::string flags = "predict --model " + trained.file + " ";
+  // A test sample as files: as it is, larger, and as ink on paper.
+  const Ended of_test = run_bench_line(flags + "--test --count 5");
+  REQUIRE(of_test.code == 0);
+  const std::vector<std::string> lines = lines_of(of_test.out);
+  REQUIRE(lines.size() == 5 * 15 + 1);
+  CHECK(lines[14].starts_with("synthetic digits test sample 0, a "));
+  CHECK(contains(lines.back(), " of 5 right"));
+  const MemorySource digits = load_samples(*open_dataset("synthetic", Part::test), 1);
+  Image image{digits.info().shape(), digits.images()};
+  const auto write = [&](const std::string& name, const std::vector<uint8_t>& bytes) {
+    std::ofstream(folder / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return (folder / name).string();
+  };
+  const std::string exact = write("exact.pgm", encode_pgm(image));
+  const Ended same = run_bench_line(flags + exact);
+  REQUIRE_MESSAGE(same.code == 0, same.err);
+  const std::string verdict = lines[14].substr(lines[14].find(": ") + 2);
+  const std::string shown = lines_of(same.out).back();
+  CHECK(shown == exact + ": " + verdict.substr(0, verdict.find(" (wrong)")));
+  CHECK(lines_of(same.out).size() == 15);
+  for (size_t i = 0; i < 14; ++i) CHECK(lines_of(same.out)[i] == lines[i]);
+
+  const Image large = fit_image(image, {56, 84, 3}).image;
+  const std::string pgm = write("large.pgm", encode_pgm(fit_image(image, {1000, 600, 1}).image));
+  CHECK(contains(run_bench_line(flags + pgm).out, "\nresized from 600 x 1000 to 28 x 28\n" + pgm + ": "));
+  if (can_read_png()) {
+    const std::string png = write("large.png", encode_png(large));
+    CHECK(contains(run_bench_line(flags + png).out,
+                   "\ncolour made grey, resized from 84 x 56 to 28 x 28\n" + png + ": "));
+  }
+  invert(image);
+  const std::string paper = write("paper.pgm", encode_pgm(image));
+  CHECK(contains(run_bench_line(flags + paper).err, paper + ": its border is light"));
+  const Ended inverted = run_bench_line(flags + paper + " --invert");
+  CHECK(contains(inverted.out, "\ninverted\n" + paper + shown.substr(exact.size()) + "\n"));
+  CHECK(inverted.err.empty());
+  CHECK(lines_of(run_bench_line(flags + exact + " --top 10").out).back().size() > shown.size());
+
+  check_mistakes({
+      {"predict " + exact, 2, "--model: is missing"},
+      {flags, 2, "neither IMAGE files nor --test"},
+      {flags + exact + " --test", 2, "IMAGE files and --test, expected"},
+      {flags + exact + " --count 2", 2, "--count: is for --test alone"},
+      {flags + "--test --invert", 2, "--invert: is for IMAGE files alone"},
+      {flags + "/nowhere/x.png", 4, "/nowhere/x.png: cannot be opened"},
+      {flags + trained.file, 3, "digits.safetensors: starts neither as PNG nor as PGM"},
+      {flags + write("huge.pgm", {'P', '5', ' ', '5', '0', '0', '0', ' ', '1', ' ', '2', '5', '5', ' '}), 3,
+       "an image of 1 x 5000 pixels, expected 1 x 1 to 4096 x 4096"},
+  });
+}
+
+}  // namespace

@@ -1,0 +1,135 @@
+// Files that other programs open, and theirs: by the Python packages that they are meant for, where these are installed
+// (tests/models/interchange.py).
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/ambient.h"
+#include "engine/random.h"
+#include "models/model_file.h"
+#include "tests/support/python.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+
+std::string quoted(const std::filesystem::path& path) { return " '" + path.string() + "'"; }
+
+std::string hex_of(const Tensor& tensor) {
+  std::string text;
+  const auto* bytes = static_cast<const uint8_t*>(tensor.raw_data());
+  for (size_t i = 0; i < tensor.bytes(); ++i) text += fmt::format("{:02x}", bytes[i]);
+  return text;
+}
+
+TEST_CASE("safetensors: the package reads what is written here, and the other way round") {
+  if (!python_has("safetensors numpy")) return;
+  const TemporaryFolder folder;
+  const std::vector<NamedTensor> tensors = {
+      {"a", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3})}, {"half", Tensor::from<Half>({Half(1), Half(2)}, {2})},
+      {"bf", Tensor::from<BFloat16>({BFloat16(1)}, {1, 1})},  {"double", Tensor::from<double>({1e300}, {1})},
+      {"int", Tensor::from<int32_t>({-1, 2, 3}, {3})},        {"byte \"\u00e9\"", Tensor::from<uint8_t>({1, 255}, {2})},
+      {"scalar", Tensor::from<float>({std::nanf("")}, {})},   {"empty", Tensor::zeros({0, 3}, DType::f32)}};
+  const Metadata metadata = {{"model", "mlp"}, {"note", "two\nlines, \"quoted\", \u00e9"}};
+  write_safetensors(folder / "a", tensors, metadata);
+  const PythonResult result = run_python("tensors" + quoted(folder / "a") + quoted(folder / "b"));
+  REQUIRE(result.status == 0);
+  const auto seen = nlohmann::json::parse(result.output);
+  for (const auto& [key, text] : metadata) CHECK(seen.at("metadata").at(key) == text);
+  CHECK(seen.at("tensors").size() == tensors.size());
+  const SafetensorsFile again(folder / "b");
+  CHECK(again.metadata() == Metadata{{"by", "the package"}});
+  CHECK(again.entries().size() == tensors.size() - 1);
+  for (const auto& [name, tensor] : tensors) {
+    CAPTURE(name);
+    const auto& entry = seen.at("tensors").at(name);
+    std::vector<int64_t> shape;
+    for (int axis = 0; axis < tensor.shape().rank(); ++axis) shape.push_back(tensor.shape()[axis]);
+    CHECK(entry.at(1) == shape);
+    CHECK(entry.at(2) == hex_of(tensor));
+    if (tensor.dtype() == DType::bf16) continue;
+    REQUIRE(again.find(name) != nullptr);
+    const Tensor read = again.read(*again.find(name));
+    CHECK(read.dtype() == tensor.dtype());
+    CHECK(read.shape() == tensor.shape());
+    CHECK(hex_of(read) == hex_of(tensor));
+  }
+}
+
+struct Case {
+  std::string model;
+  ModelSizes sizes;
+};
+
+std::vector<Case> models() {
+  std::vector<Case> all;
+  for (const std::string& name : model_names()) {
+    for (const int64_t channels : {1, 3}) all.push_back({name, {.channels = channels, .blocks = 3}});
+  }
+  return all;
+}
+
+// Writes them to `path` as the tensor x.
+Tensor write_images(const std::filesystem::path& path, const ModelSizes& sizes) {
+  std::vector<float> values(static_cast<size_t>(5 * sizes.rows * sizes.columns * sizes.channels));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = 3 * to_unit_float(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i)) - 0.5f;
+  }
+  Tensor images = Tensor::from(values, {5, sizes.rows, sizes.columns, sizes.channels});
+  write_safetensors(path, {{"x", images}});
+  return images;
+}
+
+// Written so that NaN fails.
+void check_close(const Tensor& ours, const std::filesystem::path& file) {
+  const SafetensorsFile theirs(file);
+  const auto expected = theirs.read(*theirs.find("logits")).to_vector<float>(), got = ours.to_vector<float>();
+  REQUIRE(got.size() == expected.size());
+  double largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double difference = std::fabs(got[i] - expected[i]);
+    if (!(difference <= largest)) largest = difference;
+  }
+  CHECK_FALSE(!(largest <= 1e-4));
+}
+
+Tensor forward(Module& model, const Tensor& images) {
+  const Inference scope;
+  return model.forward(images);
+}
+
+TEST_CASE("PyTorch loads our weights into the same model, and we load PyTorch's") {
+  if (!python_has("safetensors torch")) return;
+  const TemporaryFolder folder;
+  std::string words;
+  const auto file = [&](const Case& one, const char* what) {
+    return folder / fmt::format("{}-{}-{}", one.model, one.sizes.channels, what);
+  };
+  std::vector<Tensor> images, logits;
+  for (const Case& one : models()) {
+    images.push_back(write_images(file(one, "x"), one.sizes));
+    const auto model = make_model(one.model, 3, one.sizes);
+    save_model(file(one, "model"), *model, {one.model, one.sizes, {0.1307f, 0.3081f}, "mnist"});
+    logits.push_back(forward(*model, images.back()));
+    words += " " + one.model;
+    for (const char* what : {"model", "x", "logits"}) words += quoted(file(one, what));
+  }
+  REQUIRE(run_python("torch load" + words).status == 0);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    CAPTURE(models()[i].model);
+    check_close(logits[i], file(models()[i], "logits"));
+  }
+  REQUIRE(run_python("torch save" + words).status == 0);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    CAPTURE(models()[i].model);
+    const LoadedModel theirs = load_model(file(models()[i], "model"));
+    CHECK(theirs.description.model == models()[i].model);
+    CHECK(theirs.description.scale.mean == 0.1307f);
+    check_close(forward(*theirs.model, images[i]), file(models()[i], "logits"));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,78 @@
+"""The other side of tests/models/interchange.cpp: opens and writes files with the packages that they are meant for.
+
+    has PACKAGE...                exit code 0 if all can be imported
+    tensors FILE OUT              the tensors of a safetensors file as JSON, with hexadecimal bytes; OUT: written again
+    torch load|save MODEL FILE X OUT ...
+                                  PyTorch's model with the weights of FILE, or of its own, which go to FILE; OUT: its
+                                  logits for the images of X. Any number of models
+"""
+import importlib
+import json
+import pathlib
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
+
+
+def has(*packages):
+    for package in packages: importlib.import_module(package)
+
+
+def tensors(path, out):
+    import numpy
+    from safetensors import deserialize, safe_open
+    from safetensors.numpy import save_file
+    found = dict(deserialize(pathlib.Path(path).read_bytes()))
+    metadata = safe_open(path, "numpy").metadata()
+    print(json.dumps({"metadata": metadata,
+                      "tensors": {name: [t["dtype"], t["shape"], t["data"].hex()] for name, t in found.items()}}))
+    types = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "I32": "<i4", "U8": "u1"}  # NumPy has no bf16
+    save_file({name: numpy.frombuffer(t["data"], types[t["dtype"]]).reshape(t["shape"])
+               for name, t in found.items() if t["dtype"] in types}, out, {"by": "the package"})
+
+
+def torch_model(name, channels):
+    """bench/peers has them for one channel; deep_cnn, with three blocks, is only here."""
+    import torch_mnist
+    from torch import nn
+    if name == "deep_cnn": return DeepCnn(channels)
+    model = torch_mnist.MODELS[name]()
+    if channels != 1 and name == "mlp": model.linear1 = nn.Linear(784 * channels, 500)
+    if channels != 1 and name != "mlp": model.conv1 = nn.Conv2d(channels, 32, 3)
+    return model
+
+
+def DeepCnn(channels):
+    import torch.nn.functional as F
+    from torch import nn
+
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(channels, 32, 3, padding=1)
+            for b in (1, 2, 3): self.add_module(f"block{b}", nn.Conv2d(32, 32, 3, padding=1))
+            self.linear = nn.Linear(1568, 10)
+
+        def forward(self, x):
+            x = F.relu(self.conv(x))
+            for b in (self.block1, self.block2, self.block3): x = x + F.relu(b(x)) / 3
+            return self.linear(F.max_pool2d(x, 4).flatten(1))
+    return Deep()
+
+
+def torch(how, *words):
+    import halfstep_weights
+    from safetensors.torch import load_file, save_file
+    from torch import manual_seed, no_grad
+    for name, path, images, out in zip(*[iter(words)] * 4):
+        manual_seed(1)
+        x = load_file(images)["x"].permute(0, 3, 1, 2)
+        model = torch_model(name, x.shape[1]).eval()
+        if how == "load": halfstep_weights.load(model, path)
+        else: halfstep_weights.save(model, path, name, channels=x.shape[1], blocks=3)
+        with no_grad(): save_file({"logits": model(x).contiguous()}, out)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

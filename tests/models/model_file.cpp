@@ -1,0 +1,150 @@
+// Trained models in files: every model comes back with the same outputs, bit for bit, and a file that does not fit is
+// refused with what does not, before anything is copied.
+#include "models/model_file.h"
+
+#include <algorithm>
+
+#include "engine/ambient.h"
+#include "engine/random.h"
+#include "models/layers.h"
+#include "tests/support/bad_input.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+
+Tensor random_images(const ModelSizes& sizes) {
+  std::vector<float> values(static_cast<size_t>(3 * sizes.rows * sizes.columns * sizes.channels));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = to_unit_float(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i));
+  }
+  return Tensor::from(values, {3, sizes.rows, sizes.columns, sizes.channels});
+}
+
+std::vector<float> logits(StagedModel& model, const ModelSizes& sizes) {
+  const Inference scope;
+  return model.forward(random_images(sizes)).to_vector<float>();
+}
+
+TEST_CASE("every model comes back with its description and the same outputs") {
+  const TemporaryFolder folder;
+  for (const std::string& name : model_names()) {
+    for (const ModelSizes& sizes : {ModelSizes{.blocks = 3}, ModelSizes{20, 31, 3, 7, 2}}) {
+      CAPTURE(name);
+      const auto path = folder / name;
+      const auto model = make_model(name, 7, sizes);
+      const ParameterArena arena(*model);  // as after training: parameters are slices
+      save_model(path, *model, {name, sizes, {0.1307f, 0.3081f}, "mnist"});
+      const LoadedModel loaded = load_model(path);
+      CHECK(loaded.description.model == name);
+      CHECK(loaded.description.data == "mnist");
+      CHECK(loaded.description.scale.mean == 0.1307f);
+      CHECK(loaded.description.scale.deviation == 0.3081f);
+      CHECK(loaded.description.sizes.rows == sizes.rows);
+      CHECK(loaded.description.sizes.columns == sizes.columns);
+      CHECK(loaded.description.sizes.channels == sizes.channels);
+      CHECK(loaded.description.sizes.classes == sizes.classes);
+      CHECK(logits(*loaded.model, sizes) == logits(*model, sizes));
+      CHECK(logits(*loaded.model, sizes) != logits(*make_model(name, 0, sizes), sizes));
+    }
+  }
+}
+
+// A model of one's own, in an arena.
+struct Net : Module {
+  LayerKeys keys;
+  Linear first{4, 3, keys}, second{3, 2, keys};
+  explicit Net(uint64_t seed) : keys(seed) { add_child("first", first), add_child("second", second); }
+  Tensor forward(const Tensor& x) override { return second.forward(first.forward(x)); }
+};
+
+std::vector<float> all_values(Module& module) {
+  std::vector<float> all;
+  for (const NamedParameter& parameter : module.parameters()) {
+    for (const float value : parameter.value->to_vector<float>()) all.push_back(value);
+  }
+  return all;
+}
+
+TEST_CASE("a module of one's own, and what does not fit it") {
+  const TemporaryFolder folder;
+  const auto path = folder / "net.safetensors";
+  Net net(1), other(2);
+  const ParameterArena arena(other);
+  write_safetensors(path, parameters_of(net));
+  REQUIRE(all_values(net) != all_values(other));
+  load_parameters(other, SafetensorsFile(path));
+  CHECK(all_values(net) == all_values(other));
+
+  const Tensor weight = Tensor::zeros({4, 3}, DType::f32), bias = Tensor::zeros({3}, DType::f32);
+  const Tensor last = Tensor::zeros({3, 2}, DType::f32), last_bias = Tensor::zeros({2}, DType::f32);
+  const auto refused = [&](const std::vector<NamedTensor>& tensors, const std::string& part) {
+    write_safetensors(path, tensors);
+    check_refused(outcome_of([&] { load_parameters(other, SafetensorsFile(path)); }), ExitCode::checkpoint,
+                  path.string() + ": its tensors do not fit the model: ", part);
+    CHECK(all_values(net) == all_values(other));
+  };
+  const NamedTensor a = {"first.weight", weight}, b = {"first.bias", bias}, c = {"second.weight", last},
+                    d = {"second.bias", last_bias};
+  refused({a, b, c}, "model: second.bias is missing");
+  refused({a, b, c, d, {"third", bias}}, "model: third is no parameter of it");
+  refused({{"first.weight", Tensor::zeros({3, 4}, DType::f32)}, b, c, d},
+          "model: first.weight is F32(3, 4), expected F32(4, 3)");
+  refused({{"first.weight", Tensor::zeros({12}, DType::f32)}, b, c, d}, "first.weight is F32(12), expected F32(4, 3)");
+  refused({a, {"first.bias", Tensor::zeros({3}, DType::f16)}, c, d}, "first.bias is F16(3), expected F32(3)");
+  refused({{"x", bias}, {"y", bias}},
+          "model: first.weight is missing; first.bias is missing; second.weight is missing; second.bias is missing; x "
+          "is no parameter of it; and 1 more");
+  // The last tensor is damaged: nothing of the others has been copied.
+  write_safetensors(path, {{"first.weight", weight}, b, c, d});
+  Bytes bytes = read_bytes(path);
+  bytes.back() ^= 1;
+  write_bytes(path, bytes);
+  check_refused(outcome_of([&] { load_parameters(other, SafetensorsFile(path)); }), ExitCode::checkpoint, path.string(),
+                "has the CRC32C");
+  CHECK(all_values(net) == all_values(other));
+}
+
+TEST_CASE("metadata that lie") {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.safetensors";
+  const auto model = make_model("mlp", 1);
+  const Metadata good = describe({"mlp", {}, {0.1f, 0.3f}, "mnist"});
+  const auto refused = [&](const std::string& key, const std::string& value, const std::string& part) {
+    Metadata changed = good;
+    changed[key] = value;
+    if (value == "none") changed.erase(key);
+    CAPTURE(key);
+    CAPTURE(value);
+    write_safetensors(path, parameters_of(*model), changed);
+    check_refused(outcome_of([&] { load_model(path); }), ExitCode::checkpoint, path.string() + ": ", part, 16 * mib);
+  };
+  for (const auto& [key, value] : good) {
+    if (key != "layout") refused(key, "none", "its metadata have no " + key);
+  }
+  refused("format", "pt", "its format is pt, expected halfstep model");
+  refused("version", "2", "written by version 2 of the format, this program reads up to 1; update it");
+  refused("version", "0", "its metadata have the version 0, expected 1 to");
+  refused("model", "resnet", "a model resnet, expected one of deep_cnn, mlp, mnist_cnn, mnist_cnn_large");
+  refused("model", "\x1b[2J", "a model \\x1b[2J, expected");
+  refused("model", "mnist_cnn", "its tensors do not fit the model: conv1.weight is missing");
+  refused("rows", "27", "linear1.weight is F32(784, 500), expected F32(756, 500)");
+  for (const char* number : {"", "x", "-28", "0", "513", "28.0", " 28", "28 ", "9223372036854775808", "1e1"}) {
+    refused("rows", number, "its metadata have the rows ");
+  }
+  refused("classes", "1001", "its metadata have the classes 1001, expected 1 to 1000");
+  for (const char* number : {"nan", "inf", "", "0", "-1", "1e39", "0x1"})
+    refused("deviation", number, "the deviation ");
+
+  const auto small = make_model("mnist_cnn", 1);
+  write_safetensors(path, parameters_of(*small), describe({"mnist_cnn", {.rows = 5}, {0, 1}, ""}));
+  check_refused(outcome_of([&] { load_model(path); }), ExitCode::checkpoint, path.string() + ": ",
+                "are too small for it");
+  check_refused(outcome_of([&] {
+                  save_model(path, *small, {"mnist_cnn", {.rows = 0}, {0, 1}, ""});
+                }),
+                ExitCode::usage, "a model's file: ", "0 rows, expected 1 to 512");
+}
+
+}  // namespace
