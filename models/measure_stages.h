@@ -9,7 +9,7 @@ namespace hs {
 // forward passes more than a step, and keeps at most about 2 sqrt(n) of the n stages' inputs at once. Uses the caller's
 // ambient state: open the Autocast scope first. Everything that is live during a step must be live now; it is measured
 // as `fixed`. Adds to the parameters' gradients: set them to zero afterwards. Reads and resets the device's peak.
-// images: (N, H, W, C) f32, normalised; labels: (N) i32
+// images: (N, H, W, C), as prepare() returns them; labels: (N) i32
 StepCosts measure_stages(const StagedModel& model, const Tensor& images, const Tensor& labels);
 
 }  // namespace hs

@@ -1,6 +1,6 @@
 // The models, by name. Each has its own file, with its class, layers and registration; nothing else knows a model's
-// name, unless it is a default. All take images (N, H, W, C) as normalised f32 and return logits (N, classes).
-// docs/add_a_model.md adds one.
+// name, unless it is a default. All take normalised images (N, H, W, C) in f32, or inside an Autocast scope in its
+// type, and return logits (N, classes). docs/add_a_model.md adds one.
 #pragma once
 
 #include <memory>

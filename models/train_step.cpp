@@ -36,7 +36,7 @@ Batch on_device(const Batch& batch, Device device) {
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment, uint64_t seed) {
   Tensor images = batch.images;
   if (augment.any()) images = augment_image(images, batch.samples, batch.epoch, augment, seed);
-  return images.dtype() == DType::f32 ? images : normalize_image(images, scale);
+  return images.dtype() == DType::f32 ? images : normalize_image(images, scale, ambient().autocast);
 }
 
 TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,

@@ -31,7 +31,8 @@ class StepPart {
 // Tensors that are already on the device are not copied.
 Batch on_device(const Batch& batch, Device device);
 
-// The input of a network: f32 images, augmented if requested, and normalised here unless the loader did it.
+// The input of a network: images, augmented if requested, and normalised here unless the loader did it. They are f32,
+// or in an Autocast scope of its type: the first product or convolution would cast them.
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0);
 
 // With a graph, inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads; the

@@ -5,10 +5,10 @@
 
 namespace hs {
 
-Tensor normalize_image(const Tensor& images, const PixelScale& scale) {
+Tensor normalize_image(const Tensor& images, const PixelScale& scale, DType type) {
   const Op op("normalize_image");
   check(images.dtype() == DType::u8, "normalize_image: images are {}, expected u8", name(images.dtype()));
-  Tensor y = Tensor::empty(images.shape(), DType::f32, images.device());
+  Tensor y = Tensor::empty(images.shape(), type, images.device());
   normalize_image_forward({images, scale, y});
   return y;
 }
@@ -16,14 +16,14 @@ Tensor normalize_image(const Tensor& images, const PixelScale& scale) {
 namespace {
 
 void normalize_image_cpu(const NormalizeImageForward& call) {
-  const uint8_t* in = call.images.data<uint8_t>();
-  float* out = call.y.mutable_data<float>();
-  parallel_ranges(call.images.size(), elementwise_grain, [=, scale = call.scale](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = normalized(in[i], scale);
+  const auto normalize = [scale = call.scale](uint8_t pixel) { return normalized(pixel, scale); };
+  for_float_type(call.y.dtype(), [&]<class T>() {
+    map_elements(call.images.size(), normalize, call.y.mutable_data<T>(), call.images.data<uint8_t>());
   });
 }
 
-REGISTER_KERNEL(normalize_image_forward, cpu, "simple", {.run = normalize_image_cpu});
+REGISTER_KERNEL(normalize_image_forward, cpu, "simple",
+                {.run = normalize_image_cpu, .supported = [](const auto& call) { return is_float(call.y); }});
 
 }  // namespace
 }  // namespace hs

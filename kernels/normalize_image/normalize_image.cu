@@ -13,11 +13,13 @@ struct Normalize {
 };
 
 void normalize_image_cuda(const NormalizeImageForward& call) {
-  cuda::elementwise(call.images.size(), Normalize{call.scale}, call.y.mutable_data<float>(),
-                    call.images.data<uint8_t>());
+  cuda::for_float_type(call.y.dtype(), [&]<class T>() {
+    cuda::elementwise(call.images.size(), Normalize{call.scale}, call.y.mutable_data<T>(), call.images.data<uint8_t>());
+  });
 }
 
-REGISTER_KERNEL(normalize_image_forward, cuda, "simple", {.run = normalize_image_cuda});
+REGISTER_KERNEL(normalize_image_forward, cuda, "simple",
+                {.run = normalize_image_cuda, .supported = [](const auto& call) { return cuda::is_float(call.y); }});
 
 }  // namespace
 }  // namespace hs

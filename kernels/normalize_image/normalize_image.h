@@ -7,8 +7,9 @@
 
 namespace hs {
 
-// images (N, H, W, C) u8 -> f32 of the same shape; not differentiable.
-Tensor normalize_image(const Tensor& images, const PixelScale& scale);
+// images (N, H, W, C) u8 -> the same shape in f32, or in `type`: computed in f32 and rounded once, as a cast of the f32
+// result would. Not differentiable.
+Tensor normalize_image(const Tensor& images, const PixelScale& scale, DType type = DType::f32);
 
 struct NormalizeImageForward {
   const Tensor& images;

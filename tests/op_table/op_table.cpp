@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
 #include "engine/autograd.h"
 #include "engine/check.h"
@@ -453,15 +454,19 @@ void add_decided_losses(Table& table) {
   }
 }
 
+std::vector<uint8_t> every_byte() {
+  std::vector<uint8_t> bytes(256);
+  std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+  return bytes;
+}
+
 void add_images(Table& table) {
   table.push_back(
       {.name = "normalize_image, all 256 values",
        .shapes = {},
        .run =
            [](const Inputs&) {
-             std::vector<uint8_t> pixels(256);
-             for (size_t i = 0; i < 256; ++i) pixels[i] = static_cast<uint8_t>(i);
-             return normalize_image(on_test_device(Tensor::from(pixels, {1, 16, 16, 1})), {0.1307f, 0.3081f});
+             return normalize_image(on_test_device(Tensor::from(every_byte(), {1, 16, 16, 1})), {0.1307f, 0.3081f});
            },
        .forward = {1e-6, 1e-7, 0},
        .reference =
@@ -477,6 +482,30 @@ void add_images(Table& table) {
        .nan = false,
        .flops = 256 * 3,
        .same_on_devices = true});
+  // Rounded once, as by a cast of the f32 result.
+  for (const DType type : {DType::f16, DType::bf16}) {
+    table.push_back({.name = fmt::format("normalize_image to {}, all 256 values", name(type)),
+                     .shapes = {},
+                     .run =
+                         [=](const Inputs&) {
+                           const Tensor pixels = on_test_device(Tensor::from(every_byte(), {1, 16, 16, 1}));
+                           return cast(normalize_image(pixels, {0.1307f, 0.3081f}, type), DType::f32);
+                         },
+                     .reference =
+                         [=](const std::vector<Numbers>&) {
+                           Numbers y;
+                           for (const uint8_t pixel : every_byte()) {
+                             const float value = normalized(pixel, {0.1307f, 0.3081f});
+                             y.push_back(type == DType::f16 ? to_float(to_half(value)) : to_float(to_bfloat16(value)));
+                           }
+                           return y;
+                         },
+                     .f64 = false,
+                     .half = false,
+                     .differentiable = false,
+                     .integers = false,
+                     .nan = false});
+  }
   for (const Shape& shape : {Shape{5, 7, 11, 1}, Shape{3, 9, 6, 3}, Shape{2, 1, 1, 1}, Shape{0, 4, 4, 1}}) {
     std::vector<uint8_t> pixels;
     for (int64_t i = 0; i < shape.size(); ++i) {
