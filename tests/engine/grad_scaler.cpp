@@ -67,7 +67,7 @@ struct Training {
   std::vector<float> weights() const { return arena.values.to_vector<float>(); }
 };
 
-const char* const optimizers[] = {"sgd", "adam", "adamw"};
+const char* const optimizers[] = {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"};
 const GradScalerConfig scaled_by_1024{.enabled = true, .initial = 1024};
 
 TEST_CASE("the scale grows after an interval of finite steps and falls with each overflow, between floor and cap") {
@@ -323,6 +323,62 @@ TEST_CASE("the optimizer's rate is the schedule's, of the steps taken, on top of
     CHECK(result.passed);
     CHECK(training.scaler.skipped() == 12);
   }
+}
+
+TEST_CASE("a step whose norm is unusual is left out, once there are norms to compare it with, and the scale stays") {
+  Training training({.name = "adam", .outlier = 3}, scaled_by_1024);
+  const auto take_step = [&](float gradient) {
+    training.arena.gradients().mutable_data<float>()[0] = gradient * 1024;
+    training.optimizer->step(training.scaler);
+  };
+  const auto mean = [&] { return training.optimizer->usual_norm().to_vector<float>()[usual_norm_mean]; };
+  take_step(1);
+  take_step(100);  // nothing is usual yet
+  CHECK(training.scaler.skipped() == 0);
+  CHECK(mean() == 50.5f);
+  for (int i = 0; i < 18; ++i) take_step(1);
+  CHECK(mean() == doctest::Approx(119.0 / 20).epsilon(1e-6));
+  const auto before = training.weights();
+  take_step(18);
+  CHECK(training.weights() == before);
+  CHECK(training.optimizer->steps() == 20);
+  CHECK(training.scaler.state().to_vector<float>() == State{1024, 20, 1});
+  CHECK(mean() == doctest::Approx(119.0 / 20).epsilon(1e-6));
+  take_step(17);
+  CHECK(training.weights() != before);
+  CHECK(mean() == doctest::Approx((119.0 + 17) / 21).epsilon(1e-6));
+  take_step(nan);  // one that is not finite is not usual either, and lowers the scale
+  CHECK(training.scaler.state().to_vector<float>() == State{512, 0, 2});
+  CHECK(mean() == doctest::Approx((119.0 + 17) / 21).epsilon(1e-6));
+  for (int i = 0; i < 200; ++i) take_step(0.5f);  // a norm of 1, now that the scale is 512
+  // Of the first 50 it is the mean; each later one counts by a fiftieth.
+  CHECK(mean() == doctest::Approx(1 + ((136.0 + 29) / 50 - 1) * std::pow(0.98, 171)).epsilon(1e-5));
+}
+
+TEST_CASE("the average follows the weights, takes their place while it is wanted, and a skipped step leaves it") {
+  Training training({.name = "sgd", .learning_rate = 0.1f, .average_decay = 0.5f}, scaled_by_1024);
+  std::vector<float> start = training.weights();
+  std::vector<double> expected(start.begin(), start.end());
+  for (uint32_t step = 1; step <= 20; ++step) {
+    training.take_step(step);
+    const std::vector<float> now = training.weights();
+    const double decay = std::min(0.5, (1.0 + step) / (10.0 + step));
+    for (size_t i = 0; i < now.size(); ++i) expected[i] += (1 - decay) * (now[i] - expected[i]);
+  }
+  const std::vector<float> average = training.optimizer->average().to_vector<float>(), weights = training.weights();
+  const Comparison result =
+      compare(std::vector<double>(average.begin(), average.end()), expected, tolerance::optimizer);
+  INFO(result.summary);
+  CHECK(result.passed);
+  {
+    const WithAverage averaged(training.arena, *training.optimizer);
+    CHECK(training.weights() == average);
+  }
+  CHECK(training.weights() == weights);
+  training.arena.gradients().mutable_data<float>()[0] = inf;
+  training.optimizer->step(training.scaler);
+  CHECK(training.optimizer->average().to_vector<float>() == average);
+  CHECK(training.optimizer->memory().contains("average"));
 }
 
 TEST_CASE("gradients of zero under a scale of 65536 move nothing and stay finite") {

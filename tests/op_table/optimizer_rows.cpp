@@ -247,6 +247,29 @@ void add_optimizer_steps(Table& table) {
                      .integers = false,
                      .same_on_devices = true});
     add_layerwise_steps(table, size);
+    table.push_back({.name = fmt::format("average_step ({})", size),
+                     .shapes = {{size}, {size}},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor average = in[1].clone();
+                           const Tensor step = on_test_device(Tensor::from(std::vector<int32_t>{3}, {}));
+                           average_step({in[0], rates(0.1f), step, 0.99f, average});
+                           return average;
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           Numbers average = in[1];
+                           for (size_t i = 0; i < average.size(); ++i) {
+                             average[i] += (1 - 4.0 / 13) * (in[0][i] - average[i]);
+                           }
+                           return average;
+                         },
+                     .f64 = false,
+                     .half = false,
+                     .differentiable = false,
+                     .integers = false,
+                     .same_on_devices = true});
     for (const bool decoupled : {false, true}) {
       table.push_back(
           {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
