@@ -105,17 +105,18 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
   for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
   for (const Batch& batch : inputs) {
     if (is_interrupted_ && is_interrupted_()) throw Interrupted();
-    Tensor loss;
+    Tensor loss, dloss;
     {
       const StepPart part("forward", seconds.forward);
+      // The mean over the samples of the whole step, however they are divided.
+      dloss = scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples);
       const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
-      loss = softmax_cross_entropy(model_.forward(images), batch.labels);
+      loss = softmax_cross_entropy(model_.forward(images), batch.labels, dloss);
     }
     if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
-      // The mean over the samples of the whole step, however they are divided.
-      backward(loss, scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples));
+      backward(loss, dloss);
     }
     if (on_phase_) on_phase_("backward", loss);
     losses.push_back(loss.detach());

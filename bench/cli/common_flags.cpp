@@ -100,7 +100,7 @@ Flags& Flags::checkpoint(const Reader& reader) {
 
 Flags& Flags::fuse(bool& value) {
   return named_choice("--fuse", value, {{"on", true}, {"off", false}},
-                      "Convolution, pooling and ReLU in one kernel where there is one");
+                      "Convolution, pooling and ReLU, and a loss and its gradient, in one kernel where there is one");
 }
 
 Flags& Flags::kernels(std::vector<std::string>& assignments) {

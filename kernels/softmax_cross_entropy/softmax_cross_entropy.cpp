@@ -14,18 +14,36 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
         name(labels.dtype()), labels.shape());
 }
 
+// Undefined if no kernel computes both.
+Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& loss) {
+  if (!dloss.defined() || !logits.requires_grad() || !ambient().recording || !ambient().fuse ||
+      softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
+      !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, loss, no_tensor()})) {
+    return {};
+  }
+  Tensor dlogits = logits.empty_like();
+  softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits});
+  return record("softmax_cross_entropy", loss, {logits},
+                [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
+                  check(dy.raw_data() == dloss.raw_data(),
+                        "got another gradient than the one announced; pass the same");
+                  return {dlogits};
+                });
+}
+
 }  // namespace
 
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels) {
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss) {
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
+  if (Tensor both = with_gradient(logits, labels, dloss, loss); both.defined()) return both;
   softmax_cross_entropy_forward({logits, labels, loss});
   return record("softmax_cross_entropy", loss, {logits},
-                [logits = logits.saved(), labels = labels.saved()](const Tensor& dloss) -> Gradients {
+                [logits = logits.saved(), labels = labels.saved()](const Tensor& dy) -> Gradients {
                   Tensor dlogits = logits.empty_like();
-                  softmax_cross_entropy_backward({logits, labels, dloss, dlogits});
+                  softmax_cross_entropy_backward({logits, labels, dy, dlogits});
                   return {dlogits};
                 });
 }

@@ -55,25 +55,53 @@ struct RowSum {
   __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
 };
 
-// One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
-// blocks.
+// dz: the gradient of this row's logits, as factor is the gradient of its loss.
 template <class T>
-__global__ void __launch_bounds__(most_threads)
-    forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
+__device__ void row_gradient(const RowSum<T>& softmax, const T* z, int32_t label, float factor, int64_t classes,
+                             int lane, int lanes, T* dz) {
+  for (int64_t j = lane; j < classes; j += lanes) {
+    const float probability = softmax.exponential(z[j]) / softmax.sum;
+    const float target = j == label ? 1.0f : 0.0f;
+    dz[j] = cuda::from_f32<T>((probability - target) * factor);
+  }
+}
+
+// loss: the mean; with `dlogits`, the gradients as well.
+template <class T, bool with_gradient>
+__device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                        const float* dloss, float* loss, T* dlogits) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
+  const float factor = with_gradient ? *dloss / static_cast<float>(N) : 0.0f;
   float total = 0;
   // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
   for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {
     const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
-    if (n >= N || lane != 0) continue;
+    if (n >= N) continue;
     const int32_t label = labels[row];
+    if (with_gradient) row_gradient(softmax, z, label, factor, classes, lane, lanes, dlogits + row * classes);
+    if (lane != 0) continue;
     const bool valid = label >= 0 && label < classes;
     total += valid ? logf(softmax.sum) - (cuda::to_f32(z[label]) - softmax.largest) : NAN;
   }
   total = cuda::block_sum(total);
   if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
+}
+
+// One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
+// blocks.
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
+  forward<T, false>(N, classes, lanes, logits, labels, nullptr, loss, nullptr);
+}
+
+template <class T>
+__global__ void __launch_bounds__(most_threads)
+    both_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, const float* dloss,
+                float* loss, T* dlogits) {
+  forward<T, true>(N, classes, lanes, logits, labels, dloss, loss, dlogits);
 }
 
 void forward_cuda(const SoftmaxCrossEntropyForward& call) {
@@ -94,12 +122,7 @@ __global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* 
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
     if (n >= N) continue;
-    const int32_t label = labels[row];
-    for (int64_t j = lane; j < classes; j += lanes) {
-      const float probability = softmax.exponential(z[j]) / softmax.sum;
-      const float target = j == label ? 1.0f : 0.0f;
-      dlogits[row * classes + j] = cuda::from_f32<T>((probability - target) * factor);
-    }
+    row_gradient(softmax, z, labels[row], factor, classes, lane, lanes, dlogits + row * classes);
   }
 }
 
@@ -111,6 +134,22 @@ void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
                  classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
                  call.dlogits.mutable_data<T>());
   });
+}
+
+void both_cuda(const SoftmaxCrossEntropyWithGradient& call) {
+  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
+    cuda::launch(both_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
+                 call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
+                 call.loss.mutable_data<float>(), call.dlogits.mutable_data<T>());
+  });
+}
+
+// Few enough rows for one block, which goes round a few times; for more, a launch of their own pays.
+bool fit_one_block(const SoftmaxCrossEntropyWithGradient& call) {
+  constexpr int64_t most_rounds = 4;
+  const Shape& shape = call.logits.shape();
+  return cuda::is_float(call.logits) && shape[0] * lanes_for(shape[1]) <= most_rounds * most_threads;
 }
 
 // A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
@@ -154,6 +193,7 @@ REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
 REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
                 {.run = backward_cuda,
                  .supported = [](const SoftmaxCrossEntropyBackward& call) { return cuda::is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cuda, "one_block", {.run = both_cuda, .supported = fit_one_block});
 REGISTER_KERNEL(argmax_matches, cuda, "simple",
                 {.run = argmax_matches_cuda,
                  .supported = [](const ArgmaxMatches& call) { return cuda::is_float(call.logits); }});

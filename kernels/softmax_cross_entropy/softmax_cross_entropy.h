@@ -15,7 +15,11 @@ namespace hs {
 // type of the logits. Backward keeps the logits themselves and recomputes the softmax, because f32 probabilities
 // would be twice the size. As in PyTorch, the gradient of a label's logit is p - 1, whose error is that of p near 1:
 // a few times 2^-24 |dloss| / N, even if the gradient is smaller than that (a logit that leads by 17 or more).
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels);
+//
+// dloss: the gradient of the loss, if it is known in advance, as the loss scale is. Where one kernel computes loss and
+// gradient at once, it then does (unless ambient().fuse is off), with the same bits, and the gradient is kept in place
+// of the logits. REQUIRES: backward() is given this very tensor
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss = {});
 
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
 int64_t count_correct(const Tensor& logits, const Tensor& labels);
@@ -36,6 +40,18 @@ struct SoftmaxCrossEntropyBackward {
   auto tensors() const { return tensor_list(logits, labels, dloss, dlogits); }
 };
 constinit inline Kernel<SoftmaxCrossEntropyBackward> softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
+
+// The two at once; not on every device.
+struct SoftmaxCrossEntropyWithGradient {
+  const Tensor& logits;
+  const Tensor& labels;
+  const Tensor& dloss;
+  Tensor& loss;
+  Tensor& dlogits;
+  auto tensors() const { return tensor_list(logits, labels, dloss, loss, dlogits); }
+};
+constinit inline Kernel<SoftmaxCrossEntropyWithGradient> softmax_cross_entropy_with_gradient{
+    "softmax_cross_entropy_with_gradient"};
 
 struct ArgmaxMatches {
   const Tensor& logits;

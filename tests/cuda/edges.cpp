@@ -178,7 +178,15 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
     return;
   }
   const Tensor dloss = Tensor::from(std::vector<float>{1}, {}), exact_z = cast(z, DType::f64);
-  softmax_cross_entropy_backward({in, label_in, dloss.to(Device::cuda), dz});
+  const Tensor dloss_in = dloss.to(Device::cuda);
+  softmax_cross_entropy_backward({in, label_in, dloss_in, dz});
+  Tensor same_loss = loss.empty_like(), same_dz = dz.empty_like();
+  const SoftmaxCrossEntropyWithGradient both{in, label_in, dloss_in, same_loss, same_dz};
+  if (softmax_cross_entropy_with_gradient.variant_for(both)) {  // else there are too many rows
+    softmax_cross_entropy_with_gradient(both);
+    CHECK(same_bytes(same_loss.to(Device::cpu), loss.to(Device::cpu)));
+    CHECK(same_bytes(same_dz.to(Device::cpu), dz.to(Device::cpu)));
+  }
   Tensor exact_loss = Tensor::empty({}, DType::f64), exact_dz = exact_z.empty_like();
   softmax_cross_entropy_forward({exact_z, label, exact_loss});
   softmax_cross_entropy_backward({exact_z, label, cast(dloss, DType::f64), exact_dz});
@@ -190,6 +198,24 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
   };
   check(loss, exact_loss, tolerance::cross_entropy);
   check(dz, exact_dz, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
+}
+
+TEST_CASE("softmax cross entropy: a loss whose gradient was announced has the bits of one told later, and no other") {
+  const Tensor labels = Tensor::from(std::vector<int32_t>{1, 0, 2}, {3}).to(Device::cuda);
+  const Tensor dloss = number(0.5f).to(Device::cuda), other = number(0.5f).to(Device::cuda);
+  const auto gradient = [&](const Tensor& announced, const Tensor& given) {
+    Tensor z = noise({3, 3}, 12).to(Device::cuda);
+    z.set_requires_grad(true);
+    backward(softmax_cross_entropy(z, labels, announced), given);
+    return z.grad().to_vector<float>();
+  };
+  CHECK(gradient(dloss, dloss) == gradient({}, dloss));
+  CHECK_THROWS_WITH_AS(gradient(dloss, other),
+                       "backward of softmax_cross_entropy: got another gradient than the one announced; pass the same",
+                       Error);
+  const AmbientScope scope;
+  ambient().fuse = false;
+  CHECK(gradient(dloss, other) == gradient({}, dloss));
 }
 
 TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes, one class and many, ties") {

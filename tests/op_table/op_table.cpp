@@ -407,6 +407,40 @@ void add_losses(Table& table) {
          .reference = [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1]); },
          .integers = false,
          .flops = 4 * count(shape)});
+    // Where there is no such kernel, by the two that it stands for.
+    table.push_back({.name = "gradient of softmax_cross_entropy, known in advance " + shape.to_string(),
+                     .shapes = {shape},
+                     .run =
+                         [=](const Inputs& in) {
+                           const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
+                           const Tensor label = label_tensor.to(in[0].device());
+                           Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
+                           if (softmax_cross_entropy_with_gradient.exists_on(in[0].device())) {
+                             softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits});
+                           } else {
+                             softmax_cross_entropy_forward({in[0], label, loss});
+                             softmax_cross_entropy_backward({in[0], label, dloss, dlogits});
+                           }
+                           return dlogits;
+                         },
+                     .forward = tolerance::cross_entropy_gradient,
+                     .reference =
+                         [=](const std::vector<Numbers>& in) {
+                           Numbers dz;
+                           for (size_t n = 0; n < labels.size(); ++n) {
+                             const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
+                             double sum = 0;
+                             for (int64_t j = 0; j < shape[1]; ++j) sum += std::exp(row[j]);
+                             for (int64_t j = 0; j < shape[1]; ++j) {
+                               const double target = j == labels[n] ? 1 : 0;
+                               dz.push_back((std::exp(row[j]) / sum - target) / 2 / static_cast<double>(shape[0]));
+                             }
+                           }
+                           return dz;
+                         },
+                     .f64 = false,
+                     .differentiable = false,
+                     .integers = false});
     table.push_back({.name = "argmax_matches " + shape.to_string(),
                      .shapes = {shape},
                      .run =
