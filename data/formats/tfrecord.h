@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "data/io/sample_source.h"
 #include "data/io/sample_writer.h"
@@ -32,6 +33,8 @@ struct TfrecordExample {
 TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name);
 
 uint32_t masked_crc32c(const void* bytes, size_t size);
+// The record as it is in a file: between its length and its checksums.
+std::string framed_tfrecord(std::string_view record);
 
 // `path`: one file, or the prefix of a set of shards PREFIX-00000-of-00004, or one of the shards.
 // Throws Error: io (no such files, or they cannot be read), bad_input.

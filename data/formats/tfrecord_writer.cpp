@@ -1,5 +1,4 @@
-// The writing half of data/formats/tfrecord.h. Messages are built from the inside out, because each is preceded by its
-// length.
+// The writing half of data/formats/tfrecord.h.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,20 +8,12 @@
 #include "engine/check.h"
 #include "engine/endian.h"
 #include "engine/output_file.h"
+#include "engine/protobuf.h"
 
 namespace hs {
 namespace {
 
-std::string varint(uint64_t number) {
-  std::string bytes;
-  for (; number >= 0x80; number >>= 7) bytes += static_cast<char>(number | 0x80);
-  return bytes + static_cast<char>(number);
-}
-
-// A field whose value is bytes: a string, or another message.
-std::string field(uint64_t number, std::string_view bytes) {
-  return varint(number << 3 | 2).append(varint(bytes.size())).append(bytes);
-}
+using namespace protobuf;
 
 constexpr uint64_t bytes_list = 1, int64_list = 3;
 
@@ -52,22 +43,11 @@ class TfrecordWriter : public SampleWriter {
     }
     const std::string_view pixels(reinterpret_cast<const char*>(image), static_cast<size_t>(info().image_bytes()));
     // TensorFlow writes a map in the order of its keys.
-    write_record(field(
-        1, shape_ + feature("image", bytes_list, pixels) + feature("label", label) + feature("width", info().columns)));
+    files_.back().write(framed_tfrecord(field(1, shape_ + feature("image", bytes_list, pixels) +
+                                                     feature("label", label) + feature("width", info().columns))));
   }
 
   void keep_files() override { keep_all(files_); }
-
-  void write_record(const std::string& record) {
-    uint8_t head[12], tail[4];
-    put_little_endian(head, uint64_t{record.size()});
-    put_little_endian(head + 8, masked_crc32c(head, 8));
-    put_little_endian(tail, masked_crc32c(record.data(), record.size()));
-    OutputFile& file = files_.back();
-    file.write(head, sizeof(head));
-    file.write(record.data(), record.size());
-    file.write(tail, sizeof(tail));
-  }
 
   const std::filesystem::path prefix_;
   const int64_t shards_;
@@ -76,6 +56,15 @@ class TfrecordWriter : public SampleWriter {
 };
 
 }  // namespace
+
+std::string framed_tfrecord(std::string_view record) {
+  uint8_t head[12], tail[4];
+  put_little_endian(head, uint64_t{record.size()});
+  put_little_endian(head + 8, masked_crc32c(head, 8));
+  put_little_endian(tail, masked_crc32c(record.data(), record.size()));
+  std::string framed(reinterpret_cast<const char*>(head), sizeof(head));
+  return framed.append(record).append(reinterpret_cast<const char*>(tail), sizeof(tail));
+}
 
 std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,
                                               int64_t shards) {

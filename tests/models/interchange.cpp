@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/ambient.h"
+#include "engine/npy.h"
 #include "engine/random.h"
-#include "models/model_file.h"
+#include "models/onnx.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 
@@ -129,6 +131,54 @@ TEST_CASE("PyTorch loads our weights into the same model, and we load PyTorch's"
     CHECK(theirs.description.model == models()[i].model);
     CHECK(theirs.description.scale.mean == 0.1307f);
     check_close(forward(*theirs.model, images[i]), file(models()[i], "logits"));
+  }
+}
+
+TEST_CASE("ONNX: the checker accepts every model, and ONNX Runtime gives the same logits") {
+  if (!python_has("safetensors numpy onnx onnxruntime")) return;
+  const TemporaryFolder folder;
+  std::string words;
+  std::vector<Tensor> logits;
+  std::vector<std::filesystem::path> files;
+  for (const auto& [name, sizes] : models()) {
+    const auto file = [&](const char* what) { return folder / fmt::format("{}-{}-{}", name, sizes.channels, what); };
+    const Tensor images = write_images(file("x"), sizes);
+    const auto model = make_model(name, 3, sizes);
+    std::ofstream(file("onnx"), std::ios::binary) << to_onnx(*model, {name, sizes, {0.1307f, 0.3081f}, "mnist"});
+    logits.push_back(forward(*model, images));
+    files.push_back(file("logits"));
+    for (const char* what : {"onnx", "x", "logits"}) words += quoted(file(what));
+  }
+  REQUIRE(run_python("onnx" + words).status == 0);
+  for (size_t i = 0; i < files.size(); ++i) {
+    CAPTURE(files[i].string());
+    check_close(logits[i], files[i]);
+  }
+}
+
+TEST_CASE("NumPy opens .npy files") {
+  if (!python_has("numpy")) return;
+  const TemporaryFolder folder;
+  const std::vector<std::pair<Tensor, const char*>> tensors = {{Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}), "<f4"},
+                                                               {Tensor::from<Half>({Half(1), Half(2)}, {2}), "<f2"},
+                                                               {Tensor::from<double>({1e300}, {1, 1, 1, 1}), "<f8"},
+                                                               {Tensor::from<int32_t>({-7}, {}), "<i4"},
+                                                               {Tensor::from<uint8_t>({1, 255}, {2}), "|u1"},
+                                                               {Tensor::zeros({0, 3}, DType::f32), "<f4"}};
+  std::string words;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto path = folder / std::to_string(i);
+    std::ofstream(path, std::ios::binary) << to_npy(tensors[i].first);
+    words += quoted(path);
+  }
+  const PythonResult result = run_python("npy" + words);
+  REQUIRE(result.status == 0);
+  const auto seen = nlohmann::json::parse(result.output);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& [tensor, type] = tensors[i];
+    std::vector<int64_t> shape;
+    for (int axis = 0; axis < tensor.shape().rank(); ++axis) shape.push_back(tensor.shape()[axis]);
+    CHECK(seen[i] == nlohmann::json{shape, type, hex_of(tensor)});
   }
 }
 

@@ -5,6 +5,8 @@
     torch load|save MODEL FILE X OUT ...
                                   PyTorch's model with the weights of FILE, or of its own, which go to FILE; OUT: its
                                   logits for the images of X. Any number of models
+    onnx FILE X OUT ...           the ONNX checker's verdict on FILE, then ONNX Runtime's logits for the images of X
+    npy FILE ...                  shape, type and bytes of each array as JSON
 """
 import importlib
 import json
@@ -72,6 +74,24 @@ def torch(how, *words):
         if how == "load": halfstep_weights.load(model, path)
         else: halfstep_weights.save(model, path, name, channels=x.shape[1], blocks=3)
         with no_grad(): save_file({"logits": model(x).contiguous()}, out)
+
+
+def onnx(*words):
+    import onnx
+    import onnxruntime
+    from safetensors.numpy import load_file, save_file
+    for path, images, out in zip(*[iter(words)] * 3):
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        assert {p.key: p.value for p in model.metadata_props}["format"] == "halfstep model"
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        save_file({"logits": session.run(["logits"], {"images": load_file(images)["x"]})[0]}, out)
+
+
+def npy(*paths):
+    import numpy
+    arrays = [numpy.load(path) for path in paths]
+    print(json.dumps([[list(a.shape), a.dtype.str, a.tobytes().hex()] for a in arrays]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,241 @@
+#include "models/onnx.h"
+
+#include <map>
+
+#include "engine/ambient.h"
+#include "engine/check.h"
+#include "engine/protobuf.h"
+#include "kernels/bias_add/bias_add.h"
+#include "kernels/conv2d/conv2d.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/max_pool2d/max_pool2d.h"
+#include "kernels/relu/relu.h"
+
+namespace hs {
+namespace {
+
+using namespace protobuf;
+
+// Numbers of fields and enums are those of onnx.proto.
+constexpr int64_t ir_version = 8, opset = 17, float_type = 1;
+
+std::string attribute(std::string_view name, int64_t value) {
+  return field(5, field(1, name) + number_field(3, value) + number_field(20, 2));
+}
+std::string attribute(std::string_view name, const std::vector<int64_t>& values) {
+  std::string message = field(1, name);
+  for (const int64_t value : values) message += number_field(8, value);
+  return field(5, message + number_field(20, 7));
+}
+
+std::string tensor_message(std::string_view name, const Tensor& values) {
+  std::string message;
+  for (int axis = 0; axis < values.shape().rank(); ++axis) message += number_field(1, values.shape()[axis]);
+  const std::string_view bytes(static_cast<const char*>(values.raw_data()), values.bytes());
+  return message + number_field(2, float_type) + field(8, name) + field(9, bytes);
+}
+
+// A ValueInfoProto; the first dimension has a name instead of a size.
+std::string value_message(std::string_view name, std::initializer_list<int64_t> dims) {
+  std::string shape = field(1, field(2, "N"));
+  for (const int64_t dim : dims) shape += field(1, number_field(1, dim));
+  return field(1, name) + field(2, field(1, number_field(1, float_type) + field(2, shape)));
+}
+
+// (KH*KW*C, OC) -> (OC, C, KH, KW)
+Tensor to_onnx_layout(const Tensor& weight, const Conv2dSizes& s) {
+  const std::vector<float> from = weight.to_vector<float>();
+  std::vector<float> to(from.size());
+  for (int64_t tap = 0; tap < s.KH * s.KW; ++tap) {
+    for (int64_t c = 0; c < s.C; ++c) {
+      for (int64_t oc = 0; oc < s.OC; ++oc) {
+        to[static_cast<size_t>((oc * s.C + c) * s.KH * s.KW + tap)] =
+            from[static_cast<size_t>((tap * s.C + c) * s.OC + oc)];
+      }
+    }
+  }
+  return Tensor::from(to, {s.OC, s.C, s.KH, s.KW});
+}
+
+class Graph {
+ public:
+  Graph(Module& model, const Tensor& images) {
+    for (const NamedTensor& parameter : parameters_of(model)) {
+      values_[parameter.tensor.raw_data()] = {parameter.name, parameter.tensor, Layout::as_here, true};
+    }
+    set(images, "images", Layout::as_here);
+  }
+
+  void add(const SpiedCall& one) {
+    if (const auto* call = of(conv2d_forward, one)) return add_conv(*call);
+    if (const auto* call = of(gemm, one)) return add_gemm(*call);
+    if (const auto* call = of(max_pool2d_forward, one)) {
+      const std::vector<int64_t> window = {call->window, call->window}, stride = {call->stride, call->stride};
+      const std::string attributes = attribute("kernel_shape", window) + attribute("strides", stride);
+      return set(call->y, node("MaxPool", {use(call->x, Layout::channels_first)}, attributes), Layout::channels_first);
+    }
+    if (const auto* call = of(relu_forward, one)) return add_like("Relu", call->x, {}, call->y);
+    if (const auto* call = of(add_forward, one)) return add_like("Add", call->a, call->b, call->y);
+    if (const auto* call = of(mul_forward, one)) return add_like("Mul", call->a, call->b, call->y);
+    if (const auto* call = of(bias_add_forward, one)) {
+      return set(call->y, node("Add", {use(call->x, Layout::as_here), use(call->bias, Layout::as_here)}),
+                 Layout::as_here);
+    }
+    if (const auto* call = of(scale_forward, one)) {
+      return add_like("Mul", call->x, Tensor::from<float>({static_cast<float>(call->factor)}, {}), call->y);
+    }
+    fail(ExitCode::usage, "onnx: the model calls the kernel {}, which has no counterpart in models/onnx.cpp",
+         one.slot.name());
+  }
+
+  // A GraphProto.
+  std::string message(const Tensor& logits, const ModelDescription& description) {
+    nodes_ += field(
+        1, field(1, use(logits, Layout::as_here)) + field(2, "logits") + field(3, "output") + field(4, "Identity"));
+    const ModelSizes& sizes = description.sizes;
+    return nodes_ + field(2, description.model) + initializers_ +
+           field(11, value_message("images", {sizes.rows, sizes.columns, sizes.channels})) +
+           field(12, value_message("logits", {logits.shape().back()}));
+  }
+
+ private:
+  // ONNX has images as (N, C, H, W). They are transposed only between a kernel that needs this and one that does not.
+  enum class Layout { as_here, channels_first };
+  struct Value {
+    std::string name;
+    Tensor tensor;  // keeps the memory, so that no other value gets its address
+    Layout layout = Layout::as_here;
+    bool is_parameter = false;  // that no initializer has been written for
+  };
+
+  template <class Call>
+  static const Call* of(const Kernel<Call>& slot, const SpiedCall& one) {
+    return &one.slot == &slot ? static_cast<const Call*>(one.call) : nullptr;
+  }
+
+  std::string node(std::string_view op, const std::vector<std::string>& inputs, const std::string& attributes = {}) {
+    std::string message, name = fmt::format("{}_{}", op, ++count_);
+    for (const std::string& input : inputs) message += field(1, input);
+    nodes_ += field(1, message + field(2, name) + field(3, name) + field(4, op) + attributes);
+    return name;
+  }
+
+  void set(const Tensor& tensor, const std::string& name, Layout layout) {
+    values_[tensor.raw_data()] = {name, tensor.detach(), layout, false};
+  }
+
+  // The name of the tensor's value in this layout.
+  std::string use(const Tensor& tensor, Layout layout) {
+    const auto found = values_.find(tensor.raw_data());
+    if (found == values_.end()) {  // made outside of any kernel
+      const std::string name = fmt::format("constant_{}", ++count_);
+      initializers_ += field(5, tensor_message(name, tensor));
+      return name;
+    }
+    Value& value = found->second;
+    if (std::exchange(value.is_parameter, false)) initializers_ += field(5, tensor_message(value.name, tensor));
+    const bool is_image = value.tensor.shape().rank() == 4, is_flattened = value.tensor.shape() != tensor.shape();
+    if (is_flattened) layout = Layout::as_here;
+    std::string name = value.name;
+    if (is_image && value.layout != layout) {
+      const bool to_channels = layout == Layout::channels_first;
+      name = node("Transpose", {name},
+                  attribute("perm", to_channels ? std::vector<int64_t>{0, 3, 1, 2} : std::vector<int64_t>{0, 2, 3, 1}));
+    }
+    if (!is_flattened) return name;
+    if (tensor.shape().rank() != 2 || tensor.shape()[0] != value.tensor.shape()[0]) {
+      fail(ExitCode::usage, "onnx: a reshape from {} to {}, which has no counterpart in models/onnx.cpp",
+           value.tensor.shape(), tensor.shape());
+    }
+    return node("Flatten", {name}, attribute("axis", 1));
+  }
+
+  Layout layout_of(const Tensor& tensor) const {
+    const auto found = values_.find(tensor.raw_data());
+    return found == values_.end() ? Layout::as_here : found->second.layout;
+  }
+
+  // Element by element, in whatever layout the first input has.
+  void add_like(std::string_view op, const Tensor& a, const Tensor& b, const Tensor& y) {
+    const Layout layout = layout_of(a);
+    std::vector<std::string> inputs = {use(a, layout)};
+    if (b.defined()) inputs.push_back(use(b, layout));
+    set(y, node(op, inputs), layout);
+  }
+
+  void add_conv(const Conv2dForward& call) {
+    const Conv2dSizes& s = call.sizes;
+    Value& weight = values_.at(call.weight.raw_data());
+    const std::string name = weight.name;
+    if (std::exchange(weight.is_parameter, false)) {
+      initializers_ += field(5, tensor_message(name, to_onnx_layout(call.weight, s)));
+    }
+    std::vector<std::string> inputs = {use(call.x, Layout::channels_first), name};
+    if (call.bias.defined()) inputs.push_back(use(call.bias, Layout::as_here));
+    const std::vector<int64_t> kernel = {s.KH, s.KW}, strides = {s.stride, s.stride}, pads(4, s.padding);
+    const std::string y = node(
+        "Conv", inputs, attribute("kernel_shape", kernel) + attribute("strides", strides) + attribute("pads", pads));
+    set(call.y, call.relu ? node("Relu", {y}) : y, Layout::channels_first);
+  }
+
+  void add_gemm(const Gemm& call) {
+    const GemmOptions& options = call.options;
+    if (options.alpha != 1 || options.beta != 0 || options.epilogue == Epilogue::relu_backward) {
+      fail(ExitCode::usage, "onnx: a product with alpha, beta or a mask has no counterpart in models/onnx.cpp");
+    }
+    std::vector<std::string> inputs = {use(call.a, Layout::as_here), use(call.b, Layout::as_here)};
+    if (call.bias.defined()) inputs.push_back(use(call.bias, Layout::as_here));
+    const std::string y =
+        node("Gemm", inputs, attribute("transA", options.transpose_a) + attribute("transB", options.transpose_b));
+    set(call.c, options.epilogue == Epilogue::relu ? node("Relu", {y}) : y, Layout::as_here);
+  }
+
+  std::map<const void*, Value> values_;  // by the address of their elements
+  std::string nodes_, initializers_;
+  int count_ = 0;
+};
+
+// While it is alive, the graph gets every call of a kernel, which also runs.
+class Spy {
+ public:
+  explicit Spy(Graph& graph)
+      : spy_([this, &graph](const SpiedCall& call) -> const VariantBase& {
+          KernelSlot::exchange_spy(nullptr);
+          const VariantBase& variant = call.again();
+          KernelSlot::exchange_spy(&spy_);
+          graph.add(call);
+          return variant;
+        }),
+        before_(KernelSlot::exchange_spy(&spy_)) {}
+  ~Spy() { KernelSlot::exchange_spy(before_); }
+  Spy(const Spy&) = delete;
+  Spy& operator=(const Spy&) = delete;
+
+ private:
+  const KernelSpy spy_;
+  const KernelSpy* const before_;
+};
+
+}  // namespace
+
+std::string to_onnx(Module& model, const ModelDescription& description) {
+  const Inference scope;
+  ambient().fuse = false;  // one kernel, one node
+  const ModelSizes& sizes = description.sizes;
+  const Tensor images = Tensor::zeros({1, sizes.rows, sizes.columns, sizes.channels}, DType::f32);
+  Graph graph(model, images);
+  Tensor logits;
+  {
+    const Spy spy(graph);
+    logits = model.forward(images);
+  }
+  std::string message = number_field(1, ir_version) + field(2, "halfstep") +
+                        field(7, graph.message(logits, description)) + field(8, number_field(2, opset));
+  for (const auto& [key, text] : describe(description)) {
+    if (key != "layout") message += field(14, field(1, key) + field(2, text));
+  }
+  return message;
+}
+
+}  // namespace hs
