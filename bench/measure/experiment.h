@@ -65,7 +65,7 @@ struct RunRecord {
 };
 
 // The seed determines the model, the loaders and dropout. Evaluation uses the training batch size, so that the memory
-// peak is that of training. Throws Error; its code is numeric also if the test loss becomes inf or NaN.
+// peak is that of training. Throws Error as train().
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks);
 
