@@ -65,15 +65,13 @@ void Optimizer::step(GradScaler& scaler) {
   const Op op("optimizer");
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   const bool measures = scaler.config().enabled || config_.clip > 0;
-  if (measures) {
-    if (!measured_.defined()) {
-      const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
-      measured_ = Tensor::empty({2}, DType::f32, step_.device());
-    }
-    measure_gradients({arena_.gradients(), scaler.state(), measured_});
+  if (measures && !measured_.defined()) {
+    const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
+    measured_ = Tensor::empty({2}, DType::f32, step_.device());
   }
   const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config()};
-  begin_step({rule, measures ? measured_ : Tensor(), scaler.state(), step_, rates_});
+  begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
+              measures ? arena_.gradients() : no_tensor()});
   arena_.update([this](Tensor& casts) { update(casts); });
 }
 

@@ -80,13 +80,15 @@ struct MeasureGradients {
 };
 constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
 
+// Decides whether and how to step, from `measured`; with `gradient` it measures that first, as measure_gradients does.
 struct BeginStep {
   const StepRule& rule;
-  const Tensor& measured;
+  Tensor& measured;  // undefined: every gradient is fine
   Tensor& scaler;
   Tensor& step;
   Tensor& rates;
-  auto tensors() const { return tensor_list(measured, scaler, step, rates); }
+  const Tensor& gradient = no_tensor();
+  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates); }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
 

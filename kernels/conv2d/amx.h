@@ -66,12 +66,16 @@ inline const BFloat16* plane_of(const Conv2dSizes& s, const BFloat16* images, in
   return plane;
 }
 
-// (taps * channels, OC) -> (taps, C/2, padded_oc) pairs along the channels.
-inline void pack_weights(const BFloat16* weight, int64_t channels, const Plane& p, Cell* packed) {
+// The weight (taps * channels, OC) becomes (taps, C/2, padded_oc) pairs along the channels, the bias (padded_oc) f32.
+inline void pack_parameters(const Tensor& weight, const Tensor& bias, int64_t channels, const Plane& p, Cell* packed,
+                            float* packed_bias) {
   std::fill_n(packed, p.taps() * p.C / 2 * p.padded_oc, Cell{0});
-  for (int64_t tap = 0; tap < p.taps(); ++tap, weight += channels * p.OC, packed += p.C / 2 * p.padded_oc) {
-    interleave_rows(&weight->bits, p.OC, channels, p.OC, packed, p.padded_oc);
+  const BFloat16* from = weight.data<BFloat16>();
+  for (int64_t tap = 0; tap < p.taps(); ++tap, from += channels * p.OC, packed += p.C / 2 * p.padded_oc) {
+    interleave_rows(&from->bits, p.OC, channels, p.OC, packed, p.padded_oc);
   }
+  std::fill_n(packed_bias, p.padded_oc, 0.0f);
+  if (bias.defined()) widen(bias.data<BFloat16>(), packed_bias, p.OC);
 }
 
 // The weights of the input gradient: taps from the last to the first, and the channels of dy in pairs.
@@ -146,10 +150,8 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
   const ForwardLayout layout(p);
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
-  float* bias_f32 = reinterpret_cast<float*>(memory + layout.bias);
-  pack_weights(call.weight.data<BFloat16>(), s.C, p, weights);
-  std::fill_n(bias_f32, p.padded_oc, 0.0f);
-  if (call.bias.defined()) widen(call.bias.data<BFloat16>(), bias_f32, s.OC);
+  float* bias = reinterpret_cast<float*>(memory + layout.bias);
+  pack_parameters(call.weight, call.bias, s.C, p, weights, bias);
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* out = call.y.mutable_data<BFloat16>();
   parallel(s.N, [&](int64_t n, int thread) {
@@ -157,7 +159,7 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
     float* results = reinterpret_cast<float*>(memory + layout.results) + thread * 32 * p.padded_oc;
     const BFloat16* plane = plane_of(s, images, n, p, own);
     const Session<Tiles> session;
-    correlate<Tiles>(p, plane, weights, bias_f32, results, out + n * s.OH * s.OW * s.OC);
+    correlate<Tiles>(p, plane, weights, bias, results, out + n * s.OH * s.OW * s.OC);
   });
 }
 

@@ -13,12 +13,6 @@
 
 namespace hs::amx {
 
-// dy of one image, as strides in elements.
-struct Rows {
-  const BFloat16* first;
-  int64_t row, pixel;
-};
-
 // dy as the gradients read it: with a border of zeros if there is an input gradient. REQUIRES: then has_border()
 struct GradientPlane {
   GradientPlane(const Conv2dSizes& s, bool needs_dx) : plane(gradient_plane(s)) {
@@ -32,7 +26,6 @@ struct GradientPlane {
   Plane plane;
   int64_t first = 0;  // element of the first pixel of dy
   int64_t stored = plane.stored();
-  Rows rows(const BFloat16* memory) const { return {memory + first, plane.W * plane.C, plane.C}; }
 };
 
 // Transposes a plane to (C, stored), with zeros behind it. other: (16, C).
@@ -58,18 +51,20 @@ struct Pairs {
   int64_t rows, size;  // size: in cells
 };
 
-// Packs dy; the pairs without dy are zero already.
-inline void pack_gradient(const Plane& p, const Rows& dy, const Pairs& layout, Cell* pairs) {
+// Packs dy, whose first pixel is at `dy` in a plane of gradients; the pairs without dy are zero already.
+inline void pack_gradient(const Plane& p, const BFloat16* dy, const Plane& gradients, const Pairs& layout,
+                          Cell* pairs) {
   const bool has_gaps = p.W > p.OW;  // without them, all rows are one
   const int64_t runs = has_gaps ? p.OH : 1, length = has_gaps ? p.OW : p.OH * p.OW;
   for (int64_t run = 0; run < runs; ++run) {
     for (int64_t oc = 0; oc < p.OC; oc += 32) {
-      const uint16_t* from = &dy.first[run * dy.row + oc].bits;
+      const uint16_t* from = &dy[run * gradients.W * gradients.C + oc].bits;
       const int64_t q = run * p.W, count = std::min<int64_t>(32, p.OC - oc);
       Cell* before = pairs + layout.at(q - 1, oc);
       for (int64_t i = 0; i < count; ++i) before[i] = static_cast<Cell>(from[i]) << 16;
-      interleave_rows(from, dy.pixel, length, count, pairs + layout.at(q, oc), 32);
-      if (length > 1) interleave_rows(from + dy.pixel, dy.pixel, length - 1, count, pairs + layout.at(q + 1, oc), 32);
+      interleave_rows(from, gradients.C, length, count, pairs + layout.at(q, oc), 32);
+      if (length == 1) continue;
+      interleave_rows(from + gradients.C, gradients.C, length - 1, count, pairs + layout.at(q + 1, oc), 32);
     }
   }
 }
@@ -77,10 +72,10 @@ inline void pack_gradient(const Plane& p, const Rows& dy, const Pairs& layout, C
 // At most so many positions of x and dy stay in the first-level cache while all taps of 32 x 32 channels are summed up.
 inline constexpr int64_t most_positions = 384;
 
-// dweight (taps, C, padded_oc) and dbias (padded_oc) += those of one image: x transposed (C, stored), pairs of dy.
+// dweight (taps, C, padded_oc) += that of one image: x transposed (C, stored), pairs of dy.
 template <class Tiles>
 void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* transposed, const Pairs& layout,
-                         const Cell* pairs, float* dweight, float* dbias) {
+                         const Cell* pairs, float* dweight) {
   const int64_t a_row = p.stored() * 2, b_row = 32 * 4, sums_row = p.padded_oc * 4;  // bytes
   const int64_t blocks = (p.stored() + most_positions - 1) / most_positions;
   const int64_t block_positions = round_up((p.stored() + blocks - 1) / blocks, 32);
@@ -105,14 +100,18 @@ void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* trans
       }
     });
   }
-  // The sum over positions is a product with ones.
+}
+
+// dbias (padded_oc) += that of one image: the sum over positions is a product with ones.
+template <class Tiles>
+void add_bias_gradient(const Plane& p, const Pairs& layout, const Cell* pairs, float* dbias) {
   alignas(64) BFloat16 ones[tile_depth];
   std::fill(std::begin(ones), std::end(ones), to_bfloat16(1));
   alignas(64) float sums[tile_rows * 32];  // every row is the same
   for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
     using Row = Block<Tiles, 1, 2>;
     Row::zero_sums();
-    for (int64_t q = 0; q < p.positions(); q += 32) Row::multiply(ones, 0, 0, pairs + layout.at(q, oc), b_row, 64);
+    for (int64_t q = 0; q < p.positions(); q += 32) Row::multiply(ones, 0, 0, pairs + layout.at(q, oc), 32 * 4, 64);
     Row::store_sums(sums, 32 * 4, 0);
     for (int64_t i = 0; i < 32; ++i) dbias[oc + i] += sums[i];
   }
@@ -162,11 +161,11 @@ inline void add_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool a
   });
 }
 
-// Both gradients. dense_dy(n, plane, rows): dy of sample n, (OH, OW, OC), sizes as in s: in `plane`, which is zero
-// around it, or elsewhere if there is no input gradient. Call: Conv2dBackward, or another with these fields.
+// Both gradients. dense_dy(n, plane, first) writes dy of sample n, (OH, OW, OC), sizes as in s, to the plane of which
+// `first` is the first pixel. Call: Conv2dBackward, or another with these fields.
 template <class Tiles, class Call, class DenseDy>
 void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, const DenseDy& dense_dy) {
-  const bool needs_dx = call.dx.defined(), wants_weights = call.dweight.defined() || call.dbias.defined();
+  const bool needs_dx = call.dx.defined(), needs_pairs = call.dweight.defined() || call.dbias.defined();
   const Plane p = input_plane(s);
   const GradientPlane g(s, needs_dx);
   const BackwardLayout layout(s, p, g, needs_dx);
@@ -201,12 +200,13 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
     std::fill_n(dy_plane, dy_size, BFloat16{0});
     const Session<Tiles> session;
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      const Rows dy = dense_dy(n, dy_plane, g);
-      if (wants_weights) {
+      dense_dy(n, g.plane, dy_plane + g.first);
+      if (needs_pairs) pack_gradient(p, dy_plane + g.first, g.plane, pairs_layout, pairs);
+      if (call.dweight.defined()) {
         transpose_plane(p, plane_of(s, images, n, p, own), other, transposed);
-        pack_gradient(p, dy, pairs_layout, pairs);
-        add_weight_gradient<Tiles>(p, s.C, transposed, pairs_layout, pairs, dw, db);
+        add_weight_gradient<Tiles>(p, s.C, transposed, pairs_layout, pairs, dw);
       }
+      if (call.dbias.defined()) add_bias_gradient<Tiles>(p, pairs_layout, pairs, db);
       if (needs_dx) correlate<Tiles>(g.plane, dy_plane, weights, zeros, results, dx + n * s.H * s.W * s.C);
     }
   });
@@ -224,11 +224,8 @@ template <class Tiles>
 void backward(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const BFloat16* dy = call.dy.data<BFloat16>();
-  backward_from<Tiles>(call, s, workspace, [&](int64_t n, BFloat16* plane, const GradientPlane& g) {
-    const BFloat16* image = dy + n * s.OH * s.OW * s.OC;
-    if (!call.dx.defined()) return Rows{image, s.OW * s.OC, s.OC};
-    copy_image(image, s.OH, s.OW, s.OC, g.plane, plane + g.first);
-    return g.rows(plane);
+  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const Plane& plane, BFloat16* first) {
+    copy_image(dy + n * s.OH * s.OW * s.OC, s.OH, s.OW, s.OC, plane, first);
   });
 }
 

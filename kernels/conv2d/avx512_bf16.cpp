@@ -76,11 +76,8 @@ void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16* weigh
   for (int64_t first = 0; first < padded_oc; first += panel_channels) {
     const int64_t channels = std::min(panel_channels, padded_oc - first);
     const int64_t valid = std::min(channels, s.OC - first);
-    for (int64_t k = 0; k < s.K(); k += 2, packed += channels) {
-      const BFloat16* from = weight + k * s.OC + first;
-      interleave(&from->bits, &from[s.OC].bits, valid, packed);
-      std::fill(packed + valid, packed + channels, Cell{0});
-    }
+    interleave_rows(&weight[first].bits, s.OC, s.K(), valid, packed, channels);
+    packed += s.K() / 2 * channels;
   }
 }
 

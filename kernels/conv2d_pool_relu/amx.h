@@ -40,9 +40,7 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   Cell* weights = reinterpret_cast<Cell*>(memory + layout.weights);
   float* bias = reinterpret_cast<float*>(memory + layout.bias);
-  pack_weights(call.weight.data<BFloat16>(), s.C, p, weights);
-  std::fill_n(bias, p.padded_oc, 0.0f);
-  if (call.bias.defined()) widen(call.bias.data<BFloat16>(), bias, s.OC);
+  pack_parameters(call.weight, call.bias, s.C, p, weights, bias);
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* y = call.y.mutable_data<BFloat16>();
   uint8_t* winner = call.winner.mutable_data<uint8_t>();
@@ -92,10 +90,9 @@ void pooled_backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const Conv2dSizes s = covered(call.sizes);
   const BFloat16* dy = call.dy.data<BFloat16>();
   const uint8_t* winner = call.winner.data<uint8_t>();
-  backward_from<Tiles>(call, s, workspace, [&](int64_t n, BFloat16* plane, const GradientPlane& g) {
-    const int64_t first = n * (s.OH / 2) * (s.OW / 2) * s.OC;
-    unpool(dy + first, winner + first, s.OH, s.OW, s.OC, {g.plane.W * g.plane.C, g.plane.C}, plane + g.first);
-    return g.rows(plane);
+  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const Plane& plane, BFloat16* first) {
+    const int64_t from = n * (s.OH / 2) * (s.OW / 2) * s.OC;
+    unpool(dy + from, winner + from, s.OH, s.OW, s.OC, {plane.W * plane.C, plane.C}, first);
   });
 }
 

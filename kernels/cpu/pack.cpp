@@ -13,16 +13,6 @@ namespace {
 
 #if defined(__x86_64__)
 
-HS_TARGET_AVX512 int64_t interleave_avx512(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to) {
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row0 + i)));
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row1 + i)));
-    _mm512_storeu_si512(to + i, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-  }
-  return i;
-}
-
 HS_TARGET_AVX512 void interleave_rows_avx512(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count,
                                              Cell* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; row += 2, from += 2 * from_stride, to += to_stride) {
@@ -74,14 +64,6 @@ void transpose_block(const Cell* from, int64_t from_stride, Cell* to, int64_t to
 }
 
 }  // namespace
-
-void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to) {
-  int64_t i = 0;
-#if defined(__x86_64__)
-  if (cpu_features().avx512) i = interleave_avx512(row0, row1, count, to);
-#endif
-  for (; i < count; ++i) to[i] = row0[i] | static_cast<uint32_t>(row1[i]) << 16;
-}
 
 void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                      int64_t to_stride) {

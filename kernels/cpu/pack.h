@@ -11,11 +11,8 @@ using Cell [[gnu::may_alias]] = uint32_t;
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// to[i] = the pair (row0[i], row1[i])
-void interleave(const uint16_t* row0, const uint16_t* row1, int64_t count, Cell* to);
-
-// The same for a matrix: to[i] = the pairs of rows 2 i and 2 i + 1 of `from`; the last of an odd number of rows is
-// paired with zeros, and the pairs after `count` are zero up to a multiple of 16.
+// Row i of `to` is the pairs (row 2 i, row 2 i + 1) of `from`; the last of an odd number of rows is paired with zeros,
+// and the pairs after `count` are zero up to a multiple of 16.
 void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                      int64_t to_stride);
 

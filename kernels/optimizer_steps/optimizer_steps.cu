@@ -29,8 +29,8 @@ __device__ void add_up(float squares, float bad, float* result) {
   if (threadIdx.x == 0) result[0] = squares, result[1] = bad;
 }
 
-// partial (measure_blocks, 2)
-__global__ void measure_kernel(int64_t size, const float* gradient, const float* scaler, float* partial) {
+// partial (measure_blocks, 2): thread 0 writes this block's.
+__device__ void measure(int64_t size, const float* gradient, const float* scaler, float* partial) {
   const float factor = 1 / scaler[0];
   float squares = 0, bad = 0;
   for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) {
@@ -41,12 +41,20 @@ __global__ void measure_kernel(int64_t size, const float* gradient, const float*
   add_up(squares, bad, partial + 2 * blockIdx.x);
 }
 
-__global__ void add_measures_kernel(const float* partial, float* measured) {
+__device__ void add_measures(const float* partial, float* measured) {
+  static_assert(measure_blocks == cuda::block_threads, "one thread for each partial sum");
   add_up(partial[2 * threadIdx.x], partial[2 * threadIdx.x + 1], measured);
 }
 
+__global__ void measure_kernel(int64_t size, const float* gradient, const float* scaler, float* partial) {
+  measure(size, gradient, scaler, partial);
+}
+
+__global__ void add_measures_kernel(const float* partial, float* measured) { add_measures(partial, measured); }
+
+constexpr int64_t measure_workspace = 2 * measure_blocks * sizeof(float);
+
 void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
-  static_assert(measure_blocks == cuda::block_threads, "one thread for each partial sum");
   Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
   cuda::launch(measure_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(), call.gradient.size(),
                call.gradient.data<float>(), call.scaler.data<float>(), partial.mutable_data<float>());
@@ -59,8 +67,28 @@ __global__ void begin_step_kernel(StepRule rule, const float* measured, float* s
 }
 
 void begin_step_cuda(const BeginStep& call) {
+  if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
   cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule,
                call.measured.defined() ? call.measured.data<float>() : nullptr, call.scaler.mutable_data<float>(),
+               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
+}
+
+__device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
+
+// The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
+__global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
+                                         float* measured, float* scaler, int32_t* step, float* rates) {
+  measure(size, gradient, scaler, partial);
+  if (!cuda::is_last_block(&blocks_that_measured)) return;
+  add_measures(partial, measured);
+  if (threadIdx.x == 0) begin_step_on(rule, measured, scaler, step, rates);
+}
+
+void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
+  Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
+  cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(),
+               call.gradient.size(), call.gradient.data<float>(), partial.mutable_data<float>(), call.rule,
+               call.measured.mutable_data<float>(), call.scaler.mutable_data<float>(),
                call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>());
 }
 
@@ -175,10 +203,14 @@ void adam_step_cuda(const AdamStep& call) {
 
 REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});
 REGISTER_KERNEL(measure_gradients, cuda, "simple",
-                {.run = measure_gradients_cuda, .workspace = [](const MeasureGradients&) {
-                   return static_cast<int64_t>(2 * measure_blocks * sizeof(float));
-                 }});
+                {.run = measure_gradients_cuda,
+                 .workspace = [](const MeasureGradients&) { return measure_workspace; }});
 REGISTER_KERNEL(begin_step, cuda, "simple", {.run = begin_step_cuda});
+REGISTER_KERNEL(begin_step, cuda, "last_block",
+                {.run = begin_step_in_last_block,
+                 .supported = [](const BeginStep& call) { return call.gradient.defined(); },
+                 .workspace = [](const BeginStep&) { return measure_workspace; },
+                 .rank = 10});
 REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
 REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});
 

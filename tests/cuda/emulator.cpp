@@ -90,6 +90,10 @@ TEST_CASE("shared memory: one mistake, one report") {
   check_report({"::flag[0]", "thread 1 writes what thread 0 wrote"});
   CHECK(launch(wrong::misaligned_vector, 1, 64, 0, stream, x.data, y.data) == cudaErrorMisalignedAddress);
   check_report({"misaligned_vector", "an access of 16 bytes at byte 4"});
+#ifdef HS_TRAPS_MISALIGNED  // else a sanitizer reports it
+  CHECK(launch(wrong::misaligned_cast, 1, 64, 0, stream, y.data) == cudaErrorMisalignedAddress);
+  check_report({"misaligned_cast", "thread (0,0,0)", "a pointer that is less aligned than its type"});
+#endif
 }
 
 TEST_CASE("barriers: divergence is reported, not waited for") {

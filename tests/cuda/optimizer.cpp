@@ -9,6 +9,7 @@
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "engine/slots.h"
+#include "tests/support/emulated.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -52,8 +53,7 @@ struct Training {
   }
   void measure(const Tensor& gradient) { measure_gradients({gradient, scaler, measured}); }
   void take_step(const Tensor& gradient, const StepRule& rule) {
-    measure(gradient);
-    begin_step({rule, measured, scaler, step, rates});
+    begin_step({rule, measured, scaler, step, rates, gradient});
     sgd_step({gradient, {0.9f, 0.01f}, rates, moments[0], values[0], casts[0]});
     adam_step(
         {gradient, {rule.beta1, rule.beta2, 1e-8f, 0.05f, false}, rates, moments[1], moments[2], values[1], casts[1]});
@@ -105,6 +105,37 @@ TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, schedul
       CHECK((clipped > 0) == (size > 10000));
     }
   }
+}
+
+TEST_CASE("a step begun in the last block that measures has the bits of one begun after it") {
+#ifdef HALFSTEP_TEST_EMULATED
+  // Whatever block comes last, and though no block sees what another has not published.
+  const Emulator emulator;
+  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
+#endif
+  const GradScalerConfig scaling{.enabled = true, .initial = 4, .smallest = 2, .growth_interval = 2};
+  const StepRule rule{0.9f, 0.999f, 0.5f, {ScheduleKind::cosine, 1, 4}, scaling};
+  for (const int64_t size : {1, 5000, 70001}) {
+    std::vector<std::vector<Tensor>> results;  // of each variant: after each step
+    for (const char* variant : {"simple", "last_block"}) {
+      begin_step.force(variant);
+      Training training(0, 4, [](const Tensor& x) { return x.to(Device::cuda); });
+      std::vector<Tensor>& result = results.emplace_back();
+      for (const float bad : {0.0f, 0.0f, inf, 0.0f}) {
+        Tensor gradient = uniform_init({size}, 4, 5, 6, static_cast<uint32_t>(result.size()));
+        if (bad != 0) gradient.mutable_data<float>()[size - 1] = bad;
+        begin_step(
+            {rule, training.measured, training.scaler, training.step, training.rates, gradient.to(Device::cuda)});
+        for (const Tensor& tensor : {training.measured, training.rates, training.scaler, training.step}) {
+          result.push_back(tensor.to(Device::cpu).clone());
+        }
+      }
+      CHECK(training.step.item() == 3);
+    }
+    INFO(size, " elements");
+    CHECK(all_same(results[0], results[1]));
+  }
+  begin_step.force(nullptr);
 }
 
 TEST_CASE("measure_gradients notices what is not finite anywhere, and nothing else") {

@@ -34,4 +34,5 @@ const void* compiled_kernels[] = {(const void*)write_positions,
                                   (const void*)wrong::write_before_start,
                                   (const void*)wrong::straddle,
                                   (const void*)fill_each,
-                                  (const void*)wrong::misaligned_vector};
+                                  (const void*)wrong::misaligned_vector,
+                                  (const void*)wrong::misaligned_cast};

@@ -305,5 +305,12 @@ __global__ void misaligned_vector(const float* x, float* y) {
   hs::store_vector(y, hs::load_vector<float4>(tile.data() + 1));
 }
 
+__global__ void misaligned_cast(float* y) {
+  struct alignas(16) Pack {
+    float value[4];
+  };
+  *reinterpret_cast<Pack*>(y + 1) = Pack{};  // expected: the first thread reports it
+}
+
 }  // namespace wrong
 }  // namespace

@@ -494,7 +494,7 @@ void add_optimizer_steps(Table& table) {
              Tensor scaler = on_test_device(Tensor::from(std::vector<float>{1024, 0, 0}, {3}));
              const StepRule rule{0.9f, 0.999f, 2, {ScheduleKind::linear, 0, 10}, {.enabled = true}};
              for (const float bad : {0.0f, 3.0f, 0.0f}) {
-               const Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
+               Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
                begin_step({rule, measured, scaler, step, state});
              }
              return join({state, Tensor::from(std::vector<float>{static_cast<float>(step.item())}, {1}), scaler});
@@ -537,6 +537,32 @@ void add_optimizer_steps(Table& table) {
                            double squares = 0;
                            for (const double g : in[0]) squares += g * g / 64;
                            return Numbers{squares, 0};
+                         },
+                     .f64 = false,
+                     .half = false,
+                     .differentiable = false,
+                     .integers = false});
+  }
+  // The first step, clipped to a norm of 0.01: what was measured, then the rates.
+  for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
+    table.push_back({.name = fmt::format("begin_step, measuring ({})", size),
+                     .shapes = {{size}},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
+                           Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
+                           Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
+                           const StepRule rule{0.9f, 0.5f, 0.01f, {}, {.enabled = true}};
+                           begin_step({rule, measured, scaler, step, state, in[0]});
+                           return join({measured, state});
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           double squares = 0;
+                           for (const double g : in[0]) squares += g * g / 64;
+                           const double clip = std::min(1.0, double{0.01f} / std::sqrt(squares));
+                           return Numbers{squares, 0, 0.5, 1 / (1 - double{0.9f}), 2, clip / 8, 0, 0.5};
                          },
                      .f64 = false,
                      .half = false,
