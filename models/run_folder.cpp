@@ -144,9 +144,11 @@ void RunFolder::save(TrainingState&& state) {
     say_(fmt::format("{}; training goes on, its last saved state is {}", error.what(),
                      files_.empty() ? "none" : printable(files_.back().filename())));
   }
-  writing_ = std::async(std::launch::async, [this, state = std::move(state), file = file_of(folder_, next_number_++)] {
+  const fs::path file = file_of(folder_, next_number_++);
+  writing_ = std::async(std::launch::async, [this, file, state = std::move(state)]() mutable {
     name_this_thread("state writer");
     write(state, file);
+    state = {};  // the future would keep it until the next one
   });
 }
 

@@ -142,6 +142,7 @@ class Run {
   void read_scales();
   void end_epoch();
   EpochResult evaluated_epoch();
+  void check_finite(const Evaluation& evaluation, const char* what, BatchSource& source);
   bool must_validate() const;
   void validate();
   std::string reason_to_end() const;
@@ -322,7 +323,19 @@ EpochResult Run::evaluated_epoch() {
   const Clock::time_point start = Clock::now();
   result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted);
   result.evaluation_seconds = seconds_since(start);
+  check_finite(result.test, "test", test_);
   return result;
+}
+
+// An epoch's last update affects the loss of an evaluation first.
+void Run::check_finite(const Evaluation& evaluation, const char* what, BatchSource& source) {
+  if (std::isfinite(evaluation.loss)) return;
+  fail(ExitCode::numeric,
+       "the {} loss became {} after step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
+       "rate "
+       "than {}",
+       what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_, first_bad_tensor(source.next()),
+       config_.optimizer.learning_rate);
 }
 
 bool Run::must_validate() const {
@@ -338,6 +351,7 @@ void Run::validate() {
   const Autocast amp(config_.precision, arena_);
   const Clock::time_point start = Clock::now();
   const Evaluation result = evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted);
+  check_finite(result, "validation", *config_.validation);
   result_.validations.push_back({epoch_, step_, result, seconds_since(start)});
   if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
 }

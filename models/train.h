@@ -24,11 +24,12 @@ struct TrainConfig {
   uint64_t seed = 1;  // for dropout and augmentation; the model and the loader have their own
   Device device = Device::cpu;
   Precision precision = Precision::f32;
-  GradScalerConfig scaler;  // used with f16 only
-  int64_t accumulate = 1;   // micro-batches per optimizer step
-  AugmentOptions augment;   // of training images; the source must then set Batch::samples and epoch
-  bool fuse = true;         // see Ambient
-  bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
+  GradScalerConfig scaler;    // used with f16 only
+  int64_t accumulate = 1;     // micro-batches per optimizer step
+  float label_smoothing = 0;  // in training alone; see softmax_cross_entropy
+  AugmentOptions augment;     // of training images; the source must then set Batch::samples and epoch
+  bool fuse = true;           // see Ambient
+  bool graph = false;         // record the step once and replay it (engine/captured_work.h); CUDA only
 
   BatchSource* validation = nullptr;       // samples held out of the training set; null: none
   Cadence validate_every = {.epochs = 1};  // by steps or epochs
@@ -124,9 +125,9 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::
                     const std::function<bool()>& is_interrupted = {});
 
 // Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device
-// and are read ten times a second and at the end of an epoch. Throws Error: numeric, if the loss has become inf or NaN
-// or 20 steps in a row had to be skipped (names the step, the first tensor that is not finite, and its layer; the
-// weights are then useless); checkpoint, if resume_from does not fit.
+// and are read ten times a second and at the end of an epoch. Throws Error: numeric, if a loss has become inf or NaN or
+// 20 steps in a row had to be skipped (names the step, the first tensor that is not finite, and its layer; the weights
+// are then useless); checkpoint, if resume_from does not fit.
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks = {});
 

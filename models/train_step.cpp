@@ -49,6 +49,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       device_(config.device),
       precision_(config.precision),
       augment_(config.augment),
+      label_smoothing_(config.label_smoothing),
       seed_(config.seed),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
@@ -111,7 +112,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
       // The mean over the samples of the whole step, however they are divided.
       dloss = scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples);
       const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
-      loss = softmax_cross_entropy(model_.forward(images), batch.labels, dloss);
+      loss = softmax_cross_entropy(model_.forward(images), batch.labels, dloss, label_smoothing_);
     }
     if (on_phase_) on_phase_("forward", loss);
     {

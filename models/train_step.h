@@ -60,6 +60,7 @@ class TrainStep {
   const Device device_;
   const Precision precision_;
   const AugmentOptions augment_;
+  const float label_smoothing_;
   const uint64_t seed_;
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;

@@ -122,6 +122,10 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size")
       .record();
+  flags
+      .real("--label-smoothing", experiment_.label_smoothing, 0, 0.9,
+            "How much of the target is spread over all classes, in training")
+      .record();
   flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
   flags
       .real("--skip-outliers", experiment_.skip_outliers, 0, 1e9,

@@ -33,7 +33,7 @@ struct Experiment {
   bool graph = false;  // CUDA only
   Precision precision = Precision::f32;
   int64_t accumulate = 1;
-  double clip = 0, skip_outliers = 0;
+  double clip = 0, skip_outliers = 0, label_smoothing = 0;
   double ema = 0;  // OptimizerConfig::average_decay
   std::string schedule = "constant";
   int64_t warmup = 0;
@@ -72,8 +72,7 @@ struct RunRecord {
 };
 
 // The seed determines the model, the loaders and dropout. Evaluation uses the training batch size, so that the memory
-// peak is that of training. when_trained gets the trained model, which ends with the run. Throws Error; its code is
-// numeric also if the test loss becomes inf or NaN.
+// peak is that of training. when_trained gets the trained model, which ends with the run. Throws Error as train().
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks,
                          const std::function<void(Module& model)>& when_trained = {});

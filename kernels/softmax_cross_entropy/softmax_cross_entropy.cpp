@@ -15,14 +15,14 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
 }
 
 // Undefined if no kernel computes both.
-Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& loss) {
+Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing, Tensor& loss) {
   if (!dloss.defined() || !logits.requires_grad() || !ambient().recording || !ambient().fuse ||
       softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
       !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, loss, no_tensor()})) {
     return {};
   }
   Tensor dlogits = logits.empty_like();
-  softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits});
+  softmax_cross_entropy_with_gradient({logits, labels, dloss, loss, dlogits, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
                 [dlogits = dlogits.saved(), dloss = dloss.saved()](const Tensor& dy) -> Gradients {
                   check(dy.raw_data() == dloss.raw_data(),
@@ -33,17 +33,17 @@ Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& d
 
 }  // namespace
 
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss) {
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing) {
   const Op op("softmax_cross_entropy");
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
-  if (Tensor both = with_gradient(logits, labels, dloss, loss); both.defined()) return both;
-  softmax_cross_entropy_forward({logits, labels, loss});
+  if (Tensor both = with_gradient(logits, labels, dloss, smoothing, loss); both.defined()) return both;
+  softmax_cross_entropy_forward({logits, labels, loss, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
-                [logits = logits.saved(), labels = labels.saved()](const Tensor& dy) -> Gradients {
+                [logits = logits.saved(), labels = labels.saved(), smoothing](const Tensor& dy) -> Gradients {
                   Tensor dlogits = logits.empty_like();
-                  softmax_cross_entropy_backward({logits, labels, dy, dlogits});
+                  softmax_cross_entropy_backward({logits, labels, dy, dlogits, smoothing});
                   return {dlogits};
                 });
 }
@@ -69,6 +69,15 @@ struct RowSum {
   Computing<T> exponential(T z) const { return std::exp(to_computing(z) - largest); }
 };
 
+// q of the header: what a row should be.
+template <class Real>
+struct Targets {
+  Real others, label;
+  Targets(float smoothing, int64_t classes)
+      : others(static_cast<Real>(smoothing) / static_cast<Real>(classes)),
+        label(1 - static_cast<Real>(smoothing) + others) {}
+};
+
 // Rows are few and short (a batch of 64 has 640 logits), so one thread does them all, adding the losses in order.
 void forward_cpu(const SoftmaxCrossEntropyForward& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
@@ -76,13 +85,19 @@ void forward_cpu(const SoftmaxCrossEntropyForward& call) {
   for_float_type(call.logits.dtype(), [&]<class T>() {
     using Real = Computing<T>;
     const T* z = call.logits.data<T>();
+    const Targets<Real> q(call.smoothing, classes);
     double total = 0;
     for (int64_t n = 0; n < N; ++n, z += classes) {
       if (label[n] < 0 || label[n] >= classes) {
         fail(ExitCode::bad_input, "label {} of sample {} in the batch is not in 0 to {}", label[n], n, classes - 1);
       }
       const RowSum<T> row(z, classes);
-      total += static_cast<double>(std::log(row.sum)) - static_cast<double>(to_computing(z[label[n]]) - row.largest);
+      double loss = static_cast<double>(std::log(row.sum));
+      for (int64_t j = 0; j < classes; ++j) {
+        const Real target = j == label[n] ? q.label : q.others;
+        if (target != 0) loss -= static_cast<double>(target * (to_computing(z[j]) - row.largest));
+      }
+      total += loss;
     }
     *call.loss.mutable_data<Real>() = static_cast<Real>(total / static_cast<double>(N));
   });
@@ -95,12 +110,13 @@ void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
     using Real = Computing<T>;
     const T* z = call.logits.data<T>();
     T* dz = call.dlogits.mutable_data<T>();
+    const Targets<Real> q(call.smoothing, classes);
     const Real factor = *call.dloss.data<Real>() / static_cast<Real>(N);
     for (int64_t n = 0; n < N; ++n, z += classes, dz += classes) {
       const RowSum<T> row(z, classes);
       for (int64_t j = 0; j < classes; ++j) {
         const Real probability = row.exponential(z[j]) / row.sum;
-        const Real target = j == label[n] ? 1 : 0;
+        const Real target = j == label[n] ? q.label : q.others;
         dz[j] = from_computing<T>((probability - target) * factor);
       }
     }

@@ -55,20 +55,27 @@ struct RowSum {
   __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
 };
 
+// q of the header: what a row should be.
+struct Targets {
+  float others, label;
+  Targets(float smoothing, int64_t classes)
+      : others(smoothing / static_cast<float>(classes)), label(1 - smoothing + others) {}
+};
+
 // dz: the gradient of this row's logits, as factor is the gradient of its loss.
 template <class T>
-__device__ void row_gradient(const RowSum<T>& softmax, const T* z, int32_t label, float factor, int64_t classes,
-                             int lane, int lanes, T* dz) {
+__device__ void row_gradient(const RowSum<T>& softmax, const T* z, int32_t label, const Targets& q, float factor,
+                             int64_t classes, int lane, int lanes, T* dz) {
   for (int64_t j = lane; j < classes; j += lanes) {
     const float probability = softmax.exponential(z[j]) / softmax.sum;
-    const float target = j == label ? 1.0f : 0.0f;
+    const float target = j == label ? q.label : q.others;
     dz[j] = cuda::from_f32<T>((probability - target) * factor);
   }
 }
 
 // loss: the mean; with `dlogits`, the gradients as well.
 template <class T, bool with_gradient>
-__device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+__device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, const Targets& q,
                         const float* dloss, float* loss, T* dlogits) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const float factor = with_gradient ? *dloss / static_cast<float>(N) : 0.0f;
@@ -78,12 +85,18 @@ __device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, 
     const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
+    float others = 0;  // of the target without the label's part
+    if (q.others != 0) {
+      for (int64_t j = lane; j < classes; j += lanes) others += q.others * (cuda::to_f32(z[j]) - softmax.largest);
+      others = row_sum(others, lanes);
+    }
     if (n >= N) continue;
     const int32_t label = labels[row];
-    if (with_gradient) row_gradient(softmax, z, label, factor, classes, lane, lanes, dlogits + row * classes);
+    if (with_gradient) row_gradient(softmax, z, label, q, factor, classes, lane, lanes, dlogits + row * classes);
     if (lane != 0) continue;
     const bool valid = label >= 0 && label < classes;
-    total += valid ? logf(softmax.sum) - (cuda::to_f32(z[label]) - softmax.largest) : NAN;
+    const float labels_part = valid ? (q.label - q.others) * (cuda::to_f32(z[label]) - softmax.largest) : NAN;
+    total += logf(softmax.sum) - labels_part - others;
   }
   total = cuda::block_sum(total);
   if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
@@ -92,29 +105,30 @@ __device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, 
 // One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
 // blocks.
 template <class T>
-__global__ void __launch_bounds__(most_threads)
-    forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, float* loss) {
-  forward<T, false>(N, classes, lanes, logits, labels, nullptr, loss, nullptr);
+__global__ void __launch_bounds__(most_threads) forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
+                                                               const int32_t* labels, Targets q, float* loss) {
+  forward<T, false>(N, classes, lanes, logits, labels, q, nullptr, loss, nullptr);
 }
 
 template <class T>
 __global__ void __launch_bounds__(most_threads)
-    both_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, const float* dloss,
-                float* loss, T* dlogits) {
-  forward<T, true>(N, classes, lanes, logits, labels, dloss, loss, dlogits);
+    both_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, Targets q,
+                const float* dloss, float* loss, T* dlogits) {
+  forward<T, true>(N, classes, lanes, logits, labels, q, dloss, loss, dlogits);
 }
 
 void forward_cuda(const SoftmaxCrossEntropyForward& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
-                 call.logits.data<T>(), call.labels.data<int32_t>(), call.loss.mutable_data<float>());
+                 call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
+                 call.loss.mutable_data<float>());
   });
 }
 
 template <class T>
 __global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
-                                const float* dloss, T* dlogits) {
+                                Targets q, const float* dloss, T* dlogits) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const float factor = *dloss / static_cast<float>(N);
   for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
@@ -122,7 +136,7 @@ __global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* 
     const T* z = logits + row * classes;
     const RowSum<T> softmax(z, classes, lane, lanes);
     if (n >= N) continue;
-    row_gradient(softmax, z, labels[row], factor, classes, lane, lanes, dlogits + row * classes);
+    row_gradient(softmax, z, labels[row], q, factor, classes, lane, lanes, dlogits + row * classes);
   }
 }
 
@@ -131,8 +145,8 @@ void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
   const int lanes = lanes_for(classes);
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
-                 classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
-                 call.dlogits.mutable_data<T>());
+                 classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
+                 call.dloss.data<float>(), call.dlogits.mutable_data<T>());
   });
 }
 
@@ -140,8 +154,8 @@ void both_cuda(const SoftmaxCrossEntropyWithGradient& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(both_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
-                 call.logits.data<T>(), call.labels.data<int32_t>(), call.dloss.data<float>(),
-                 call.loss.mutable_data<float>(), call.dlogits.mutable_data<T>());
+                 call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
+                 call.dloss.data<float>(), call.loss.mutable_data<float>(), call.dlogits.mutable_data<T>());
   });
 }
 

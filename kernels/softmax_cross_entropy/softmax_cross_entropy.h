@@ -1,6 +1,8 @@
 // Softmax and cross-entropy in one op, and the number of correct predictions.
-//   loss = mean over rows of (log sum_j exp(z_j) - z_label),  d loss / d z_j = (softmax(z)_j - [j == label]) / N
-// The row maximum is subtracted first (log-sum-exp), so that large logits do not overflow.
+//   loss = mean over rows of (log sum_j exp(z_j) - sum_j q_j z_j),  d loss / d z_j = (softmax(z)_j - q_j) / N
+//   q_j = (1 - smoothing) [j == label] + smoothing / classes
+// Label smoothing: Szegedy et al., "Rethinking the Inception architecture for computer vision", CVPR 2016; as
+// PyTorch's. The row maximum is subtracted first (log-sum-exp), so that large logits do not overflow.
 #pragma once
 
 #include "engine/autograd.h"
@@ -19,7 +21,7 @@ namespace hs {
 // dloss: the gradient of the loss, if it is known in advance, as the loss scale is. Where one kernel computes loss and
 // gradient at once, it then does (unless ambient().fuse is off), with the same bits, and the gradient is kept in place
 // of the logits. REQUIRES: backward() is given this very tensor
-Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss = {});
+Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& dloss = {}, float smoothing = 0);
 
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
 int64_t count_correct(const Tensor& logits, const Tensor& labels);
@@ -28,6 +30,7 @@ struct SoftmaxCrossEntropyForward {
   const Tensor& logits;
   const Tensor& labels;
   Tensor& loss;
+  float smoothing = 0;
   auto tensors() const { return tensor_list(logits, labels, loss); }
 };
 constinit inline Kernel<SoftmaxCrossEntropyForward> softmax_cross_entropy_forward{"softmax_cross_entropy_forward"};
@@ -37,6 +40,7 @@ struct SoftmaxCrossEntropyBackward {
   const Tensor& labels;
   const Tensor& dloss;
   Tensor& dlogits;
+  float smoothing = 0;
   auto tensors() const { return tensor_list(logits, labels, dloss, dlogits); }
 };
 constinit inline Kernel<SoftmaxCrossEntropyBackward> softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
@@ -48,6 +52,7 @@ struct SoftmaxCrossEntropyWithGradient {
   const Tensor& dloss;
   Tensor& loss;
   Tensor& dlogits;
+  float smoothing = 0;
   auto tensors() const { return tensor_list(logits, labels, dloss, loss, dlogits); }
 };
 constinit inline Kernel<SoftmaxCrossEntropyWithGradient> softmax_cross_entropy_with_gradient{

@@ -34,6 +34,8 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "scaling --device cpu --batch 2 --largest 4 --rounds 3 --seconds 0" + files,
       "tune --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
       "train" + small + " --quiet --tuning " + path("tuning") + files,
+      "train" + small + " --save " + path("run") + " --save-every 1st --validation 0.25 --patience 2",
+      "train" + small + " --resume " + path("run") + " --validation 0.25 --patience 3",
       "peers --dry-run",
       "convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
       "info --json -",
@@ -47,8 +49,8 @@ TEST_CASE("every command runs to its end, and writes its files") {
     INFO(line, "\n", ended.err);
     CHECK(ended.code == 0);
   }
-  const std::set<std::string> expected = {"tuning", "pgm",         "r.csv",       "r.html",    "r.json",
-                                          "r.md",   "report.html", "second.json", "trace.json"};
+  const std::set<std::string> expected = {"tuning", "pgm",         "r.csv", "r.html",      "r.json",
+                                          "r.md",   "report.html", "run",   "second.json", "trace.json"};
   CHECK(folder.names() == expected);
 }
 

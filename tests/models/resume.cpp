@@ -284,6 +284,7 @@ TEST_CASE("the first tensor that is not finite is named with its layer, and no s
                  "conv.weight, of layer conv;");
   // The step after this one has a finite loss: only the look at what would be saved finds it.
   run.config.optimizer.learning_rate = 0;
+  run.config.validate_every = {.epochs = 1};
   error_contains(with("optimizer.square.linear.weight", nan), "after step 4 of epoch 1, ");
   // With a clip of the gradients, whose norm overflows, no weight changes: the loss is infinite from finite weights.
   run.config.optimizer.clip = 1;

@@ -236,6 +236,22 @@ TEST_CASE("a folder holds one run at a time, and the newest states of it") {
   CHECK(!fs::exists(folder.path / "a" / "b" / "state-000005.safetensors"));
 }
 
+TEST_CASE("a folder that disappears is an error of each write, and the next run may make it again") {
+  const TemporaryFolder folder;
+  std::vector<std::string> said;
+  RunFolder run(folder / "run", 2, [&](const std::string& line) { said.push_back(line); });
+  fs::remove_all(folder / "run");
+  run.save(state_of(1));
+  run.save(state_of(2));
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].ends_with("No such file or directory; training goes on, its last saved state is none"));
+  CHECK_THROWS_WITH_AS(run.finish(), doctest::Contains("state-000002.safetensors: cannot be written: "), Error);
+  CHECK(run.failed() == 2);
+  fs::create_directory(folder / "run");
+  run.save(state_of(3));
+  CHECK_NOTHROW(run.finish());
+}
+
 std::string bytes_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};

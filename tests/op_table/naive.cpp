@@ -74,13 +74,15 @@ Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, i
   return y;
 }
 
-Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes) {
+Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes,
+                            double smoothing) {
   double total = 0;
   for (size_t n = 0; n < labels.size(); ++n) {
     const double* z = logits.data() + n * at(classes);
     double sum = 0;
     for (int64_t j = 0; j < classes; ++j) sum += std::exp(z[j]);
-    total += std::log(sum) - z[labels[n]];
+    total += std::log(sum) - (1 - smoothing) * z[labels[n]];
+    for (int64_t j = 0; j < classes; ++j) total -= smoothing / static_cast<double>(classes) * z[j];
   }
   return {total / static_cast<double>(labels.size())};
 }

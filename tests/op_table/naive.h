@@ -16,7 +16,8 @@ Numbers naive_gemm(const Numbers& a, const Numbers& b, const Numbers& bias, int6
 Numbers naive_conv2d(const Numbers& x, const Numbers& weight, const Numbers& bias, const Shape& shape, int64_t OC,
                      const Conv2dOptions& options);
 Numbers naive_max_pool2d(const Numbers& x, const Shape& shape, int64_t window, int64_t stride);
-Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes);
+Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& labels, int64_t classes,
+                            double smoothing = 0);
 // Warps one image (H, W, C) in f64, as the warp's integers define: bilinear, 0 outside and in the cut-out square.
 Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& warp);
 

@@ -398,49 +398,57 @@ void add_losses(Table& table) {
   for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}}) {
     const auto labels = some_labels(shape[0], shape[1]);
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
-    table.push_back(
-        {.name = "softmax_cross_entropy " + shape.to_string(),
-         .shapes = {shape},
-         .run = [=](const Inputs& in) { return softmax_cross_entropy(in[0], label_tensor.to(in[0].device())); },
-         .forward = tolerance::cross_entropy,
-         .gradient = tolerance::cross_entropy_gradient,
-         .reference = [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1]); },
-         .integers = false,
-         .flops = 4 * count(shape)});
-    // Where there is no such kernel, by the two that it stands for.
-    table.push_back({.name = "gradient of softmax_cross_entropy, known in advance " + shape.to_string(),
-                     .shapes = {shape},
-                     .run =
-                         [=](const Inputs& in) {
-                           const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
-                           const Tensor label = label_tensor.to(in[0].device());
-                           Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
-                           if (softmax_cross_entropy_with_gradient.exists_on(in[0].device())) {
-                             softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits});
-                           } else {
-                             softmax_cross_entropy_forward({in[0], label, loss});
-                             softmax_cross_entropy_backward({in[0], label, dloss, dlogits});
-                           }
-                           return dlogits;
-                         },
-                     .forward = tolerance::cross_entropy_gradient,
-                     .reference =
-                         [=](const std::vector<Numbers>& in) {
-                           Numbers dz;
-                           for (size_t n = 0; n < labels.size(); ++n) {
-                             const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
-                             double sum = 0;
-                             for (int64_t j = 0; j < shape[1]; ++j) sum += std::exp(row[j]);
-                             for (int64_t j = 0; j < shape[1]; ++j) {
-                               const double target = j == labels[n] ? 1 : 0;
-                               dz.push_back((std::exp(row[j]) / sum - target) / 2 / static_cast<double>(shape[0]));
+    for (const float smoothing : {0.0f, 0.1f}) {
+      const std::string at = shape.to_string() + (smoothing > 0 ? " smoothed" : "");
+      table.push_back(
+          {.name = "softmax_cross_entropy " + at,
+           .shapes = {shape},
+           .run =
+               [=](const Inputs& in) {
+                 return softmax_cross_entropy(in[0], label_tensor.to(in[0].device()), {}, smoothing);
+               },
+           .forward = tolerance::cross_entropy,
+           .gradient = tolerance::cross_entropy_gradient,
+           .reference =
+               [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1], smoothing); },
+           .integers = false,
+           .flops = 4 * count(shape)});
+      // Where there is no such kernel, by the two that it stands for.
+      table.push_back({.name = "gradient of softmax_cross_entropy, known in advance " + at,
+                       .shapes = {shape},
+                       .run =
+                           [=](const Inputs& in) {
+                             const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
+                             const Tensor label = label_tensor.to(in[0].device());
+                             Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
+                             if (softmax_cross_entropy_with_gradient.exists_on(in[0].device())) {
+                               softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits, smoothing});
+                             } else {
+                               softmax_cross_entropy_forward({in[0], label, loss, smoothing});
+                               softmax_cross_entropy_backward({in[0], label, dloss, dlogits, smoothing});
                              }
-                           }
-                           return dz;
-                         },
-                     .f64 = false,
-                     .differentiable = false,
-                     .integers = false});
+                             return dlogits;
+                           },
+                       .forward = tolerance::cross_entropy_gradient,
+                       .reference =
+                           [=](const std::vector<Numbers>& in) {
+                             Numbers dz;
+                             for (size_t n = 0; n < labels.size(); ++n) {
+                               const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
+                               double sum = 0;
+                               for (int64_t j = 0; j < shape[1]; ++j) sum += std::exp(row[j]);
+                               for (int64_t j = 0; j < shape[1]; ++j) {
+                                 const double others = smoothing / static_cast<double>(shape[1]);
+                                 const double target = others + (j == labels[n] ? 1 - smoothing : 0);
+                                 dz.push_back((std::exp(row[j]) / sum - target) / 2 / static_cast<double>(shape[0]));
+                               }
+                             }
+                             return dz;
+                           },
+                       .f64 = false,
+                       .differentiable = false,
+                       .integers = false});
+    }
     table.push_back({.name = "argmax_matches " + shape.to_string(),
                      .shapes = {shape},
                      .run =

@@ -1,0 +1,224 @@
+// train --save and --resume as a user meets them: signals, other settings, two runs on a folder, what is said. The bits
+// under every technique are in tests/models/resume.cpp, faults of files in tests/models/run_folder.cpp.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs::test;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string run_of(int samples, int batch, int epochs) {
+  return "train --data synthetic --test 32 --device cpu --quiet --train " + std::to_string(samples) + " --batch " +
+         std::to_string(batch) + " --epochs " + std::to_string(epochs) + " ";
+}
+
+json row_of(const std::string& line) { return record_of(line)["rows"][0]; }
+
+// The files of states in a folder.
+size_t states(const fs::path& folder) {
+  size_t count = 0;
+  if (!fs::exists(folder)) return 0;
+  for (const auto& entry : fs::directory_iterator(folder)) count += entry.path().extension() == ".safetensors";
+  return count;
+}
+
+TEST_CASE("a run that a signal stops is continued, elsewhere, to the same weights") {
+  const TemporaryFolder folder;
+  // Long enough that the signal comes first; every technique at once.
+  const std::string run =
+      "train --data synthetic --train 900 --test 100 --batch 16 --accumulate 3 --epochs 3 --device cpu --quiet "
+      "--precision f16 --augment shift=2 --checkpoint all --schedule cosine --validation 0.1 --validate-every 7st ";
+  const json straight = row_of(run + "--threads 2");
+  int stop = 0;
+  for (const auto& [signal, code] : {std::pair(SIGTERM, 143), {SIGINT, 130}}) {
+    const std::string place = (folder / std::to_string(++stop)).string();
+    Surroundings around;
+    std::chrono::steady_clock::time_point sent;
+    around.ask = [&, signal = signal](const std::string&) {
+      if (states(place) == 0) return 0;
+      sent = std::chrono::steady_clock::now();
+      return signal;
+    };
+    const Ended ended = run_bench_line(run + "--save " + place + " --save-every 9st --threads 2", around);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
+    check_one_line(ended, code, "and saved; continue with --resume " + place);
+    CHECK(seconds < 2);
+    const json resumed = row_of(run + "--resume " + place + " --threads 1 --workers 0 --prefetch 0");
+    CHECK(resumed["weights_sha256"] == straight["weights_sha256"]);
+    CHECK(resumed["test_accuracy"] == straight["test_accuracy"]);
+    CHECK(resumed["final_loss"] == straight["final_loss"]);
+    CHECK(resumed["scale"] == straight["scale"]);
+    CHECK(resumed["runs"][0]["steps"] == straight["runs"][0]["steps"]);
+    CHECK(resumed["runs"][0]["validations"].size() == straight["runs"][0]["validations"].size());
+    CHECK(resumed["saving"]["resumed_in_epoch"] >= 1);
+    CHECK(straight["saving"].is_null());
+  }
+}
+
+TEST_CASE("a second signal ends at once, and the folder is as good as before") {
+  const TemporaryFolder folder;
+  const fs::path place = folder / "run";
+  const std::string run = run_of(4000, 16, 1);
+  Surroundings around;
+  around.prepare = [place] {
+    const pid_t program = getpid();
+    if (fork() != 0) return;
+    while (getppid() == program && !fs::exists(place / "state-000003.safetensors")) usleep(1000);
+    for (int i = 0; i < 2 && getppid() == program; ++i) {
+      kill(program, SIGTERM);
+      usleep(500);
+    }
+    _exit(0);
+  };
+  const Ended ended = run_bench_line(run + "--save " + place.string() + " --save-every 5st", around);
+  check_one_line(ended, 143, "stopped by SIGTERM ");
+  CHECK(row_of(run + "--resume " + place.string())["weights_sha256"] == row_of(run)["weights_sha256"]);
+}
+
+TEST_CASE(
+    "a state is refused by a run with other settings, by name, and resumed by one with others that do not matter") {
+  const TemporaryFolder folder;
+  const std::string place = (folder / "run").string();
+  const std::string run = run_of(96, 16, 2) + "--model mlp ";
+  const json straight = row_of(run + "--save " + place + " --save-every 3st --keep 3");
+  CHECK(straight["saving"]["saved"] == 4);  // after 3, 6 and 9 steps, and at the end, after 12
+  CHECK(states(place) == 3);
+  const std::string refused = "--resume " + place + ": is another run: ";
+  const std::vector<Mistake> mistakes = {
+      {run_of(96, 16, 2) + "--resume " + place, 5, "model was \"mlp\", now \"mnist_cnn\";"},
+      {run_of(96, 8, 2) + "--model mlp --resume " + place, 5, "batch was 16, now 8;"},
+      {run + "--seed 2 --resume " + place, 5, "seed was 1, now 2;"},
+      {run + "--lr 0.1 --accumulate 2 --resume " + place, 5,
+       "accumulate was 1, now 2, learning_rate was 0.001, now 0.1;"},
+      {run + "--precision bf16 --resume " + place, 5, "precision was \"f32\", now \"bf16\";"},
+      {run + "--optimizer sgd --resume " + place, 5, "optimizer was \"adam\", now \"sgd\""},
+      {run_of(95, 16, 2) + "--model mlp --resume " + place, 5,
+       "training data was 96 samples of 28 x 28 x 1, 10 classes, checksum "},
+      {run + "--save " + place, 2, "contains the states of a run; continue it with --resume"},
+      {run + "--save x --resume " + place, 2, "saves the run in its own folder; leave out --save x"},
+      {run + "--resume " + (folder / "none").string(), 5, "no state is saved there; start with --save"},
+      {run + "--save-every 3st", 2, "--save-every: nothing is saved; give --save DIR as well"},
+      {run + "--keep 3", 2, "--keep: nothing is saved"},
+      {run + "--repeat 2 --save x", 2, "--repeat 2: a folder holds one run"},
+      {run + "--save-every 3 --save x", 2, "3: expected a number from 1 to 1000000000 with a unit"},
+      {run + "--save-every 0st --save x", 2, "0st: expected a number"},
+      {run + "--save-every 3h --save x", 2, "3h: expected a number"},
+      {run + "--save /dev/null/x", 4, "/dev/null/x: cannot be created: Not a directory"},
+      {run + "--patience 3", 2, "--patience: there is nothing to validate on; give --validation 0.1 as well"},
+      {run + "--validation 0.1 --validate-every 3s", 2, "--validate-every: expected steps or epochs"},
+      {run + "--validation 0.001", 2, "--validation 0.001: is 0 of 96 training samples, expected 1 to 95"},
+  };
+  check_mistakes(mistakes);
+  CHECK(states(place) == 3);
+  const std::string later = run_of(96, 16, 3) + "--model mlp ";
+  const json longer = row_of(later + "--threads 1 --prefetch 0 --cache none --resume " + place);
+  CHECK(longer["weights_sha256"] == row_of(later)["weights_sha256"]);
+  CHECK(longer["epochs"].size() == 3);
+  CHECK(longer["epochs"][1]["training_loss"] == straight["epochs"][1]["training_loss"]);
+}
+
+TEST_CASE("two runs on one folder: the second ends with exit code 4 and the number of the first") {
+  const TemporaryFolder folder;
+  const std::string place = (folder / "run").string();
+  std::string message;
+  Surroundings around;
+  around.ask = [&](const std::string&) {
+    if (states(place) == 0) return 0;
+    const Ended second = run_bench_line(run_of(20000, 16, 2) + "--resume " + place);
+    check_one_line(second, 4, place + ": is in use by process ");
+    return SIGTERM;
+  };
+  const Ended first = run_bench_line(run_of(20000, 16, 2) + "--save " + place + " --save-every 5st", around);
+  CHECK(first.code == 143);
+}
+
+TEST_CASE("a run that diverges ends with exit code 6, and its states are those from before") {
+  const TemporaryFolder folder;
+  const std::string place = (folder / "run").string();
+  const std::string run = run_of(96, 16, 100) + "--model mlp --optimizer sgd --lr 1000 ";
+  const Ended ended = run_bench_line(run + "--save " + place + " --save-every 1st");
+  check_one_line(ended, 6, " of layer ");
+  REQUIRE(states(place) > 0);
+  // They are valid, so the run continues from them, to the same end.
+  check_one_line(run_bench_line(run + "--resume " + place), 6, " of layer ");
+}
+
+TEST_CASE("saving too often is said, and recorded") {
+  const TemporaryFolder folder;
+  const std::string run = run_of(320, 8, 1) + "--model mlp ";
+  const Ended often = run_bench_line(run + "--save " + (folder / "often").string() + " --save-every 1st");
+  CHECK(often.code == 0);
+  CHECK(contains(often.err, "--save-every 1st: saving held up training for "));
+  const Ended seldom = run_bench_line(run + "--save " + (folder / "seldom").string());
+  CHECK(!contains(seldom.err, "held up"));
+  CHECK(states(folder / "seldom") == 1);
+  const json saving = row_of(run + "--save " + (folder / "third").string() + " --save-every 10st")["saving"];
+  CHECK(saving["saved"] == 4);
+  CHECK(saving["failed"] == 0);
+  CHECK(saving["share"] > 0);
+  CHECK(saving["share"] < 1);
+}
+
+TEST_CASE("validation comes from the training set, ends a run, and is recorded") {
+  const json record = record_of(
+      "train --data synthetic --train 200 --test 20 --batch 20 --epochs 50 --device cpu --quiet --model mlp --lr 0.01 "
+      "--validation 0.25 --validate-every 4st --patience 3");
+  const json& run = record["rows"][0]["runs"][0];
+  const json& all = run["validations"];
+  REQUIRE(all.size() > 3);
+  // 150 samples in 8 batches: a validation in the middle of each epoch and one at its end.
+  CHECK(all[0]["step"] == 4);
+  CHECK(all[1]["step"] == 8);
+  CHECK(all[2]["epoch"] == 2);
+  CHECK(contains(run["ended_early"].get<std::string>(), "3 validations without a better accuracy than "));
+  CHECK(run["steps"] == 4 * static_cast<int64_t>(all.size()));
+  CHECK(record["config"]["validation"] == 0.25);
+  CHECK(record["config"]["patience"] == 3);
+  for (const json& validation : all) {
+    const double right = validation["accuracy"].get<double>() * 50;  // of 50 samples
+    CHECK(right == doctest::Approx(std::round(right)));
+  }
+}
+
+TEST_CASE("--max-minutes ends a run in time, with a result, and --save-every goes by the clock") {
+  const TemporaryFolder folder;
+  const json row =
+      row_of(run_of(96, 16, 10000) + "--max-minutes 0.04 --save-every 1s --save " + (folder / "run").string());
+  CHECK(row["seconds"] > 2.4);
+  CHECK(row["seconds"] < 6);
+  CHECK(contains(row["runs"][0]["ended_early"].get<std::string>(), " of at most 2.4 s of training"));
+  CHECK(row["test_accuracy"] > 0.2);
+  CHECK(row["saving"]["saved"] >= 2);  // 3 on an idle machine
+  CHECK(row["saving"]["saved"] <= 6);
+}
+
+TEST_CASE("a state that cannot be written: training goes on, and says so; the last one is an error") {
+  const TemporaryFolder folder;
+  const std::string place = (folder / "run").string();
+  const std::string run = run_of(96, 16, 1) + "--model mlp --save " + place;
+  Surroundings around;
+  around.file_limit = 1000000;  // a state of mlp is larger
+  check_one_line(run_bench_line(run, around), 4, "state-000001.safetensors: cannot be written: File too large");
+  const Ended often = run_bench_line(run + " --save-every 2st", around);
+  CHECK(often.code == 4);
+  CHECK(contains(often.err, "File too large; training goes on, its last saved state is none\n"));
+  CHECK(folder.names() == std::set<std::string>{"run"});
+  CHECK(states(place) == 0);
+  CHECK(run_bench_line(run).code == 0);
+}
+
+}  // namespace
