@@ -36,6 +36,7 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "train" + small + " --quiet --tuning " + path("tuning") + files,
       "train" + small + " --save " + path("run") + " --save-every 1st --validation 0.25 --patience 2",
       "train" + small + " --resume " + path("run") + " --validation 0.25 --patience 3",
+      "lr-find --device cpu --batch 8 --steps 20" + files,
       "peers --dry-run",
       "convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
       "info --json -",
