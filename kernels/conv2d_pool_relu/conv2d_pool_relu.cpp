@@ -1,4 +1,5 @@
-// The op. Its kernels, simplest first: naive.cpp; direct.cpp and direct_backward.cpp; for bf16 amx.h.
+// The op. Its kernels, simplest first. CPU: naive.cpp; direct.cpp and direct_backward.cpp; for bf16 amx.h. CUDA:
+// naive.cu; direct.cu for the first layer; mma.cu and mma_backward.cu for the others in 16 bits.
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 
 #include "kernels/cast/cast.h"
@@ -20,10 +21,9 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   const Conv2dSizes s = conv2d_sizes(x, weight, bias, options);
   if (s.OH < 2 || s.OW < 2) return {};  // the three ops say what is wrong
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
-  if (!conv2d_pool_relu_forward.is_forced() &&
-      !conv2d_pool_relu_forward.variant_for({input, w, b, s, no_tensor(), no_tensor()})) {
-    return {};
-  }
+  const VariantBase* variant = conv2d_pool_relu_forward.variant_for({input, w, b, s, no_tensor(), no_tensor()});
+  const bool is_faster = variant && variant->rank > slower_than_three_ops;
+  if (!conv2d_pool_relu_forward.is_forced() && !is_faster) return {};
   const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};
   Tensor y = Tensor::empty(pooled, input.dtype(), x.device());
   Tensor winner = Tensor::empty(pooled, DType::u8, x.device());

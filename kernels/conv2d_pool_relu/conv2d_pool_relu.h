@@ -9,14 +9,17 @@
 namespace hs {
 
 // x (N, H, W, C) -> (N, OH / 2, OW / 2, OC), sizes as in conv2d.h; windows of 2 x 2, rows and columns that fill none
-// are left out. One kernel if ambient().fuse, one supports the call, and no variant of the three ops is forced;
-// otherwise the three ops. Both add products in their own order, so they agree within rounding. Throws as the three ops
-// do.
+// are left out. One kernel if ambient().fuse, one supports the call and is faster, and no variant of the three ops is
+// forced; otherwise the three ops. Both add products in their own order, so they agree within rounding. Throws as the
+// three ops do.
 Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
 
 // What is kept for backward, for each pooled value: the winner's place in its window, row * 2 + column, or `closed` if
 // ReLU made it zero. Of equal values the first wins; a NaN wins over numbers and stays NaN.
 inline constexpr uint8_t closed = 4;
+
+// The rank of a variant that is there to be read and compared with: it runs only if it is forced.
+inline constexpr int slower_than_three_ops = -20;
 
 struct Conv2dPoolReluForward {
   const Tensor& x;
@@ -29,7 +32,8 @@ struct Conv2dPoolReluForward {
 };
 constinit inline Kernel<Conv2dPoolReluForward> conv2d_pool_relu_forward{"conv2d_pool_relu_forward"};
 
-// Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward's "direct": zeros are not multiplied.
+// Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward's "direct": zeros are not multiplied. But the
+// variants of matrix products, "amx" and "mma", multiply them, and the zeros that they put around the data.
 struct Conv2dPoolReluBackward {
   const Tensor& x;
   const Tensor& weight;

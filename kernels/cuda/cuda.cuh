@@ -54,6 +54,10 @@ __device__ __forceinline__ BFloat16 from_f32<BFloat16>(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
+// CUDA's own name for a 16-bit type.
+template <class T>
+using Native = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
+
 // Position of this thread in the whole launch, and how many there are. 64 bits: a tensor may have more than 2^31
 // elements. Kernels that divide an index use 32 bits (kernels/cuda/index.h); blocks_for() keeps both in their range.
 __device__ __forceinline__ int64_t global_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }

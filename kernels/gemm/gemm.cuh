@@ -97,10 +97,6 @@ void for_16_bit_gemm_types(const Gemm& call, const Body& body) {
   }
 }
 
-// CUDA's own name for a 16-bit type.
-template <class T>
-using Native = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
-
 // C is cut into tiles, one for each block, row after row. One-dimensional grids, because only they may have more than
 // 65535 blocks.
 inline unsigned gemm_blocks(int64_t M, int64_t N, int tile_m, int tile_n) {

@@ -101,18 +101,24 @@ struct Recorder : Observer {
     running.push_back(calls.size());
     calls.push_back(std::move(call));
   }
-  void work_ends(const DeviceWork&, bool) override {
+  void work_ends(const DeviceWork& work, bool) override {
     if (!capturing || running.empty()) return;
     Call& call = calls[running.back()];
     running.pop_back();
-    const double own = bench::measure::flops_of(call.slot, call.shapes);
-    if (call.flops == 0 && own > 0) {  // it computed them itself: its first kernel is the one that multiplies
-      const auto kernel = std::find_if(nodes.begin() + static_cast<std::ptrdiff_t>(call.first_node), nodes.end(),
-                                       [](const Node& node) { return !node.grid.empty(); });
-      if (kernel != nodes.end()) {
-        kernel->flops = call.flops = own;
+    double own = bench::measure::flops_of(call.slot, call.shapes);
+    // The gradient of a pooled window is that of one pixel, but matrix units multiply the zeros of the others as well.
+    if (call.slot == "conv2d_pool_relu_backward" && std::string(work.variant) == "mma") own *= 4;
+    if (call.flops == 0 && own > 0) {  // it computed them itself: its first kernel multiplies, or one per gradient
+      std::vector<Node*> kernels;
+      for (size_t i = call.first_node; i < nodes.size(); ++i) {
+        const bool is_gradient = nodes[i].name.find("gradient_kernel") != std::string::npos;
+        if (!nodes[i].grid.empty() && (kernels.empty() || is_gradient)) kernels.push_back(&nodes[i]);
+      }
+      for (Node* kernel : kernels) {
+        kernel->flops = own / static_cast<double>(kernels.size());
         kernel->rate = call.dtype == DType::f32 ? 60e12 : 800e12;
       }
+      if (!kernels.empty()) call.flops = own;
     }
     if (!running.empty()) calls[running.back()].flops += call.flops;
   }

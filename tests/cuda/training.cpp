@@ -52,12 +52,12 @@ struct Outcome {
 };
 
 Outcome train_on(Device device, const std::string& name, bool graph, const char* optimizer = "adam",
-                 Precision precision = Precision::f32, const AugmentOptions& augment = {}) {
+                 Precision precision = Precision::f32, const AugmentOptions& augment = {}, int64_t epochs = 2) {
   const auto model = make_model(name, 3);
   ParameterArena arena(*model, device);
   Squares training(22, 6), test(10, 10);  // the last batch of an epoch has 4
   TrainConfig config;
-  config.epochs = 2;
+  config.epochs = epochs;
   config.optimizer = {.name = optimizer, .learning_rate = 3e-3f};
   config.seed = 5;
   config.device = device;
@@ -128,6 +128,20 @@ TEST_CASE("mixed precision on the device learns as f32 does, with the same bits 
       CHECK(std::fabs(off.losses[i] - f32.losses[i]) <= 0.05 * f32.losses[i] + 0.02);
     }
   }
+}
+
+// In f16 both convolutions of mnist_cnn are fused kernels on the device; the CPU has its own.
+TEST_CASE("over 40 steps in f16 the device follows the CPU, with fused convolutions") {
+  const auto run = [](Device device) {
+    return train_on(device, "mnist_cnn", device == Device::cuda, "adam", Precision::f16, {}, 10);
+  };
+  const Outcome cpu = run(Device::cpu), cuda = run(Device::cuda);
+  REQUIRE(cuda.losses.size() == cpu.losses.size());
+  for (size_t i = 0; i < cpu.losses.size(); ++i) {
+    CAPTURE(i);
+    CHECK(std::fabs(cuda.losses[i] - cpu.losses[i]) <= 0.05 * cpu.losses[i] + 0.02);
+  }
+  CHECK(cpu.losses.back() < 0.5 * cpu.losses.front());
 }
 
 }  // namespace hs::test

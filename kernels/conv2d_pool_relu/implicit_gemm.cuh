@@ -1,0 +1,174 @@
+// Shared by mma.cu and mma_backward.cu: conv2d_pool_relu as matrix products whose matrices exist only in shared memory.
+//
+// im2col (kernels/conv2d/im2col.cu) writes each pixel into nine rows of a matrix, 9 times the bytes of x, and reads
+// them back. But a row of that matrix is a few runs of neighbouring numbers of x, and ldmatrix takes an address for
+// each row of 8 numbers. So a block copies a band of an image into shared memory once, and the tap (kh, kw) of the
+// field is nothing but an offset that is added to the addresses:
+//
+//    image in shared memory             A of tap (kh, kw), one row per pixel
+//    + - - - - - - - +                  pixel 0:  tile[h + kh    ][w + kw    ][c .. c + 15]
+//    | p0 p1 . . . . |                  pixel 1:  tile[h + kh    ][w + kw + 1][c .. c + 15]
+//    | p2 p3 . . . . |      ------>     ...
+//    | .  .  . . . . |                  (never stored)
+//    + - - - - - - - +
+//
+// Between two pixels lies an odd number of 16-byte chunks, so that 8 rows are 8 different sixteenths of the banks.
+// .cu files only.
+#pragma once
+
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/shared.cuh"
+
+namespace hs::cuda {
+
+inline constexpr int mma_depth = 16;               // channels that one instruction multiplies
+inline constexpr int chunk = 8;                    // values in 16 bytes
+inline constexpr int64_t shared_limit = 48 << 10;  // bytes that a block gets without asking for more
+inline constexpr int tile_c = 32, tile_oc = 64;    // channels of a block
+inline constexpr int most_warps = 8, most_taps = 16;
+
+constexpr int64_t pitch_of(int64_t channels) { return (channels / chunk | 1) * chunk; }
+
+// As the kernels use them. PH and PW: pooled.
+struct PooledSizes {
+  explicit PooledSizes(const Conv2dSizes& s)
+      : H(static_cast<int>(s.H)),
+        W(static_cast<int>(s.W)),
+        C(static_cast<int>(s.C)),
+        OC(static_cast<int>(s.OC)),
+        KH(static_cast<int>(s.KH)),
+        KW(static_cast<int>(s.KW)),
+        padding(static_cast<int>(s.padding)),
+        PH(static_cast<int>(s.OH / 2)),
+        PW(static_cast<int>(s.OW / 2)) {}
+  int H, W, C, OC, KH, KW, padding, PH, PW;
+};
+
+// An image is processed in bands of at most `rows` rows, as equal as possible. 0: not even one row fits.
+struct Bands {
+  template <class Bytes>
+  Bands(int64_t image_rows, int64_t most_rows, const Bytes& bytes_of) : rows(std::min(image_rows, most_rows)) {
+    while (rows > 0 && bytes_of(rows) > shared_limit) --rows;
+    if (rows <= 0) return;
+    count = (image_rows + rows - 1) / rows;
+    rows = (image_rows + count - 1) / count;
+    bytes = bytes_of(rows);
+  }
+  int64_t rows, count = 0;
+  int64_t bytes = 0;  // of shared memory
+};
+
+// Forward: rows of windows, at most 8 windows for each warp.
+inline constexpr int y_pitch = tile_oc + chunk, winner_pitch = (tile_oc + 16) / 2;  // in T, in pairs of bytes
+inline Bands forward_bands(const Conv2dSizes& s) {
+  return {s.OH / 2, most_warps * 8 / std::max<int64_t>(s.OW / 2, 1), [&](int64_t rows) {
+            const int64_t columns = (s.OW / 2 * 2 + s.KW) / 2 * 2;  // even and odd ones apart, as many of both
+            const int64_t tile = (2 * rows + s.KH - 1) * columns * pitch_of(s.C), weights = 2 * s.C * tile_oc;
+            const int64_t warps = (rows * (s.OW / 2) + 7) / 8, results = warps * 8 * (y_pitch + winner_pitch);
+            return 2 * std::max(tile + weights, results);
+          }};
+}
+
+// Input gradient: rows of x, at most 32 pixels for each warp.
+inline constexpr int dx_pitch = tile_c + chunk;
+inline Bands input_gradient_bands(const Conv2dSizes& s) {
+  return {s.H, most_warps * 32 / std::max<int64_t>(s.W, 1), [&](int64_t rows) {
+            const int64_t dense = (rows + s.KH - 1) * (s.W + s.KW - 1), weights = 2 * tile_c;
+            const int64_t warps = (rows * s.W + 31) / 32;
+            return 2 * std::max((dense + weights) * pitch_of(s.OC), warps * 32 * dx_pitch);
+          }};
+}
+
+// Weight gradient: rows of windows.
+constexpr int64_t dense_pixels(const Conv2dSizes& s, int64_t rows) {  // a multiple of the instruction's depth
+  return (2 * rows * (s.OW / 2 * 2) + mma_depth - 1) / mma_depth * mma_depth;
+}
+inline Bands weight_gradient_bands(const Conv2dSizes& s) {
+  return {s.OH / 2, s.OH / 2, [&](int64_t rows) {
+            const int64_t tile = (2 * rows + s.KH - 1) * (s.OW / 2 * 2 + s.KW - 1);
+            return 2 * (tile * pitch_of(tile_c) + dense_pixels(s, rows) * pitch_of(tile_oc));
+          }};
+}
+
+// Images that each block of the weight gradient sums, and blocks: by the shapes alone.
+struct ImageGroups {
+  explicit ImageGroups(const Conv2dSizes& s) : images(std::max<int64_t>((s.N + most - 1) / most, 1)) {
+    count = (s.N + images - 1) / images;
+    bytes = count * (s.K() + 1) * s.OC * static_cast<int64_t>(sizeof(float));
+  }
+  static constexpr int64_t most = 128;  // about one for each multiprocessor of an H100
+  int64_t images, count, bytes;
+};
+
+// Forward and backward both, so that what one of them keeps suits the other.
+inline bool mma_supports(const Conv2dSizes& s, CallTensors tensors) {
+  for (const Tensor* tensor : tensors) {
+    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
+  }
+  const DType dtype = tensors.front()->dtype();
+  const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
+  const bool small = s.H * s.W * std::max(s.C, s.OC) <= most_indices && s.KH * s.KW <= most_taps &&
+                     s.KH * s.KW * 32 >= tile_oc && s.padding < most_indices / 2 && s.OH >= 2 && s.OW >= 2;
+  if (!(dtype == DType::f16 || dtype == DType::bf16) || s.stride != 1 || !channels || !small) return false;
+  const Bands bands[] = {forward_bands(s), input_gradient_bands(s), weight_gradient_bands(s)};
+  return std::all_of(std::begin(bands), std::end(bands),
+                     [&](const Bands& b) { return b.rows > 0 && s.N * b.count <= most_indices; });
+}
+
+// A band of an image in shared memory.
+struct ImageTile {
+  Divisor chunks, columns;
+  int rows, row_pixels, pitch;
+  int odd;  // where the columns of odd index begin; 0: columns are in order
+  __device__ __forceinline__ int place(int column) const { return odd ? column / 2 + column % 2 * odd : column; }
+};
+
+// Starts copying; (h0, w0): the tile's corner in the image, possibly in the padding, which becomes zeros. So do
+// channels beyond the image's.
+template <class T>
+__device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile& tile, const PooledSizes& s,
+                                           const T* image, int h0, int w0, int c0) {
+  const uint32_t count = tile.rows * tile.columns.divisor() * tile.chunks.divisor();
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const auto [pixel, part] = tile.chunks.divide(i);
+    const auto [row, column] = tile.columns.divide(pixel);
+    const int h = h0 + static_cast<int>(row), w = w0 + static_cast<int>(column);
+    const int c = c0 + static_cast<int>(part) * chunk;
+    const bool inside = h >= 0 && h < s.H && w >= 0 && w < s.W && c < s.C;
+    const int place = static_cast<int>(row) * tile.row_pixels + tile.place(static_cast<int>(column));
+    cp_async_16(to + (place * tile.pitch + static_cast<int>(part) * chunk),
+                inside ? image + (h * s.W + w) * s.C + c : image, inside ? 16 : 0);
+  }
+}
+
+// The gradient of the convolution at pixel (oh, ow), 8 channels from oc: dy where this pixel won its window, otherwise
+// 0, as it is outside of all windows. dy and winner: of one image.
+template <class T>
+__device__ __forceinline__ Pack<T, chunk> dense_gradient(const PooledSizes& s, const T* dy, const uint8_t* winner,
+                                                         int oh, int ow, int oc) {
+  Pack<T, chunk> g = {};
+  if (oh < 0 || oh >= 2 * s.PH || ow < 0 || ow >= 2 * s.PW || oc >= s.OC) return g;
+  const int at = (oh / 2 * s.PW + ow / 2) * s.OC + oc, place = oh % 2 * 2 + ow % 2;
+  g = load_vector<Pack<T, chunk>>(dy + at);
+  const auto won = load_vector<Pack<uint8_t, chunk>>(winner + at);
+#pragma unroll
+  for (int j = 0; j < chunk; ++j) {
+    if (won.value[j] != place) g.value[j] = {};
+  }
+  return g;
+}
+
+// The two 8-column halves of what ldmatrix loaded for 16 columns of B.
+template <class T, int rows>
+__device__ __forceinline__ void multiply_16_columns(float (&sum)[rows][4], float (&next)[rows][4],
+                                                    const uint32_t (&a)[rows][4], const uint32_t (&b)[4]) {
+  const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+#pragma unroll
+  for (int i = 0; i < rows; ++i) mma_m16n8k16<Native<T>>(sum[i], a[i], first, sum[i]);
+#pragma unroll
+  for (int i = 0; i < rows; ++i) mma_m16n8k16<Native<T>>(next[i], a[i], second, next[i]);
+}
+
+}  // namespace hs::cuda

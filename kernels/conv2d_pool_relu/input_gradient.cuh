@@ -1,0 +1,104 @@
+// The input gradient as a gather, one thread for each element of dx: no two threads write to the same place. A thread
+// visits the pixels of the convolution that its element was multiplied into, and asks each for its gradient:
+//
+//   pooled       dy of its window, if `winner` names this pixel, otherwise 0
+//   not pooled   dy of the pixel, or 0 where ReLU made y zero
+//
+// .cu files only.
+#pragma once
+
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/cuda/cuda.cuh"
+
+namespace hs::cuda {
+
+// As kernels of 32-bit indices use them.
+struct ConvSizes {
+  explicit ConvSizes(const Conv2dSizes& s)
+      : H(s.H),
+        W(s.W),
+        C(s.C),
+        stride(s.stride),
+        OC(static_cast<int>(s.OC)),
+        KH(static_cast<int>(s.KH)),
+        KW(static_cast<int>(s.KW)),
+        padding(static_cast<int>(s.padding)),
+        OH(static_cast<int>(s.OH)),
+        OW(static_cast<int>(s.OW)) {}
+  Divisor H, W, C, stride;
+  int OC, KH, KW, padding, OH, OW;
+};
+
+// What is known of the gradient of the convolution. mask: `winner` (u8) if pooled, otherwise y after ReLU, or nullptr.
+template <class T, bool pooled>
+struct PixelGradients {
+  using Mask = std::conditional_t<pooled, uint8_t, T>;
+  const T* dy;
+  const Mask* mask;
+
+  // Of pixel (oh, ow) of image n, channel oc.
+  __device__ __forceinline__ float at(const ConvSizes& s, uint32_t n, int oh, int ow, int oc) const {
+    if constexpr (pooled) {
+      const int PH = s.OH / 2, PW = s.OW / 2;
+      if (oh >= 2 * PH || ow >= 2 * PW) return 0;  // in no window
+      const int64_t i = ((int64_t{n} * PH + oh / 2) * PW + ow / 2) * s.OC + oc;
+      return mask[i] == oh % 2 * 2 + ow % 2 ? to_f32(dy[i]) : 0.0f;
+    } else {
+      const int64_t i = ((int64_t{n} * s.OH + oh) * s.OW + ow) * s.OC + oc;
+      return mask && to_f32(mask[i]) <= 0 ? 0.0f : to_f32(dy[i]);  // not of NaN, which is kept
+    }
+  }
+};
+
+template <class T, bool pooled>
+__global__ void input_gradient_kernel(ConvSizes s, uint32_t count, PixelGradients<T, pooled> gradients, const T* weight,
+                                      T* dx) {
+  for (uint32_t i = global_thread32(); i < count; i += global_threads32()) {
+    const auto [pixel, c] = s.C.divide(i);
+    const auto [line, w] = s.W.divide(pixel);
+    const auto [n, h] = s.H.divide(line);
+    float sum = 0;
+    for (int kh = 0; kh < s.KH; ++kh) {
+      const int from_h = static_cast<int>(h) + s.padding - kh;
+      if (from_h < 0) break;  // and so are those of the taps behind
+      const auto [oh, beside_h] = s.stride.divide(static_cast<uint32_t>(from_h));
+      if (beside_h != 0 || static_cast<int>(oh) >= s.OH) continue;
+      for (int kw = 0; kw < s.KW; ++kw) {
+        const int from_w = static_cast<int>(w) + s.padding - kw;
+        if (from_w < 0) break;
+        const auto [ow, beside_w] = s.stride.divide(static_cast<uint32_t>(from_w));
+        if (beside_w != 0 || static_cast<int>(ow) >= s.OW) continue;
+        const T* row = weight + (int64_t{kh * s.KW + kw} * s.C.divisor() + c) * s.OC;
+        for (int oc = 0; oc < s.OC; ++oc) {
+          const float g = gradients.at(s, n, static_cast<int>(oh), static_cast<int>(ow), oc);
+          if (g != 0) sum += g * to_f32(row[oc]);
+        }
+      }
+    }
+    dx[i] = from_f32<T>(sum);
+  }
+}
+
+// Calls body(first image, images) for as many images as a launch can process, until all are.
+template <class Body>
+void for_image_chunks(const Conv2dSizes& s, const Body& body) {
+  const int64_t step = images_per_launch("conv2d", s.N, std::max(s.H * s.W * s.C, s.OH * s.OW * s.OC));
+  for (int64_t n = 0; n < s.N; n += step) body(n, std::min(step, s.N - n));
+}
+
+// dx (N, H, W, C) from the gradients of the whole tensor.
+template <class T, bool pooled>
+void gather_input_gradient(const Conv2dSizes& s, PixelGradients<T, pooled> gradients, const T* weight, T* dx) {
+  if (s.H * s.W * s.C == 0) return;
+  const int64_t image = s.H * s.W * s.C;
+  const int64_t outputs = pooled ? (s.OH / 2) * (s.OW / 2) * s.OC : s.OH * s.OW * s.OC;
+  for_image_chunks(s, [&](int64_t n, int64_t images) {
+    auto part = gradients;
+    part.dy += n * outputs;
+    if (part.mask) part.mask += n * outputs;
+    launch(input_gradient_kernel<T, pooled>, blocks_for(images * image), block_threads, 0, compute_stream(),
+           ConvSizes(s), static_cast<uint32_t>(images * image), part, weight, dx + n * image);
+  });
+}
+
+}  // namespace hs::cuda

@@ -1,0 +1,267 @@
+// conv2d_pool_relu backward in 16 bits on tensor cores, three kernels. The gradient of the convolution, four times the
+// size of dy, is rebuilt in shared memory from (dy, winner) and never stored:
+//
+//    dy, winner of a window      dense          dx: a block computes a band of rows of one image, 32 channels. A is
+//    + - - - - - - - - - - +    + - - - +       `dense` with the tap as an offset, B the weights of the tap, (OC, 32).
+//    | 0.7, pixel 2        | -> | 0    0 |
+//    + - - - - - - - - - - +    | 0.7  0 |      dweight: a warp is a tap. It keeps the tap's 32 x 64 sums in registers
+//                               + - - - +       while its block visits its images band by band: A is x with the tap as
+//                                               an offset, transposed, B is `dense`; both are read by all warps.
+//
+// The blocks of dweight share the images equally, and add_partials (kernels/conv2d/partials.cuh) adds what they have
+// summed, the bias gradient with it. No atomics: the order of all additions depends on the shapes alone. Read first:
+// mma.cu.
+#include <cuda_runtime.h>
+
+#include "kernels/conv2d/partials.cuh"
+#include "kernels/conv2d_pool_relu/implicit_gemm.cuh"
+
+namespace hs {
+namespace {
+
+using namespace cuda;
+
+template <class T>
+struct InputProblem {
+  PooledSizes s;
+  Divisor W, columns, chunks;  // of x; of `dense`; of a pixel of `dense`
+  int band, bands, pitch;
+  const T* weight;
+  const T* dy;
+  const uint8_t* winner;
+  T* dx;
+};
+
+template <class T>
+__global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_kernel(InputProblem<T> p) {
+  const PooledSizes& s = p.s;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, c0 = blockIdx.y * tile_c;
+  const int n = blockIdx.x / p.bands, h0 = blockIdx.x % p.bands * p.band;
+  const int pixels = min(p.band, s.H - h0) * s.W, columns = p.columns.divisor();
+  const auto dense = dynamic_shared<T>();
+  const auto weights = dense + (p.band + s.KH - 1) * columns * p.pitch;
+
+  // The weights of a tap, (32, OC): B is their transpose.
+  const auto start_weights = [&](int tap) {
+    const auto to = weights + tap % 2 * tile_c * p.pitch;
+    const uint32_t count = tap < taps ? tile_c * p.chunks.divisor() : 0;
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+      const auto [c, part] = p.chunks.divide(i);
+      const bool exists = c0 + static_cast<int>(c) < s.C;
+      cp_async_16(to + static_cast<int>(c * p.pitch + part * chunk),
+                  exists ? p.weight + (tap * s.C + c0 + c) * s.OC + part * chunk : p.weight, exists ? 16 : 0);
+    }
+    cp_async_commit();
+  };
+  start_weights(0);
+  const int64_t first_window = int64_t{n} * s.PH * s.PW * s.OC;
+  const uint32_t count = (p.band + s.KH - 1) * columns * p.chunks.divisor();
+  for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+    const auto [place, part] = p.chunks.divide(i);
+    const auto [row, column] = p.columns.divide(place);
+    store_vector(dense + static_cast<int>(place * p.pitch + part * chunk),
+                 dense_gradient(s, p.dy + first_window, p.winner + first_window,
+                                h0 + s.padding - (s.KH - 1) + static_cast<int>(row),
+                                s.padding - (s.KW - 1) + static_cast<int>(column), static_cast<int>(part) * chunk));
+  }
+
+  // Where `dense` has what the last tap multiplies into the pixel of this lane's row; other taps lie behind.
+  int at[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const auto [h, w] = p.W.divide(min(warp * 32 + i * 16 + lane % 16, pixels - 1));
+    at[i] = static_cast<int>(h * columns + w) * p.pitch + lane / 16 * chunk;
+  }
+  float sum[tile_c / 8][2][4] = {};
+  for (int tap = 0; tap < taps; ++tap) {
+    cp_async_wait<0>();
+    __syncthreads();  // `dense` and this tap are complete, and no thread still reads the tap before
+    start_weights(tap + 1);
+    const int kh = tap / s.KW, kw = tap % s.KW;
+    const auto a_tile = dense + ((s.KH - 1 - kh) * columns + s.KW - 1 - kw) * p.pitch;
+    const auto b_row = weights + (tap % 2 * tile_c + lane / 16 * 8 + lane % 8) * p.pitch + lane / 8 % 2 * chunk;
+    for (int oc = 0; oc < s.OC; oc += mma_depth) {
+      uint32_t a[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) ldmatrix_x4(a[i], a_tile + (at[i] + oc));
+#pragma unroll
+      for (int j = 0; j < tile_c / 16; ++j) {
+        uint32_t b[4];
+        ldmatrix_x4(b, b_row + (j * 16 * p.pitch + oc));
+        multiply_16_columns<T, 2>(sum[2 * j], sum[2 * j + 1], a, b);
+      }
+    }
+  }
+
+  __syncthreads();                                    // the tiles are read no longer
+  const auto results = dense + warp * 32 * dx_pitch;  // (32, 32), so that 16 bytes are stored at once
+#pragma unroll
+  for (int j = 0; j < tile_c / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // rows in steps of 8
+      const float* two = sum[j][i / 2] + i % 2 * 2;
+      store_vector(results + ((i * 8 + lane / 4) * dx_pitch + j * 8 + lane % 4 * 2),
+                   Pack<T, 2>{{from_f32<T>(two[0]), from_f32<T>(two[1])}});
+    }
+  }
+  __syncwarp();
+  T* to = p.dx + (int64_t{n} * s.H + h0) * s.W * s.C;
+#pragma unroll
+  for (int i = lane; i < 32 * (tile_c / chunk); i += 32) {
+    const int row = i / (tile_c / chunk), c = i % (tile_c / chunk) * chunk, pixel = warp * 32 + row;
+    if (pixel < pixels && c0 + c < s.C) {
+      store_vector(to + pixel * s.C + c0 + c, load_vector<Pack<T, chunk>>(results + (row * dx_pitch + c)));
+    }
+  }
+}
+
+template <class T>
+struct WeightProblem {
+  PooledSizes s;
+  ImageTile tile;
+  Divisor columns;  // of `dense`, which has only pixels of windows
+  int band, dense_pixels;
+  int64_t N, images;  // in total, and per block
+  const T* x;
+  const T* dy;
+  const uint8_t* winner;
+  float* partials;  // (blocks, K + 1, OC)
+};
+
+template <class T>
+__global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
+  constexpr int pitch = static_cast<int>(pitch_of(tile_oc)), parts = tile_oc / chunk;
+  const PooledSizes& s = p.s;
+  const int thread = threadIdx.x, lane = thread % 32, tap = thread / 32;
+  const int c0 = blockIdx.y * tile_c, oc0 = blockIdx.z * tile_oc;
+  const auto image = dynamic_shared<T>();
+  const auto dense = image + p.tile.rows * p.tile.row_pixels * p.tile.pitch;
+  const bool sums_bias = blockIdx.y == 0 && thread < tile_oc && oc0 + thread < s.OC;
+  const int offset = (tap / s.KW * p.tile.row_pixels + tap % s.KW) * p.tile.pitch + lane / 8 % 2 * chunk;
+  const auto b_row = dense + (lane % 16 * pitch + lane / 16 * chunk);
+
+  float sum[tile_oc / 8][2][4] = {}, bias_sum = 0;
+  const int64_t first = blockIdx.x * p.images, end = min(first + p.images, p.N);
+  for (int64_t n = first; n < end; ++n) {
+    const T* dy = p.dy + n * s.PH * s.PW * s.OC;
+    const uint8_t* winner = p.winner + n * s.PH * s.PW * s.OC;
+    for (int ph0 = 0; ph0 < s.PH; ph0 += p.band) {
+      __syncthreads();  // the tiles of the band before are read no longer
+      copy_image<T>(image, p.tile, s, p.x + n * s.H * s.W * s.C, 2 * ph0 - s.padding, -s.padding, c0);
+      cp_async_commit();
+      for (int i = thread; i < p.dense_pixels * parts; i += blockDim.x) {
+        const auto [row, column] = p.columns.divide(i / parts);
+        const int oh = static_cast<int>(row) < 2 * p.band ? 2 * ph0 + static_cast<int>(row) : -1;
+        store_vector(dense + (i / parts * pitch + i % parts * chunk),
+                     dense_gradient(s, dy, winner, oh, static_cast<int>(column), oc0 + i % parts * chunk));
+      }
+      if (sums_bias) {
+        const int windows = min(p.band, s.PH - ph0) * s.PW;
+        for (int i = ph0 * s.PW; i < ph0 * s.PW + windows; ++i) {
+          const int at = i * s.OC + oc0 + thread;
+          if (winner[at] != closed) bias_sum += to_f32(dy[at]);
+        }
+      }
+      cp_async_wait<0>();
+      __syncthreads();
+      const int last = 2 * p.band * static_cast<int>(p.columns.divisor()) - 1;
+      for (int k = 0; k < p.dense_pixels; k += mma_depth) {
+        const auto [row, column] = p.columns.divide(min(k + lane / 16 * 8 + lane % 8, last));
+        const auto a_row = image + (static_cast<int>(row * p.tile.row_pixels + column) * p.tile.pitch + offset);
+        uint32_t a[2][4];
+        ldmatrix_x4_trans(a[0], a_row);
+        ldmatrix_x4_trans(a[1], a_row + 16);
+#pragma unroll
+        for (int j = 0; j < tile_oc / 16; ++j) {
+          uint32_t b[4];
+          ldmatrix_x4_trans(b, b_row + (k * pitch + j * 16));
+          multiply_16_columns<T, 2>(sum[2 * j], sum[2 * j + 1], a, b);
+        }
+      }
+    }
+  }
+
+  float* to = p.partials + int64_t{blockIdx.x} * (s.KH * s.KW * s.C + 1) * s.OC + oc0;
+#pragma unroll
+  for (int j = 0; j < tile_oc / 8; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // rows in steps of 8
+      const int c = c0 + i * 8 + lane / 4, oc = j * 8 + lane % 4 * 2;
+      const float* two = sum[j][i / 2] + i % 2 * 2;
+      if (c < s.C && oc0 + oc < s.OC) {
+        store_vector(to + int64_t{tap * s.C + c} * s.OC + oc, Pack<float, 2>{{two[0], two[1]}});
+      }
+    }
+  }
+  if (sums_bias) to[int64_t{s.KH * s.KW * s.C} * s.OC + thread] = bias_sum;
+}
+
+unsigned tiles(int64_t channels, int tile) { return static_cast<unsigned>((channels + tile - 1) / tile); }
+
+template <class T>
+void input_gradient(const Conv2dPoolReluBackward& call) {
+  const Conv2dSizes& s = call.sizes;
+  const Bands bands = input_gradient_bands(s);
+  const InputProblem<T> problem = {.s = PooledSizes(s),
+                                   .W = Divisor(s.W),
+                                   .columns = Divisor(s.W + s.KW - 1),
+                                   .chunks = Divisor(s.OC / chunk),
+                                   .band = static_cast<int>(bands.rows),
+                                   .bands = static_cast<int>(bands.count),
+                                   .pitch = static_cast<int>(pitch_of(s.OC)),
+                                   .weight = call.weight.data<T>(),
+                                   .dy = call.dy.data<T>(),
+                                   .winner = call.winner.data<uint8_t>(),
+                                   .dx = call.dx.mutable_data<T>()};
+  const auto warps = static_cast<unsigned>((bands.rows * s.W + 31) / 32);
+  launch(pooled_mma_input_gradient_kernel<T>, dim3(static_cast<unsigned>(s.N * bands.count), tiles(s.C, tile_c)),
+         warps * 32, static_cast<size_t>(bands.bytes), compute_stream(), problem);
+}
+
+template <class T>
+void weight_gradient(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const Bands bands = weight_gradient_bands(s);
+  const ImageGroups groups(s);
+  const int64_t columns = s.OW / 2 * 2 + s.KW - 1;
+  float* partials = groups.count ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
+  const WeightProblem<T> problem = {.s = PooledSizes(s),
+                                    .tile = {.chunks = Divisor(tile_c / chunk),
+                                             .columns = Divisor(columns),
+                                             .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
+                                             .row_pixels = static_cast<int>(columns),
+                                             .pitch = static_cast<int>(pitch_of(tile_c)),
+                                             .odd = 0},
+                                    .columns = Divisor(s.OW / 2 * 2),
+                                    .band = static_cast<int>(bands.rows),
+                                    .dense_pixels = static_cast<int>(dense_pixels(s, bands.rows)),
+                                    .N = s.N,
+                                    .images = groups.images,
+                                    .x = call.x.data<T>(),
+                                    .dy = call.dy.data<T>(),
+                                    .winner = call.winner.data<uint8_t>(),
+                                    .partials = partials};
+  launch(pooled_mma_weight_gradient_kernel<T>,
+         dim3(static_cast<unsigned>(groups.count), tiles(s.C, tile_c), tiles(s.OC, tile_oc)),
+         static_cast<unsigned>(s.KH * s.KW * 32), static_cast<size_t>(bands.bytes), compute_stream(), problem);
+  add_partials(partials, groups.count, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
+}
+
+void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    if constexpr (!std::is_same_v<T, float>) {
+      if (call.dx.defined()) input_gradient<T>(call);
+      if (call.dweight.defined() || call.dbias.defined()) weight_gradient<T>(call, workspace);
+    }
+  });
+}
+
+REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma",
+                {.run = backward_mma,
+                 .supported =
+                     [](const Conv2dPoolReluBackward& call) { return mma_supports(call.sizes, call.tensors()); },
+                 .workspace = [](const Conv2dPoolReluBackward& call) { return ImageGroups(call.sizes).bytes; },
+                 .rank = 20});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,140 @@
+// conv2d_pool_relu on the device beside what tests/cuda/ops.cpp asks of every variant: shapes that only the naive one
+// takes, which variants the models run, and the fused op against the three ops that it stands for.
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "engine/ambient.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "tests/op_table/op_table.h"
+
+namespace hs::test {
+namespace {
+
+struct Convolution {
+  Shape x;
+  int64_t OC;
+  Conv2dOptions options = {};
+};
+
+// Integers from -3 to 3: sums are exact, and equal values in a window are common.
+Tensor integers(const Shape& shape, uint32_t purpose) {
+  std::vector<float> values(static_cast<size_t>(shape.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(random_bits({7, RandomPurpose::init, purpose, 3, 0}, i) % 7) - 3;
+  }
+  return Tensor::from(values, shape);
+}
+
+using Results = std::array<Tensor, 4>;  // y and the gradients of x, weight and bias, on the CPU in f32
+
+Results run(const Convolution& c, Device device, DType dtype) {
+  const Conv2dOptions& o = c.options;
+  Tensor leaves[] = {integers(c.x, 1).to(device), integers({o.kernel_h * o.kernel_w * c.x[3], c.OC}, 2).to(device),
+                     integers({c.OC}, 3).to(device)};
+  for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
+  const Tensor y = conv2d_pool_relu(cast(leaves[0], dtype), cast(leaves[1], dtype), cast(leaves[2], dtype), o);
+  backward(y, cast(integers(y.shape(), 4).to(device), dtype));
+  Results results = {cast(y.detach(), DType::f32).to(Device::cpu)};
+  for (size_t i = 0; i < 3; ++i) results[i + 1] = leaves[i].grad().to(Device::cpu);
+  return results;
+}
+
+void check_equal(const Results& got, const Results& expected, DType dtype) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO("result ", i);
+    // Sums are exact in f32; what is stored in 16 bits is rounded once.
+    const Tensor rounded = cast(cast(expected[i], dtype), DType::f32);
+    CHECK(to_numbers(got[i]) == to_numbers(rounded));
+  }
+}
+
+struct Force {
+  explicit Force(const char* variant) { set(variant); }
+  ~Force() { set(nullptr); }
+  static void set(const char* variant) {
+    conv2d_pool_relu_forward.force(variant);
+    conv2d_pool_relu_backward.force(variant);
+  }
+};
+
+// The variants that ran since the last question, as "mma" or "mma and direct".
+std::string variants_that_ran(const KernelSlot& slot) {
+  static std::map<const VariantBase*, uint64_t> before;
+  std::string names;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    const bool ran = v->device == Device::cuda && v->calls != std::exchange(before[v], v->calls);
+    if (ran) names += (names.empty() ? "" : " and ") + std::string(v->name);
+  }
+  return names;
+}
+
+struct FuseScope {
+  explicit FuseScope(bool fuse) { ambient().fuse = fuse; }
+  const AmbientScope scope;
+};
+
+}  // namespace
+
+TEST_CASE("the naive variant gives the CPU's integers for every shape, stride and padding") {
+  const Convolution shapes[] = {{{2, 6, 7, 2}, 3, {.stride = 2}},
+                                {{2, 9, 8, 1}, 5, {.stride = 3, .padding = 2}},
+                                {{1, 7, 8, 5}, 7, {.kernel_h = 4, .kernel_w = 3, .padding = 1}},
+                                {{3, 4, 4, 24}, 17, {.kernel_h = 1, .kernel_w = 1}},
+                                {{2, 5, 9, 6}, 10, {.kernel_h = 2, .kernel_w = 5, .padding = 3}},
+                                {{0, 6, 6, 2}, 3}};
+  for (const Convolution& c : shapes) {
+    CAPTURE(c.x.to_string());
+    const Results expected = run(c, Device::cpu, DType::f32);
+    const Force naive("naive");
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      CAPTURE(hs::name(dtype));
+      check_equal(run(c, Device::cuda, dtype), expected, dtype);
+    }
+  }
+}
+
+TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, with the CPU's integers") {
+  const struct {
+    Convolution c;
+    DType dtype;
+    const char* variant;
+  } layers[] = {{{{2, 28, 28, 1}, 32}, DType::f32, "direct"},  {{{2, 28, 28, 1}, 32}, DType::f16, "direct"},
+                {{{1, 32, 32, 3}, 32}, DType::bf16, "direct"}, {{{2, 13, 13, 32}, 64}, DType::f16, "mma"},
+                {{{1, 26, 26, 32}, 64}, DType::bf16, "mma"},   {{{1, 26, 26, 32}, 64}, DType::f16, "mma"}};
+  for (const auto& [c, dtype, variant] : layers) {
+    CAPTURE(c.x.to_string());
+    const Results expected = run(c, Device::cpu, DType::f32);
+    variants_that_ran(conv2d_pool_relu_forward), variants_that_ran(conv2d_pool_relu_backward);
+    const Results got = run(c, Device::cuda, dtype);
+    CHECK(variants_that_ran(conv2d_pool_relu_forward) == variant);
+    CHECK(variants_that_ran(conv2d_pool_relu_backward) == variant);
+    check_equal(got, expected, dtype);
+  }
+}
+
+TEST_CASE("with --fuse off the three ops run, and give the same numbers where nothing is rounded") {
+  const Convolution c{{2, 8, 9, 1}, 32};
+  variants_that_ran(conv2d_pool_relu_forward);
+  const FuseScope off(false);
+  const Results apart = run(c, Device::cuda, DType::f32);
+  CHECK(variants_that_ran(conv2d_pool_relu_forward) == "");
+  ambient().fuse = true;
+  const Results fused = run(c, Device::cuda, DType::f32);
+  CHECK(variants_that_ran(conv2d_pool_relu_forward) == "direct");
+  check_equal(fused, apart, DType::f32);
+}
+
+TEST_CASE("no variant that is slower than the three ops is chosen") {
+  variants_that_ran(conv2d_pool_relu_forward);
+  run({{2, 6, 6, 2}, 3}, Device::cuda, DType::f32);
+  run({{2, 6, 6, 32}, 64}, Device::cuda, DType::f32);  // the products of f32 are the library's
+  CHECK(variants_that_ran(conv2d_pool_relu_forward) == "");
+}
+
+}  // namespace hs::test
