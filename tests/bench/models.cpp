@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
+#include "engine/endian.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
@@ -124,6 +126,64 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
       {flags + " --data " + image_set(data, 20, 28), 3,
        "images of 20 x 28 x 1 in 10 classes, but the model was trained on"},
   });
+}
+
+// What the tests of the readers check one by one, once through the program: one line, exit code 5, nothing written.
+TEST_CASE("files that lie end every command that reads a model") {
+  const Trained trained;
+  const TemporaryFolder folder;
+  const std::string good = read_text(trained.file);
+  const auto header_bytes =
+      static_cast<size_t>(get_little_endian<uint64_t>(reinterpret_cast<const uint8_t*>(good.data())));
+  const std::string data = good.substr(8 + header_bytes);
+  const auto with_header = [&](const std::string& header, const std::string& after) {
+    std::string length(8, '\0');
+    put_little_endian(reinterpret_cast<uint8_t*>(length.data()), uint64_t{header.size()});
+    return length + header + after;
+  };
+  const auto replaced = [&](const std::string& old, const std::string& with) {
+    std::string header = good.substr(8, header_bytes);
+    const size_t at = header.find(old);
+    REQUIRE(at != std::string::npos);
+    return with_header(header.replace(at, old.size(), with), data);
+  };
+  const auto flipped = [&](size_t at) {
+    std::string changed = good;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    return changed;
+  };
+  struct Row {
+    std::string bytes;
+    const char* part;
+  };
+  const std::string wraps = R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})";
+  const Row rows[] = {
+      {"", "0 bytes, expected 8 or more"},
+      {good.substr(0, 7), "7 bytes, expected 8 or more"},
+      {std::string(8, '\xff') + "{}", "a header of 18446744073709551615 bytes"},
+      {with_header(std::string(100'001, ' '), ""), "the header does not begin with {"},
+      {with_header(std::string(1'000'000, '['), ""), "the header does not begin with {"},
+      {with_header("{\"a\":" + std::string(1'000'000, '['), ""), "a is a list, expected an object"},
+      {with_header(wraps, ""), "has more than 2^64 bits"},
+      {good.substr(0, good.size() - 1), "bytes, but"},
+      {good + "x", "bytes, but"},
+      {replaced("\"F32\"", "\"F31\""), "has the unknown dtype F31"},
+      {replaced("\"shape\"", "\"dtype\""), "is given twice"},
+      {replaced("\"version\":\"1\"", "\"version\":\"2\""), "the header has the CRC32C"},
+      {flipped(good.size() - 1), "has the CRC32C"},
+      {flipped(8 + header_bytes / 2), ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.part);
+    const auto path = folder / "bad.safetensors";
+    std::ofstream(path, std::ios::binary) << row.bytes;
+    check_one_line(run_bench_line("evaluate --model " + path.string() + " --json " + (folder / "x").string()), 5,
+                   row.part);
+    check_one_line(run_bench_line("predict --test --model " + path.string()), 5, row.part);
+    check_one_line(run_bench_line("export --onnx " + (folder / "x").string() + " --model " + path.string()), 5,
+                   row.part);
+    CHECK(folder.names() == std::set<std::string>{"bad.safetensors"});
+  }
 }
 
 TEST_CASE("predict: files of any size and kind, and the test set") {
