@@ -332,8 +332,8 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
   uint64_t end = 0;
   for (const auto& [name, tensor] : sorted) {
     const Shape& shape = tensor.shape();
-    std::vector<int64_t> dims;
-    for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
+    std::vector<int64_t> dims(static_cast<size_t>(shape.rank()));
+    for (int axis = 0; axis < shape.rank(); ++axis) dims[static_cast<size_t>(axis)] = shape[axis];
     entries.push_back({name, file_type_of(tensor.dtype()), dims, end, end + tensor.bytes()});
     end += tensor.bytes();
     check(!header.contains(name), "write_safetensors: two tensors are called {}", printable_text(name));

@@ -133,6 +133,7 @@ void load_parameters(Module& module, const SafetensorsFile& file) {
          differences.size() > shown ? fmt::format("; and {} more", differences.size() - shown) : "");
   }
   std::vector<Tensor> values;
+  values.reserve(parameters.size());
   for (const NamedTensor& parameter : parameters) values.push_back(file.read(*file.find(parameter.name)));
   for (size_t i = 0; i < values.size(); ++i) Tensor(parameters[i].tensor).copy_from(values[i]);
 }

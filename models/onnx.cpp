@@ -129,7 +129,7 @@ class Graph {
   std::string use(const Tensor& tensor, Layout layout) {
     const auto found = values_.find(tensor.raw_data());
     if (found == values_.end()) {  // made outside of any kernel
-      const std::string name = fmt::format("constant_{}", ++count_);
+      std::string name = fmt::format("constant_{}", ++count_);
       initializers_ += field(5, tensor_message(name, tensor));
       return name;
     }

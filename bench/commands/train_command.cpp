@@ -11,6 +11,7 @@
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
+#include "bench/measure/event_file.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/row.h"
@@ -29,6 +30,7 @@ namespace hs::bench::commands {
 namespace {
 
 constexpr int64_t default_trace_steps = 10;
+constexpr double seconds_between_points = 1;  // of a curve within an epoch
 
 class TrainCommand : public cli::Command {
  public:
@@ -44,7 +46,9 @@ class TrainCommand : public cli::Command {
   bool resolve_graph(Device device) const;
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
-  void measure(const cli::TrainingData& data, OutputFile& model, measure::Row& row);
+  std::deque<measure::EventFile> open_event_files() const;
+  void measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
+               measure::Row& row);
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -59,7 +63,7 @@ class TrainCommand : public cli::Command {
   measure::Goal goal_;
   measure::Saving saving_;
   report::Outputs outputs_;
-  std::string save_model_, trace_;
+  std::string save_model_, tensorboard_, trace_;
   int64_t trace_steps_ = default_trace_steps;
   bool dry_run_ = false, quiet_ = false;
 };
@@ -158,6 +162,8 @@ void TrainCommand::declare(cli::Flags& flags) {
   outputs_.declare(flags);
   flags.text("--save-model", save_model_, "FILE",
              "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
+  flags.text("--tensorboard", tensorboard_, "DIR",
+             "Write the curves of the training for TensorBoard, of several runs each into a folder of its own");
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
   flags.dry_run(dry_run_);
@@ -237,7 +243,18 @@ void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
   }
 }
 
-void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, measure::Row& row) {
+// One for each run, so that a folder that cannot be written fails before training.
+std::deque<measure::EventFile> TrainCommand::open_event_files() const {
+  std::deque<measure::EventFile> files;
+  for (int64_t run = 1; run <= repeat_ && !tensorboard_.empty(); ++run) {
+    const std::filesystem::path folder = tensorboard_;
+    files.emplace_back(repeat_ == 1 ? folder : folder / fmt::format("run-{}", run));
+  }
+  return files;
+}
+
+void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
+                           measure::Row& row) {
   const SampleInfo& info = data.train->info();
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
                                experiment_.batch);
@@ -246,14 +263,28 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, mea
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
     display.start_run(run);
     TrainHooks hooks;
+    measure::EventFile* const curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
+    int64_t steps = 0;  // of this run so far
+    double last_point = 0;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
+      steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
+      if (curves && progress.seconds >= last_point + seconds_between_points) {
+        curves->add(steps, {{"training/loss_so_far_in_epoch", progress.loss}});
+        last_point = progress.seconds;
+      }
       if (saving_.is_on()) return;  // which ends training with a state
       cli::check_signals(
           fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
+      if (curves) {
+        curves->add(steps, {{"training/loss", result.training_loss},
+                            {"training/samples_per_second", static_cast<double>(info.count) / result.seconds},
+                            {"test/loss", result.test.loss},
+                            {"test/accuracy", result.test.accuracy}});
+      }
       if (saving_.is_on()) return;
       cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
@@ -356,6 +387,7 @@ void TrainCommand::run(const cli::Flags& flags) {
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   scale_learning_rate(flags, data.train->info().count);
   if (dry_run_) return print_plan(data);
+  std::deque<measure::EventFile> events = open_event_files();
 
   Json record = report::new_record(name(), experiment_.device);
   record["data"] = report::describe_data(data);
@@ -378,7 +410,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     outputs_.write(record);
   };
   try {
-    measure(data, model.front(), row);
+    measure(data, model.front(), events, row);
   } catch (const Error& error) {
     // A diverged run is a result; other failures are not.
     if (error.code() != ExitCode::numeric) throw;

@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
+#include "engine/endian.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/npy.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -124,6 +128,64 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
   });
 }
 
+// What the tests of the readers check one by one, once through the program: one line, exit code 5, nothing written.
+TEST_CASE("files that lie end every command that reads a model") {
+  const Trained trained;
+  const TemporaryFolder folder;
+  const std::string good = read_text(trained.file);
+  const auto header_bytes =
+      static_cast<size_t>(get_little_endian<uint64_t>(reinterpret_cast<const uint8_t*>(good.data())));
+  const std::string data = good.substr(8 + header_bytes);
+  const auto with_header = [&](const std::string& header, const std::string& after) {
+    std::string length(8, '\0');
+    put_little_endian(reinterpret_cast<uint8_t*>(length.data()), uint64_t{header.size()});
+    return length + header + after;
+  };
+  const auto replaced = [&](const std::string& old, const std::string& with) {
+    std::string header = good.substr(8, header_bytes);
+    const size_t at = header.find(old);
+    REQUIRE(at != std::string::npos);
+    return with_header(header.replace(at, old.size(), with), data);
+  };
+  const auto flipped = [&](size_t at) {
+    std::string changed = good;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    return changed;
+  };
+  struct Row {
+    std::string bytes;
+    const char* part;
+  };
+  const std::string wraps = R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})";
+  const Row rows[] = {
+      {"", "0 bytes, expected 8 or more"},
+      {good.substr(0, 7), "7 bytes, expected 8 or more"},
+      {std::string(8, '\xff') + "{}", "a header of 18446744073709551615 bytes"},
+      {with_header(std::string(100'001, ' '), ""), "the header does not begin with {"},
+      {with_header(std::string(1'000'000, '['), ""), "the header does not begin with {"},
+      {with_header("{\"a\":" + std::string(1'000'000, '['), ""), "a is a list, expected an object"},
+      {with_header(wraps, ""), "has more than 2^64 bits"},
+      {good.substr(0, good.size() - 1), "bytes, but"},
+      {good + "x", "bytes, but"},
+      {replaced("\"F32\"", "\"F31\""), "has the unknown dtype F31"},
+      {replaced("\"shape\"", "\"dtype\""), "is given twice"},
+      {replaced("\"version\":\"1\"", "\"version\":\"2\""), "the header has the CRC32C"},
+      {flipped(good.size() - 1), "has the CRC32C"},
+      {flipped(8 + header_bytes / 2), ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.part);
+    const auto path = folder / "bad.safetensors";
+    std::ofstream(path, std::ios::binary) << row.bytes;
+    check_one_line(run_bench_line("evaluate --model " + path.string() + " --json " + (folder / "x").string()), 5,
+                   row.part);
+    check_one_line(run_bench_line("predict --test --model " + path.string()), 5, row.part);
+    check_one_line(run_bench_line("export --onnx " + (folder / "x").string() + " --model " + path.string()), 5,
+                   row.part);
+    CHECK(folder.names() == std::set<std::string>{"bad.safetensors"});
+  }
+}
+
 TEST_CASE("predict: files of any size and kind, and the test set") {
   const Trained trained;
   const TemporaryFolder folder;
@@ -178,6 +240,64 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
       {flags + write("huge.pgm", {'P', '5', ' ', '5', '0', '0', '0', ' ', '1', ' ', '2', '5', '5', ' '}), 3,
        "an image of 1 x 5000 pixels, expected 1 x 1 to 4096 x 4096"},
   });
+}
+
+TEST_CASE("export: NumPy arrays and an ONNX file") {
+  const Trained trained;
+  const TemporaryFolder folder;
+  const std::string flags = "export --model " + trained.file + " ", onnx = (folder / "a.onnx").string(),
+                    arrays = (folder / "arrays").string();
+  const Ended ended = run_bench_line(flags + "--onnx " + onnx + " --npy " + arrays);
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  CHECK(contains(ended.err, arrays + ": 4 tensors for NumPy\n"));
+  CHECK(contains(ended.err, onnx + ": mlp as ONNX, "));
+  CHECK(read_text(onnx).size() > 4 * 397'510);
+  CHECK(run_bench_line(flags + "--onnx -").out == read_text(onnx));
+  const LoadedModel loaded = load_model(trained.file);
+  for (const auto& [name, tensor] : parameters_of(*loaded.model)) {
+    const NpyArray array = read_npy(folder / ("arrays/" + name + ".npy"));
+    const auto values = array.as<float>();
+    CHECK(std::vector<float>(values.begin(), values.end()) == tensor.to_vector<float>());
+    CHECK(array.shape.size() == static_cast<size_t>(tensor.shape().rank()));
+  }
+  check_mistakes({
+      {"export --onnx a", 2, "--model: is missing"},
+      {flags, 2, "nothing to write, expected --onnx FILE or --npy DIR"},
+      {flags + "--npy " + arrays, 4, "is there already"},
+      {flags + "--onnx /nowhere/a", 4, "/nowhere/a: cannot be written"},
+  });
+}
+
+TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
+  const TemporaryFolder folder;
+  const std::string board = (folder / "new/board").string();
+  const auto curves = [](const std::filesystem::path& of) {
+    const PythonResult result = run_python("events '" + of.string() + "' 2>/dev/null");
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  const Ended ended = run_bench_line(small + "3 --tensorboard " + board + " --json " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  REQUIRE(run_bench_line(small + "1 --repeat 2 --tensorboard " + (folder / "two").string()).code == 0);
+  CHECK(std::filesystem::exists(folder / "two/run-2"));
+  CHECK(run_bench_line(small + "1 --dry-run --tensorboard " + (folder / "dry").string()).code == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "dry"));
+  check_mistakes({{small + "1 --tensorboard /proc/x", 4, "--tensorboard /proc/x: cannot be written"}});
+
+  if (!python_has("tensorboard")) return;
+  const auto seen = curves(board);
+  const auto epochs = nlohmann::json::parse(read_text(folder / "r.json"))["rows"][0]["runs"][0]["epochs"];
+  for (const auto& [tag, member] :
+       {std::pair("training/loss", "training_loss"), {"test/loss", "test_loss"}, {"test/accuracy", "test_accuracy"}}) {
+    CAPTURE(tag);
+    REQUIRE(seen.at(tag).size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(seen.at(tag)[i][0] == 10 * (i + 1));  // 640 samples in batches of 64
+      CHECK(seen.at(tag)[i][1].get<double>() == doctest::Approx(epochs[i][member].get<double>()).epsilon(1e-6));
+    }
+  }
+  CHECK(seen.at("training/samples_per_second").size() == 3);
+  CHECK(curves(folder / "two/run-1").at("test/loss").size() == 1);
 }
 
 }  // namespace

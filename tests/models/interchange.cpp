@@ -2,14 +2,19 @@
 // (tests/models/interchange.py).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "engine/ambient.h"
 #include "engine/npy.h"
 #include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "kernels/relu/relu.h"
 #include "models/onnx.h"
+#include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 
@@ -180,6 +185,41 @@ TEST_CASE("NumPy opens .npy files") {
     for (int axis = 0; axis < tensor.shape().rank(); ++axis) shape.push_back(tensor.shape()[axis]);
     CHECK(seen[i] == nlohmann::json{shape, type, hex_of(tensor)});
   }
+}
+
+// Calls what models/onnx.cpp does not know, in one way or another.
+struct Strange : Module {
+  std::function<Tensor(const Tensor&)> work;
+  Tensor forward(const Tensor& x) override { return work(x); }
+};
+
+TEST_CASE("ONNX: what has no counterpart is refused by name") {
+  const auto refused = [](const std::string& part, const std::function<Tensor(const Tensor&)>& work) {
+    Strange model;
+    model.work = work;
+    try {
+      to_onnx(model, {"mlp", {}, {0, 1}, ""});
+      FAIL("not refused");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      CHECK_MESSAGE(std::string(error.what()).find(part) != std::string::npos, error.what());
+    }
+  };
+  refused("the model calls the kernel cast_forward", [](const Tensor& x) { return cast(x, DType::f16); });
+  refused("a reshape from (1, 28, 28, 1) to (7, 112)", [](const Tensor& x) { return relu(x.reshape({7, 112})); });
+  // The spy is gone, also after an error.
+  CHECK(KernelSlot::exchange_spy(nullptr) == nullptr);
+}
+
+TEST_CASE(".npy files, read by the reader of the golden files") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "a", std::ios::binary) << to_npy(Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}));
+  const NpyArray array = read_npy(folder / "a");
+  CHECK(array.shape == std::vector<int64_t>{2, 3});
+  CHECK(std::ranges::equal(array.as<float>(), std::vector<float>{1, 2, 3, 4, 5, 6}));
+  CHECK(std::filesystem::file_size(folder / "a") == 64 * 2 + 24);
+  CHECK_THROWS_WITH(to_npy(Tensor::zeros({1}, DType::bf16)),
+                    "npy: NumPy has no type for bf16; cast the tensor to f32 first");
 }
 
 }  // namespace

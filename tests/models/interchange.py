@@ -6,6 +6,7 @@
                                   PyTorch's model with the weights of FILE, or of its own, which go to FILE; OUT: its
                                   logits for the images of X. Any number of models
     onnx FILE X OUT ...           the ONNX checker's verdict on FILE, then ONNX Runtime's logits for the images of X
+    events FOLDER                 TensorBoard's curves as JSON: by tag, steps and values
     npy FILE ...                  shape, type and bytes of each array as JSON
 """
 import importlib
@@ -86,6 +87,13 @@ def onnx(*words):
         assert {p.key: p.value for p in model.metadata_props}["format"] == "halfstep model"
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         save_file({"logits": session.run(["logits"], {"images": load_file(images)["x"]})[0]}, out)
+
+
+def events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    found = EventAccumulator(folder, {"scalars": 0})
+    found.Reload()
+    print(json.dumps({tag: [[e.step, e.value] for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}))
 
 
 def npy(*paths):

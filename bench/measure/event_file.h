@@ -1,0 +1,38 @@
+// An event file of TensorBoard: curves of a training, which its web page shows while they are written.
+//
+// A file is a sequence of TFRecord records, each a tf.Event message; the first one says "brain.Event:2". TensorBoard
+// finds it by its name, which contains "tfevents", below the folder that it is given
+// (tensorboard/compat/proto/event.proto).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hs::bench::measure {
+
+struct Scalar {
+  const char* tag;  // "test/accuracy"
+  double value;
+};
+
+class EventFile {
+ public:
+  // Makes the folder and a new file in it. Throws Error (io), as add() does.
+  explicit EventFile(const std::filesystem::path& folder);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  // Points of the curves at this step, with the time of now; they are in the file at once.
+  void add(int64_t step, const std::vector<Scalar>& scalars);
+
+ private:
+  void write(const std::string& event);
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace hs::bench::measure
