@@ -243,7 +243,13 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"pin", "on"},
                      {"preprocess", "device"},
                      {"target_accuracy", nullptr},
-                     {"price_per_hour", nullptr}};
+                     {"price_per_hour", nullptr},
+                     {"validation", 0.0},
+                     {"validate_every", "1ep"},
+                     {"patience", 0},
+                     {"max_minutes", 0.0},
+                     {"save_every", nullptr},
+                     {"keep", nullptr}};
   CHECK(config("") == expected.dump());
   expected.update({{"model", "deep_cnn"},
                    {"optimizer", "sgd"},
