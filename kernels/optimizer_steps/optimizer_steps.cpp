@@ -59,34 +59,25 @@ void average_step_cpu(const AverageStep& call) {
   });
 }
 
-// Calls update(begin, end) for pieces of the parameters, and casts each while it is in the cache.
-template <class Update>
-void update_all(const Tensor& value, Tensor& cast, const Update& update) {
-  const float* w = value.data<float>();
+// Calls update(begin, end, weight decay) for pieces of the parameters that have one decay, and casts each while it is
+// in the cache.
+template <class Call, class Update>
+void update_all(const Call& call, const Update& update) {
+  const float* w = call.value.template data<float>();
+  Tensor& cast = call.cast;
   Half* f16 = cast.defined() && cast.dtype() == DType::f16 ? cast.mutable_data<Half>() : nullptr;
   BFloat16* bf16 = cast.defined() && cast.dtype() == DType::bf16 ? cast.mutable_data<BFloat16>() : nullptr;
-  parallel_ranges(value.size(), elementwise_grain, [&](int64_t begin, int64_t end) {
+  const float* decay = call.decay.defined() ? call.decay.template data<float>() : nullptr;
+  const int64_t piece = decay ? ParameterArena::granule : cast_piece;
+  parallel_ranges(call.value.size(), elementwise_grain, [=, &call](int64_t begin, int64_t end) {
     [[maybe_unused]] const FlushSubnormals flush;
     for (int64_t first = begin, last; first < end; first = last) {
-      update(first, last = std::min(first + cast_piece, end));
+      last = std::min(first + piece, end);
+      update(first, last, decay ? decay[first / piece] : call.rule.weight_decay);
       if (f16) narrow(w + first, f16 + first, last - first);
       if (bf16) narrow(w + first, bf16 + first, last - first);
     }
   });
-}
-
-// Calls body(first, last, weight decay) for ranges of begin .. end that have one decay.
-template <class Body>
-void for_decays(const Tensor& decay, float of_all, int64_t begin, int64_t end, const Body& body) {
-  if (!decay.defined()) return body(begin, end, of_all);
-  constexpr int64_t granule = ParameterArena::granule;
-  const float* each = decay.data<float>();
-  for (int64_t first = begin, last; first < end; first = last) {
-    last = first;
-    do last = (last / granule + 1) * granule;
-    while (last < end && each[last / granule] == each[first / granule]);
-    body(first, last = std::min(last, end), each[first / granule]);
-  }
 }
 
 void sgd_step_cpu(const SgdStep& call) {
@@ -96,22 +87,12 @@ void sgd_step_cpu(const SgdStep& call) {
   const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  const auto update = [=, momentum = call.rule.momentum](int64_t begin, int64_t end, float weight_decay) {
-    for (int64_t i = begin; i < end; ++i) {
-      v[i] = momentum * v[i] + (g[i] * factor + weight_decay * w[i]);
-      w[i] -= learning_rate * v[i];
-    }
-  };
-  const auto nesterov = [=, momentum = call.rule.momentum](int64_t begin, int64_t end, float weight_decay) {
+  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
     for (int64_t i = begin; i < end; ++i) {
       const float gradient_i = g[i] * factor + weight_decay * w[i];
-      v[i] = momentum * v[i] + gradient_i;
-      w[i] -= learning_rate * (gradient_i + momentum * v[i]);
+      v[i] = s.momentum * v[i] + gradient_i;
+      w[i] -= learning_rate * (s.nesterov ? gradient_i + s.momentum * v[i] : v[i]);
     }
-  };
-  update_all(call.value, call.cast, [&](int64_t begin, int64_t end) {
-    const auto for_ranges = [&](const auto& body) { for_decays(call.decay, call.rule.weight_decay, begin, end, body); };
-    call.rule.nesterov ? for_ranges(nesterov) : for_ranges(update);
   });
 }
 
@@ -124,7 +105,7 @@ void adam_step_cpu(const AdamStep& call) {
   float* m = call.mean.mutable_data<float>();
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
-  const auto update = [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
+  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
     const float into_gradient = s.decoupled ? 0 : weight_decay;
     const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;
     for (int64_t i = begin; i < end; ++i) {
@@ -133,9 +114,7 @@ void adam_step_cpu(const AdamStep& call) {
       v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
       w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
     }
-  };
-  update_all(call.value, call.cast,
-             [&](int64_t begin, int64_t end) { for_decays(call.decay, call.rule.weight_decay, begin, end, update); });
+  });
 }
 
 REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});

@@ -16,8 +16,8 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
 
 // Undefined if no kernel computes both.
 Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, float smoothing, Tensor& loss) {
-  if (!dloss.defined() || !logits.requires_grad() || !ambient().recording || !ambient().fuse ||
-      softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
+  if (!logits.requires_grad() || !ambient().recording || !ambient().fuse || softmax_cross_entropy_forward.is_forced() ||
+      softmax_cross_entropy_backward.is_forced() ||
       !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, loss, no_tensor()})) {
     return {};
   }
@@ -38,7 +38,9 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
-  if (Tensor both = with_gradient(logits, labels, dloss, smoothing, loss); both.defined()) return both;
+  if (dloss.defined() && softmax_cross_entropy_with_gradient.exists_on(logits.device())) {
+    if (Tensor both = with_gradient(logits, labels, dloss, smoothing, loss); both.defined()) return both;
+  }
   softmax_cross_entropy_forward({logits, labels, loss, smoothing});
   return record("softmax_cross_entropy", loss, {logits},
                 [logits = logits.saved(), labels = labels.saved(), smoothing](const Tensor& dy) -> Gradients {
