@@ -226,6 +226,9 @@ def packs_of(name):
     if kernel == "update_kernel": return of([16] * (1 + len(sizes)), [16] * len(sizes))  # the gradient, the state
     if kernel == "bias_add_kernel": return of([16], [16])
     if kernel == "im2col_kernel": return of([16], [16])
+    if kernel == "pooled_mma_forward_kernel": return of([], [16, 16])  # cp.async loads; y and winner
+    if kernel == "pooled_mma_input_gradient_kernel": return of([16], [16])
+    if kernel == "pooled_mma_weight_gradient_kernel": return of([16], [])
     if kernel in ("forward_kernel", "col2im_kernel", "backward_kernel") and arguments[-1] in ("4", "8"):
         return of([16], [16])
     return {}

@@ -220,7 +220,7 @@ std::string describe(std::vector<Node> nodes, const std::vector<Call>& calls) {
 
 // Trains for a few steps without running any kernel, twice, and describes the second run: the first one of a process
 // also chooses algorithms.
-std::string census(const std::string& name, Precision precision, int64_t batch) {
+std::string census(const std::string& name, Precision precision, int64_t batch, bool fuse = true) {
   constexpr int64_t steps = 6;
   const int64_t samples = steps * batch;
   SampleInfo info;
@@ -248,6 +248,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch) 
     config.device = Device::cuda;
     config.precision = precision;
     config.graph = true;
+    config.fuse = fuse;
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) {
       std::map<std::string, int64_t> calls = recording.host_calls;
@@ -265,7 +266,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch) 
                         static_cast<double>(recording.allocated) / 1e6);
     release_cached_memory(Device::cuda);
   }
-  return fmt::format("\n{} {} batch {}: {}", name, hs::name(precision), batch, text);
+  return fmt::format("\n{} {} batch {}{}: {}", name, hs::name(precision), batch, fuse ? "" : " fuse off", text);
 }
 
 }  // namespace
@@ -281,6 +282,9 @@ TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.l
     for (const Precision precision : {Precision::f32, Precision::f16, Precision::bf16}) {
       for (const int64_t batch : {64, 2048}) text += census(name, precision, batch);
     }
+  }
+  for (const char* name : {"mnist_cnn", "mnist_cnn_large"}) {  // what fusing saves: docs/techniques/gpu_kernels.md
+    for (const int64_t batch : {64, 2048}) text += census(name, Precision::f16, batch, false);
   }
   set_caching(false);
   const std::string lock = HALFSTEP_SOURCE_DIR "/tests/census.lock";

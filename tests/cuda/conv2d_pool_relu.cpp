@@ -118,6 +118,47 @@ TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, wi
   }
 }
 
+TEST_CASE("matrix products of several bands, tiles of channels and parts of the images give the CPU's integers") {
+  const Convolution shapes[] = {{{1, 7, 70, 16}, 16, {.kernel_h = 2, .kernel_w = 2}},   // long rows: bands of one
+                                {{1, 8, 45, 16}, 16, {.kernel_h = 3, .kernel_w = 2}},   // and a last band of fewer
+                                {{1, 5, 6, 48}, 80, {}},                                // channels for several blocks
+                                {{130, 3, 2, 16}, 16, {.kernel_h = 2, .kernel_w = 1}},  // two images in each part
+                                {{2, 6, 6, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 2}}};
+  for (const Convolution& c : shapes) {
+    CAPTURE(c.x.to_string());
+    const Results expected = run(c, Device::cpu, DType::f32);
+    const Force mma("mma");
+    check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
+  }
+}
+
+TEST_CASE("a second backward pass adds to the gradients") {
+  const struct {
+    Convolution c;
+    DType dtype;
+  } layers[] = {{{{2, 8, 9, 1}, 32}, DType::f32}, {{{2, 6, 6, 32}, 64}, DType::f16}};
+  for (const auto& [c, dtype] : layers) {
+    const AmbientScope scope;
+    ambient().autocast = dtype;
+    Tensor weight = integers({9 * c.x[3], c.OC}, 2).to(Device::cuda), bias = integers({c.OC}, 3).to(Device::cuda);
+    weight.set_requires_grad(true), bias.set_requires_grad(true);
+    Numbers once[2];
+    for (const bool second : {false, true}) {
+      const Tensor y = conv2d_pool_relu(integers(c.x, 1).to(Device::cuda), weight, bias);
+      backward(y, cast(integers(y.shape(), 4).to(Device::cuda), y.dtype()));
+      const Numbers now[2] = {to_numbers(weight.grad().to(Device::cpu)), to_numbers(bias.grad().to(Device::cpu))};
+      for (size_t i = 0; i < 2; ++i) {
+        if (second) {
+          for (double& value : once[i]) value *= 2;
+          CHECK(now[i] == once[i]);
+        } else {
+          once[i] = now[i];
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("with --fuse off the three ops run, and give the same numbers where nothing is rounded") {
   const Convolution c{{2, 8, 9, 1}, 32};
   variants_that_ran(conv2d_pool_relu_forward);
