@@ -61,6 +61,9 @@ class DeviceLog {
   DeviceLog(int64_t most, Device device) : on_device_(Tensor::empty({most}, DType::f32, device)) {}
 
   void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }
+  void added(int64_t count) { added_ += count; }  // by recorded steps, to tensor()
+  const Tensor& tensor() const { return on_device_; }
+  void restart() { added_ = read_ = 0; }
 
   // Returns the scalars added since the last call; waits for the device.
   std::vector<float> read() {
@@ -76,11 +79,15 @@ class DeviceLog {
 // The losses of an epoch.
 class Losses {
  public:
-  Losses(int64_t batches, Device device) : log_(batches, device) {}
+  explicit Losses(DeviceLog& log) : log_(log) { log_.restart(); }
 
   void add(const Tensor& loss, int64_t samples) {
     log_.add(loss);
     samples_.push_back(samples);
+  }
+  void added(int64_t batches, int64_t samples) {  // by recorded steps; samples of each
+    log_.added(batches);
+    samples_.insert(samples_.end(), static_cast<size_t>(batches), samples);
   }
 
   // Reads what was added since the last call. Returns the number, from 1, of the epoch's first batch whose loss is not
@@ -101,13 +108,23 @@ class Losses {
   int64_t samples() const { return std::accumulate(samples_.begin(), samples_.end(), int64_t{0}); }
 
  private:
-  DeviceLog log_;
+  DeviceLog& log_;
   std::vector<int64_t> samples_;  // of each batch so far
   size_t read_ = 0;               // batches
   double sum_ = 0;                // of loss * samples
   int64_t count_ = 0;             // samples
   Clock::time_point last_read_;
 };
+
+const ResidentSet* resident_set(BatchSource& training, const TrainConfig& config) {
+  const ResidentSet* set = config.graph && config.accumulate == 1 ? training.resident() : nullptr;
+  if (!set) {
+    fail(ExitCode::usage,
+         "graph of {} steps: needs a graph, the training set on the device (cache device) and no accumulation",
+         config.graph_steps);
+  }
+  return set;
+}
 
 }  // namespace
 
@@ -137,26 +154,39 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
   ambient().micro_step = 0;
   TrainStep one_step(model, arena, *optimizer, scaler, training.pixel_scale(), config, hooks);
   TrainResult result;
+  // Where they are does not change from epoch to epoch: recorded steps write there.
+  DeviceLog loss_log(batches, config.device), scales(scaling.enabled ? steps : 0, config.device);
+  StepLogs logs{loss_log.tensor(), scaling.enabled ? scales.tensor() : Tensor()};
+  const ResidentSet* set = config.graph_steps > 1 ? resident_set(training, config) : nullptr;
 
   for (int64_t epoch = 1; epoch <= config.epochs; ++epoch) {
     const Clock::time_point epoch_start = Clock::now();
-    Losses losses(batches, config.device);
-    DeviceLog scales(scaling.enabled ? steps : 0, config.device);
+    Losses losses(loss_log);
+    scales.restart();
     const auto read_scales = [&] {
       for (const float scale : scales.read()) result.loss_scales.push_back(scale);
     };
     for (int64_t step = 1; step <= steps; ++step) {
       const Range range("step", step);
-      // The last step of an epoch gets the remaining batches.
-      std::vector<Batch> micro_batches;
-      const int64_t left = batches - (step - 1) * config.accumulate;
-      {
-        const StepPart part("wait", result.parts.wait);
-        for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
+      const int64_t first = step;
+      if (set && (step - 1 + config.graph_steps) * set->batch <= training.samples()) {
+        const BatchPlace place = training.skip(config.graph_steps);
+        one_step.run_group(*set, place, config.graph_steps, step - 1, logs, result.parts);
+        losses.added(config.graph_steps, set->batch);
+        if (scaling.enabled) scales.added(config.graph_steps);
+        step += config.graph_steps - 1;
+      } else {
+        // The last step of an epoch gets the remaining batches.
+        std::vector<Batch> micro_batches;
+        const int64_t left = batches - (step - 1) * config.accumulate;
+        {
+          const StepPart part("wait", result.parts.wait);
+          for (int64_t i = 0; i < std::min(left, config.accumulate); ++i) micro_batches.push_back(training.next());
+        }
+        const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);
+        for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
+        if (scaling.enabled) scales.add(scaler.state().slice(0, {}));
       }
-      const std::vector<Tensor>& step_losses = one_step.run(micro_batches, result.parts);
-      for (size_t i = 0; i < micro_batches.size(); ++i) losses.add(step_losses[i], micro_batches[i].labels.size());
-      if (scaling.enabled) scales.add(scaler.state().slice(0, {}));
 
       if (losses.is_due() || step == steps) {
         if (const int64_t bad_batch = losses.read()) {
@@ -168,7 +198,9 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
         }
       }
       const double seconds = result.seconds + seconds_since(epoch_start);
-      if (hooks.on_step) hooks.on_step({epoch, step, steps, losses.mean(), seconds});
+      for (int64_t done = first; hooks.on_step && done <= step; ++done) {
+        hooks.on_step({epoch, done, steps, losses.mean(), seconds});
+      }
       if (hooks.should_stop && hooks.should_stop()) {
         result.seconds = seconds;
         result.samples += losses.samples();

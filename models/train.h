@@ -26,6 +26,9 @@ struct TrainConfig {
   AugmentOptions augment;   // of training images; the source must then set Batch::samples and epoch
   bool fuse = true;         // see Ambient
   bool graph = false;       // record the step once and replay it (engine/captured_work.h); CUDA only
+  // Steps of a graph. With more than one it takes the batches from the resident set (engine/batch.h) itself, so that
+  // nothing happens between its steps; what is left of an epoch runs step by step. Needs graph and accumulate = 1.
+  int64_t graph_steps = 1;
 };
 
 struct Progress {
@@ -79,7 +82,8 @@ struct TrainHooks {
   std::function<void(const char* phase, const Tensor& loss)> on_phase;
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
-  std::function<bool()> should_stop;  // called after each step; true ends training there, without an evaluation
+  // Called after each step, or group of steps in a graph; true ends training there, without an evaluation.
+  std::function<bool()> should_stop;
 };
 
 // Mean loss and accuracy over one pass of the source, in an Inference scope.

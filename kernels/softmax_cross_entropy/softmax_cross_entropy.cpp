@@ -14,10 +14,10 @@ void check_arguments(const char* op, const Tensor& logits, const Tensor& labels)
         name(labels.dtype()), labels.shape());
 }
 
-// Undefined if no kernel computes both.
+// Undefined if no kernel computes both; the CPU's runs the two after each other, for nothing.
 Tensor with_gradient(const Tensor& logits, const Tensor& labels, const Tensor& dloss, Tensor& loss) {
-  if (!dloss.defined() || !logits.requires_grad() || !ambient().recording || !ambient().fuse ||
-      softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
+  if (logits.device() == Device::cpu || !dloss.defined() || !logits.requires_grad() || !ambient().recording ||
+      !ambient().fuse || softmax_cross_entropy_forward.is_forced() || softmax_cross_entropy_backward.is_forced() ||
       !softmax_cross_entropy_with_gradient.variant_for({logits, labels, dloss, loss, no_tensor()})) {
     return {};
   }
@@ -107,6 +107,11 @@ void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
   });
 }
 
+void both_cpu(const SoftmaxCrossEntropyWithGradient& call) {
+  softmax_cross_entropy_forward({call.logits, call.labels, call.loss});
+  softmax_cross_entropy_backward({call.logits, call.labels, call.dloss, call.dlogits});
+}
+
 void argmax_matches_cpu(const ArgmaxMatches& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   const int32_t* label = call.labels.data<int32_t>();
@@ -131,6 +136,8 @@ REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
                 {.run = forward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
                 {.run = backward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cpu, "simple",
+                {.run = both_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(argmax_matches, cpu, "simple",
                 {.run = argmax_matches_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 
