@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/host_device.h"
+#include "engine/random.h"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -22,6 +23,27 @@ HS_HOST_DEVICE inline float normalized(float pixel, const PixelScale& scale) {
   return (pixel / 255.0f - scale.mean) / scale.deviation;
 }
 
+// The order of an epoch: its position p is sample shuffled_order(samples, seed, epoch)(p).
+HS_HOST_DEVICE constexpr Permutation shuffled_order(int64_t samples, uint64_t seed, int64_t epoch) {
+  return {static_cast<uint64_t>(samples),
+          RandomStream{seed, RandomPurpose::shuffle, 0, static_cast<uint32_t>(epoch), 0}};
+}
+
+// A data set on the device, from which recorded steps take their batches themselves.
+struct ResidentSet {
+  Tensor images;  // (samples, H, W, C) u8
+  Tensor labels;  // (samples) i32
+  int64_t batch = 0;
+  bool shuffle = false;  // otherwise position p is sample p
+  uint64_t seed = 0;
+};
+
+// Where a batch begins: the epoch, from 0, and its first position there.
+struct BatchPlace {
+  int64_t epoch = 0;
+  int64_t position = 0;
+};
+
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
@@ -31,6 +53,11 @@ class BatchSource {
   virtual int64_t samples() const = 0;            // of one epoch
   virtual int64_t batches_per_epoch() const = 0;  // ceil(samples / batch)
   virtual PixelScale pixel_scale() const = 0;
+  // The set, if it is on the device; nullptr: next() alone gives its batches.
+  virtual const ResidentSet* resident() { return nullptr; }
+  // As if next() had been called `batches` times: returns where the first of them begins. REQUIRES: resident(); the
+  // epoch has that many full batches left
+  virtual BatchPlace skip(int64_t /*batches*/) { return {}; }
 };
 
 }  // namespace hs

@@ -64,6 +64,18 @@ GradScalerConfig scaling_of(const TrainConfig& config) {
   return scaling;
 }
 
+// The set that a graph of several steps takes its batches from; nullptr if a graph is one step.
+const ResidentSet* resident_set(BatchSource& training, const TrainConfig& config) {
+  if (config.graph_steps == 1) return nullptr;
+  const ResidentSet* set = config.graph && config.accumulate == 1 ? training.resident() : nullptr;
+  if (!set) {
+    fail(ExitCode::usage,
+         "graph of {} steps: needs a graph, the training set on the device (cache device) and no accumulation",
+         config.graph_steps);
+  }
+  return set;
+}
+
 // A run: its place (epoch and step), what it needs for a step, and its results so far.
 class Run {
  public:
@@ -74,7 +86,10 @@ class Run {
  private:
   void train_to_the_end();
   void begin_epoch();
-  bool step();
+  bool steps();
+  bool fits_group() const;
+  void run_group();
+  Batch run_step();
   std::vector<Batch> next_batches();
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
@@ -98,13 +113,16 @@ class Run {
   const int64_t batches_, steps_;  // of an epoch
   const std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
+  const ResidentSet* const set_;
+  // Where they are does not change from epoch to epoch: recorded steps write there.
+  DeviceLog loss_log_, scales_;
+  StepLogs logs_;
   std::unique_ptr<TrainStep> one_step_;
   TrainResult result_;
   int64_t epoch_ = 1;     // from 1
   int64_t step_ = 0;      // steps of it that are done
   int64_t position_ = 0;  // samples of it that are done
   std::optional<Losses> losses_;
-  std::optional<DeviceLog> scales_;
   bool stopped_ = false;  // by should_stop
   struct {
     int64_t steps = 0;     // taken since the last look at the scaler
@@ -124,7 +142,11 @@ Run::Run(Module& model, ParameterArena& arena, BatchSource& training, BatchSourc
       batches_(training.batches_per_epoch()),
       steps_((batches_ + config.accumulate - 1) / config.accumulate),
       optimizer_(make_optimizer(arena, with_total_steps(config.optimizer, steps_, config.epochs))),
-      scaler_(scaling_of(config), config.device) {
+      scaler_(scaling_of(config), config.device),
+      set_(resident_set(training, config)),
+      loss_log_(batches_, config.device),
+      scales_(scaler_.config().enabled ? steps_ : 0, config.device),
+      logs_{loss_log_.tensor(), scaler_.config().enabled ? scales_.tensor() : Tensor()} {
   ambient().training = true;
   ambient().fuse = config.fuse;
   ambient().seed = config.seed;
@@ -153,7 +175,7 @@ TrainResult Run::train() {
 // One turn is what follows a step, then the next step. So a run that was interrupted in a validation, or in the
 // evaluation at the end of an epoch, resumes with it.
 void Run::train_to_the_end() {
-  for (bool wants_state = false; !stopped_; wants_state = step()) {
+  for (bool wants_state = false; !stopped_; wants_state = steps()) {
     if (must_validate()) validate();
     if (step_ == steps_) end_epoch();
     if (epoch_ > config_.epochs) break;
@@ -170,8 +192,8 @@ void Run::train_to_the_end() {
 
 void Run::begin_epoch() {
   step_ = position_ = 0;
-  losses_.emplace(batches_, config_.device);
-  scales_.emplace(scaler_.config().enabled ? steps_ : 0, config_.device);
+  losses_.emplace(loss_log_);
+  scales_.restart();
 }
 
 std::vector<Batch> Run::next_batches() {
@@ -186,27 +208,60 @@ std::vector<Batch> Run::next_batches() {
   return batches;
 }
 
-// Returns whether the state after it is wanted.
-bool Run::step() {
+// One step, or a group of them in one graph. Returns whether the state after it is wanted.
+bool Run::steps() {
   const Clock::time_point start = Clock::now();
   const Range range("step", step_ + 1);
+  const int64_t first = step_ + 1;
+  Batch last;
+  if (fits_group()) {
+    run_group();
+  } else {
+    last = run_step();
+  }
+  skips_.steps += step_ - first + 1;
+  if (losses_->is_due() || step_ == steps_) read_losses(last);
+  bool wants_state = false;
+  for (int64_t done = first; done <= step_; ++done) {
+    const Progress progress{epoch_, done, steps_, losses_->mean(), result_.seconds + seconds_since(start)};
+    if (hooks_.on_step) hooks_.on_step(progress);
+    wants_state = (hooks_.wants_state && hooks_.wants_state(progress)) || wants_state;
+  }
+  stopped_ = hooks_.should_stop && hooks_.should_stop();
+  result_.seconds += seconds_since(start);
+  return wants_state;
+}
+
+// Whole batches only, and no validation may fall between two of the steps.
+bool Run::fits_group() const {
+  return set_ && (step_ + config_.graph_steps) * set_->batch <= training_.samples() &&
+         (!config_.validation || config_.validate_every.steps == 0);
+}
+
+void Run::run_group() {
+  if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
+  const int64_t count = config_.graph_steps, samples = count * set_->batch;
+  one_step_->run_group(*set_, training_.skip(count), count, loss_log_.size(), logs_, result_.parts);
+  losses_->added(count, set_->batch);
+  if (scaler_.config().enabled) scales_.added(count);
+  step_ += count;
+  position_ += samples;
+  result_.samples += samples;
+}
+
+// Returns the last of its batches.
+Batch Run::run_step() {
   const std::vector<Batch> micro_batches = next_batches();
   const std::vector<Tensor>& losses = one_step_->run(micro_batches, result_.parts);
   ++step_;
-  ++skips_.steps;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     const int64_t samples = micro_batches[i].labels.size();
     losses_->add(losses[i], samples);
     position_ += samples;
     result_.samples += samples;
   }
-  if (scaler_.config().enabled) scales_->add(scaler_.state().slice(0, {}));
-  if (losses_->is_due() || step_ == steps_) read_losses(micro_batches.back());
-  const Progress progress{epoch_, step_, steps_, losses_->mean(), result_.seconds + seconds_since(start)};
-  if (hooks_.on_step) hooks_.on_step(progress);
-  stopped_ = hooks_.should_stop && hooks_.should_stop();
-  result_.seconds += seconds_since(start);
-  return hooks_.wants_state && hooks_.wants_state(progress);
+  if (scaler_.config().enabled) scales_.add(scaler_.state().slice(0, {}));
+  return micro_batches.back();
 }
 
 void Run::read_losses(const Batch& last) {
@@ -243,7 +298,7 @@ std::string Run::first_bad_tensor(const Batch& last) {
 }
 
 void Run::read_scales() {
-  for (const float scale : scales_->read()) result_.loss_scales.push_back(scale);
+  for (const float scale : scales_.read()) result_.loss_scales.push_back(scale);
 }
 
 void Run::end_epoch() {

@@ -30,6 +30,9 @@ struct TrainConfig {
   AugmentOptions augment;     // of training images; the source must then set Batch::samples and epoch
   bool fuse = true;           // see Ambient
   bool graph = false;         // record the step once and replay it (engine/captured_work.h); CUDA only
+  // Steps of a graph. With more than one it takes the batches from the resident set (engine/batch.h) itself, so that
+  // nothing happens between its steps; what is left of an epoch runs step by step. Needs graph and accumulate = 1.
+  int64_t graph_steps = 1;
 
   BatchSource* validation = nullptr;       // samples held out of the training set; null: none
   Cadence validate_every = {.epochs = 1};  // by steps or epochs
@@ -100,7 +103,8 @@ struct TrainHooks {
   std::function<void(const Progress&)> on_step;
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
   std::function<void(const Validation&)> on_validation;
-  std::function<bool()> should_stop;  // called after each step; true ends training there, without an evaluation
+  // Called after each step, or group of steps in a graph; true ends training there, without an evaluation.
+  std::function<bool()> should_stop;
   // Asked often: between micro-batches, and between the batches of an evaluation. If true, training ends at once; the
   // unfinished step or evaluation is dropped.
   std::function<bool()> is_interrupted;

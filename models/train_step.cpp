@@ -7,6 +7,8 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "kernels/augment/augment.h"
+#include "kernels/gather_batch/gather_batch.h"
+#include "kernels/log_step/log_step.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
@@ -56,6 +58,10 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       is_interrupted_(hooks.is_interrupted),
       before_first_(hooks.before_first_step) {
   if (config.graph) captured_ = std::make_unique<CapturedWork>(config.device);
+  if (config.graph_steps > 1) {
+    captured_group_ = std::make_unique<CapturedWork>(config.device);
+    place_ = Tensor::zeros({group_place}, DType::i32, config.device);
+  }
 }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
@@ -88,6 +94,38 @@ void TrainStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& sec
     copy(inputs[i].samples, fixed_[i].samples);
     copy(inputs[i].epoch, fixed_[i].epoch);
   }
+}
+
+void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64_t steps, int64_t entry, StepLogs& logs,
+                          StepSeconds& seconds) {
+  const Autocast amp(precision_, arena_);
+  {
+    const StepPart part("upload", seconds.upload);
+    const std::vector<int64_t> values = {place.epoch, place.position, entry};
+    place_.copy_from(Tensor::from(std::vector<int32_t>(values.begin(), values.end()), {group_place}));
+  }
+  if (before_first_) look_once(gather(set, 0));
+  const StepPart part("replay", seconds.replay);
+  StepSeconds recorded;  // see run()
+  captured_group_->run([&] {
+    group_losses_.clear();  // as in step()
+    for (int64_t i = 0; i < steps; ++i) {
+      step({gather(set, i * set.batch)}, group_losses_, recorded);
+      log_step({group_losses_[0], scaler_.state().slice(0, {}), place_, i, logs.losses, logs.scales});
+    }
+  });
+}
+
+// The batch that begins so many positions behind place_.
+Batch TrainStep::gather(const ResidentSet& set, int64_t offset) {
+  const MemoryPurposeScope purpose(MemoryPurpose::loader);
+  const Shape& all = set.images.shape();
+  const auto integers = [this](const Shape& shape) { return Tensor::empty(shape, DType::i32, device_); };
+  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, DType::u8, device_), integers({set.batch}),
+              integers({set.batch}), integers({})};
+  gather_batch({set.images, set.labels, place_, set.shuffle, set.seed, offset, batch.images, batch.labels,
+                batch.samples, batch.epoch});
+  return batch;
 }
 
 void TrainStep::look_once(const Batch& batch) {

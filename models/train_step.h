@@ -35,6 +35,11 @@ Batch on_device(const Batch& batch, Device device);
 // or in an Autocast scope of its type: the first product or convolution would cast them.
 Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0);
 
+// Where the steps of a group log, by index; scales are undefined without loss scaling.
+struct StepLogs {
+  Tensor losses, scales;
+};
+
 // With a graph, inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads; the
 // shorter ones at the end of an epoch run unrecorded.
 class TrainStep {
@@ -47,8 +52,14 @@ class TrainStep {
   // Interrupted between two micro-batches; nothing has then been updated.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
+  // `steps` steps in one launch, which gathers their batches itself, from this place on, and logs from `entry` on.
+  // REQUIRES: a graph; the same set, number of steps and logs in every call
+  void run_group(const ResidentSet& set, const BatchPlace& place, int64_t steps, int64_t entry, StepLogs& logs,
+                 StepSeconds& seconds);
+
  private:
   void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds);
+  Batch gather(const ResidentSet& set, int64_t offset);
   void look_once(const Batch& batch);
   void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds);
 
@@ -66,9 +77,10 @@ class TrainStep {
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;
   std::function<bool()> is_interrupted_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
-  std::unique_ptr<CapturedWork> captured_;
+  std::unique_ptr<CapturedWork> captured_, captured_group_;
   std::vector<Batch> fixed_;
-  std::vector<Tensor> losses_, captured_losses_;
+  Tensor place_;  // of the group, see GroupPlace
+  std::vector<Tensor> losses_, captured_losses_, group_losses_;
 };
 
 }  // namespace hs

@@ -108,6 +108,10 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.device(device_).record();
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
       .record("graph", [this] { return experiment_.graph; });
+  flags
+      .integer("--graph-steps", experiment_.graph_steps, 1, 1024,
+               "Steps that a graph holds; 2 or more with cache device")
+      .record();
   flags.precision(experiment_.precision).record();
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
   flags
@@ -382,6 +386,11 @@ void TrainCommand::run(const cli::Flags& flags) {
   const cli::ForcedKernels forced(kernels_);
   experiment_.device = cli::resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
+  if (experiment_.graph_steps > 1 &&
+      (!experiment_.graph || experiment_.accumulate > 1 || experiment_.loading.cache != CacheMode::device)) {
+    fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
+         experiment_.graph_steps);
+  }
   tuning_.use(experiment_.device);
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});

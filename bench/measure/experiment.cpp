@@ -47,6 +47,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.seed = seed;
   config.device = experiment.device;
   config.graph = experiment.graph;
+  config.graph_steps = experiment.graph_steps;
   config.fuse = experiment.fuse;
   config.precision = experiment.precision;
   config.accumulate = experiment.accumulate;
@@ -145,7 +146,8 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  run_experiment(short_one, load_samples(train_set, 2 * experiment.batch * experiment.accumulate),
+  run_experiment(short_one,
+                 load_samples(train_set, 2 * experiment.batch * experiment.accumulate * experiment.graph_steps),
                  load_samples(test_set, experiment.batch), 0, hooks);
 }
 

@@ -30,7 +30,8 @@ struct Experiment {
   int64_t epochs = 5;
   int64_t batch = 64;
   Device device = Device::cpu;
-  bool graph = false;  // CUDA only
+  bool graph = false;       // CUDA only
+  int64_t graph_steps = 1;  // of one graph
   Precision precision = Precision::f32;
   int64_t accumulate = 1;
   double clip = 0, skip_outliers = 0, label_smoothing = 0;

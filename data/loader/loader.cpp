@@ -63,19 +63,29 @@ void Loader::seek(int64_t epoch, int64_t position) {
   next_ = requested_ = {epoch, position};
 }
 
-// Number of samples of the batch that begins at `place`.
-int64_t Loader::count_at(Place place) const { return std::min(options_.batch, samples() - place.position); }
-
-// The order of an epoch.
-Permutation Loader::order_of(int64_t epoch) const {
-  return {
-      static_cast<uint64_t>(samples()),
-      RandomStream{
-          .seed = options_.seed, .purpose = RandomPurpose::shuffle, .layer = 0, .step = static_cast<uint32_t>(epoch)}};
+const ResidentSet* Loader::resident() {
+  if (options_.cache != CacheMode::device) return nullptr;
+  if (!on_device_.images.defined()) load_to_device();
+  return &on_device_;
 }
 
+BatchPlace Loader::skip(int64_t batches) {
+  const BatchPlace first = next_;
+  const int64_t end = first.position + batches * options_.batch;
+  check(end <= samples(), "Loader: position {} in an epoch of {} samples", end, samples());
+  stop();
+  next_ = requested_ = end == samples() ? BatchPlace{first.epoch + 1, 0} : BatchPlace{first.epoch, end};
+  return first;
+}
+
+// Number of samples of the batch that begins at `place`.
+int64_t Loader::count_at(BatchPlace place) const { return std::min(options_.batch, samples() - place.position); }
+
+// The order of an epoch.
+Permutation Loader::order_of(int64_t epoch) const { return shuffled_order(samples(), options_.seed, epoch); }
+
 Batch Loader::next() {
-  if (options_.cache == CacheMode::device && !on_device_.defined()) load_to_device();
+  (void)resident();
   std::unique_lock lock(mutex_);
   for (const auto& slot : slots_) {
     if (slot->state == State::in_use && slot->buffers.try_release()) slot->state = State::free;
@@ -162,7 +172,7 @@ void Loader::fill(Slot& slot) {
   const Range range("fill", slot.first.position / options_.batch);
   try {
     read(slot, slot.buffers.begin_fill());
-    const int64_t pixels = on_device_.defined() ? 0 : slot.count * image_bytes();
+    const int64_t pixels = on_device_.images.defined() ? 0 : slot.count * image_bytes();
     slot.buffers.upload(static_cast<size_t>(images_at() + pixels));
   } catch (...) {
     slot.error = std::current_exception();
@@ -181,7 +191,7 @@ void Loader::read(const Slot& slot, uint8_t* to) {
     const auto sample = options_.shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(position))) : position;
     labels[i] = source.label(sample);
     samples[i] = static_cast<int32_t>(sample);
-    if (on_device_.defined()) continue;
+    if (on_device_.images.defined()) continue;
     uint8_t* image = to + images_at() + i * image_bytes();
     if (options_.normalize_on_host) {
       // The bytes are read to the end of the image's place, and no float overwrites one that is yet to be converted.
@@ -204,7 +214,7 @@ Batch Loader::batch_in(Slot& slot) {
   batch.labels = bytes.carve(0, {slot.count}, DType::i32);
   batch.samples = bytes.carve(samples_at(), {slot.count}, DType::i32);
   batch.epoch = bytes.carve(epoch_at(), {}, DType::i32);
-  if (on_device_.defined()) gather_samples({on_device_, batch.samples, batch.images});
+  if (on_device_.images.defined()) gather_samples({on_device_.images, batch.samples, batch.images});
   return batch;
 }
 
@@ -213,8 +223,13 @@ void Loader::load_to_device() {
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
   Tensor all = Tensor::empty({info.count, info.rows, info.columns, info.channels}, DType::u8);
   auto* image = all.mutable_data<uint8_t>();
-  for (int64_t i = 0; i < info.count; ++i) read_sample(source_, i, image + i * info.image_bytes());
-  on_device_ = all.to(options_.device);
+  std::vector<int32_t> labels;
+  for (int64_t i = 0; i < info.count; ++i) {
+    read_sample(source_, i, image + i * info.image_bytes());
+    labels.push_back(source_.label(i));
+  }
+  on_device_ = {all.to(options_.device), Tensor::from(labels, {info.count}).to(options_.device), options_.batch,
+                options_.shuffle, options_.seed};
 }
 
 // Stops and joins the threads, and frees the slots of batches that were not returned.

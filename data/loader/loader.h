@@ -66,6 +66,8 @@ class Loader : public BatchSource {
   int64_t samples() const override { return source_.info().count; }
   int64_t batches_per_epoch() const override;
   PixelScale pixel_scale() const override { return source_.info().scale; }
+  const ResidentSet* resident() override;
+  BatchPlace skip(int64_t batches) override;
 
   // Makes the next batch begin at this position of this epoch. Drops batches built ahead.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
@@ -84,20 +86,16 @@ class Loader : public BatchSource {
   // in_use     hand_over(): kernels wait for `uploaded`             free, when no tensor of the batch is left:
   //                                                                 try_release() records `released`
   enum class State { free, filling, uploading, in_use };
-  struct Place {
-    int64_t epoch = 0;
-    int64_t position = 0;
-  };
   struct Slot {
     Slot(Device device, int64_t bytes, bool pin) : buffers(device, bytes, pin) {}
     State state = State::free;
-    Place first;        // of its batch
+    BatchPlace first;   // of its batch
     int64_t count = 0;  // samples of its batch
     std::exception_ptr error;
     LoaderBuffers buffers;
   };
 
-  int64_t count_at(Place place) const;
+  int64_t count_at(BatchPlace place) const;
   Permutation order_of(int64_t epoch) const;
   void add_slot();
   void request();
@@ -120,11 +118,11 @@ class Loader : public BatchSource {
   const LoaderOptions options_;
   const SampleSource& source_;
   const std::unique_ptr<const SampleSource> cache_;  // of source_, with CacheMode::ram
-  Tensor on_device_;                                 // (samples, rows, columns, channels) u8, with CacheMode::device
+  ResidentSet on_device_;                            // with CacheMode::device, from the first batch on
   std::vector<float> normalized_;                    // by pixel value, with normalize_on_host
 
-  Place next_;       // of the batch that next() returns
-  Place requested_;  // of the batch that is requested next
+  BatchPlace next_;       // of the batch that next() returns
+  BatchPlace requested_;  // of the batch that is requested next
 
   // Slots change owners under this mutex; the owner (a worker, or the caller of next()) uses a slot without it.
   std::mutex mutex_;

@@ -38,7 +38,7 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
   check_arguments("softmax_cross_entropy", logits, labels);
   check(logits.size() > 0, "softmax_cross_entropy: the batch {} is empty", logits.shape());
   Tensor loss = Tensor::empty({}, logits.dtype() == DType::f64 ? DType::f64 : DType::f32, logits.device());
-  if (dloss.defined() && softmax_cross_entropy_with_gradient.exists_on(logits.device())) {
+  if (dloss.defined() && logits.device() != Device::cpu) {  // whose kernel does one after the other, for nothing
     if (Tensor both = with_gradient(logits, labels, dloss, smoothing, loss); both.defined()) return both;
   }
   softmax_cross_entropy_forward({logits, labels, loss, smoothing});
@@ -125,6 +125,11 @@ void backward_cpu(const SoftmaxCrossEntropyBackward& call) {
   });
 }
 
+void both_cpu(const SoftmaxCrossEntropyWithGradient& call) {
+  softmax_cross_entropy_forward({call.logits, call.labels, call.loss, call.smoothing});
+  softmax_cross_entropy_backward({call.logits, call.labels, call.dloss, call.dlogits, call.smoothing});
+}
+
 void argmax_matches_cpu(const ArgmaxMatches& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   const int32_t* label = call.labels.data<int32_t>();
@@ -149,6 +154,8 @@ REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simple",
                 {.run = forward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simple",
                 {.run = backward_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
+REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cpu, "simple",
+                {.run = both_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 REGISTER_KERNEL(argmax_matches, cpu, "simple",
                 {.run = argmax_matches_cpu, .supported = [](const auto& call) { return is_float(call.logits); }});
 

@@ -45,7 +45,7 @@ struct SoftmaxCrossEntropyBackward {
 };
 constinit inline Kernel<SoftmaxCrossEntropyBackward> softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
 
-// The two at once; not on every device.
+// The two at once.
 struct SoftmaxCrossEntropyWithGradient {
   const Tensor& logits;
   const Tensor& labels;

@@ -230,6 +230,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"threads", 0},
                      {"device", "cpu"},
                      {"graph", false},
+                     {"graph_steps", 1},
                      {"precision", "f32"},
                      {"accumulate", 1},
                      {"augment", ""},

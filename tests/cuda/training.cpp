@@ -4,6 +4,8 @@
 #include <cmath>
 #include <memory>
 
+#include "data/loader/loader.h"
+#include "data/memory_source.h"
 #include "engine/random.h"
 #include "models/models.h"
 #include "models/train.h"
@@ -110,6 +112,72 @@ TEST_CASE("augmented training gives the same bits with a captured step, and othe
   CHECK(off.weights != train_augmented(Device::cuda, false, {}).weights);
   const Outcome cpu = train_augmented(Device::cpu, false, all);
   for (size_t i = 0; i < cpu.losses.size(); ++i) CHECK(std::fabs(on.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
+}
+
+// 22 samples in batches of 4: an epoch has 5 whole batches and one of 2.
+Outcome train_resident(const char* name, Precision precision, bool graph, int64_t graph_steps, bool shuffle = true,
+                       const AugmentOptions& augment = {}) {
+  Squares digits(22, 22);
+  const Batch all = digits.next();
+  SampleInfo info;
+  info.rows = info.columns = 28;
+  info.channels = 1;
+  info.classes = 10;
+  info.scale = digits.pixel_scale();
+  const MemorySource set(info, all.images.to_vector<uint8_t>(), all.labels.to_vector<int32_t>());
+  const auto model = make_model(name, 3);
+  ParameterArena arena(*model, Device::cuda);
+  Loader training(set, {.batch = 4, .shuffle = shuffle, .device = Device::cuda, .cache = CacheMode::device});
+  TrainConfig config;
+  config.epochs = 4;
+  config.seed = 5;
+  config.device = Device::cuda;
+  config.graph = graph;
+  config.graph_steps = graph_steps;
+  config.precision = precision;
+  config.augment = augment;
+  config.optimizer.schedule.kind = ScheduleKind::cosine;
+  config.scaler = {.initial = 0x1p30f};  // the first steps overflow, and are skipped
+  Outcome outcome;
+  std::vector<int64_t> steps;
+  TrainHooks hooks;
+  hooks.on_step = [&](const Progress& progress) { steps.push_back(progress.step); };
+  const TrainResult result = train(*model, arena, training, training, config, hooks);
+  for (const EpochResult& epoch : result.epochs) {
+    outcome.losses.push_back(epoch.training_loss);
+    outcome.losses.push_back(epoch.test.loss);
+  }
+  for (const float scale : result.loss_scales) outcome.losses.push_back(scale);
+  CHECK(result.loss_scales.size() == (precision == Precision::f16 ? 24u : 0u));
+  CHECK((result.skipped_steps > 0) == (precision == Precision::f16));
+  CHECK(result.samples == 4 * 22);
+  CHECK(steps.size() == 24);
+  for (size_t i = 0; i < steps.size(); ++i) CHECK(steps[i] == static_cast<int64_t>(i % 6 + 1));
+  outcome.weights = arena.values.to_vector<float>();
+  return outcome;
+}
+
+TEST_CASE("graphs of several steps, which gather and log by themselves, give the bits of one step at a time") {
+  const AugmentOptions augment{.shift = 2, .flip = true};
+  for (const Precision precision : {Precision::f32, Precision::f16}) {
+    CAPTURE(hs::name(precision));
+    const Outcome off = train_resident("mnist_cnn", precision, false, 1);
+    CHECK(train_resident("mnist_cnn", precision, true, 1).weights == off.weights);
+    for (const int64_t steps : {2, 5}) {  // two groups and two steps in an epoch, or one and one
+      CAPTURE(steps);
+      const Outcome grouped = train_resident("mnist_cnn", precision, true, steps);
+      CHECK(grouped.weights == off.weights);
+      CHECK(grouped.losses == off.losses);
+    }
+  }
+  for (const bool shuffle : {true, false}) {
+    const Outcome off = train_resident("mlp", Precision::bf16, false, 1, shuffle, augment);
+    CHECK(train_resident("mlp", Precision::bf16, true, 3, shuffle, augment).weights == off.weights);
+  }
+  CHECK_THROWS_WITH_AS(train_resident("mlp", Precision::f32, false, 2),
+                       "graph of 2 steps: needs a graph, the training set on the device (cache device) and no "
+                       "accumulation",
+                       Error);
 }
 
 TEST_CASE("training twice gives the same bits") {

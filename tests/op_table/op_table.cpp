@@ -20,7 +20,9 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/feed_forward/feed_forward.h"
+#include "kernels/gather_batch/gather_batch.h"
 #include "kernels/linear/linear.h"
+#include "kernels/log_step/log_step.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/reduce/reduce.h"
@@ -421,7 +423,6 @@ void add_losses(Table& table) {
                [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1], smoothing); },
            .integers = false,
            .flops = 4 * count(shape)});
-      // Where there is no such kernel, by the two that it stands for.
       table.push_back({.name = "gradient of softmax_cross_entropy, known in advance " + at,
                        .shapes = {shape},
                        .run =
@@ -429,12 +430,7 @@ void add_losses(Table& table) {
                              const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
                              const Tensor label = label_tensor.to(in[0].device());
                              Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
-                             if (softmax_cross_entropy_with_gradient.exists_on(in[0].device())) {
-                               softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits, smoothing});
-                             } else {
-                               softmax_cross_entropy_forward({in[0], label, loss, smoothing});
-                               softmax_cross_entropy_backward({in[0], label, dloss, dlogits, smoothing});
-                             }
+                             softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits, smoothing});
                              return dlogits;
                            },
                        .forward = tolerance::cross_entropy_gradient,
@@ -502,6 +498,88 @@ void add_decided_losses(Table& table) {
              },
          .integers = false});
   }
+}
+
+// Three samples from position 2 + 4 of epoch 3 on, of a set of ten images: labels, indices, the epoch, the pixels.
+void add_recorded_steps(Table& table) {
+  constexpr int64_t count = 10, N = 3, position = 6;
+  constexpr int32_t epoch = 3;
+  constexpr uint64_t seed = 9;
+  for (const int64_t bytes : {15, 16}) {
+    for (const bool shuffle : {true, false}) {
+      const auto pixel = [bytes](int64_t sample, int64_t i) { return static_cast<uint8_t>((sample * bytes + i) * 7); };
+      table.push_back({.name = fmt::format("gather_batch, images of {}{}", bytes, shuffle ? ", shuffled" : ""),
+                       .shapes = {},
+                       .run =
+                           [=](const Inputs&) {
+                             std::vector<uint8_t> pixels;
+                             std::vector<int32_t> labels;
+                             for (int64_t n = 0; n < count; ++n) {
+                               for (int64_t i = 0; i < bytes; ++i) pixels.push_back(pixel(n, i));
+                               labels.push_back(static_cast<int32_t>(100 + n));
+                             }
+                             const auto integers = [](const std::vector<int32_t>& values) {
+                               return on_test_device(Tensor::from(values, {static_cast<int64_t>(values.size())}));
+                             };
+                             Tensor images = on_test_device(Tensor::zeros({N, 1, bytes, 1}, DType::u8));
+                             Tensor label = integers({0, 0, 0}), samples = integers({0, 0, 0});
+                             Tensor epoch_out = on_test_device(Tensor::zeros({}, DType::i32));
+                             gather_batch({on_test_device(Tensor::from(pixels, {count, 1, bytes, 1})), integers(labels),
+                                           integers({epoch, 2, 0}), shuffle, seed, 4, images, label, samples,
+                                           epoch_out});
+                             std::vector<float> all;
+                             for (const Tensor& tensor : {label, samples, epoch_out}) {
+                               for (const int32_t value : tensor.to_vector<int32_t>()) {
+                                 all.push_back(static_cast<float>(value));
+                               }
+                             }
+                             for (const uint8_t value : images.to_vector<uint8_t>()) all.push_back(value);
+                             const auto size = static_cast<int64_t>(all.size());
+                             return Tensor::from(all, {size});
+                           },
+                       .reference =
+                           [=](const std::vector<Numbers>&) {
+                             const Permutation order(count, {seed, RandomPurpose::shuffle, 0, epoch, 0});
+                             Numbers labels, samples, pixels;
+                             for (int64_t p = position; p < position + N; ++p) {
+                               const auto n = shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(p))) : p;
+                               labels.push_back(static_cast<double>(100 + n));
+                               samples.push_back(static_cast<double>(n));
+                               for (int64_t i = 0; i < bytes; ++i) pixels.push_back(pixel(n, i));
+                             }
+                             labels.insert(labels.end(), samples.begin(), samples.end());
+                             labels.push_back(epoch);
+                             labels.insert(labels.end(), pixels.begin(), pixels.end());
+                             return labels;
+                           },
+                       .f64 = false,
+                       .half = false,
+                       .differentiable = false,
+                       .integers = false,
+                       .nan = false});
+    }
+  }
+  table.push_back({.name = "log_step",
+                   .shapes = {},
+                   .run =
+                       [](const Inputs&) {
+                         const auto scalar = [](float value) {
+                           return on_test_device(Tensor::from(std::vector<float>{value}, {}));
+                         };
+                         const Tensor place = on_test_device(Tensor::from(std::vector<int32_t>{0, 0, 2}, {3}));
+                         Tensor losses = on_test_device(Tensor::zeros({5}, DType::f32)), scales = losses.clone();
+                         log_step({scalar(7), scalar(8), place, 1, losses, scales});
+                         log_step({scalar(9), Tensor(), place, 2, losses, no_tensor()});
+                         std::vector<float> all = losses.to_vector<float>();
+                         for (const float scale : scales.to_vector<float>()) all.push_back(scale);
+                         return Tensor::from(all, {10});
+                       },
+                   .reference = [](const std::vector<Numbers>&) { return Numbers{0, 0, 0, 7, 9, 0, 0, 0, 8, 0}; },
+                   .f64 = false,
+                   .half = false,
+                   .differentiable = false,
+                   .integers = false,
+                   .nan = false});
 }
 
 std::vector<uint8_t> every_byte() {
@@ -651,6 +729,7 @@ const std::vector<OpCase>& op_table() {
     add_decided_losses(rows);
     add_optimizer_steps(rows);
     add_images(rows);
+    add_recorded_steps(rows);
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });

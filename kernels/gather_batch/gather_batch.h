@@ -1,0 +1,34 @@
+// The batches of recorded steps: their graph gathers and shuffles them itself, from a set on the device.
+#pragma once
+
+#include "engine/batch.h"
+#include "engine/kernel.h"
+
+namespace hs {
+
+// Where a group of steps begins, on the device, because a graph replays with the same host values: place (3) i32.
+enum GroupPlace : int {
+  place_epoch,
+  place_position,  // of its first sample in the epoch
+  place_entry,     // in the logs (kernels/log_step/)
+  group_place,
+};
+
+// The batch that begins `offset` positions behind `place`, as a loader would give it; `set` is a ResidentSet's parts.
+// images (N, H, W, C) u8, labels (N) i32, samples (N) i32, epoch i32 scalar. REQUIRES: the epoch has its N positions
+struct GatherBatch {
+  const Tensor& set_images;
+  const Tensor& set_labels;
+  const Tensor& place;
+  bool shuffle;
+  uint64_t seed;
+  int64_t offset;
+  Tensor& images;
+  Tensor& labels;
+  Tensor& samples;
+  Tensor& epoch;
+  auto tensors() const { return tensor_list(set_images, set_labels, place, images, labels, samples, epoch); }
+};
+constinit inline Kernel<GatherBatch> gather_batch{"gather_batch"};
+
+}  // namespace hs
