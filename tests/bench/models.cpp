@@ -272,7 +272,7 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
   const TemporaryFolder folder;
   const std::string board = (folder / "new/board").string();
   const auto curves = [](const std::filesystem::path& of) {
-    const PythonResult result = run_python("events '" + of.string() + "' 2>/dev/null");
+    const ChildResult result = run_python("events '" + of.string() + "' 2>/dev/null");
     REQUIRE(result.status == 0);
     return nlohmann::json::parse(result.output);
   };

@@ -42,7 +42,7 @@ TEST_CASE("safetensors: the package reads what is written here, and the other wa
       {"scalar", Tensor::from<float>({std::nanf("")}, {})},   {"empty", Tensor::zeros({0, 3}, DType::f32)}};
   const Metadata metadata = {{"model", "mlp"}, {"note", "two\nlines, \"quoted\", \u00e9"}};
   write_safetensors(folder / "a", tensors, metadata);
-  const PythonResult result = run_python("tensors" + quoted(folder / "a") + quoted(folder / "b"));
+  const ChildResult result = run_python("tensors" + quoted(folder / "a") + quoted(folder / "b"));
   REQUIRE(result.status == 0);
   const auto seen = nlohmann::json::parse(result.output);
   for (const auto& [key, text] : metadata) CHECK(seen.at("metadata").at(key) == text);
@@ -176,7 +176,7 @@ TEST_CASE("NumPy opens .npy files") {
     std::ofstream(path, std::ios::binary) << to_npy(tensors[i].first);
     words += quoted(path);
   }
-  const PythonResult result = run_python("npy" + words);
+  const ChildResult result = run_python("npy" + words);
   REQUIRE(result.status == 0);
   const auto seen = nlohmann::json::parse(result.output);
   for (size_t i = 0; i < tensors.size(); ++i) {

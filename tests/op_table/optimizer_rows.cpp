@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "engine/optim.h"
 #include "engine/slots.h"
@@ -33,6 +34,12 @@ Numbers join(const std::vector<Numbers>& parts) {
   return all;
 }
 
+// A row of a kernel that is f32 alone, and whose result is no function to differentiate.
+void add_step(Table& table, OpCase row) {
+  row.f64 = row.half = row.differentiable = row.integers = false;
+  table.push_back(std::move(row));
+}
+
 double norm(const Numbers& x, size_t begin, size_t end) {
   double sum = 0;
   for (size_t i = begin; i < end; ++i) sum += x[i] * x[i];
@@ -46,7 +53,7 @@ Tensor two_parts(int64_t size) {
 }
 
 void add_layerwise_steps(Table& table, int64_t size) {
-  table.push_back({.name = fmt::format("lars_step ({})", size),
+  add_step(table, {.name = fmt::format("lars_step ({})", size),
                    .shapes = {{size}, {size}, {size}},
                    .run =
                        [=](const Inputs& in) {
@@ -67,12 +74,8 @@ void add_layerwise_steps(Table& table, int64_t size) {
                            w[i] -= v[i];
                          }
                          return join({v, w});
-                       },
-                   .f64 = false,
-                   .half = false,
-                   .differentiable = false,
-                   .integers = false});
-  table.push_back({.name = fmt::format("lamb_step ({})", size),
+                       }});
+  add_step(table, {.name = fmt::format("lamb_step ({})", size),
                    .shapes = {{size}, {size}, {size}, {size}},
                    .run =
                        [=](const Inputs& in) {
@@ -95,18 +98,14 @@ void add_layerwise_steps(Table& table, int64_t size) {
                          const double ratio = norm(w, 64, w.size()) / norm(u, 64, u.size());
                          for (size_t i = 0; i < w.size(); ++i) w[i] -= double{0.01f} * (i < 64 ? 1 : ratio) * u[i];
                          return join({m, v, w});
-                       },
-                   .f64 = false,
-                   .half = false,
-                   .differentiable = false,
-                   .integers = false});
+                       }});
 }
 
 }  // namespace
 
 void add_optimizer_steps(Table& table) {
   // Three steps, the second one skipped, clipped to a norm of 2: the rates, then the counter and the scaler's state.
-  table.push_back({.name = "begin_step",
+  add_step(table, {.name = "begin_step",
                    .shapes = {},
                    .run =
                        [=](const Inputs&) {
@@ -125,11 +124,7 @@ void add_optimizer_steps(Table& table) {
                        [](const std::vector<Numbers>&) {
                          const double b1 = double{0.9f}, b2 = double{0.999f};
                          return Numbers{0.45, 1 / (1 - b1 * b1), 1 / (1 - b2 * b2), 0.5 / 512, 0, 0.5, 2, 512, 1, 1};
-                       },
-                   .f64 = false,
-                   .half = false,
-                   .differentiable = false,
-                   .integers = false});
+                       }});
   table.push_back({.name = "scale_loss",
                    .shapes = {{1}},
                    .run =
@@ -143,7 +138,7 @@ void add_optimizer_steps(Table& table) {
                    .half = false,
                    .differentiable = false});
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
-    table.push_back({.name = fmt::format("measure_gradients ({})", size),
+    add_step(table, {.name = fmt::format("measure_gradients ({})", size),
                      .shapes = {{size}},
                      .run =
                          [](const Inputs& in) {
@@ -158,15 +153,11 @@ void add_optimizer_steps(Table& table) {
                            double squares = 0;
                            for (const double g : in[0]) squares += g * g / 64;
                            return Numbers{squares, 0};
-                         },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false});
+                         }});
   }
   // The first step, clipped to a norm of 0.01: what was measured, then the rates.
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
-    table.push_back({.name = fmt::format("begin_step, measuring ({})", size),
+    add_step(table, {.name = fmt::format("begin_step, measuring ({})", size),
                      .shapes = {{size}},
                      .run =
                          [=](const Inputs& in) {
@@ -184,14 +175,10 @@ void add_optimizer_steps(Table& table) {
                            for (const double g : in[0]) squares += g * g / 64;
                            const double clip = std::min(1.0, double{0.01f} / std::sqrt(squares));
                            return Numbers{squares, 0, 0.5, 1 / (1 - double{0.9f}), 2, clip / 8, 0, 0.5};
-                         },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false});
+                         }});
   }
   for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
-    table.push_back({.name = fmt::format("sgd_step ({})", size),
+    add_step(table, {.name = fmt::format("sgd_step ({})", size),
                      .shapes = {{size}, {size}, {size}},
                      .run =
                          [=](const Inputs& in) {
@@ -207,13 +194,8 @@ void add_optimizer_steps(Table& table) {
                              v[i] = double{0.9f} * v[i] + 0.5 * in[0][i] + double{0.01f} * w[i];
                              w[i] -= double{0.1f} * v[i];
                            }
-                           v.insert(v.end(), w.begin(), w.end());
-                           return v;
+                           return join({v, w});
                          },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false,
                      .same_on_devices = true});
     // Every second granule decays.
     const auto decays = [=] {
@@ -221,7 +203,7 @@ void add_optimizer_steps(Table& table) {
       for (int64_t i = 0; i < size; i += ParameterArena::granule) decay.push_back(decay.size() % 2 ? 0.25f : 0);
       return on_test_device(Tensor::from(decay, {static_cast<int64_t>(decay.size())}));
     };
-    table.push_back({.name = fmt::format("sgd_step nesterov, decay by granule ({})", size),
+    add_step(table, {.name = fmt::format("sgd_step nesterov, decay by granule ({})", size),
                      .shapes = {{size}, {size}, {size}},
                      .run =
                          [=](const Inputs& in) {
@@ -238,16 +220,11 @@ void add_optimizer_steps(Table& table) {
                              v[i] = double{0.9f} * v[i] + g;
                              w[i] -= double{0.1f} * (g + double{0.9f} * v[i]);
                            }
-                           v.insert(v.end(), w.begin(), w.end());
-                           return v;
+                           return join({v, w});
                          },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false,
                      .same_on_devices = true});
     add_layerwise_steps(table, size);
-    table.push_back({.name = fmt::format("average_step ({})", size),
+    add_step(table, {.name = fmt::format("average_step ({})", size),
                      .shapes = {{size}, {size}},
                      .run =
                          [=](const Inputs& in) {
@@ -265,42 +242,32 @@ void add_optimizer_steps(Table& table) {
                            }
                            return average;
                          },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false,
                      .same_on_devices = true});
     for (const bool decoupled : {false, true}) {
-      table.push_back(
-          {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
-           .shapes = {{size}, {size}, {size}, {size}},
-           .run =
-               [=](const Inputs& in) {
-                 Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
-                 adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
-                 return join(std::vector<Tensor>{mean, square, value});
-               },
-           .forward = tolerance::optimizer,
-           .reference =
-               [=](const std::vector<Numbers>& in) {
-                 Numbers m = in[1], v = in[2], w = in[3];
-                 const double b1 = double{0.9f}, b2 = double{0.999f};
-                 for (size_t i = 0; i < m.size(); ++i) {
-                   const double g = 0.5 * in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
-                   m[i] = b1 * m[i] + (1 - b1) * g;
-                   v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
-                   if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
-                   w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
-                 }
-                 m.insert(m.end(), v.begin(), v.end());
-                 m.insert(m.end(), w.begin(), w.end());
-                 return m;
-               },
-           .f64 = false,
-           .half = false,
-           .differentiable = false,
-           .integers = false,
-           .same_on_devices = true});
+      add_step(table,
+               {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
+                .shapes = {{size}, {size}, {size}, {size}},
+                .run =
+                    [=](const Inputs& in) {
+                      Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
+                      adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
+                      return join(std::vector<Tensor>{mean, square, value});
+                    },
+                .forward = tolerance::optimizer,
+                .reference =
+                    [=](const std::vector<Numbers>& in) {
+                      Numbers m = in[1], v = in[2], w = in[3];
+                      const double b1 = double{0.9f}, b2 = double{0.999f};
+                      for (size_t i = 0; i < m.size(); ++i) {
+                        const double g = 0.5 * in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
+                        m[i] = b1 * m[i] + (1 - b1) * g;
+                        v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
+                        if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
+                        w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
+                      }
+                      return join({m, v, w});
+                    },
+                .same_on_devices = true});
     }
   }
 }

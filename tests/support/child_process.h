@@ -1,4 +1,5 @@
-// Runs a test case of this program in a separate process, for code that reads environment variables only once.
+// Runs other programs, and test cases of this one in a separate process, for code that reads environment variables only
+// once.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -15,10 +16,8 @@ struct ChildResult {
   std::string output;
 };
 
-// `variables`: "NAME=value NAME=value". The case is decorated with doctest::skip(), so that only this finds it.
-inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1";
+// Runs a command line of the shell, and collects its stdout.
+inline ChildResult run_shell(const std::string& command) {
   ChildResult result;
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
@@ -27,6 +26,12 @@ inline ChildResult run_child(const std::string& variables, const std::string& te
   const int status = pclose(pipe);
   if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
   return result;
+}
+
+// `variables`: "NAME=value NAME=value". The case is decorated with doctest::skip(), so that only this finds it.
+inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  return run_shell(variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1");
 }
 
 }  // namespace hs::test

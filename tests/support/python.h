@@ -3,34 +3,21 @@
 #pragma once
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
+#include "tests/support/child_process.h"
+
 namespace hs::test {
 
-struct PythonResult {
-  int status = -1;     // exit code
-  std::string output;  // stdout
-};
-
 // `words`: the script's arguments, quoted for a shell.
-inline PythonResult run_python(const std::string& words) {
+inline ChildResult run_python(const std::string& words) {
   const std::filesystem::path top = HALFSTEP_SOURCE_DIR, local = top / "build/python/bin/python";
   const char* given = std::getenv("HALFSTEP_PYTHON");
   const std::string python = given ? given : std::filesystem::exists(local) ? local.string() : "python3";
-  const std::string command = "'" + python + "' '" + (top / "tests/models/interchange.py").string() + "' " + words;
-  PythonResult result;
-  FILE* pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char buffer[4096];
-  while (const size_t bytes = fread(buffer, 1, sizeof buffer, pipe)) result.output.append(buffer, bytes);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
+  return run_shell("'" + python + "' '" + (top / "tests/models/interchange.py").string() + "' " + words);
 }
 
 // Says so if they are missing.
