@@ -363,7 +363,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
   note("cublasLtMatmul");
   if (!recorder || !recorder->capturing) return CUBLAS_STATUS_SUCCESS;
   hs::test::Node node("cublasLtMatmul");
-  node.grid = "?";  // the library's choice
+  node.grid.push_back('?');  // the library's choice
   const hs::test::Call& call = recorder->calls[recorder->running.back()];
   for (const hs::test::Extent& tensor : call.tensors) node.pointers.push_back(tensor.begin);
   if (*static_cast<const float*>(beta) != 0) node.pointers.push_back(static_cast<const char*>(d));  // read as well
