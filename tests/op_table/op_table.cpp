@@ -311,6 +311,7 @@ void add_convolutions(Table& table) {
       {{17, 8, 6, 32}, 64, {}},  // conv2 of mnist_cnn
       {{3, 8, 8, 3}, 48, {.padding = 1}},
       {{2, 4, 6, 16}, 33, {.padding = 1}},
+      {{1, 5, 4, 16}, 16, {}},  // the smallest for Tensor Cores
       {{2, 10, 6, 40}, 17, {}},
       {{2, 6, 8, 24}, 70, {.padding = 1}},
       {{2, 7, 8, 32}, 20, {.kernel_h = 4, .kernel_w = 3, .padding = 1}},
