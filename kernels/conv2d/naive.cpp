@@ -65,22 +65,29 @@ void add_dx(const Conv2dBackward& call) {
   });
 }
 
-// Samples one after another: each adds to the same elements.
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return call.dweight.defined() ? call.dweight.size() * static_cast<int64_t>(sizeof(double)) : 0;
+}
+
+// In f64, because a weight sums N * OH * OW products, and each is rounded to the size of the sum. Samples one after
+// another: each adds to the same elements.
 template <class T>
-void add_dweight(const Conv2dBackward& call) {
+void add_dweight(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
   T* dweight = call.dweight.mutable_data<T>();
-  if (!call.accumulate) std::fill_n(dweight, s.K() * s.OC, T{0});
+  auto* sums = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());
+  for (int64_t i = 0; i < s.K() * s.OC; ++i) sums[i] = call.accumulate ? dweight[i] : 0;
   for (int64_t n = 0; n < s.N; ++n) {
     for_taps(s, n, [&](int64_t in, int64_t out, int64_t tap) {
       for (int64_t c = 0; c < s.C; ++c) {
         for (int64_t oc = 0; oc < s.OC; ++oc) {
-          dweight[(tap * s.C + c) * s.OC + oc] += x[in * s.C + c] * dy[out * s.OC + oc];
+          sums[(tap * s.C + c) * s.OC + oc] += x[in * s.C + c] * dy[out * s.OC + oc];
         }
       }
     });
   }
+  std::copy_n(sums, s.K() * s.OC, dweight);
 }
 
 template <class T>
@@ -88,16 +95,17 @@ void add_dbias(const Conv2dBackward& call) {
   const Conv2dSizes& s = call.sizes;
   const T* dy = call.dy.data<T>();
   T* dbias = call.dbias.mutable_data<T>();
-  if (!call.accumulate) std::fill_n(dbias, s.OC, T{0});
-  for (int64_t pixel = 0; pixel < s.N * s.OH * s.OW; ++pixel) {
-    for (int64_t oc = 0; oc < s.OC; ++oc) dbias[oc] += dy[pixel * s.OC + oc];
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    double sum = call.accumulate ? dbias[oc] : 0;
+    for (int64_t pixel = 0; pixel < s.N * s.OH * s.OW; ++pixel) sum += dy[pixel * s.OC + oc];
+    dbias[oc] = static_cast<T>(sum);
   }
 }
 
-void backward_naive(const Conv2dBackward& call) {
+void backward_naive(const Conv2dBackward& call, Tensor& workspace) {
   for_f32_or_f64(call.x.dtype(), [&]<class T>() {
     if (call.dx.defined()) add_dx<T>(call);
-    if (call.dweight.defined()) add_dweight<T>(call);
+    if (call.dweight.defined()) add_dweight<T>(call, workspace);
     if (call.dbias.defined()) add_dbias<T>(call);
   });
 }
@@ -109,6 +117,7 @@ REGISTER_KERNEL(conv2d_forward, cpu, "naive",
 REGISTER_KERNEL(conv2d_backward, cpu, "naive",
                 {.run = backward_naive,
                  .supported = [](const Conv2dBackward& call) { return is_f32_or_f64(call.x) && without_relu(call); },
+                 .workspace = backward_workspace,
                  .rank = -10});
 
 }  // namespace
