@@ -116,7 +116,9 @@ Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
       no_scaling_({}, arena.values.device()) {
   set_learning_rate(config.learning_rate);
   if (config.weight_decay != 0 && !config.decay_vectors) decay_ = decay_of(arena, config.weight_decay);
-  if (config.outlier > 0) usual_norm_ = Tensor::zeros({usual_norm_size}, DType::f32, arena.values.device());
+  if (config.outlier > 0 || config.loss_outlier > 0) {
+    usual_ = Tensor::zeros({usual_size}, DType::f32, arena.values.device());
+  }
   if (config.average_decay > 0) {
     average_ = arena.values.empty_like();
     average_.copy_from(arena.values);
@@ -145,7 +147,8 @@ void Optimizer::set_learning_rate(float rate) {
 
 void Optimizer::step() { step(no_scaling_); }
 
-void Optimizer::step(GradScaler& scaler) {
+void Optimizer::step(GradScaler& scaler, const Tensor& loss) {
+  check(config_.loss_outlier <= 0 || loss.defined(), "optimizer: outliers of the loss, but step() was not given one");
   const Op op("optimizer");
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   const bool measures = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0;
@@ -153,9 +156,10 @@ void Optimizer::step(GradScaler& scaler) {
     const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
     measured_ = Tensor::empty({2}, DType::f32, step_.device());
   }
-  const StepRule rule{config_.beta1, config_.beta2, config_.clip, config_.schedule, scaler.config(), config_.outlier};
+  const StepRule rule{config_.beta1,   config_.beta2,   config_.clip,        config_.schedule,
+                      scaler.config(), config_.outlier, config_.loss_outlier};
   begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
-              measures ? arena_.gradients() : no_tensor(), usual_norm_});
+              measures ? arena_.gradients() : no_tensor(), loss, usual_});
   arena_.update([this](Tensor& casts) { update(casts); });
   if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});
 }

@@ -37,8 +37,8 @@ struct OptimizerConfig {
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
   float clip = 0;
-  // Leaves out a step whose global gradient norm is more than so many times the mean of earlier ones; 0: none.
-  float outlier = 0;
+  // Leave out a step whose global gradient norm, or loss, is more than so many times the mean of earlier ones; 0: none.
+  float outlier = 0, loss_outlier = 0;
   // Keeps a moving average of the weights, which forgets by this factor in each step (less in the first ones); 0: none
   // (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
   float average_decay = 0;
@@ -55,7 +55,9 @@ class Optimizer {
   // with clipping or outliers their norm is not (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of
   // the last three only the scale advances; of an outlier nothing does. The scaler counts the step as skipped. Without
   // a scaler, clipping and outliers there is no check. Does not zero the gradients; does not wait for the device.
-  void step(GradScaler& scaler);
+  // `loss`: the step's, an f32 scalar, if outliers of it are left out; one that is not finite counts as such a
+  // gradient.
+  void step(GradScaler& scaler, const Tensor& loss = {});
   void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
   // These wait for the device.
@@ -65,8 +67,8 @@ class Optimizer {
   // What later steps read of earlier ones, by name, besides the count: (size) f32 each, sharing the optimizer's
   // storage.
   std::map<std::string, Tensor> memory() const;
-  const Tensor& usual_norm() const { return usual_norm_; }  // the same of gradient norms; undefined without outliers
-  const Tensor& average() const { return average_; }        // (size) f32, laid out as the arena; undefined without
+  const Tensor& usual() const { return usual_; }      // the same of norms and losses; undefined without outliers
+  const Tensor& average() const { return average_; }  // (size) f32, laid out as the arena; undefined without
 
   // For all later steps; multiplied by the schedule's factor. Not inside a captured step: it copies to the device.
   void set_learning_rate(float rate);
@@ -81,7 +83,7 @@ class Optimizer {
   Tensor rates_;  // (step_rates) f32
   Tensor decay_;  // of each granule, undefined if it is the same for all
   Tensor average_;
-  Tensor usual_norm_;
+  Tensor usual_;
   Tensor measured_;  // (2) f32, undefined if nothing needs it
   GradScaler no_scaling_;
 };

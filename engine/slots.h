@@ -67,14 +67,17 @@ struct StepRule {
   float beta1, beta2, clip;
   Schedule schedule;
   GradScalerConfig scaler;
-  float outlier = 0;  // a norm that is so many times the usual one is skipped; 0: none is
+  float outlier = 0, loss_outlier = 0;  // a norm or loss that is so many times the usual one is skipped; 0: none is
+
+  HS_HOST_DEVICE bool has_outliers() const { return outlier > 0 || loss_outlier > 0; }
 };
 
-// What BeginStep remembers of earlier gradient norms.
-enum UsualNorm : int {
-  usual_norm_mean,   // of the norms of the steps that were taken; later ones count for more
-  usual_norm_count,  // how many there were
-  usual_norm_size,
+// What BeginStep remembers of the steps that were taken, if any are outliers.
+enum Usual : int {
+  usual_norm,   // mean of their gradient norms; later ones count for more
+  usual_loss,   // the same of their losses
+  usual_count,  // how many there were
+  usual_size,
 };
 
 // share = scale * weight, f32 scalars.
@@ -103,8 +106,9 @@ struct BeginStep {
   Tensor& step;
   Tensor& rates;
   const Tensor& gradient = no_tensor();
-  Tensor& usual_norm = no_tensor();  // (usual_norm_size), needed if rule.outlier > 0
-  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates, usual_norm); }
+  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed if rule.loss_outlier > 0
+  Tensor& usual = no_tensor();       // (usual_size), needed if rule.has_outliers()
+  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates, loss, usual); }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
 

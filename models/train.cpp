@@ -276,17 +276,19 @@ void Run::read_losses(const Batch& last) {
 
 // Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
 void Run::check_skipped(const Batch& last) {
-  if (!scaler_.config().enabled && config_.optimizer.clip <= 0 && config_.optimizer.outlier <= 0) return;
+  const OptimizerConfig& rule = config_.optimizer;
+  const bool skips_outliers = rule.outlier > 0 || rule.loss_outlier > 0;
+  if (!scaler_.config().enabled && rule.clip <= 0 && !skips_outliers) return;
   const bool can_fall = scaler_.config().enabled && scaler_.scale() > scaler_.config().smallest;
   const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
   const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
   skips_.in_a_row = all && !can_fall ? skips_.in_a_row + steps : 0;
   if (skips_.in_a_row < most_skipped) return;
-  fail(
-      ExitCode::numeric,
-      "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite; first tensor that "
-      "is not finite: {}; try a smaller learning rate than {}",
-      skips_.in_a_row, step_, epoch_, first_bad_tensor(last), config_.optimizer.learning_rate);
+  fail(ExitCode::numeric,
+       "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite{}; first tensor "
+       "that is not finite: {}; try a smaller learning rate than {}",
+       skips_.in_a_row, step_, epoch_, skips_outliers ? ", or the step an outlier" : "", first_bad_tensor(last),
+       rule.learning_rate);
 }
 
 std::string Run::first_bad_tensor(const Batch& last) {

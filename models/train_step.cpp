@@ -6,6 +6,7 @@
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
+#include "engine/slots.h"
 #include "kernels/augment/augment.h"
 #include "kernels/gather_batch/gather_batch.h"
 #include "kernels/log_step/log_step.h"
@@ -25,6 +26,21 @@ void copy(const Tensor& from, Tensor& to) {
 bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
   return std::ranges::equal(
       a, b, {}, [](const Batch& x) { return x.images.shape(); }, [](const Batch& x) { return x.images.shape(); });
+}
+
+// Over the samples of all micro-batches, on the device.
+Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<Batch>& inputs, float samples) {
+  Tensor mean;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    Tensor share = losses[i].empty_like();
+    scale_loss({losses[i], static_cast<float>(inputs[i].labels.size()) / samples, share});
+    if (i == 0) {
+      mean = share;
+    } else {
+      accumulate({share, mean});
+    }
+  }
+  return mean;
 }
 
 }  // namespace
@@ -52,6 +68,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       precision_(config.precision),
       augment_(config.augment),
       label_smoothing_(config.label_smoothing),
+      needs_loss_(config.optimizer.loss_outlier > 0),
       seed_(config.seed),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
@@ -164,7 +181,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
   if (on_gradients_) on_gradients_(scaler_);
   {
     const StepPart part("update", seconds.update);
-    optimizer_.step(scaler_);
+    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, inputs, samples) : Tensor());
   }
   if (on_phase_) on_phase_("update", {});
 }

@@ -72,6 +72,7 @@ class TrainStep {
   const Precision precision_;
   const AugmentOptions augment_;
   const float label_smoothing_;
+  const bool needs_loss_;  // by the optimizer
   const uint64_t seed_;
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;

@@ -38,7 +38,7 @@ std::map<std::string, Tensor> live_tensors(const ParameterArena& arena, const Op
   for_each_part(arena, "", arena.values, add);
   for (const auto& [name, memory] : optimizer.memory()) for_each_part(arena, "optimizer." + name + ".", memory, add);
   add("optimizer.step", optimizer.step_counter());
-  if (optimizer.usual_norm().defined()) add("optimizer.usual_norm", optimizer.usual_norm());
+  if (optimizer.usual().defined()) add("optimizer.usual", optimizer.usual());
   add("scaler", scaler.state());
   return tensors;
 }
@@ -91,7 +91,7 @@ TrainingState copy_state(const ParameterArena& arena, const Optimizer& optimizer
     for_each_part(arena, "optimizer." + name + ".", copy_to_host(memory), add);
   }
   add("optimizer.step", copy_to_host(optimizer.step_counter()));
-  if (optimizer.usual_norm().defined()) add("optimizer.usual_norm", copy_to_host(optimizer.usual_norm()));
+  if (optimizer.usual().defined()) add("optimizer.usual", copy_to_host(optimizer.usual()));
   add("scaler", copy_to_host(scaler.state()));
   return state;
 }

@@ -140,6 +140,10 @@ void TrainCommand::declare(cli::Flags& flags) {
             "Skip steps whose gradient norm is so many times the usual one, 0: none")
       .record();
   flags
+      .real("--skip-loss-outliers", experiment_.skip_loss_outliers, 0, 1e9,
+            "Skip steps whose loss is so many times the usual one, 0: none")
+      .record();
+  flags
       .real("--ema", experiment_.ema, 0, 0.999999,
             "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
       .record();

@@ -55,6 +55,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.label_smoothing = static_cast<float>(experiment.label_smoothing);
   config.optimizer.clip = static_cast<float>(experiment.clip);
   config.optimizer.outlier = static_cast<float>(experiment.skip_outliers);
+  config.optimizer.loss_outlier = static_cast<float>(experiment.skip_loss_outliers);
   config.optimizer.average_decay = static_cast<float>(experiment.ema);
   config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
   config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);

@@ -13,6 +13,11 @@ std::vector<std::vector<double>> predict(Module& model, const Tensor& images, co
   const Inference scope;
   const Tensor logits = model.forward(normalize_image(images, scale));  // (N, classes)
   const std::vector<float> values = logits.to_vector<float>();
+  const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
+  if (bad != values.end()) {
+    fail(ExitCode::numeric,
+         "an output of the model is {}, which is not finite: its weights are damaged; train it again", *bad);
+  }
   const auto classes = static_cast<size_t>(logits.shape().back());
   std::vector<std::vector<double>> all;
   for (auto row = values.begin(); row != values.end(); row += static_cast<std::ptrdiff_t>(classes)) {

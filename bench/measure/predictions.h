@@ -10,7 +10,8 @@
 
 namespace hs::bench::measure {
 
-// For each image of (N, H, W, C) the probability of each class. images: u8 pixels, on the model's device
+// For each image of (N, H, W, C) the probability of each class. images: u8 pixels, on the model's device. Throws Error
+// (numeric) if the model computes something that is not finite.
 std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale);
 
 // The class of highest probability.

@@ -31,24 +31,44 @@ HS_HOST_DEVICE inline float average_decay(float decay, int32_t step) {
   return fminf(decay, (1 + t) / (10 + t));
 }
 
-// Whether a norm is unusually large; if it is not, it counts from now on. The first ones only count.
-HS_HOST_DEVICE inline bool is_outlier(float outlier, float norm, float* usual_norm) {
-  constexpr float first = 20, slowest = 0.02f;  // later norms count by 1/50 each
-  float& mean = usual_norm[usual_norm_mean];
-  float& count = usual_norm[usual_norm_count];
-  if (count >= first && norm > outlier * mean) return true;
-  count += 1;
-  mean += fmaxf(1 / count, slowest) * (norm - mean);
+// Whether a step's norm or loss is unusually large; if neither is, both count from now on. The first ones only count.
+HS_HOST_DEVICE inline bool is_outlier(const StepRule& rule, float norm, float loss, float* usual) {
+  constexpr float first = 20, slowest = 0.02f;  // later ones count by 1/50 each
+  if (usual[usual_count] >= first && ((rule.outlier > 0 && norm > rule.outlier * usual[usual_norm]) ||
+                                      (rule.loss_outlier > 0 && loss > rule.loss_outlier * usual[usual_loss]))) {
+    return true;
+  }
+  usual[usual_count] += 1;
+  const float weight = fmaxf(1 / usual[usual_count], slowest);
+  usual[usual_norm] += weight * (norm - usual[usual_norm]);
+  usual[usual_loss] += weight * (loss - usual[usual_loss]);
   return false;
 }
 
-// The beginning of a step, on either device; see Optimizer::step. `measured` (from measure_gradients) may be nullptr.
-HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* measured, float* scaler, int32_t* step,
-                                         float* rates, float* usual_norm) {
-  const bool needs_norm = rule.clip > 0 || rule.outlier > 0;
-  const bool finite =
-      measured == nullptr || (measured[1] == 0 && (!needs_norm || measured[0] <= std::numeric_limits<float>::max()));
-  if (finite && rule.outlier > 0 && is_outlier(rule.outlier, sqrtf(measured[0]), usual_norm)) {
+// What the beginning of a step reads and writes.
+struct StepState {
+  const float* measured;  // from measure_gradients; may be nullptr
+  const float* loss;      // nullptr unless rule.loss_outlier > 0
+  float* scaler;
+  int32_t* step;
+  float *rates, *usual;
+};
+
+inline StepState state_of(const BeginStep& call) {
+  const auto place = [](Tensor& tensor) { return tensor.defined() ? tensor.mutable_data<float>() : nullptr; };
+  return {place(call.measured), call.loss.defined() ? call.loss.data<float>() : nullptr,
+          place(call.scaler),   call.step.mutable_data<int32_t>(),
+          place(call.rates),    place(call.usual)};
+}
+
+// The beginning of a step, on either device; see Optimizer::step.
+HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& state) {
+  const auto [measured, loss, scaler, step, rates, usual] = state;
+  constexpr float largest = std::numeric_limits<float>::max();
+  const float norm = rule.clip > 0 || rule.outlier > 0 ? sqrtf(measured[0]) : 0;
+  const float its_loss = rule.loss_outlier > 0 ? *loss : 0;
+  const bool finite = (measured == nullptr || measured[1] == 0) && norm <= largest && its_loss <= largest;
+  if (finite && rule.has_outliers() && is_outlier(rule, norm, its_loss, usual)) {
     rates[rate_skip] = 1;
     scaler[2] += 1;  // the scale is not the reason and stays
     return;
@@ -60,10 +80,7 @@ HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const float* meas
     rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
     rates[rate_correction2] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta2), t)));
     rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
-    if (rule.clip > 0) {
-      const float norm = sqrtf(measured[0]);
-      if (norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
-    }
+    if (rule.clip > 0 && norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
   }
   update_scale(rule.scaler, finite, scaler);
 }

@@ -44,9 +44,7 @@ void measure_gradients_cpu(const MeasureGradients& call) {
 
 void begin_step_cpu(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
-  begin_step_on(call.rule, call.measured.defined() ? call.measured.data<float>() : nullptr,
-                call.scaler.mutable_data<float>(), call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(),
-                call.usual_norm.defined() ? call.usual_norm.mutable_data<float>() : nullptr);
+  begin_step_on(call.rule, state_of(call));
 }
 
 void average_step_cpu(const AverageStep& call) {

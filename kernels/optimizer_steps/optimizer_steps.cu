@@ -62,40 +62,29 @@ void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
                call.measured.mutable_data<float>());
 }
 
-__global__ void begin_step_kernel(StepRule rule, const float* measured, float* scaler, int32_t* step, float* rates,
-                                  float* usual_norm) {
-  begin_step_on(rule, measured, scaler, step, rates, usual_norm);
-}
-
-float* usual_norm_of(const BeginStep& call) {
-  return call.usual_norm.defined() ? call.usual_norm.mutable_data<float>() : nullptr;
-}
+__global__ void begin_step_kernel(StepRule rule, StepState state) { begin_step_on(rule, state); }
 
 void begin_step_cuda(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
-  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule,
-               call.measured.defined() ? call.measured.data<float>() : nullptr, call.scaler.mutable_data<float>(),
-               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(), usual_norm_of(call));
+  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule, state_of(call));
 }
 
 __device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
 __global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
-                                         float* measured, float* scaler, int32_t* step, float* rates,
-                                         float* usual_norm) {
-  measure(size, gradient, scaler, partial);
+                                         float* measured, StepState state) {
+  measure(size, gradient, state.scaler, partial);
   if (!cuda::is_last_block(&blocks_that_measured)) return;
   add_measures(partial, measured);
-  if (threadIdx.x == 0) begin_step_on(rule, measured, scaler, step, rates, usual_norm);
+  if (threadIdx.x == 0) begin_step_on(rule, state);
 }
 
 void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
   Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
   cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(),
                call.gradient.size(), call.gradient.data<float>(), partial.mutable_data<float>(), call.rule,
-               call.measured.mutable_data<float>(), call.scaler.mutable_data<float>(),
-               call.step.mutable_data<int32_t>(), call.rates.mutable_data<float>(), usual_norm_of(call));
+               call.measured.mutable_data<float>(), state_of(call));
 }
 
 struct Average {

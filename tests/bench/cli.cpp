@@ -243,6 +243,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"label_smoothing", 0.0},
                      {"clip", 0.0},
                      {"skip_outliers", 0.0},
+                     {"skip_loss_outliers", 0.0},
                      {"ema", 0.0},
                      {"fuse", "on"},
                      {"kernels", Config::array()},

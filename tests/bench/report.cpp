@@ -130,6 +130,10 @@ TEST_CASE("the mistakes: none in a good record, and each found in a record that 
       {"without validation", [](Json& r) { r["rows"][0]["epochs"][0]["test_accuracy"] = nullptr; }},
       {"Unstable mixed precision", [](Json& r) { r["rows"][1]["runs"][0]["skipped_steps"] = 200; }},
       {"Keeping nothing", [](Json& r) { r["environment"]["commit"] = "0123456789ab-dirty"; }},
+      {"Saving checkpoints too often",
+       [](Json& r) {
+         r["rows"][1]["saving"] = {{"saved", 20}, {"failed", 0}, {"seconds", 1}, {"share", 0.06}};
+       }},
       {"One run",
        [](Json& r) {
          for (Json& row : r["rows"]) row["seconds_all"] = row["test_accuracy_all"] = {0.5};
@@ -150,6 +154,12 @@ TEST_CASE("the mistakes: none in a good record, and each found in a record that 
   Json scaled = good_record();
   scaled["config"]["batch"] = 256, scaled["config"]["learning_rate"] = 4e-3;
   CHECK(warnings(drawn_record(scaled)) == Words());
+  Json saved = good_record();  // seldom, and only at the end
+  saved["rows"][1]["saving"] = {{"saved", 20}, {"failed", 0}, {"seconds", 1}, {"share", 0.04}};
+  saved["rows"][2]["saving"] = {{"saved", 1}, {"failed", 0}, {"seconds", 1}, {"share", 0.5}};
+  const std::string page = drawn_record(saved);
+  CHECK(warnings(page) == Words());
+  CHECK(contains(page, "saving held up training for 4 % of its time"));
 }
 
 // The warnings of a run's report.
@@ -172,6 +182,10 @@ TEST_CASE("runs that make a mistake are warned of it in their reports") {
   CHECK_FALSE(has_part(careful, "instead of the time to a target"));
   CHECK_FALSE(has_part(careful, "at the same learning rate"));
   CHECK_FALSE(has_part(careful, "One run"));
+  CHECK_FALSE(has_part(careful, "too often"));
+  const TemporaryFolder folder;
+  const std::string saving = "--epochs 1 --batch 4 --save " + (folder / "run").string() + " --save-every 1st";
+  CHECK(has_part(warnings_of(saving, 0), "Saving checkpoints too often"));
   CHECK_FALSE(has_part(careful, "Unstable"));
   CHECK_FALSE(has_part(careful, "without validation"));
   CHECK(has_part(warnings_of("--epochs 1 --precision f16 --optimizer sgd --lr 1000", 6), "Unstable mixed precision"));

@@ -131,6 +131,39 @@ TEST_CASE(
   CHECK(longer["epochs"][1]["training_loss"] == straight["epochs"][1]["training_loss"]);
 }
 
+TEST_CASE("a run that a damaged sample or a full disk has ended is continued to the same weights") {
+  const TemporaryFolder folder;
+  Surroundings around{.folder = folder.path};
+  REQUIRE(run_bench_line("convert synthetic set --format pgm --train 300 --test 20 --quiet", around).code == 0);
+  const std::string run =
+      "train --model mlp --data set --train 300 --test 20 --batch 8 --epochs 2 --device cpu --quiet --cache none ";
+  const json straight = record_of(run, around)["rows"][0];
+  fs::path sample;  // any of them
+  for (const auto& entry : fs::recursive_directory_iterator(folder / "set/train")) {
+    if (entry.path().extension() == ".pgm") sample = entry.path();
+  }
+  const std::string good = read_text(sample);
+  // Damaged after the first epoch, so that a worker meets it in the second.
+  Surroundings damaging = around;
+  damaging.ask = [&](const std::string&) {
+    if (fs::exists(folder / "run/state-000040.safetensors")) std::ofstream(sample) << "P5";
+    return 0;
+  };
+  const Ended damaged = run_bench_line(run + "--save run --save-every 1st --keep 50 --workers 3", damaging);
+  CHECK(damaged.code == 3);
+  CHECK(contains(damaged.err, sample.filename().string()));
+  std::ofstream(sample) << good;
+  Surroundings full = around;
+  full.file_limit = 1'000'000;  // a state of mlp is larger
+  const Ended unsaved = run_bench_line(run + "--resume run --save-every 20st", full);
+  CHECK(unsaved.code == 4);
+  CHECK(contains(unsaved.err, "File too large"));
+  const json resumed = record_of(run + "--resume run", around)["rows"][0];
+  CHECK(resumed["weights_sha256"] == straight["weights_sha256"]);
+  CHECK(resumed["final_loss"] == straight["final_loss"]);
+  CHECK(resumed["saving"]["resumed_in_epoch"] == 2);
+}
+
 TEST_CASE("two runs on one folder: the second ends with exit code 4 and the number of the first") {
   const TemporaryFolder folder;
   const std::string place = (folder / "run").string();

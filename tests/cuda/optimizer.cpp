@@ -138,6 +138,36 @@ TEST_CASE("a step begun in the last block that measures has the bits of one begu
   begin_step.force(nullptr);
 }
 
+TEST_CASE("outliers of the norm and of the loss are those of the CPU, however the step is begun") {
+  const StepRule rule{0.9f, 0.999f, 0, {}, {.enabled = true, .initial = 4}, 3, 2};
+  const auto scalar = [](float value) { return Tensor::from(std::vector<float>{value}, {}); };
+  for (const char* variant : {"simple", "last_block"}) {
+    CAPTURE(std::string(variant));
+    Training cpu(0, 4, [](const Tensor& x) { return x; });
+    Training cuda(0, 4, [](const Tensor& x) { return x.to(Device::cuda); });
+    Tensor usual = Tensor::zeros({usual_size}, DType::f32), on_cuda = usual.to(Device::cuda);
+    for (int i = 0; i < 40; ++i) {
+      CAPTURE(i);
+      // Whole numbers, so that the norm is exact; one large norm, one large loss, one loss that is not finite.
+      const auto size = static_cast<float>(i == 25 ? 40 : 4 + i % 3);
+      const Tensor gradient = Tensor::from(std::vector<float>(5, size), {5});
+      const Tensor loss = scalar(i == 30 ? 9.0f : i == 35 ? nan : 1 + 0.25f * static_cast<float>(i % 3));
+      begin_step({rule, cpu.measured, cpu.scaler, cpu.step, cpu.rates, gradient, loss, usual});
+      begin_step.force(variant);
+      begin_step({rule, cuda.measured, cuda.scaler, cuda.step, cuda.rates, gradient.to(Device::cuda),
+                  loss.to(Device::cuda), on_cuda});
+      begin_step.force(nullptr);
+      CHECK(same_on_device(usual, on_cuda));
+      CHECK(same_on_device(cpu.scaler, cuda.scaler));
+      CHECK(same_on_device(cpu.rates, cuda.rates));
+      const bool skipped = i == 25 || i == 30 || i == 35;
+      CHECK((cpu.rates.to_vector<float>()[rate_skip] != 0) == skipped);
+    }
+    CHECK(cuda.step.item() == 37);
+    CHECK(cuda.scaler.to_vector<float>() == std::vector<float>{2, 4, 3});
+  }
+}
+
 TEST_CASE("measure_gradients notices what is not finite anywhere, and nothing else") {
   for (const int64_t size : {1, 70001}) {
     Training training(0, 1, [](const Tensor& x) { return x.to(Device::cuda); });

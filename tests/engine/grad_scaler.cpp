@@ -331,7 +331,7 @@ TEST_CASE("a step whose norm is unusual is left out, once there are norms to com
     training.arena.gradients().mutable_data<float>()[0] = gradient * 1024;
     training.optimizer->step(training.scaler);
   };
-  const auto mean = [&] { return training.optimizer->usual_norm().to_vector<float>()[usual_norm_mean]; };
+  const auto mean = [&] { return training.optimizer->usual().to_vector<float>()[usual_norm]; };
   take_step(1);
   take_step(100);  // nothing is usual yet
   CHECK(training.scaler.skipped() == 0);
@@ -353,6 +353,42 @@ TEST_CASE("a step whose norm is unusual is left out, once there are norms to com
   for (int i = 0; i < 200; ++i) take_step(0.5f);  // a norm of 1, now that the scale is 512
   // Of the first 50 it is the mean; each later one counts by a fiftieth.
   CHECK(mean() == doctest::Approx(1 + ((136.0 + 29) / 50 - 1) * std::pow(0.98, 171)).epsilon(1e-5));
+}
+
+TEST_CASE("a step whose loss is unusual is left out in the same way, by the loss alone or by either") {
+  for (const float outlier : {0.0f, 3.0f}) {
+    Training training({.name = "adam", .outlier = outlier, .loss_outlier = 2}, scaled_by_1024);
+    const auto take_step = [&](float gradient, float loss) {
+      training.arena.gradients().mutable_data<float>()[0] = gradient * 1024;
+      training.optimizer->step(training.scaler, Tensor::from(std::vector<float>{loss}, {}));
+    };
+    const auto usual = [&] { return training.optimizer->usual().to_vector<float>(); };
+    for (int i = 0; i < 10; ++i) take_step(1, 0.5f), take_step(1, 1.5f);
+    CHECK(training.scaler.skipped() == 0);
+    CHECK(usual()[usual_loss] == doctest::Approx(1).epsilon(1e-6));
+    CHECK(usual()[usual_norm] == doctest::Approx(outlier > 0 ? 1 : 0).epsilon(1e-6));
+    CHECK(usual()[usual_count] == 20);
+    const auto before = training.weights();
+    const auto usual_before = usual();
+    take_step(1, 2.01f);
+    if (outlier > 0) take_step(3.01f, 1);
+    CHECK(training.weights() == before);
+    CHECK(usual() == usual_before);
+    CHECK(training.scaler.scale() == 1024);
+    const int64_t skipped = outlier > 0 ? 2 : 1;
+    CHECK(training.scaler.skipped() == skipped);
+    // One that is not finite is no outlier: the scale falls, as if a gradient were not.
+    for (const float bad : {nan, inf}) take_step(1, bad);
+    CHECK(training.weights() == before);
+    CHECK(usual() == usual_before);
+    CHECK(training.scaler.state().to_vector<float>() == State{256, 0, static_cast<float>(skipped) + 2});
+    take_step(1, 1.99f);
+    CHECK(training.weights() != before);
+    CHECK(training.optimizer->steps() == 21);
+  }
+  Training training({.name = "sgd", .loss_outlier = 2}, {});
+  CHECK_THROWS_WITH_AS(training.optimizer->step(training.scaler),
+                       "optimizer: outliers of the loss, but step() was not given one", Error);
 }
 
 TEST_CASE("the average follows the weights, takes their place while it is wanted, and a skipped step leaves it") {

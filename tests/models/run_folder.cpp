@@ -10,8 +10,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
@@ -26,9 +28,9 @@ namespace {
 
 // What the interposed functions below do to the calls of this process. The folder's thread makes most of them.
 struct Faults {
-  enum class How { once, from_then_on, kill };
-  std::atomic<const char*> call = nullptr;  // the function that fails; "": any of them
-  std::atomic<int> at = 0, made = 0;        // the number, from 1, of the call that fails; calls so far
+  enum class How { once, from_then_on, kill, late };  // late: succeeds, after a while, from then on
+  std::atomic<const char*> call = nullptr;            // the function that fails; "": any of them
+  std::atomic<int> at = 0, made = 0;                  // the number, from 1, of the call that fails; calls so far
   std::atomic<How> how = How::once;
 };
 Faults faults;
@@ -38,8 +40,10 @@ bool fails(const char* name) {
   const char* call = faults.call;
   if (!call || (*call != '\0' && std::string(call) != name)) return false;
   const int number = ++faults.made;
-  if (number < faults.at || (faults.how != Faults::How::from_then_on && number != faults.at)) return false;
+  const bool lasts = faults.how == Faults::How::from_then_on || faults.how == Faults::How::late;
+  if (number < faults.at || (!lasts && number != faults.at)) return false;
   if (faults.how == Faults::How::kill) _exit(0);
+  if (faults.how == Faults::How::late) return usleep(200'000) != 0;
   errno = EIO;
   return true;
 }
@@ -210,6 +214,33 @@ TEST_CASE("a process that is killed before any call of any kind leaves a folder 
     check_found(folder / "run", *told);
   }
   munmap(told, sizeof(int64_t));
+}
+
+TEST_CASE("a state is written beside training, which waits for the one before alone") {
+  const TemporaryFolder folder(hs::test::fast_place());
+  RunFolder run(folder / "run", 2, [](const std::string&) {});
+  const auto seconds_of = [](const std::function<void()>& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  faults.at = 1;
+  faults.made = 0;
+  faults.how = Faults::How::late;
+  faults.call = "fsync";  // of the file, and of the folder: 0.4 seconds for each state
+  CHECK(seconds_of([&] { run.save(state_of(1)); }) < 0.15);
+  const fs::path first = folder.path / "run" / "state-000001.safetensors";
+  CHECK(!fs::exists(first));
+  CHECK(seconds_of([&] {
+          while (!fs::exists(first)) usleep(1000);  // though nobody waits for the folder
+        }) < 10);
+  run.finish();
+  CHECK(seconds_of([&] { run.save(state_of(2)); }) < 0.15);
+  CHECK(seconds_of([&] { run.save(state_of(3)); }) > 0.35);
+  run.finish();
+  faults.call = nullptr;
+  CHECK(run.saved() == 3);
+  CHECK(number_of(run.newest()) == 3);
 }
 
 TEST_CASE("a folder holds one run at a time, and the newest states of it") {

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Writes optimizers/*.npy: ten steps of each optimizer that PyTorch has, computed by PyTorch in float64.
+
+The model is one linear layer with softmax, which is smooth, so that float32 follows float64 closely whatever the optimizer. Its
+weight is (in, out), as halfstep stores it. A case is a row of CASES; where biases do not decay, PyTorch gets two groups of
+parameters. Before a file counts, the script proves the first loss with plain numpy, and that a float32 run follows.
+"""
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+STEPS, BATCH, INPUTS, CLASSES = 10, 8, 20, 10
+OPTIMIZERS = ["sgd", "nesterov", "adam", "adamw"]
+SCHEDULES = ["constant", "linear", "cosine", "step", "one-cycle"]
+EVERY, FACTOR = 3, 0.5  # of "step"
+CASES = [  # optimizer, learning rate, momentum, weight decay, whether biases decay, schedule, label smoothing
+    ("sgd", 0.1, 0, 0, 1, "constant", 0),
+    ("sgd", 0.05, 0.9, 0.02, 1, "constant", 0),
+    ("sgd", 0.05, 0.9, 0.02, 0, "step", 0),
+    ("nesterov", 0.05, 0.9, 0, 1, "constant", 0),
+    ("nesterov", 0.05, 0.9, 0.02, 1, "cosine", 0.1),
+    ("nesterov", 0.05, 0.9, 0.02, 0, "one-cycle", 0),
+    ("adam", 0.01, 0, 0, 1, "constant", 0),
+    ("adam", 0.01, 0, 0.1, 0, "linear", 0.1),
+    ("adamw", 0.01, 0, 0.5, 1, "one-cycle", 0),
+    ("adamw", 0.01, 0, 0.5, 0, "constant", 0),
+]
+TOLERANCE = 2e-6  # float32 against float64: losses absolute, weights relative (Frobenius)
+
+
+def make_schedule(name, optimizer, rate):
+    schedules = torch.optim.lr_scheduler
+    if name == "linear": return schedules.LinearLR(optimizer, 1, 0, STEPS)
+    if name == "cosine": return schedules.CosineAnnealingLR(optimizer, STEPS)
+    if name == "step": return schedules.StepLR(optimizer, EVERY, FACTOR)
+    if name == "one-cycle": return schedules.OneCycleLR(optimizer, rate, STEPS, cycle_momentum=False)
+    return schedules.ConstantLR(optimizer, 1)
+
+
+def train(case, start, dtype):
+    """Returns the losses, and the final weight and bias."""
+    name, rate, momentum, decay, biases_decay, schedule_name, smoothing = case
+    x, labels = torch.tensor(start["inputs"]).to(dtype), torch.tensor(start["labels"]).long()
+    weight, bias = (torch.tensor(start[p]).to(dtype).requires_grad_() for p in ("weight", "bias"))
+    groups = [{"params": [weight], "weight_decay": decay}, {"params": [bias], "weight_decay": decay if biases_decay else 0}]
+    make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(name)
+    optimizer = make(groups, lr=rate) if make else torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=name == "nesterov")
+    schedule = make_schedule(schedule_name, optimizer, rate)
+    losses = []
+    for step in range(STEPS):
+        batch = slice(step * BATCH, (step + 1) * BATCH)
+        loss = F.cross_entropy(x[batch] @ weight + bias, labels[batch], label_smoothing=smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        optimizer.step()
+        schedule.step()
+    return losses, weight.detach().numpy(), bias.detach().numpy()
+
+
+def numpy_loss(start, smoothing):
+    logits = start["inputs"][:BATCH].astype(np.float64) @ start["weight"] + start["bias"]
+    target = np.full((BATCH, CLASSES), smoothing / CLASSES)
+    target[np.arange(BATCH), start["labels"][:BATCH]] += 1 - smoothing
+    return -(target * (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))).sum(axis=1).mean()
+
+
+def main():
+    random = np.random.RandomState(2026)
+    start = {"inputs": random.uniform(-1.5, 1.5, (STEPS * BATCH, INPUTS)).astype("<f4"),
+             "labels": random.randint(0, CLASSES, STEPS * BATCH).astype("<i4"),
+             "weight": random.uniform(-0.5, 0.5, (INPUTS, CLASSES)).astype("<f4"),
+             "bias": random.uniform(-0.5, 0.5, CLASSES).astype("<f4")}
+    results = {"losses": [], "final_weight": [], "final_bias": []}
+    for case in CASES:
+        exact, single = train(case, start, torch.float64), train(case, start, torch.float32)
+        assert abs(exact[0][0] - numpy_loss(start, case[-1])) < 1e-12
+        errors = [np.abs(np.array(single[0]) - exact[0]).max()]
+        errors += [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(single[1:], exact[1:])]
+        print(*case, "loss", f"{exact[0][0]:.6f} to {exact[0][-1]:.6f}, float32 errors", *(f"{error:.1e}" for error in errors))
+        assert max(errors) < TOLERANCE
+        for name, values in zip(results, exact): results[name].append(values)
+    arrays = {**start, **{name: np.array(values).astype("<f8" if name == "losses" else "<f4") for name, values in results.items()},
+              "cases": np.array([[OPTIMIZERS.index(c[0]), *c[1:5], SCHEDULES.index(c[5]), c[6]] for c in CASES], "<f8")}
+    folder = pathlib.Path(__file__).resolve().parent / "optimizers"
+    folder.mkdir(exist_ok=True)
+    for name, array in arrays.items(): np.save(folder / f"{name}.npy", np.ascontiguousarray(array))
+    print(f"PyTorch {torch.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()
