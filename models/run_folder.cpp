@@ -89,6 +89,7 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
     }
     const std::string process = std::to_string(::getpid());
     const auto size = static_cast<ssize_t>(process.size());
+    errno = ENOSPC;  // what a write that is cut short does not say
     if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, process.data(), process.size(), 0) != size) {
       fail(ExitCode::io, "{}: cannot be written: {}", printable(lock), std::strerror(errno));
     }

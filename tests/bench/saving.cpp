@@ -237,6 +237,7 @@ TEST_CASE("--max-minutes ends a run in time, with a result, and --save-every goe
   CHECK(row["test_accuracy"] > 0.2);
   CHECK(row["saving"]["saved"] >= 2);  // 3 on an idle machine
   CHECK(row["saving"]["saved"] <= 6);
+  CHECK(row["saving"]["share"] < 0.05);  // written beside training
 }
 
 TEST_CASE("a state that cannot be written: training goes on, and says so; the last one is an error") {

@@ -359,7 +359,8 @@ TEST_CASE("a step whose loss is unusual is left out in the same way, by the loss
   for (const float outlier : {0.0f, 3.0f}) {
     Training training({.name = "adam", .outlier = outlier, .loss_outlier = 2}, scaled_by_1024);
     const auto take_step = [&](float gradient, float loss) {
-      training.arena.gradients().mutable_data<float>()[0] = gradient * 1024;
+      const auto scale = static_cast<float>(training.scaler.scale());
+      training.arena.gradients().mutable_data<float>()[0] = gradient * scale;
       training.optimizer->step(training.scaler, Tensor::from(std::vector<float>{loss}, {}));
     };
     const auto usual = [&] { return training.optimizer->usual().to_vector<float>(); };

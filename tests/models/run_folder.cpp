@@ -43,7 +43,7 @@ bool fails(const char* name) {
   const bool lasts = faults.how == Faults::How::from_then_on || faults.how == Faults::How::late;
   if (number < faults.at || (!lasts && number != faults.at)) return false;
   if (faults.how == Faults::How::kill) _exit(0);
-  if (faults.how == Faults::How::late) return usleep(200'000) != 0;
+  if (faults.how == Faults::How::late) return usleep(400'000) != 0;
   errno = EIO;
   return true;
 }
@@ -227,16 +227,16 @@ TEST_CASE("a state is written beside training, which waits for the one before al
   faults.at = 1;
   faults.made = 0;
   faults.how = Faults::How::late;
-  faults.call = "fsync";  // of the file, and of the folder: 0.4 seconds for each state
-  CHECK(seconds_of([&] { run.save(state_of(1)); }) < 0.15);
+  faults.call = "fsync";  // of the file, and of the folder: 0.8 seconds for each state
+  CHECK(seconds_of([&] { run.save(state_of(1)); }) < 0.4);
   const fs::path first = folder.path / "run" / "state-000001.safetensors";
   CHECK(!fs::exists(first));
   CHECK(seconds_of([&] {
           while (!fs::exists(first)) usleep(1000);  // though nobody waits for the folder
         }) < 10);
   run.finish();
-  CHECK(seconds_of([&] { run.save(state_of(2)); }) < 0.15);
-  CHECK(seconds_of([&] { run.save(state_of(3)); }) > 0.35);
+  CHECK(seconds_of([&] { run.save(state_of(2)); }) < 0.4);
+  CHECK(seconds_of([&] { run.save(state_of(3)); }) > 0.7);
   run.finish();
   faults.call = nullptr;
   CHECK(run.saved() == 3);
