@@ -85,7 +85,7 @@ __global__ void measure_and_begin_kernel(int64_t size, const float* gradient, fl
                                          float* measured, float* scaler, int32_t* step, float* rates,
                                          float* usual_norm) {
   measure(size, gradient, scaler, partial);
-  if (!cuda::is_last_block(&blocks_that_measured)) return;
+  if (!cuda::is_last_block(&blocks_that_measured, gridDim.x)) return;
   add_measures(partial, measured);
   if (threadIdx.x == 0) begin_step_on(rule, measured, scaler, step, rates, usual_norm);
 }
