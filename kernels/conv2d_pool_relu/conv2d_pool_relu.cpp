@@ -24,6 +24,7 @@ Tensor fused(const Tensor& x, const Tensor& weight, const Tensor& bias, const Co
   const Tensor input = autocast(x), w = autocast_parameter(weight), b = autocast_parameter(bias);
   const VariantBase* variant =
       conv2d_pool_relu_forward.variant_for({input, w, b, s, no_tensor(), no_tensor(), dropped});
+  if (dropped && !variant) return {};
   const bool is_faster = variant && variant->rank > slower_than_three_ops;
   if (!conv2d_pool_relu_forward.is_forced() && !is_faster) return {};
   const Shape pooled{s.N, s.OH / 2, s.OW / 2, s.OC};
