@@ -3,7 +3,6 @@
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/dropout/dropout.h"
 #include "kernels/linear/linear.h"
 
 namespace hs {
@@ -29,7 +28,9 @@ Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& o
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight_, bias_, options_); }
 
-Tensor Conv2d::forward_pool_relu(const Tensor& x) { return conv2d_pool_relu(x, weight_, bias_, options_); }
+Tensor Conv2d::forward_pool_relu(const Tensor& x, const Dropout* dropout) {
+  return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
+}
 
 Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {
   const uint32_t layer = keys.next();
@@ -42,10 +43,14 @@ Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {
 
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight_, bias_); }
 
-Tensor Dropout::forward(const Tensor& x) {
+DropoutRule Dropout::rule() const {
   const Ambient& now = ambient();
-  if (!now.training) return x;
-  return dropout(x, rate_, {now.seed, RandomPurpose::dropout, layer_, 0, now.micro_step}, now.step);
+  return {now.training ? rate_ : 0, {now.seed, RandomPurpose::dropout, layer_, 0, now.micro_step}, now.step};
+}
+
+Tensor Dropout::forward(const Tensor& x) {
+  const DropoutRule now = rule();
+  return dropout(x, now.rate, now.stream, now.step);
 }
 
 }  // namespace hs

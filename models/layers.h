@@ -4,6 +4,7 @@
 
 #include "engine/module.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/dropout/dropout.h"
 
 namespace hs {
 
@@ -12,12 +13,15 @@ Tensor flatten(const Tensor& x);
 
 enum class Bias : bool { off, on };
 
+class Dropout;
+
 class Conv2d : public Module {
  public:
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys,
          Bias bias = Bias::on);
-  Tensor forward(const Tensor& x) override;   // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
-  Tensor forward_pool_relu(const Tensor& x);  // then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels)
+  Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
+  // Then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels); and dropout, if given.
+  Tensor forward_pool_relu(const Tensor& x, const Dropout* dropout = nullptr);
 
  private:
   Conv2dOptions options_;
@@ -44,6 +48,7 @@ class Dropout : public Module {
  public:
   Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}
   Tensor forward(const Tensor& x) override;
+  DropoutRule rule() const;  // for an op that drops: a rate of 0 unless this is training
 
  private:
   double rate_;

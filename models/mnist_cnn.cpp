@@ -21,8 +21,8 @@ class MnistCnn : public StagedModel {
     add_child("conv2", conv2_);
     add_child("linear", linear_);
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward_pool_relu(x); });
-    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x); });
-    add_stage("linear", [this](const Tensor& x) { return linear_.forward(dropout_.forward(flatten(x))); });
+    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout_); });
+    add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(x)); });
     // (N, 28, 28, 1) -> (N, 13, 13, 32) -> (N, 5, 5, 64) -> (N, 10)
   }
 

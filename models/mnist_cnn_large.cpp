@@ -22,8 +22,8 @@ class MnistCnnLarge : public StagedModel {
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward(x); });
-    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x); });
-    add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(dropout1_.forward(flatten(x)))); });
+    add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout1_); });
+    add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(flatten(x))); });
     add_stage("linear2", [this](const Tensor& x) { return linear2_.forward(dropout2_.forward(x)); });
     // (N, 28, 28, 1) -> (N, 26, 26, 32) -> (N, 12, 12, 64) -> (N, 128) -> (N, 10)
   }

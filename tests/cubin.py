@@ -14,7 +14,8 @@ Rules: no local memory (a spill, or an array that did not fit in registers), no 
 float atomic is often a loop around one), tensor-core instructions in every kernel that has "mma" in its name, no
 division of 64-bit integers in a loop (a call of about 100 instructions), and whole packs in the kernels of `packs_of`: a
 load and a store for each operand as wide as its pack, 16 bytes for the widest type.
-The lock holds registers, static shared memory (on sm_90 with the 1024 bytes that CUDA adds to it) and instructions.
+The lock holds registers, static shared memory (on sm_90 with the 1024 bytes that CUDA adds to it), launch bounds (0: none)
+and instructions.
 They depend on the compiler, so those of another nvcc are not compared; the rules hold for all.
 
 How: the machine code lies as ELF files ("cubins") in the section .nv_fatbin. An instruction has 16 bytes; its lowest 9
@@ -24,6 +25,7 @@ or tool is missing.
 """
 import argparse
 import collections
+import math
 import pathlib
 import re
 import shutil
@@ -50,11 +52,12 @@ DIVISION = r"(div|rem)_[su]64"                     # in the names of the compile
 TYPES = {"Half": 2, "BFloat16": 2, "float": 4, "unsigned char": 1}
 KNOWN_ARCHITECTURES = range(75, 130)              # where these numbers hold
 REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE = 0x2f, 0x11, 0x12  # attributes in .nv.info
+MAX_THREADS = 0x05                                 # in that of a kernel: its __launch_bounds__, in three dimensions
 
 # name: readable and stable; symbol: as the compiler calls it. local: instructions, stack: bytes.
-# divisions: in loops. wide_loads, wide_stores: how many of 1, 2, 4, 8 and 16 bytes, global memory.
+# divisions: in loops. wide_loads, wide_stores: how many of 1, 2, 4, 8 and 16 bytes, global memory. threads: launch bounds.
 Kernel = collections.namedtuple("Kernel", "name arch symbol registers shared stack loads stores tensor atomics "
-                                          "instructions divisions wide_loads wide_stores")
+                                          "instructions divisions wide_loads wide_stores threads")
 
 
 def fail(code, sentence):
@@ -110,6 +113,16 @@ def attributes(info):
         at += 4 + size
 
 
+def launch_bounds(info):
+    """The most threads of a block, by .nv.info of a kernel; 0: it does not say."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if (form, attribute, size) == (4, MAX_THREADS, 12): return math.prod(struct.unpack_from("<III", info, at + 4))
+        at += 4 + (size if form == 4 else 0)
+    return 0
+
+
 def target(at, low, high, arch):
     """Where a call or branch goes: relative to the next instruction, in units of 4 bytes."""
     field = low >> 34 | (high & 0x3ffff) << 30
@@ -163,7 +176,8 @@ def read_cubin(data):
         stack = max(row[FRAME_SIZE], row[MIN_STACK_SIZE])  # of the kernel itself, with what it calls
         shared = by_name.get(f".nv.shared.{symbol}", (b"", 0))[1]
         kernels.append(Kernel(symbol, arch, symbol, row[REGCOUNT], shared, stack,
-                              *count_opcodes(content, arch, functions[name])))
+                              *count_opcodes(content, arch, functions[name]),
+                              launch_bounds(by_name.get(f".nv.info.{symbol}", (b"", 0))[0])))
     return found and found[1].decode(), kernels
 
 
@@ -229,6 +243,7 @@ def packs_of(name):
     if kernel == "pooled_mma_forward_kernel": return of([], [16, 16])  # cp.async loads; y and winner
     if kernel == "pooled_mma_input_gradient_kernel": return of([16], [16])
     if kernel == "pooled_mma_weight_gradient_kernel": return of([16], [])
+    if kernel == "pooled_mma_gradients_kernel": return of([16, 16], [16])
     if kernel in ("forward_kernel", "col2im_kernel", "backward_kernel") and arguments[-1] in ("4", "8"):
         return of([16], [16])
     return {}
@@ -255,14 +270,14 @@ def broken_rules(kernel):
 
 
 def figures_of(kernel):
-    return kernel.registers, kernel.shared, kernel.instructions
+    return kernel.registers, kernel.shared, kernel.threads, kernel.instructions
 
 
 def lock_text(version, rows):
-    lines = [f"nvcc {version}: registers, static shared memory and instructions of each kernel; written by "
-             "tests/cubin.py update"]
-    lines += [f"sm_{arch} {registers:4} {shared:6} {instructions:6}  {name}"
-              for (name, arch), (registers, shared, instructions) in sorted(rows.items())]
+    lines = [f"nvcc {version}: registers, static shared memory, launch bounds and instructions of each kernel; "
+             "written by tests/cubin.py update"]
+    lines += [f"sm_{arch} {registers:4} {shared:6} {threads:5} {instructions:6}  {name}"
+              for (name, arch), (registers, shared, threads, instructions) in sorted(rows.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -271,9 +286,9 @@ def read_lock():
     if not LOCK.exists(): fail(4, f"{LOCK} is missing; write it with: tests/cubin.py update")
     first, *lines = LOCK.read_text().splitlines() or [""]
     version = re.match(r"nvcc ([0-9.]+):", first)
-    rows = [re.fullmatch(r"sm_(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line) for line in lines]
+    rows = [re.fullmatch(r"sm_(\d+) +(\d+) +(\d+) +(\d+) +(\d+)  (.+)", line) for line in lines]
     if not version or None in rows: fail(3, f"{LOCK}: damaged; delete it and write it anew with: tests/cubin.py update")
-    return version[1], {(row[5], int(row[1])): (int(row[2]), int(row[3]), int(row[4])) for row in rows}
+    return version[1], {(row[6], int(row[1])): tuple(int(row[i]) for i in range(2, 6)) for row in rows}
 
 
 def check(path):
@@ -289,7 +304,8 @@ def check(path):
         for arch in sorted({arch for _, arch in locked} - archs): print(f"sm_{arch}: not in this build, not compared")
         for key in sorted(built.keys() | locked.keys()):
             if key[1] not in archs or built.get(key) == locked.get(key): continue
-            show = lambda row: "%d registers, %d bytes of shared memory, %d instructions" % row if row else "no such kernel"
+            show = lambda row: ("%d registers, %d bytes of shared memory, bounds of %d threads, %d instructions" % row if row
+                                else "no such kernel")
             differences.append(f"{key[0]}, sm_{key[1]}: {show(built.get(key))}; the lock has {show(locked.get(key))}")
     for line in faults + differences: print(line)
     if differences:

@@ -47,19 +47,16 @@ void bias_add_cuda(const BiasAddForward& call) {
   });
 }
 
-// A block sums one group of rows of `width` neighbouring columns. A thread sums every (block_threads / width)-th row of
-// one column, in four sums because one would wait for each addition; a tree then adds the threads of a column.
-// Grid: (columns / width, groups). out is (groups, C); with `accumulate` it is added to.
-template <class In, class Out>
-__global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accumulate, const In* x, Out* out) {
+// The sum of rows first to end - 1 of column c, in the threads below `width`, each of which has another c. A thread
+// sums every (block_threads / width)-th row, in four sums because one would wait for each addition; a tree then adds
+// the threads of a column. There must be a barrier between two calls.
+template <class In>
+__device__ float column_total(int64_t first, int64_t end, int64_t C, int64_t c, int width, const In* x) {
   __shared__ SharedArray<float, cuda::block_threads> sums;
   const int thread = static_cast<int>(threadIdx.x), row_lanes = cuda::block_threads / width;
-  const int64_t c = int64_t{blockIdx.x} * width + thread % width;
-  const int64_t rows_per_group = (rows + gridDim.y - 1) / gridDim.y;
-  const int64_t end = min(rows, (blockIdx.y + 1) * rows_per_group);
   float total[4] = {};
   if (c < C) {
-    int64_t row = blockIdx.y * rows_per_group + thread / width;
+    int64_t row = first + thread / width;
     for (; row + 3 * row_lanes < end; row += 4 * row_lanes) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) total[j] += cuda::to_f32(x[(row + j * row_lanes) * C + c]);
@@ -71,10 +68,29 @@ __global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accum
     __syncthreads();
     if (thread < half * width) sums[thread] += sums[thread + half * width];
   }
-  if (thread < width && c < C) {  // this thread wrote the sum itself
-    const int64_t at = blockIdx.y * C + c;
-    out[at] = cuda::from_f32<Out>((accumulate ? cuda::to_f32(out[at]) : 0.0f) + sums[thread]);
+  return thread < width ? static_cast<float>(sums[thread]) : 0.0f;  // which it has written itself
+}
+
+// Of a launch with more than one group.
+constexpr int64_t most_blocks = 1024;
+__device__ unsigned groups_done[most_blocks];  // 0 between the launches, of which there is one at a time
+
+// A block sums one group of rows of `width` neighbouring columns; the last of the groups adds what all have summed.
+// Grid: (columns / width, groups). partial is (groups, C); with `accumulate` the sum is added to.
+template <class In, class Out>
+__global__ void column_sum_kernel(int64_t rows, int64_t C, int width, bool accumulate, const In* x, float* partial,
+                                  Out* sum) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t c = int64_t{blockIdx.x} * width + thread % width;
+  const int64_t rows_per_group = (rows + gridDim.y - 1) / gridDim.y;
+  const bool has_column = thread < width && c < C;
+  float total = column_total(blockIdx.y * rows_per_group, min(rows, (blockIdx.y + 1) * rows_per_group), C, c, width, x);
+  if (gridDim.y > 1) {
+    if (has_column) partial[blockIdx.y * C + c] = total;
+    if (!cuda::is_last_block(&groups_done[blockIdx.x], gridDim.y)) return;
+    total = column_total(0, gridDim.y, C, c, width, partial);
   }
+  if (has_column) sum[c] = cuda::from_f32<Out>((accumulate ? cuda::to_f32(sum[c]) : 0.0f) + total);
 }
 
 // Columns per block, always a power of two: 32, which fill a 128-byte cache line in f32, or fewer for narrow matrices,
@@ -92,7 +108,6 @@ int64_t column_blocks(int64_t C) {
 
 // Groups of rows: 32 rows per thread, or more if that would need more blocks than the device runs at once.
 int64_t row_groups(int64_t rows, int64_t C) {
-  constexpr int64_t most_blocks = 1024;
   const int64_t rows_at_least = 32 * (cuda::block_threads / column_width(C));
   const int64_t most_groups = most_blocks / std::max<int64_t>(column_blocks(C), 1);
   return std::clamp<int64_t>(rows / rows_at_least, 1, std::max<int64_t>(most_groups, 1));
@@ -105,24 +120,15 @@ int64_t column_sum_workspace(const ColumnSum& call) {
   return groups > 1 ? groups * C * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-template <class In, class Out>
-void sum_rows(int64_t rows, int64_t C, int64_t groups, bool accumulate, const In* x, Out* out) {
-  const dim3 grid(static_cast<unsigned>(column_blocks(C)), static_cast<unsigned>(groups));
-  cuda::launch(column_sum_kernel<In, Out>, grid, cuda::block_threads, 0, cuda::compute_stream(), rows, C,
-               column_width(C), accumulate, x, out);
-}
-
 void column_sum_cuda(const ColumnSum& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), rows = row_count(call.x), groups = row_groups(rows, C);
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     cuda::for_float_type(call.sum.dtype(), [&]<class Sum>() {
-      if (groups == 1) {
-        sum_rows(rows, C, 1, call.accumulate, call.x.data<T>(), call.sum.mutable_data<Sum>());
-        return;
-      }
-      float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (groups, C)
-      sum_rows(rows, C, groups, false, call.x.data<T>(), partial);
-      sum_rows(groups, C, 1, call.accumulate, static_cast<const float*>(partial), call.sum.mutable_data<Sum>());
+      float* partial = groups > 1 ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
+      cuda::launch(column_sum_kernel<T, Sum>,
+                   dim3(static_cast<unsigned>(column_blocks(C)), static_cast<unsigned>(groups)), cuda::block_threads, 0,
+                   cuda::compute_stream(), rows, C, column_width(C), call.accumulate, call.x.data<T>(), partial,
+                   call.sum.mutable_data<Sum>());
     });
   });
 }

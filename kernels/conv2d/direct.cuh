@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(block_threads)
     } else if (gradients.mask) {
       is_open = !(to_f32(gradients.mask[at]) <= 0);  // also of NaN
     }
-    const float g = is_open ? to_f32(gradients.dy[at]) : 0.0f;
+    const float g = is_open ? to_f32(scaled(gradients.dy[at], gradients.factor)) : 0.0f;
     if (g == 0) continue;
     const int h0 = oh - s.padding, w0 = ow - s.padding;
     const T* from = x + ((n * s.H + h0) * s.W + w0) * C;  // read only where it is inside

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/dropout/dropout.h"
 
 namespace hs {
 
@@ -12,10 +13,13 @@ namespace hs {
 // are left out. One kernel if ambient().fuse, one supports the call and is faster, and no variant of the three ops is
 // forced; otherwise the three ops. Both add products in their own order, so they agree within rounding. Throws as the
 // three ops do.
-Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {});
+//
+// Then dropout by a rule, if there is one: in the same kernel where that can, with the bits of dropout() behind it.
+Tensor conv2d_pool_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options = {},
+                        const DropoutRule& dropped = {});
 
 // What is kept for backward, for each pooled value: the winner's place in its window, row * 2 + column, or `closed` if
-// ReLU made it zero. Of equal values the first wins; a NaN wins over numbers and stays NaN.
+// ReLU made it zero, or dropout did. Of equal values the first wins; a NaN wins over numbers and stays NaN.
 inline constexpr uint8_t closed = 4;
 
 // The rank of a variant that is there to be read and compared with: it runs only if it is forced.
@@ -26,8 +30,9 @@ struct Conv2dPoolReluForward {
   const Tensor& weight;
   const Tensor& bias;
   const Conv2dSizes& sizes;
-  Tensor& y;       // (N, OH / 2, OW / 2, OC)
-  Tensor& winner;  // u8, of y's shape
+  Tensor& y;                             // (N, OH / 2, OW / 2, OC)
+  Tensor& winner;                        // u8, of y's shape
+  const DropoutRule* dropped = nullptr;  // applied to y; only the variants of CUDA know it
   auto tensors() const { return tensor_list(x, weight, bias, y, winner); }
 };
 constinit inline Kernel<Conv2dPoolReluForward> conv2d_pool_relu_forward{"conv2d_pool_relu_forward"};
@@ -44,6 +49,7 @@ struct Conv2dPoolReluBackward {
   Tensor& dx;
   Tensor& dweight;
   Tensor& dbias;
+  float dy_factor = 1;  // of dropout; only the variants of CUDA know it
   auto tensors() const { return tensor_list(x, weight, winner, dy, dx, dweight, dbias); }
 };
 constinit inline Kernel<Conv2dPoolReluBackward> conv2d_pool_relu_backward{"conv2d_pool_relu_backward"};

@@ -16,9 +16,9 @@ void forward_direct(const Conv2dPoolReluForward& call) {
 
 void backward_direct(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::direct_backward<T, true>(call.sizes, call.accumulate, {call.dy.data<T>(), call.winner.data<uint8_t>()},
-                                   call.x.data<T>(), call.weight.data<T>(), workspace, call.dx, call.dweight,
-                                   call.dbias);
+    cuda::direct_backward<T, true>(call.sizes, call.accumulate,
+                                   {call.dy.data<T>(), call.winner.data<uint8_t>(), call.dy_factor}, call.x.data<T>(),
+                                   call.weight.data<T>(), workspace, call.dx, call.dweight, call.dbias);
   });
 }
 
@@ -26,7 +26,7 @@ REGISTER_KERNEL(conv2d_pool_relu_forward, cuda, "direct",
                 {.run = forward_direct,
                  .supported =
                      [](const Conv2dPoolReluForward& call) {
-                       return cuda::is_float(call.x) && cuda::direct_supports(call.sizes, true);
+                       return !call.dropped && cuda::is_float(call.x) && cuda::direct_supports(call.sizes, true);
                      },
                  .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "direct",

@@ -20,6 +20,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/shared.cuh"
+#include "kernels/dropout/dropout.cuh"
 
 namespace hs::cuda {
 
@@ -143,11 +144,11 @@ __device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile&
   }
 }
 
-// The gradient of the convolution at pixel (oh, ow), 8 channels from oc: dy where this pixel won its window, otherwise
-// 0, as it is outside of all windows. dy and winner: of one image.
+// The gradient of the convolution at pixel (oh, ow), 8 channels from oc: dy times `factor` where this pixel won its
+// window, otherwise 0, as it is outside of all windows. dy and winner: of one image.
 template <class T>
 __device__ __forceinline__ Pack<T, chunk> dense_gradient(const PooledSizes& s, const T* dy, const uint8_t* winner,
-                                                         int oh, int ow, int oc) {
+                                                         float factor, int oh, int ow, int oc) {
   Pack<T, chunk> g = {};
   if (oh < 0 || oh >= 2 * s.PH || ow < 0 || ow >= 2 * s.PW || oc >= s.OC) return g;
   const int at = (oh / 2 * s.PW + ow / 2) * s.OC + oc, place = oh % 2 * 2 + ow % 2;
@@ -155,7 +156,7 @@ __device__ __forceinline__ Pack<T, chunk> dense_gradient(const PooledSizes& s, c
   const auto won = load_vector<Pack<uint8_t, chunk>>(winner + at);
 #pragma unroll
   for (int j = 0; j < chunk; ++j) {
-    if (won.value[j] != place) g.value[j] = {};
+    g.value[j] = won.value[j] == place ? scaled(g.value[j], factor) : T{};
   }
   return g;
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/dropout/dropout.cuh"
 
 namespace hs::cuda {
 
@@ -35,6 +36,7 @@ struct PixelGradients {
   using Mask = std::conditional_t<pooled, uint8_t, T>;
   const T* dy;
   const Mask* mask;
+  float factor = 1;  // of dy
 
   // Of pixel (oh, ow) of image n, channel oc.
   __device__ __forceinline__ float at(const ConvSizes& s, uint32_t n, int oh, int ow, int oc) const {
@@ -42,7 +44,7 @@ struct PixelGradients {
       const int PH = s.OH / 2, PW = s.OW / 2;
       if (oh >= 2 * PH || ow >= 2 * PW) return 0;  // in no window
       const int64_t i = ((int64_t{n} * PH + oh / 2) * PW + ow / 2) * s.OC + oc;
-      return mask[i] == oh % 2 * 2 + ow % 2 ? to_f32(dy[i]) : 0.0f;
+      return mask[i] == oh % 2 * 2 + ow % 2 ? to_f32(scaled(dy[i], factor)) : 0.0f;
     } else {
       const int64_t i = ((int64_t{n} * s.OH + oh) * s.OW + ow) * s.OC + oc;
       return mask && to_f32(mask[i]) <= 0 ? 0.0f : to_f32(dy[i]);  // not of NaN, which is kept

@@ -6,10 +6,10 @@
 //      row g     : window g, pixel 0      row g     : pixel 2         sum[0][0]   sum[0][2]
 //      row g + 8 : window g, pixel 1      row g + 8 : pixel 3         sum[1][0]   sum[1][2]
 //
-// so bias, maximum and ReLU need no other lane, and only y and `winner` reach global memory. Pixels of one place in
-// neighbouring windows are two columns apart: the tile keeps the columns of even index before those of odd index, and
-// then they are neighbours without bank conflicts. The weights of the next tap are copied while one is multiplied.
-// Next: mma_backward.cu.
+// so bias, maximum and ReLU need no other lane; dropout follows when 8 channels, a group of its random numbers, are
+// stored at once. Only y and `winner` reach global memory. Pixels of one place in neighbouring windows are two columns
+// apart: the tile keeps the columns of even index before those of odd index, and then they are neighbours without bank
+// conflicts. The weights of the next tap are copied while one is multiplied. Next: mma_backward.cu.
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d_pool_relu/implicit_gemm.cuh"
@@ -28,6 +28,7 @@ struct ForwardProblem {
   const T *x, *weight, *bias;
   T* y;
   uint8_t* winner;
+  DropoutMasker dropped;
 };
 
 // The position of 8 channels of row c in a tile of weights, (C, 64). The chunks of a row are permuted: no bank
@@ -116,11 +117,23 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(For
 #pragma unroll
   for (int i = lane; i < 8 * (tile_oc / chunk); i += 32) {
     const int window = i / (tile_oc / chunk), oc = i % (tile_oc / chunk) * chunk;
-    if (warp * 8 + window < windows && oc0 + oc < s.OC) {
-      store_vector(p.y + (first + warp * 8 + window) * s.OC + oc0 + oc,
-                   load_vector<Pack<T, chunk>>(y + (window * y_pitch + oc)));
+    if (warp * 8 + window >= windows || oc0 + oc >= s.OC) continue;
+    const int64_t at = (first + warp * 8 + window) * s.OC + oc0 + oc;
+    auto values = load_vector<Pack<T, chunk>>(y + (window * y_pitch + oc));
+    if (p.dropped.drops()) {
+      const Random4 random = p.dropped.block(at / dropout_group);
+#pragma unroll
+      for (int j = 0; j < chunk; ++j) {
+        values.value[j] = p.dropped.masked(random, j, values.value[j]);
+        if (p.dropped.keeps(random, j)) continue;
+        const int pair = window * winner_pitch + (oc + j) / 2, shift = j % 2 * 8;  // no gradient passes here
+        const uint16_t both = winner[pair];
+        winner[pair] = static_cast<uint16_t>((both & 0xff00 >> shift) | closed << shift);
+      }
     }
+    store_vector(p.y + at, values);
   }
+  __syncwarp();
   const int window = lane / 4, oc = lane % 4 * 16;
   if (warp * 8 + window < windows && oc0 + oc < s.OC) {
     store_vector(p.winner + (first + warp * 8 + window) * s.OC + oc0 + oc,
@@ -149,7 +162,8 @@ void forward_mma(const Conv2dPoolReluForward& call) {
                                          .weight = call.weight.data<T>(),
                                          .bias = call.bias.defined() ? call.bias.data<T>() : nullptr,
                                          .y = call.y.mutable_data<T>(),
-                                         .winner = call.winner.mutable_data<uint8_t>()};
+                                         .winner = call.winner.mutable_data<uint8_t>(),
+                                         .dropped = DropoutMasker(call.dropped ? *call.dropped : DropoutRule())};
       const dim3 grid(static_cast<unsigned>(s.N * bands.count), static_cast<unsigned>((s.OC + tile_oc - 1) / tile_oc));
       launch(pooled_mma_forward_kernel<T>, grid, static_cast<unsigned>(warps * 32), static_cast<size_t>(bands.bytes),
              compute_stream(), problem);

@@ -1,4 +1,4 @@
-// conv2d_pool_relu backward in 16 bits on tensor cores, three kernels. The gradient of the convolution, four times the
+// conv2d_pool_relu backward in 16 bits on tensor cores. The gradient of the convolution, four times the
 // size of dy, is rebuilt in shared memory from (dy, winner) and never stored:
 //
 //    dy, winner of a window      dense          dx: a block computes a band of rows of one image, 32 channels. A is
@@ -8,9 +8,10 @@
 //                               + - - - +       while its block visits its images band by band: A is x with the tap as
 //                                               an offset, transposed, B is `dense`; both are read by all warps.
 //
-// The blocks of dweight share the images equally, and add_partials (kernels/conv2d/partials.cuh) adds what they have
-// summed, the bias gradient with it. No atomics: the order of all additions depends on the shapes alone. Read first:
-// mma.cu.
+// Neither needs the other's result, so a small batch, which has too few blocks of one kind to fill a GPU, has both in
+// one launch. The blocks of dweight share the images equally, and add_partials (kernels/conv2d/partials.cuh) adds what
+// they have summed, the bias gradient with it. No atomics: the order of all additions depends on the shapes alone. Read
+// first: mma.cu.
 #include <cuda_runtime.h>
 
 #include "kernels/conv2d/partials.cuh"
@@ -25,18 +26,21 @@ template <class T>
 struct InputProblem {
   PooledSizes s;
   Divisor W, columns, chunks;  // of x; of `dense`; of a pixel of `dense`
-  int band, bands, pitch;
+  int band, bands, pitch, warps;
+  int blocks;  // of a tile of channels: N * bands
+  float dy_factor;
   const T* weight;
   const T* dy;
   const uint8_t* winner;
   T* dx;
 };
 
+// Threads beyond p.warps help to copy.
 template <class T>
-__global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_kernel(InputProblem<T> p) {
+__device__ __forceinline__ void input_gradient_block(const InputProblem<T>& p, int block) {
   const PooledSizes& s = p.s;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, c0 = blockIdx.y * tile_c;
-  const int n = blockIdx.x / p.bands, h0 = blockIdx.x % p.bands * p.band;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, taps = s.KH * s.KW, c0 = block / p.blocks * tile_c;
+  const int n = block % p.blocks / p.bands, h0 = block % p.blocks % p.bands * p.band;
   const int pixels = min(p.band, s.H - h0) * s.W, columns = p.columns.divisor();
   const auto dense = dynamic_shared<T>();
   const auto weights = dense + (p.band + s.KH - 1) * columns * p.pitch;
@@ -60,7 +64,7 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_ker
     const auto [place, part] = p.chunks.divide(i);
     const auto [row, column] = p.columns.divide(place);
     store_vector(dense + static_cast<int>(place * p.pitch + part * chunk),
-                 dense_gradient(s, p.dy + first_window, p.winner + first_window,
+                 dense_gradient(s, p.dy + first_window, p.winner + first_window, p.dy_factor,
                                 h0 + s.padding - (s.KH - 1) + static_cast<int>(row),
                                 s.padding - (s.KW - 1) + static_cast<int>(column), static_cast<int>(part) * chunk));
   }
@@ -77,6 +81,7 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_ker
     cp_async_wait<0>();
     __syncthreads();  // `dense` and this tap are complete, and no thread still reads the tap before
     start_weights(tap + 1);
+    if (warp >= p.warps) continue;
     const int kh = tap / s.KW, kw = tap % s.KW;
     const auto a_tile = dense + ((s.KH - 1 - kh) * columns + s.KW - 1 - kw) * p.pitch;
     const auto b_row = weights + (tap % 2 * tile_c + lane / 16 * 8 + lane % 8) * p.pitch + lane / 8 % 2 * chunk;
@@ -93,7 +98,8 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_ker
     }
   }
 
-  __syncthreads();                                    // the tiles are read no longer
+  __syncthreads();  // the tiles are read no longer
+  if (warp >= p.warps) return;
   const auto results = dense + warp * 32 * dx_pitch;  // (32, 32), so that 16 bytes are stored at once
 #pragma unroll
   for (int j = 0; j < tile_c / 8; ++j) {
@@ -122,26 +128,30 @@ struct WeightProblem {
   Divisor columns;  // of `dense`, which has only pixels of windows
   int band, dense_pixels;
   int64_t N, images;  // in total, and per block
+  int groups, c_tiles;
+  float dy_factor;
   const T* x;
   const T* dy;
   const uint8_t* winner;
-  float* partials;  // (blocks, K + 1, OC)
+  float* partials;  // (groups, K + 1, OC)
 };
 
+// As many warps as taps; those beyond help to copy.
 template <class T>
-__global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
+__device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p, int block) {
   constexpr int pitch = static_cast<int>(pitch_of(tile_oc)), parts = tile_oc / chunk;
   const PooledSizes& s = p.s;
   const int thread = threadIdx.x, lane = thread % 32, tap = thread / 32;
-  const int c0 = blockIdx.y * tile_c, oc0 = blockIdx.z * tile_oc;
+  const int group = block % p.groups, c_tile = block / p.groups % p.c_tiles;
+  const int c0 = c_tile * tile_c, oc0 = block / p.groups / p.c_tiles * tile_oc, taps = s.KH * s.KW;
   const auto image = dynamic_shared<T>();
   const auto dense = image + p.tile.rows * p.tile.row_pixels * p.tile.pitch;
-  const bool sums_bias = blockIdx.y == 0 && thread < tile_oc && oc0 + thread < s.OC;
+  const bool sums_bias = c_tile == 0 && thread < tile_oc && oc0 + thread < s.OC;
   const int offset = (tap / s.KW * p.tile.row_pixels + tap % s.KW) * p.tile.pitch + lane / 8 % 2 * chunk;
   const auto b_row = dense + (lane % 16 * pitch + lane / 16 * chunk);
 
   float sum[tile_oc / 8][2][4] = {}, bias_sum = 0;
-  const int64_t first = blockIdx.x * p.images, end = min(first + p.images, p.N);
+  const int64_t first = group * p.images, end = min(first + p.images, p.N);
   for (int64_t n = first; n < end; ++n) {
     const T* dy = p.dy + n * s.PH * s.PW * s.OC;
     const uint8_t* winner = p.winner + n * s.PH * s.PW * s.OC;
@@ -153,17 +163,18 @@ __global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_ker
         const auto [row, column] = p.columns.divide(i / parts);
         const int oh = static_cast<int>(row) < 2 * p.band ? 2 * ph0 + static_cast<int>(row) : -1;
         store_vector(dense + (i / parts * pitch + i % parts * chunk),
-                     dense_gradient(s, dy, winner, oh, static_cast<int>(column), oc0 + i % parts * chunk));
+                     dense_gradient(s, dy, winner, p.dy_factor, oh, static_cast<int>(column), oc0 + i % parts * chunk));
       }
       if (sums_bias) {
         const int windows = min(p.band, s.PH - ph0) * s.PW;
         for (int i = ph0 * s.PW; i < ph0 * s.PW + windows; ++i) {
           const int at = i * s.OC + oc0 + thread;
-          if (winner[at] != closed) bias_sum += to_f32(dy[at]);
+          if (winner[at] != closed) bias_sum += to_f32(scaled(dy[at], p.dy_factor));
         }
       }
       cp_async_wait<0>();
       __syncthreads();
+      if (tap >= taps) continue;
       const int last = 2 * p.band * static_cast<int>(p.columns.divisor()) - 1;
       for (int k = 0; k < p.dense_pixels; k += mma_depth) {
         const auto [row, column] = p.columns.divide(min(k + lane / 16 * 8 + lane % 8, last));
@@ -181,79 +192,128 @@ __global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_ker
     }
   }
 
-  float* to = p.partials + int64_t{blockIdx.x} * (s.KH * s.KW * s.C + 1) * s.OC + oc0;
+  float* to = p.partials + int64_t{group} * (taps * s.C + 1) * s.OC + oc0;
 #pragma unroll
   for (int j = 0; j < tile_oc / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // rows in steps of 8
       const int c = c0 + i * 8 + lane / 4, oc = j * 8 + lane % 4 * 2;
       const float* two = sum[j][i / 2] + i % 2 * 2;
-      if (c < s.C && oc0 + oc < s.OC) {
+      if (tap < taps && c < s.C && oc0 + oc < s.OC) {
         store_vector(to + int64_t{tap * s.C + c} * s.OC + oc, Pack<float, 2>{{two[0], two[1]}});
       }
     }
   }
-  if (sums_bias) to[int64_t{s.KH * s.KW * s.C} * s.OC + thread] = bias_sum;
+  if (sums_bias) to[int64_t{taps * s.C} * s.OC + thread] = bias_sum;
 }
 
-unsigned tiles(int64_t channels, int tile) { return static_cast<unsigned>((channels + tile - 1) / tile); }
+template <class T>
+__global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_kernel(InputProblem<T> p) {
+  input_gradient_block(p, blockIdx.x);
+}
 
 template <class T>
-void input_gradient(const Conv2dPoolReluBackward& call) {
+__global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
+  weight_gradient_block(p, blockIdx.x);
+}
+
+// Both. The blocks of the weight gradient come first, because each takes longer.
+template <class T>
+__global__ void __launch_bounds__(most_taps * 32)
+    pooled_mma_gradients_kernel(InputProblem<T> input, WeightProblem<T> weight, int weight_blocks) {
+  const int block = blockIdx.x;
+  if (block < weight_blocks) {
+    weight_gradient_block(weight, block);
+  } else {
+    input_gradient_block(input, block - weight_blocks);
+  }
+}
+
+int64_t tiles(int64_t channels, int tile) { return (channels + tile - 1) / tile; }
+
+template <class T>
+InputProblem<T> input_problem(const Conv2dPoolReluBackward& call) {
   const Conv2dSizes& s = call.sizes;
   const Bands bands = input_gradient_bands(s);
-  const InputProblem<T> problem = {.s = PooledSizes(s),
-                                   .W = Divisor(s.W),
-                                   .columns = Divisor(s.W + s.KW - 1),
-                                   .chunks = Divisor(s.OC / chunk),
-                                   .band = static_cast<int>(bands.rows),
-                                   .bands = static_cast<int>(bands.count),
-                                   .pitch = static_cast<int>(pitch_of(s.OC)),
-                                   .weight = call.weight.data<T>(),
-                                   .dy = call.dy.data<T>(),
-                                   .winner = call.winner.data<uint8_t>(),
-                                   .dx = call.dx.mutable_data<T>()};
-  const auto warps = static_cast<unsigned>((bands.rows * s.W + 31) / 32);
-  launch(pooled_mma_input_gradient_kernel<T>, dim3(static_cast<unsigned>(s.N * bands.count), tiles(s.C, tile_c)),
-         warps * 32, static_cast<size_t>(bands.bytes), compute_stream(), problem);
+  return {.s = PooledSizes(s),
+          .W = Divisor(s.W),
+          .columns = Divisor(s.W + s.KW - 1),
+          .chunks = Divisor(s.OC / chunk),
+          .band = static_cast<int>(bands.rows),
+          .bands = static_cast<int>(bands.count),
+          .pitch = static_cast<int>(pitch_of(s.OC)),
+          .warps = static_cast<int>((bands.rows * s.W + 31) / 32),
+          .blocks = static_cast<int>(s.N * bands.count),
+          .dy_factor = call.dy_factor,
+          .weight = call.weight.data<T>(),
+          .dy = call.dy.data<T>(),
+          .winner = call.winner.data<uint8_t>(),
+          .dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr};
 }
 
 template <class T>
-void weight_gradient(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+WeightProblem<T> weight_problem(const Conv2dPoolReluBackward& call, float* partials) {
   const Conv2dSizes& s = call.sizes;
   const Bands bands = weight_gradient_bands(s);
   const ImageGroups groups(s);
   const int64_t columns = s.OW / 2 * 2 + s.KW - 1;
-  float* partials = groups.count ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  const WeightProblem<T> problem = {.s = PooledSizes(s),
-                                    .tile = {.chunks = Divisor(tile_c / chunk),
-                                             .columns = Divisor(columns),
-                                             .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
-                                             .row_pixels = static_cast<int>(columns),
-                                             .pitch = static_cast<int>(pitch_of(tile_c)),
-                                             .odd = 0},
-                                    .columns = Divisor(s.OW / 2 * 2),
-                                    .band = static_cast<int>(bands.rows),
-                                    .dense_pixels = static_cast<int>(dense_pixels(s, bands.rows)),
-                                    .N = s.N,
-                                    .images = groups.images,
-                                    .x = call.x.data<T>(),
-                                    .dy = call.dy.data<T>(),
-                                    .winner = call.winner.data<uint8_t>(),
-                                    .partials = partials};
-  launch(pooled_mma_weight_gradient_kernel<T>,
-         dim3(static_cast<unsigned>(groups.count), tiles(s.C, tile_c), tiles(s.OC, tile_oc)),
-         static_cast<unsigned>(s.KH * s.KW * 32), static_cast<size_t>(bands.bytes), compute_stream(), problem);
-  add_partials(partials, groups.count, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
+  return {.s = PooledSizes(s),
+          .tile = {.chunks = Divisor(tile_c / chunk),
+                   .columns = Divisor(columns),
+                   .rows = static_cast<int>(2 * bands.rows + s.KH - 1),
+                   .row_pixels = static_cast<int>(columns),
+                   .pitch = static_cast<int>(pitch_of(tile_c)),
+                   .odd = 0},
+          .columns = Divisor(s.OW / 2 * 2),
+          .band = static_cast<int>(bands.rows),
+          .dense_pixels = static_cast<int>(dense_pixels(s, bands.rows)),
+          .N = s.N,
+          .images = groups.images,
+          .groups = static_cast<int>(groups.count),
+          .c_tiles = static_cast<int>(tiles(s.C, tile_c)),
+          .dy_factor = call.dy_factor,
+          .x = call.x.data<T>(),
+          .dy = call.dy.data<T>(),
+          .winner = call.winner.data<uint8_t>(),
+          .partials = partials};
 }
 
+// As many as an H100 has multiprocessors, nearly. Beyond, a launch for each kind keeps more blocks of the input
+// gradient on a multiprocessor, because it needs fewer registers.
+constexpr unsigned blocks_at_once = 128;
+
 void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const ImageGroups groups(s);
+  const bool wants_input = call.dx.defined(), wants_weight = call.dweight.defined() || call.dbias.defined();
+  float* partials = groups.count ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
   for_float_type(call.x.dtype(), [&]<class T>() {
     if constexpr (!std::is_same_v<T, float>) {
-      if (call.dx.defined()) input_gradient<T>(call);
-      if (call.dweight.defined() || call.dbias.defined()) weight_gradient<T>(call, workspace);
+      const auto input = input_problem<T>(call);
+      const auto weight = weight_problem<T>(call, partials);
+      const auto input_blocks = static_cast<unsigned>(input.blocks * tiles(s.C, tile_c));
+      const auto weight_blocks = static_cast<unsigned>(groups.count * weight.c_tiles * tiles(s.OC, tile_oc));
+      const auto input_warps = static_cast<unsigned>(input.warps), weight_warps = static_cast<unsigned>(s.KH * s.KW);
+      const auto input_bytes = static_cast<size_t>(input_gradient_bands(s).bytes);
+      const auto weight_bytes = static_cast<size_t>(weight_gradient_bands(s).bytes);
+      if (wants_input && wants_weight && input_blocks + weight_blocks <= blocks_at_once) {
+        launch(pooled_mma_gradients_kernel<T>, input_blocks + weight_blocks, std::max(input_warps, weight_warps) * 32,
+               std::max(input_bytes, weight_bytes), compute_stream(), input, weight, static_cast<int>(weight_blocks));
+        return;
+      }
+      if (wants_input) {
+        launch(pooled_mma_input_gradient_kernel<T>, input_blocks, input_warps * 32, input_bytes, compute_stream(),
+               input);
+      }
+      if (wants_weight) {
+        launch(pooled_mma_weight_gradient_kernel<T>, weight_blocks, weight_warps * 32, weight_bytes, compute_stream(),
+               weight);
+      }
     }
   });
+  if (wants_weight) {
+    add_partials(partials, groups.count, call.accumulate, s.K(), s.OC, call.dweight, call.dbias);
+  }
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_backward, cuda, "mma",

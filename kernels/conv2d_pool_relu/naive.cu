@@ -1,4 +1,5 @@
-// conv2d_pool_relu on the GPU by its definition. Read it first, then kernels/conv2d/direct.cuh and implicit_gemm.cuh.
+// conv2d_pool_relu on the GPU by its definition, and dropout behind it. Read it first, then kernels/conv2d/direct.cuh
+// and implicit_gemm.cuh.
 //
 //   forward    one thread for each pooled value: four sums over the field, the largest of them, ReLU
 //   dx         one thread for each element of x (input_gradient.cuh)
@@ -15,8 +16,8 @@ namespace {
 using cuda::ConvSizes;
 
 template <class T>
-__global__ void naive_forward_kernel(ConvSizes s, uint32_t count, const T* x, const T* weight, const T* bias, T* y,
-                                     uint8_t* winner) {
+__global__ void naive_forward_kernel(ConvSizes s, uint32_t count, const T* x, const T* weight, const T* bias,
+                                     cuda::DropoutMasker dropped, int64_t first, T* y, uint8_t* winner) {
   const uint32_t OC = s.OC, PW = s.OW / 2, PH = s.OH / 2;
   const int H = s.H.divisor(), W = s.W.divisor(), C = s.C.divisor(), stride = s.stride.divisor();
   for (uint32_t i = cuda::global_thread32(); i < count; i += cuda::global_threads32()) {
@@ -42,13 +43,19 @@ __global__ void naive_forward_kernel(ConvSizes s, uint32_t count, const T* x, co
     const bool is_closed = best <= 0;  // false for NaN, which is kept
     y[i] = cuda::from_f32<T>(is_closed ? 0.0f : best);
     winner[i] = is_closed ? closed : where;
+    if (!dropped.drops()) continue;
+    const Random4 random = dropped.block((first + i) / dropout_group);
+    const int place = (first + i) % dropout_group;
+    y[i] = dropped.masked(random, place, y[i]);
+    if (!dropped.keeps(random, place)) winner[i] = closed;
   }
 }
 
 // Row K is the bias gradient. Images one after another, and their windows row by row.
 template <class T, class Out>
 __global__ void naive_weight_gradient_kernel(ConvSizes s, int64_t N, int64_t size, bool accumulate, const T* x,
-                                             const T* dy, const uint8_t* winner, Out* dweight, Out* dbias) {
+                                             const T* dy, const uint8_t* winner, float dy_factor, Out* dweight,
+                                             Out* dbias) {
   const uint32_t i = cuda::global_thread32(), OC = s.OC;
   if (i >= size) return;
   const int H = s.H.divisor(), W = s.W.divisor(), C = s.C.divisor(), stride = s.stride.divisor(), PW = s.OW / 2;
@@ -59,7 +66,7 @@ __global__ void naive_weight_gradient_kernel(ConvSizes s, int64_t N, int64_t siz
     for (int window = 0; window < windows; ++window) {
       const int64_t at = (n * windows + window) * s.OC + oc;
       const int place = winner[at];
-      const float g = cuda::to_f32(dy[at]);
+      const float g = cuda::to_f32(cuda::scaled(dy[at], dy_factor));
       if (place == closed || g == 0) continue;
       const int h = (window / PW * 2 + place / 2) * stride - s.padding + kh;
       const int w = (window % PW * 2 + place % 2) * stride - s.padding + kw;
@@ -77,14 +84,15 @@ __global__ void naive_weight_gradient_kernel(ConvSizes s, int64_t N, int64_t siz
 
 void forward_naive(const Conv2dPoolReluForward& call) {
   const Conv2dSizes& s = call.sizes;
+  const cuda::DropoutMasker dropped(call.dropped ? *call.dropped : DropoutRule());
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     const int64_t pooled = (s.OH / 2) * (s.OW / 2) * s.OC, image = s.H * s.W * s.C;
     cuda::for_image_chunks(s, [&](int64_t n, int64_t images) {
       cuda::launch(naive_forward_kernel<T>, cuda::blocks_for(images * pooled), cuda::block_threads, 0,
                    cuda::compute_stream(), ConvSizes(s), static_cast<uint32_t>(images * pooled),
                    call.x.data<T>() + n * image, call.weight.data<T>(),
-                   call.bias.defined() ? call.bias.data<T>() : nullptr, call.y.mutable_data<T>() + n * pooled,
-                   call.winner.mutable_data<uint8_t>() + n * pooled);
+                   call.bias.defined() ? call.bias.data<T>() : nullptr, dropped, n * pooled,
+                   call.y.mutable_data<T>() + n * pooled, call.winner.mutable_data<uint8_t>() + n * pooled);
     });
   });
 }
@@ -95,7 +103,8 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
     const T* dy = call.dy.data<T>();
     const uint8_t* winner = call.winner.data<uint8_t>();
     if (call.dx.defined()) {
-      cuda::gather_input_gradient<T, true>(s, {dy, winner}, call.weight.data<T>(), call.dx.mutable_data<T>());
+      cuda::gather_input_gradient<T, true>(s, {dy, winner, call.dy_factor}, call.weight.data<T>(),
+                                           call.dx.mutable_data<T>());
     }
     if (!call.dweight.defined() && !call.dbias.defined()) return;
     cuda::for_float_type((call.dweight.defined() ? call.dweight : call.dbias).dtype(), [&]<class Out>() {
@@ -103,7 +112,7 @@ void backward_naive(const Conv2dPoolReluBackward& call) {
       cuda::launch(naive_weight_gradient_kernel<T, Out>,
                    static_cast<unsigned>((size + cuda::block_threads - 1) / cuda::block_threads), cuda::block_threads,
                    0, cuda::compute_stream(), ConvSizes(s), s.N, size, call.accumulate, call.x.data<T>(), dy, winner,
-                   call.dweight.defined() ? call.dweight.mutable_data<Out>() : nullptr,
+                   call.dy_factor, call.dweight.defined() ? call.dweight.mutable_data<Out>() : nullptr,
                    call.dbias.defined() ? call.dbias.mutable_data<Out>() : nullptr);
     });
   });

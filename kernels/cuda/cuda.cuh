@@ -138,14 +138,15 @@ __device__ __forceinline__ float block_sum(float value) {
   return warp_sum(thread < warps ? static_cast<float>(sums[thread]) : 0.0f);
 }
 
-// For a kernel that ends with what needs the results of all its blocks: true, in all threads, in the block that comes
-// last, which then sees what thread 0 of every block has written. `done`: 0 before the launch, and again after it.
-// All threads of all blocks must call it, at most once, and one launch at a time may use `done`.
-__device__ __forceinline__ bool is_last_block(unsigned* done) {
+// For a kernel that ends with what needs the results of `blocks` of its blocks: true, in all threads, in the one of
+// them that comes last, which then sees what the others have written. `done`: 0 before the launch, and again after it.
+// All threads of these blocks must call it, at most once, and one launch at a time may use `done`.
+__device__ __forceinline__ bool is_last_block(unsigned* done, unsigned blocks) {
   __shared__ SharedArray<int, 1> last;
+  __syncthreads();  // what the threads have written
   if (threadIdx.x == 0) {
-    __threadfence();  // what this block has written comes before its being counted
-    last[0] = atomicAdd(done, 1u) + 1 == gridDim.x;
+    __threadfence();  // comes before their block is counted
+    last[0] = atomicAdd(done, 1u) + 1 == blocks;
     if (last[0] != 0) {
       __threadfence();  // what is read from now on comes after the others were counted
       *done = 0;

@@ -1,8 +1,6 @@
-#include "kernels/dropout/dropout.h"
-
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/dropout/dropout.cuh"
 
 namespace hs {
 namespace {
@@ -11,16 +9,12 @@ namespace {
 // the first `packs` are processed element by element: the last one if it is not full, or all of them if x or y is not
 // aligned.
 template <class T>
-__global__ void dropout_kernel(int64_t size, int64_t packs, float factor, uint32_t threshold, RandomStream stream,
-                               const int32_t* step, const T* x, T* y) {
+__global__ void dropout_kernel(int64_t size, int64_t packs, cuda::DropoutMasker masker, const T* x, T* y) {
   constexpr int N = dropout_group;
   using Pack = cuda::Pack<T, N>;
-  if (step) stream.step += static_cast<uint32_t>(*step);
   for (int64_t p = cuda::global_thread(); p * N < size; p += cuda::global_threads()) {
-    const Random4 block = random_block(stream, static_cast<uint32_t>(p));
-    const auto mask = [&](T value, int j) {
-      return cuda::from_f32<T>(dropout_keeps(block, j, threshold) ? cuda::to_f32(value) * factor : 0.0f);
-    };
+    const Random4 block = masker.block(p);
+    const auto mask = [&](T value, int j) { return masker.masked(block, j, value); };
     if (p < packs) {
       Pack pack = reinterpret_cast<const Pack*>(x)[p];
 #pragma unroll
@@ -42,10 +36,9 @@ void dropout_cuda(const DropoutMask& call) {
     const T* in = call.x.data<T>();
     T* out = call.y.mutable_data<T>();
     const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
-    const int32_t* step = call.step.defined() ? call.step.data<int32_t>() : nullptr;
     cuda::launch(dropout_kernel<T>, cuda::blocks_for((size + N - 1) / N), cuda::block_threads, 0,
-                 cuda::compute_stream(), size, aligned ? size / N : 0, static_cast<float>(dropout_scale(call.rate)),
-                 dropout_threshold(call.rate), call.stream, step, in, out);
+                 cuda::compute_stream(), size, aligned ? size / N : 0,
+                 cuda::DropoutMasker({call.rate, call.stream, call.step}), in, out);
   });
 }
 

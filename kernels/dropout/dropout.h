@@ -16,6 +16,13 @@ namespace hs {
 // runs. REQUIRES: 0 <= rate < 1.
 Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const Tensor& step = {});
 
+// The arguments of dropout(), for ops that drop in a kernel of their own.
+struct DropoutRule {
+  double rate = 0;
+  RandomStream stream = {};
+  Tensor step = {};
+};
+
 // Both directions: y[i] = kept(i) ? x[i] * dropout_scale(rate) : 0.
 struct DropoutMask {
   const Tensor& x;

@@ -75,7 +75,7 @@ __device__ unsigned blocks_that_measured;  // 0 between the launches, of which t
 __global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
                                          float* measured, StepState state) {
   measure(size, gradient, state.scaler, partial);
-  if (!cuda::is_last_block(&blocks_that_measured)) return;
+  if (!cuda::is_last_block(&blocks_that_measured, gridDim.x)) return;
   add_measures(partial, measured);
   if (threadIdx.x == 0) begin_step_on(rule, state);
 }

@@ -33,12 +33,12 @@ Tensor integers(const Shape& shape, uint32_t purpose) {
 
 using Results = std::array<Tensor, 4>;  // y and the gradients of x, weight and bias, on the CPU in f32
 
-Results run(const Convolution& c, Device device, DType dtype) {
+Results run(const Convolution& c, Device device, DType dtype, const DropoutRule& dropped = {}) {
   const Conv2dOptions& o = c.options;
   Tensor leaves[] = {integers(c.x, 1).to(device), integers({o.kernel_h * o.kernel_w * c.x[3], c.OC}, 2).to(device),
                      integers({c.OC}, 3).to(device)};
   for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
-  const Tensor y = conv2d_pool_relu(cast(leaves[0], dtype), cast(leaves[1], dtype), cast(leaves[2], dtype), o);
+  const Tensor y = conv2d_pool_relu(cast(leaves[0], dtype), cast(leaves[1], dtype), cast(leaves[2], dtype), o, dropped);
   backward(y, cast(integers(y.shape(), 4).to(device), dtype));
   Results results = {cast(y.detach(), DType::f32).to(Device::cpu)};
   for (size_t i = 0; i < 3; ++i) results[i + 1] = leaves[i].grad().to(Device::cpu);
@@ -72,6 +72,12 @@ std::string variants_that_ran(const KernelSlot& slot) {
     if (ran) names += (names.empty() ? "" : " and ") + std::string(v->name);
   }
   return names;
+}
+
+uint64_t calls_of(const KernelSlot& slot) {
+  uint64_t calls = 0;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) calls += v->calls;
+  return calls;
 }
 
 struct FuseScope {
@@ -154,6 +160,39 @@ TEST_CASE("a second backward pass adds to the gradients") {
         } else {
           once[i] = now[i];
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout in the kernel has the bits of dropout behind it, forward and backward") {
+  const struct {
+    Convolution c;
+    const char* variant;
+  } layers[] = {{{{3, 13, 13, 32}, 64}, "mma"},
+                {{{1, 5, 6, 48}, 80}, "mma"},
+                {{{1, 26, 26, 16}, 16}, "mma"},
+                {{{2, 6, 7, 2}, 3, {.stride = 2}}, "naive"}};
+  for (const auto& [c, variant] : layers) {
+    CAPTURE(c.x.to_string());
+    const Force force(variant);
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      for (const double rate : {0.5, 0.3}) {
+        CAPTURE(rate);
+        const Tensor step = Tensor::from(std::vector<int32_t>{17}, {}).to(Device::cuda);
+        const DropoutRule rule{rate, {11, RandomPurpose::dropout, 2, 1, 3}, step};
+        const uint64_t before = calls_of(dropout_mask);
+        const Results inside = run(c, Device::cuda, dtype, rule);
+        CHECK(calls_of(dropout_mask) == before);
+        dropout_mask.force("simple");
+        const Results behind = run(c, Device::cuda, dtype, rule);
+        dropout_mask.force(nullptr);
+        CHECK(calls_of(dropout_mask) == before + 2);
+        for (size_t i = 0; i < inside.size(); ++i) {
+          INFO("result ", i);
+          CHECK(to_numbers(inside[i]) == to_numbers(behind[i]));
+        }
+        CHECK(to_numbers(inside[0]) != to_numbers(run(c, Device::cuda, dtype)[0]));
       }
     }
   }

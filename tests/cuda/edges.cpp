@@ -20,6 +20,7 @@
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "tests/support/emulated.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -101,6 +102,23 @@ TEST_CASE("bias_add and column_sum: matrices of all proportions in every type, a
         CHECK(to_numbers(added.to(Device::cpu)) == rounded_to(stored, sums_and_3));
       }
     });
+  }
+}
+
+TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes last") {
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator emulator;
+  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
+#endif
+  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}}) {
+    INFO(shape.to_string());
+    Numbers expected(static_cast<size_t>(shape.back()));
+    const Tensor x = whole(shape, 1);
+    for (int64_t i = 0; i < x.size(); ++i) expected[static_cast<size_t>(i % shape.back())] += x.data<float>()[i];
+    for (int again = 0; again < 2; ++again) {
+      const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({shape.back()}, DType::f32));
+      CHECK(to_numbers(sums.to(Device::cpu)) == expected);
+    }
   }
 }
 

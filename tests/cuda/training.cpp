@@ -1,5 +1,6 @@
 // Whole models trained on the CUDA device: the losses of the CPU, and the same bits with and without a captured step.
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "engine/random.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "tests/support/emulated.h"
 
 namespace hs::test {
 namespace {
@@ -48,18 +50,30 @@ class Squares : public BatchSource {
   int32_t epoch_ = 0;
 };
 
+// The emulator and the CPU's vectors are many times slower under AddressSanitizer: there the same code runs fewer
+// steps.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool is_slow = true;
+#else
+constexpr bool is_slow = false;
+#endif
+
 struct Outcome {
   std::vector<float> weights;
   std::vector<double> losses;  // training and test loss of each epoch
 };
 
+struct Amount {
+  int64_t samples = 22, batch = 6, epochs = 2;  // the last batch of an epoch has 4
+};
+
 Outcome train_on(Device device, const std::string& name, bool graph, const char* optimizer = "adam",
-                 Precision precision = Precision::f32, const AugmentOptions& augment = {}, int64_t epochs = 2) {
+                 Precision precision = Precision::f32, const AugmentOptions& augment = {}, const Amount& amount = {}) {
   const auto model = make_model(name, 3);
   ParameterArena arena(*model, device);
-  Squares training(22, 6), test(10, 10);  // the last batch of an epoch has 4
+  Squares training(amount.samples, amount.batch), test(std::min<int64_t>(amount.samples, 10), 10);
   TrainConfig config;
-  config.epochs = epochs;
+  config.epochs = amount.epochs;
   config.optimizer = {.name = optimizer, .learning_rate = 3e-3f};
   config.seed = 5;
   config.device = device;
@@ -93,6 +107,7 @@ TEST_CASE("training on the device follows the CPU's losses") {
 
 TEST_CASE("a captured step gives the same bits as a step done as it comes") {
   for (const char* optimizer : {"sgd", "adam"}) {
+    if (is_slow && optimizer == std::string("sgd")) continue;  // which the other tests of optimizers run
     const Outcome off = train_on(Device::cuda, "mnist_cnn", false, optimizer),
                   on = train_on(Device::cuda, "mnist_cnn", true, optimizer);
     CHECK(on.weights == off.weights);
@@ -164,6 +179,7 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
     const Outcome off = train_resident("mnist_cnn", precision, false, 1);
     CHECK(train_resident("mnist_cnn", precision, true, 1).weights == off.weights);
     for (const int64_t steps : {2, 5}) {  // two groups and two steps in an epoch, or one and one
+      if (is_slow && (steps == 2) == (precision == Precision::f16)) continue;
       CAPTURE(steps);
       const Outcome grouped = train_resident("mnist_cnn", precision, true, steps);
       CHECK(grouped.weights == off.weights);
@@ -179,6 +195,26 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
                        "accumulation",
                        Error);
 }
+
+#ifdef HALFSTEP_TEST_EMULATED
+// A device loads a kernel at its first launch, which a capture may not allow: the step that runs before it launches
+// all.
+TEST_CASE("no kernel is launched for the first time in a capture") {
+  for (const char* model : {"mnist_cnn", "mlp"}) {
+    for (const int64_t steps : {1, 3}) {
+      if (steps == 1 && model == std::string("mnist_cnn")) continue;  // has no other kernels
+      const Emulator as_in_a_new_process;
+      train_resident(model, Precision::f16, true, steps, true, {.shift = 2});
+      const std::vector<std::string> first = emulator::take_first_launches_in_captures();
+      INFO(model, ", graphs of ", steps, " steps: ", fmt::format("{}", fmt::join(first, ", ")));
+      CHECK(first.empty());
+      const std::vector<std::string> unlisted = emulator::take_unlisted_launches();
+      INFO("not in tests/kernels.lock: ", fmt::format("{}", fmt::join(unlisted, ", ")));
+      CHECK(unlisted.empty());
+    }
+  }
+}
+#endif
 
 TEST_CASE("training twice gives the same bits") {
   CHECK(train_on(Device::cuda, "mlp", true).weights == train_on(Device::cuda, "mlp", true).weights);
@@ -200,8 +236,9 @@ TEST_CASE("mixed precision on the device learns as f32 does, with the same bits 
 
 // In f16 both convolutions of mnist_cnn are fused kernels on the device; the CPU has its own.
 TEST_CASE("over 200 steps in f16 the device follows the CPU, with fused convolutions") {
-  const auto run = [](Device device) {
-    return train_on(device, "mnist_cnn", device == Device::cuda, "adam", Precision::f16, {}, 50);
+  const Amount amount{.samples = 8, .batch = 2, .epochs = is_slow ? 5 : 50};
+  const auto run = [&](Device device) {
+    return train_on(device, "mnist_cnn", device == Device::cuda, "adam", Precision::f16, {}, amount);
   };
   const Outcome cpu = run(Device::cpu), cuda = run(Device::cuda);
   REQUIRE(cuda.losses.size() == cpu.losses.size());
@@ -209,7 +246,7 @@ TEST_CASE("over 200 steps in f16 the device follows the CPU, with fused convolut
     CAPTURE(i);
     CHECK(std::fabs(cuda.losses[i] - cpu.losses[i]) <= 0.05 * cpu.losses[i] + 0.02);
   }
-  CHECK(cpu.losses.back() < 0.5 * cpu.losses.front());
+  CHECK(cpu.losses.back() < (is_slow ? 1 : 0.5) * cpu.losses.front());
 }
 
 }  // namespace hs::test

@@ -182,7 +182,8 @@ void add_matrix_products(Table& table) {
   struct Sizes {
     int64_t N, in, out;
   };
-  for (const auto& [N, in, out] : {Sizes{5, 7, 3}, {1, 1, 1}, {64, 33, 10}, {33, 257, 129}, {2, 1, 9}, {9, 1600, 10}}) {
+  for (const auto& [N, in, out] :
+       {Sizes{5, 7, 3}, {1, 1, 1}, {64, 33, 10}, {33, 257, 129}, {2, 1, 9}, {9, 1600, 10}, {130, 40, 16}}) {
     table.push_back(
         {.name = fmt::format("linear {}x{}x{}", N, in, out),
          .shapes = {{N, in}, {in, out}, {out}},
@@ -193,6 +194,21 @@ void add_matrix_products(Table& table) {
          .terms = {in + 1, out, N, N},
          .flops = 2.0 * static_cast<double>(N * in * out),
          .optional = {2}});
+    table.push_back({.name = fmt::format("linear, all gradients at once {}x{}x{}", N, in, out),
+                     .shapes = {{N, in}, {in, out}, {N, out}},
+                     .run =
+                         [](const Inputs& x) {
+                           Tensor dx = x[0].empty_like(), dweight = x[1].empty_like();
+                           Tensor dbias = Tensor::empty({x[1].shape()[1]}, x[0].dtype(), x[0].device());
+                           linear_backward({x[0], x[1], x[2], false, dx, dweight, dbias});
+                           return dweight;
+                         },
+                     .forward = tolerance::gemm,
+                     .cuda = out <= 16,
+                     .differentiable = false,
+                     .nan = false,
+                     .terms = {N},
+                     .flops = 6.0 * static_cast<double>(N * in * out)});
   }
   for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
     table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
@@ -349,6 +365,19 @@ void add_convolutions(Table& table) {
                      .cuda = on_cuda,
                      .nan = shape[0] > 0 && OH % 2 == 0 && OW % 2 == 0,
                      .flops = 2.0 * static_cast<double>(pixels * K * OC),
+                     .optional = {2}});
+  }
+  for (const auto& [shape, OC] : {std::pair{Shape{2, 6, 6, 16}, 16}, {{1, 7, 6, 3}, 5}}) {
+    table.push_back({.name = fmt::format("conv2d_pool_relu and dropout {} ->{}", shape.to_string(), OC),
+                     .shapes = {shape, {9 * shape[3], OC}, {OC}},
+                     .run =
+                         [](const Inputs& x) {
+                           return conv2d_pool_relu(x[0], x[1], x[2], {}, {0.5, {42, RandomPurpose::dropout, 3, 7, 0}});
+                         },
+                     .forward = tolerance::composed,
+                     .gradient = tolerance::composed,
+                     .cuda = shape[3] % 16 == 0,
+                     .nan = false,
                      .optional = {2}});
   }
   // The first layer of a network: only the weights get a gradient, the image needs none.

@@ -37,6 +37,7 @@ struct Options {
   int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
   bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
   bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
+  std::string kernels_list;          // HALFSTEP_EMULATOR_KERNELS: another file in place of tests/kernels.lock
   Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
@@ -46,17 +47,21 @@ struct Options {
 };
 Options& options();
 
-// Forgets queued work, errors, reports, captures and planned failures, and seeds the randomness again. Allocations,
-// streams and events live on.
+// Forgets queued work, errors, reports, captures, which kernels are loaded and planned failures, and seeds the
+// randomness again. Allocations, streams and events live on.
 void reset();
 
 // What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
 std::vector<std::string> take_reports();
 
-// The kernels since the last call whose first launch in this process was in a capture. A device loads a kernel at its
-// first launch, which may allocate memory and wait: a capture does not allow it. A report, not an error: whether the
-// capture fails depends on the driver.
+// The kernels since the last call whose first launch, in this process or since reset(), was in a capture. A device
+// loads a kernel at its first launch, which may allocate memory and wait: a capture does not allow it. A report, not an
+// error: whether the capture fails depends on the driver.
 std::vector<std::string> take_first_launches_in_captures();
+
+// The kernels since the last call that were launched and do not stand in tests/kernels.lock, so that nobody knows what
+// they take of a device.
+std::vector<std::string> take_unlisted_launches();
 
 // The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
 std::vector<std::string> take_ranges();
