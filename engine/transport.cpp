@@ -15,13 +15,16 @@
 
 namespace hs {
 
+void fail_waiting(double seconds, int rank) {
+  fail(ExitCode::rank, "waited {:.1f} s for rank {}: it hangs, has died, or cannot be reached; see its own output",
+       seconds, rank);
+}
+
 void wait(Transfer& transfer, int peer, double seconds) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   while (!transfer.done()) {
-    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
-      fail(ExitCode::rank, "waited {:g} s for rank {}: it hangs, has died, or is not reachable", seconds, peer);
-    }
+    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) fail_waiting(seconds, peer);
     std::this_thread::yield();
   }
 }

@@ -45,6 +45,7 @@ class Transport {
 
 // Polls until the transfer is done. Throws Error (rank) that names `peer` if that takes more than so many seconds.
 void wait(Transfer& transfer, int peer, double seconds);
+[[noreturn]] void fail_waiting(double seconds, int rank);
 
 // The number of processes if a launcher (mpirun, srun) has started this one as one of several ranks, or as the only one
 // of mpirun; 0 if it was started directly.

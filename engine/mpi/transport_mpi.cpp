@@ -28,7 +28,9 @@ class MpiTransfer : public Transfer {
   // expected: the bytes of a message to receive; -1: nothing to compare.
   explicit MpiTransfer(int peer = -1, int expected = -1) : peer_(peer), expected_(expected) {}
   ~MpiTransfer() override {
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    if (request == MPI_REQUEST_NULL) return;
+    if (expected_ >= 0) MPI_Cancel(&request);  // a receive
+    MPI_Request_free(&request);
   }
   MpiTransfer(const MpiTransfer&) = delete;
   MpiTransfer& operator=(const MpiTransfer&) = delete;
