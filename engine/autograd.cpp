@@ -68,6 +68,7 @@ GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets)
     if (!target->wanted()) continue;
     if (!all_zero) gradient_of(*target->info_);
     target->info_->grad_is_zero = false;
+    ++target->info_->writes;
   }
   return !any ? GradientMode::fresh : all_zero ? GradientMode::replace : GradientMode::add;
 }
@@ -159,11 +160,14 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
             "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
             info->node->op);
       add_to(interior[place], gradient);
-    } else if (info->grad.defined() && info->grad_is_zero) {
-      info->grad.copy_from(gradient);
-      info->grad_is_zero = false;
     } else if (info->grad.defined()) {
-      accumulate({gradient, info->grad});
+      if (info->grad_is_zero) {
+        info->grad.copy_from(gradient);
+      } else {
+        accumulate({gradient, info->grad});
+      }
+      info->grad_is_zero = false;
+      ++info->writes;
     } else {
       info->grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
     }

@@ -52,6 +52,8 @@ class BatchSource {
   virtual Batch next() = 0;
   virtual int64_t samples() const = 0;            // of one epoch
   virtual int64_t batches_per_epoch() const = 0;  // ceil(samples / batch)
+  // Samples of every batch but an epoch's last. Asked for by a rank, which does not see all batches.
+  virtual int64_t batch() const { return samples(); }
   virtual PixelScale pixel_scale() const = 0;
   // The set, if it is on the device; nullptr: next() alone gives its batches.
   virtual const ResidentSet* resident() { return nullptr; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/check.h"
+#include "engine/crc32c.h"
 #include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/loss_log.h"
@@ -28,19 +29,29 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-Evaluation evaluate(Module& model, BatchSource& source, Device device, const std::function<bool()>& is_interrupted) {
+Evaluation evaluate(Module& model, BatchSource& source, Device device, const std::function<bool()>& is_interrupted,
+                    Exchange* exchange) {
   const Inference scope;
-  double loss_sum = 0;
-  int64_t correct = 0;
-  for (int64_t i = 0; i < source.batches_per_epoch(); ++i) {
+  const int64_t batches = source.batches_per_epoch();
+  const LeafRange own = exchange ? leaves_of(batches, exchange->size(), exchange->rank()) : LeafRange{0, batches};
+  std::vector<float> results(static_cast<size_t>(3 * batches));  // of each batch: loss, samples, correct ones
+  for (int64_t i = own.begin; i < own.end; ++i) {
     if (is_interrupted && is_interrupted()) throw Interrupted();
     const Batch batch = on_device(source.next(), device);
     const Tensor logits = model.forward(prepare(batch, source.pixel_scale()));  // (N, classes)
-    loss_sum += softmax_cross_entropy(logits, batch.labels).item() * static_cast<double>(batch.labels.size());
-    correct += count_correct(logits, batch.labels);
+    float* const result = &results[static_cast<size_t>(3 * i)];
+    result[0] = static_cast<float>(softmax_cross_entropy(logits, batch.labels).item());
+    result[1] = static_cast<float>(batch.labels.size());
+    result[2] = static_cast<float>(count_correct(logits, batch.labels));
+  }
+  if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
+  double loss_sum = 0, correct = 0;
+  for (size_t i = 0; i < results.size(); i += 3) {
+    loss_sum += double{results[i]} * double{results[i + 1]};
+    correct += double{results[i + 2]};
   }
   const double samples = static_cast<double>(source.samples());
-  return {static_cast<double>(correct) / samples, loss_sum / samples};
+  return {correct / samples, loss_sum / samples};
 }
 
 namespace {
@@ -85,12 +96,13 @@ class Run {
 
  private:
   void train_to_the_end();
+  void compare_weights();
   void begin_epoch();
   bool steps();
   bool fits_group() const;
   void run_group();
   Batch run_step();
-  std::vector<Batch> next_batches();
+  std::vector<Batch> next_batches(StepShare& share, std::vector<int64_t>& sizes);
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
   std::string first_bad_tensor(const Batch& last);
@@ -124,6 +136,7 @@ class Run {
   int64_t position_ = 0;  // samples of it that are done
   std::optional<Losses> losses_;
   bool stopped_ = false;  // by should_stop
+  bool time_is_up_ = false;
   struct {
     int64_t steps = 0;     // taken since the last look at the scaler
     int64_t skipped = 0;   // until then
@@ -172,9 +185,29 @@ TrainResult Run::train() {
   return std::move(result_);
 }
 
+// Replicas that have drifted apart would go on, and nothing else would show it.
+void Run::compare_weights() {
+  Exchange* const ranks = config_.sum.exchange;
+  if (!ranks) return;
+  const uint32_t sum = crc32c(arena_.values.raw_data(), static_cast<size_t>(arena_.values.bytes()));
+  std::vector<float> sums(2 * static_cast<size_t>(ranks->size()));  // of each rank: both halves, as integers
+  const size_t own = 2 * static_cast<size_t>(ranks->rank());
+  sums[own] = static_cast<float>(sum >> 16);
+  sums[own + 1] = static_cast<float>(sum & 0xffff);
+  if (!ranks->gather(sums, hooks_.is_interrupted)) throw Interrupted();
+  for (size_t i = 2; i < sums.size(); i += 2) {
+    if (sums[i] == sums[0] && sums[i + 1] == sums[1]) continue;
+    fail(ExitCode::rank,
+         "rank {}: its weights after step {} of epoch {} are not those of rank 0; use the same program and kind of CPU "
+         "for all ranks",
+         i / 2, step_, epoch_);
+  }
+}
+
 // One turn is what follows a step, then the next step. So a run that was interrupted in a validation, or in the
 // evaluation at the end of an epoch, resumes with it.
 void Run::train_to_the_end() {
+  compare_weights();
   for (bool wants_state = false; !stopped_; wants_state = steps()) {
     if (must_validate()) validate();
     if (step_ == steps_) end_epoch();
@@ -196,15 +229,27 @@ void Run::begin_epoch() {
   scales_.restart();
 }
 
-std::vector<Batch> Run::next_batches() {
+// This rank's batches of the step, and the samples of each one of all ranks.
+std::vector<Batch> Run::next_batches(StepShare& share, std::vector<int64_t>& sizes) {
   const StepPart part("wait", result_.parts.wait);
   std::vector<Batch> batches;
   // The last step of an epoch gets the remaining batches.
-  const int64_t left = batches_ - step_ * config_.accumulate;
-  for (int64_t i = 0; i < std::min(left, config_.accumulate); ++i) {
+  const int64_t done = step_ * config_.accumulate;
+  share.leaves = std::min(batches_ - done, config_.accumulate);
+  LeafRange own = {0, share.leaves};
+  if (const Exchange* ranks = config_.sum.exchange) {
+    own = leaves_of(share.leaves, ranks->size(), ranks->rank());
+    for (int64_t i = done; i < done + share.leaves; ++i) {
+      sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
+    }
+  }
+  share.first = own.begin;
+  for (int64_t i = own.begin; i < own.end; ++i) {
     if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
     batches.push_back(training_.next());
+    if (!config_.sum.exchange) sizes.push_back(batches.back().labels.size());
   }
+  for (const int64_t size : sizes) share.samples += size;
   return batches;
 }
 
@@ -220,7 +265,7 @@ bool Run::steps() {
     last = run_step();
   }
   skips_.steps += step_ - first + 1;
-  if (losses_->is_due() || step_ == steps_) read_losses(last);
+  if (config_.sum.exchange || losses_->is_due() || step_ == steps_) read_losses(last);  // all ranks in the same step
   bool wants_state = false;
   for (int64_t done = first; done <= step_; ++done) {
     const Progress progress{epoch_, done, steps_, losses_->mean(), result_.seconds + seconds_since(start)};
@@ -251,17 +296,18 @@ void Run::run_group() {
 
 // Returns the last of its batches.
 Batch Run::run_step() {
-  const std::vector<Batch> micro_batches = next_batches();
-  const std::vector<Tensor>& losses = one_step_->run(micro_batches, result_.parts);
+  StepShare share;
+  std::vector<int64_t> sizes;
+  const std::vector<Batch> micro_batches = next_batches(share, sizes);
+  share.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
+  const std::vector<Tensor>& losses = one_step_->run(micro_batches, share, result_.parts);
+  time_is_up_ = share.last;
   ++step_;
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    const int64_t samples = micro_batches[i].labels.size();
-    losses_->add(losses[i], samples);
-    position_ += samples;
-    result_.samples += samples;
-  }
+  for (size_t i = 0; i < sizes.size(); ++i) losses_->add(losses[i], sizes[i]);
+  position_ += share.samples;
+  result_.samples += share.samples;
   if (scaler_.config().enabled) scales_.add(scaler_.state().slice(0, {}));
-  return micro_batches.back();
+  return micro_batches.empty() ? Batch{} : micro_batches.back();
 }
 
 void Run::read_losses(const Batch& last) {
@@ -304,6 +350,7 @@ void Run::read_scales() {
 }
 
 void Run::end_epoch() {
+  compare_weights();
   result_.epochs.push_back(evaluated_epoch());
   read_scales();
   if (hooks_.on_epoch) hooks_.on_epoch(epoch_, result_.epochs.back());
@@ -318,7 +365,7 @@ EpochResult Run::evaluated_epoch() {
   EpochResult result{losses_->mean(), result_.seconds, {}};
   for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
   const Clock::time_point start = Clock::now();
-  result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted);
+  result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted, config_.sum.exchange);
   result.evaluation_seconds = seconds_since(start);
   check_finite(result.test, "test", test_);
   return result;
@@ -331,8 +378,8 @@ void Run::check_finite(const Evaluation& evaluation, const char* what, BatchSour
        "the {} loss became {} after step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
        "rate "
        "than {}",
-       what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_, first_bad_tensor(source.next()),
-       config_.optimizer.learning_rate);
+       what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_,
+       first_bad_tensor(config_.sum.exchange ? Batch{} : source.next()), config_.optimizer.learning_rate);
 }
 
 bool Run::must_validate() const {
@@ -347,7 +394,8 @@ void Run::validate() {
   const WithAverage averaged(arena_, *optimizer_);
   const Autocast amp(config_.precision, arena_);
   const Clock::time_point start = Clock::now();
-  const Evaluation result = evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted);
+  const Evaluation result =
+      evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted, config_.sum.exchange);
   check_finite(result, "validation", *config_.validation);
   result_.validations.push_back({epoch_, step_, result, seconds_since(start)});
   if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
@@ -360,7 +408,9 @@ std::string Run::reason_to_end() const {
     return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",
                        config_.patience, best->result.accuracy * 100, best->step, best->epoch);
   }
-  if (config_.max_seconds > 0 && result_.seconds >= config_.max_seconds) {
+  // Of ranks, rank 0's clock decides, a step later.
+  const bool late = config_.sum.exchange ? time_is_up_ : result_.seconds >= config_.max_seconds;
+  if (config_.max_seconds > 0 && late) {
     return fmt::format("{:.1f} of at most {:.1f} s of training", result_.seconds, config_.max_seconds);
   }
   return "";
@@ -448,6 +498,9 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
                   const TrainConfig& config, const TrainHooks& hooks) {
   check(!config.graph || (!hooks.on_gradients && !hooks.on_phase),
         "train: on_gradients and on_phase cannot be called within a graph; switch one off");
+  check(
+      !config.sum.exchange || (!config.graph && !hooks.should_stop && config.accumulate >= config.sum.exchange->size()),
+      "train: ranks need a micro-batch each, and neither graph nor should_stop; use a larger accumulate");
   const AmbientScope scope;
   return Run(model, arena, training, test, config, hooks).train();
 }

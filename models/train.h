@@ -14,6 +14,7 @@
 #include "engine/optim.h"
 #include "kernels/augment/augment.h"
 #include "models/cadence.h"
+#include "models/gradient_sum.h"
 #include "models/training_state.h"
 
 namespace hs {
@@ -25,7 +26,8 @@ struct TrainConfig {
   Device device = Device::cpu;
   Precision precision = Precision::f32;
   GradScalerConfig scaler;    // used with f16 only
-  int64_t accumulate = 1;     // micro-batches per optimizer step
+  int64_t accumulate = 1;     // micro-batches per optimizer step, on all ranks
+  SumConfig sum;              // how their gradients are summed, and whether other processes take part
   float label_smoothing = 0;  // in training alone; see softmax_cross_entropy
   AugmentOptions augment;     // of training images; the source must then set Batch::samples and epoch
   bool fuse = true;           // see Ambient
@@ -71,8 +73,9 @@ struct StepSeconds {
   double wait = 0;    // for the loader's next batch
   double upload = 0;  // of batches on another device, and to a captured step's fixed tensors
   double forward = 0, backward = 0, update = 0;
-  double replay = 0;  // of a captured step: forward, backward and update in one launch
-  double save = 0;    // copying the state, and TrainHooks::on_state
+  double exchange = 0;  // summing by the tree, and waiting for other ranks
+  double replay = 0;    // of a captured step: forward, backward and update in one launch
+  double save = 0;      // copying the state, and TrainHooks::on_state
 };
 
 // Of a resumed run, everything counts from its very beginning.
@@ -125,8 +128,10 @@ struct TrainHooks {
 struct Interrupted {};
 
 // Mean loss and accuracy over one pass of the source, in an Inference scope. Throws Interrupted.
+// With an exchange, the source gives this rank's batches of each epoch (LoaderOptions::ranks), and the result is that
+// of all of them.
 Evaluation evaluate(Module& model, BatchSource& source, Device device = Device::cpu,
-                    const std::function<bool()>& is_interrupted = {});
+                    const std::function<bool()>& is_interrupted = {}, Exchange* exchange = nullptr);
 
 // Trains the model, whose parameters are in the arena, and evaluates after every epoch. The losses stay on the device
 // and are read ten times a second and at the end of an epoch. Throws Error: numeric, if a loss has become inf or NaN or

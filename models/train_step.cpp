@@ -70,6 +70,8 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       label_smoothing_(config.label_smoothing),
       needs_loss_(config.optimizer.loss_outlier > 0),
       seed_(config.seed),
+      sum_(arena, config.sum),
+      exchange_(config.sum.exchange),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
       is_interrupted_(hooks.is_interrupted),
@@ -81,7 +83,8 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
   }
 }
 
-const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepShare& share,
+                                          StepSeconds& seconds) {
   const Autocast amp(precision_, arena_);  // a recorded step does not cast: the optimizer does
   std::vector<Batch> inputs;
   inputs.reserve(micro_batches.size());
@@ -90,16 +93,22 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
     for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
   }
   if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
-    look_once(inputs[0]);
-    step(inputs, losses_, seconds);
+    if (!inputs.empty()) look_once(inputs[0]);
+    step(inputs, share, losses_, seconds);
     return losses_;
   }
   copy_to_fixed(inputs, seconds);
   look_once(fixed_[0]);
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
-  captured_->run([&] { step(fixed_, captured_losses_, recorded); });
+  captured_->run([&] { step(fixed_, share, captured_losses_, recorded); });
   return captured_losses_;
+}
+
+const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+  StepShare share{.leaves = static_cast<int64_t>(micro_batches.size())};
+  for (const Batch& batch : micro_batches) share.samples += batch.labels.size();
+  return run(micro_batches, share, seconds);
 }
 
 void TrainStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds) {
@@ -127,7 +136,8 @@ void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64
   captured_group_->run([&] {
     group_losses_.clear();  // as in step()
     for (int64_t i = 0; i < steps; ++i) {
-      step({gather(set, i * set.batch)}, group_losses_, recorded);
+      StepShare share{.samples = set.batch};
+      step({gather(set, i * set.batch)}, share, group_losses_, recorded);
       log_step({group_losses_[0], scaler_.state().slice(0, {}), place_, i, logs.losses, logs.scales});
     }
   });
@@ -150,17 +160,21 @@ void TrainStep::look_once(const Batch& batch) {
   if (look) look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
 }
 
-void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds) {
+void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses,
+                     StepSeconds& seconds) {
   losses.clear();  // before the first allocation, so that the recorded step uses the same blocks as the previous one
   const AmbientScope micro_steps;
   {
     const StepPart part("zero gradients", seconds.update);
     optimizer_.zero_gradients();
+    sum_.begin(share.leaves);
   }
-  float samples = 0;
-  for (const Batch& batch : inputs) samples += static_cast<float>(batch.labels.size());
+  const auto samples = static_cast<float>(share.samples);
+  ambient().micro_step = static_cast<uint32_t>(share.first);
+  if (inputs.empty()) exchange_losses(share, losses);
   for (const Batch& batch : inputs) {
     if (is_interrupted_ && is_interrupted_()) throw Interrupted();
+    sum_.begin_leaf();
     Tensor loss, dloss;
     {
       const StepPart part("forward", seconds.forward);
@@ -169,14 +183,26 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
       const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
       loss = softmax_cross_entropy(model_.forward(images), batch.labels, dloss, label_smoothing_);
     }
+    losses.push_back(loss.detach());
+    const bool is_last = losses.size() == inputs.size();
+    if (is_last) exchange_losses(share, losses);
     if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
-      backward(loss, dloss);
+      sum_.backward(is_last, [&] { backward(loss, dloss); });
     }
     if (on_phase_) on_phase_("backward", loss);
-    losses.push_back(loss.detach());
     ++ambient().micro_step;  // another dropout mask for the next one; the scope restores it
+  }
+  if (sum_.is_deferred()) {
+    const StepPart part("exchange", seconds.exchange);
+    if (!sum_.finish(is_interrupted_)) throw Interrupted();
+  }
+  if (exchange_) {
+    const Tensor all = Tensor::from(shared_, {share.leaves + 1});
+    losses.clear();
+    for (int64_t i = 0; i < share.leaves; ++i) losses.push_back(all.slice(i, {}));
+    share.last = shared_.back() != 0;
   }
   if (on_gradients_) on_gradients_(scaler_);
   {
@@ -184,6 +210,17 @@ void TrainStep::step(const std::vector<Batch>& inputs, std::vector<Tensor>& loss
     optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, inputs, samples) : Tensor());
   }
   if (on_phase_) on_phase_("update", {});
+}
+
+// Sent before the gradients, so that it is hidden behind backward.
+void TrainStep::exchange_losses(const StepShare& share, const std::vector<Tensor>& losses) {
+  if (!exchange_) return;
+  shared_.assign(static_cast<size_t>(share.leaves) + 1, 0);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    shared_[static_cast<size_t>(share.first) + i] = static_cast<float>(losses[i].item());
+  }
+  shared_.back() = exchange_->rank() == 0 && share.last ? 1.0f : 0.0f;
+  exchange_->start_gather(shared_);
 }
 
 }  // namespace hs

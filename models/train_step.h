@@ -9,6 +9,7 @@
 
 #include "engine/captured_work.h"
 #include "engine/observe.h"
+#include "models/gradient_sum.h"
 #include "models/train.h"
 
 namespace hs {
@@ -40,6 +41,14 @@ struct StepLogs {
   Tensor losses, scales;
 };
 
+// This rank's part of a step.
+struct StepShare {
+  int64_t leaves = 1;   // micro-batches of the step, on all ranks
+  int64_t first = 0;    // the first of this rank
+  int64_t samples = 0;  // of the step, on all ranks
+  bool last = false;    // whether this rank wants no step after it; run() sets it to what rank 0 wants
+};
+
 // With a graph, inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads; the
 // shorter ones at the end of an epoch run unrecorded.
 class TrainStep {
@@ -48,8 +57,12 @@ class TrainStep {
   TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
             const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks);
 
-  // The loss of each micro-batch, a scalar on the device, valid until the next call. Adds to `seconds`. Throws
-  // Interrupted between two micro-batches; nothing has then been updated.
+  // Runs this rank's micro-batches. Returns the loss of each one of the step, a scalar on the device, valid until the
+  // next call. Adds to `seconds`. Throws Interrupted between two micro-batches, or while it waits for other ranks;
+  // nothing has then been updated.
+  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepShare& share, StepSeconds& seconds);
+
+  // The same if this process has all micro-batches of the step.
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
   // `steps` steps in one launch, which gathers their batches itself, from this place on, and logs from `entry` on.
@@ -61,7 +74,8 @@ class TrainStep {
   void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds);
   Batch gather(const ResidentSet& set, int64_t offset);
   void look_once(const Batch& batch);
-  void step(const std::vector<Batch>& inputs, std::vector<Tensor>& losses, StepSeconds& seconds);
+  void step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses, StepSeconds& seconds);
+  void exchange_losses(const StepShare& share, const std::vector<Tensor>& losses);
 
   Module& model_;
   ParameterArena& arena_;
@@ -74,6 +88,9 @@ class TrainStep {
   const float label_smoothing_;
   const bool needs_loss_;  // by the optimizer
   const uint64_t seed_;
+  GradientSum sum_;
+  Exchange* const exchange_;
+  std::vector<float> shared_;  // among ranks: each micro-batch's loss, and StepShare::last of rank 0
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;
   std::function<bool()> is_interrupted_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
 #include "engine/check.h"
 
@@ -125,6 +126,58 @@ NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch) {
   const int64_t epoch = state.number("epoch"), position = state.number("position");
   if (epoch < 1 || position > samples_per_epoch) refuse("position", "is not in the epoch");
   return position < samples_per_epoch ? NextSample{epoch - 1, position} : NextSample{epoch, 0};
+}
+
+namespace {
+
+void put(std::string& out, const std::string& text) {
+  const uint64_t size = text.size();
+  out.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+}
+
+struct Kind {
+  DType dtype = DType::f32;
+  Shape shape;
+};
+
+std::string take(const std::string& bytes, size_t& at) {
+  uint64_t size = 0;
+  std::memcpy(&size, bytes.data() + at, sizeof size);
+  at += sizeof size + size;
+  return bytes.substr(at - size, size);
+}
+
+}  // namespace
+
+std::string to_bytes(const TrainingState& state) {
+  std::string out;
+  for (const auto& [name, value] : state.values) {
+    put(out, name);
+    put(out, value);
+  }
+  put(out, "");  // no name is empty
+  for (const auto& [name, tensor] : state.tensors) {
+    const Kind kind = {tensor.dtype(), tensor.shape()};
+    put(out, name);
+    put(out, {reinterpret_cast<const char*>(&kind), sizeof kind});
+    put(out, {static_cast<const char*>(tensor.raw_data()), static_cast<size_t>(tensor.bytes())});
+  }
+  return out;
+}
+
+TrainingState state_from_bytes(const std::string& bytes) {
+  TrainingState state;
+  size_t at = 0;
+  for (std::string name = take(bytes, at); !name.empty(); name = take(bytes, at)) state.values[name] = take(bytes, at);
+  while (at < bytes.size()) {
+    const std::string name = take(bytes, at), kind_bytes = take(bytes, at), data = take(bytes, at);
+    Kind kind;
+    std::memcpy(&kind, kind_bytes.data(), sizeof kind);
+    Tensor tensor = Tensor::empty(kind.shape, kind.dtype);
+    if (!data.empty()) std::memcpy(tensor.mutable_raw_data(), data.data(), data.size());
+    state.tensors[name] = std::move(tensor);
+  }
+  return state;
 }
 
 }  // namespace hs

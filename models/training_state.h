@@ -44,6 +44,10 @@ TrainingState copy_state(const ParameterArena& arena, const Optimizer& optimizer
 // been changed. The optimizer must be of the same kind and have the same settings, which are not in the state.
 void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler);
 
+// A state as bytes, for a process of the same build.
+std::string to_bytes(const TrainingState& state);
+TrainingState state_from_bytes(const std::string& bytes);
+
 // Where the training source goes on: Loader::seek(epoch, position).
 struct NextSample {
   int64_t epoch, position;  // both from 0

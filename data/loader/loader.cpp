@@ -6,6 +6,7 @@
 
 #include "data/loader/sample_cache.h"
 #include "engine/check.h"
+#include "engine/leaf_tree.h"
 #include "engine/memory.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
@@ -42,6 +43,8 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   if (info.count > INT32_MAX) {
     fail(ExitCode::bad_input, "{}: {} samples, expected at most {}", info.name, info.count, INT32_MAX);
   }
+  check(options.ranks >= 1 && options.rank >= 0 && options.rank < options.ranks, "Loader: rank {} of {}", options.rank,
+        options.ranks);
   if (options.normalize_on_host && options.cache == CacheMode::device) {
     fail(ExitCode::usage, "preprocess host: with cache device the pixels are on the device; preprocess them there");
   }
@@ -81,6 +84,29 @@ BatchPlace Loader::skip(int64_t batches) {
 // Number of samples of the batch that begins at `place`.
 int64_t Loader::count_at(BatchPlace place) const { return std::min(options_.batch, samples() - place.position); }
 
+BatchPlace Loader::place_after(BatchPlace place, int64_t count) const {
+  place.position += count;
+  return place.position == samples() ? BatchPlace{place.epoch + 1, 0} : place;
+}
+
+// The first place from `place` on that belongs to this rank.
+BatchPlace Loader::own_place(BatchPlace place) const {
+  if (options_.ranks == 1) return place;
+  const int64_t all = batches_per_epoch(), group = options_.group > 0 ? options_.group : all;
+  check(leaves_of(std::min(group, all), options_.ranks, options_.rank).size() > 0,
+        "Loader: rank {} of {} has none of an epoch's {} batches", options_.rank, options_.ranks, all);
+  while (true) {
+    const int64_t index = place.position / options_.batch, first = index / group * group;
+    const int64_t count = std::min(group, all - first);
+    const LeafRange own = leaves_of(count, options_.ranks, options_.rank);
+    if (own.size() > 0 && index < first + own.end) {
+      return {place.epoch, std::max(place.position, (first + own.begin) * options_.batch)};
+    }
+    place = first + count == all ? BatchPlace{place.epoch + 1, 0}
+                                 : BatchPlace{place.epoch, (first + count) * options_.batch};
+  }
+}
+
 // The order of an epoch.
 Permutation Loader::order_of(int64_t epoch) const { return shuffled_order(samples(), options_.seed, epoch); }
 
@@ -109,8 +135,7 @@ Batch Loader::next() {
   }
   std::erase(ahead_, slot);
   slot->state = State::in_use;
-  next_.position += slot->count;
-  if (next_.position == samples()) next_ = {next_.epoch + 1, 0};
+  next_ = place_after(slot->first, slot->count);
   lock.unlock();
   return batch_in(*slot);
 }
@@ -129,10 +154,9 @@ void Loader::request() {
   }
   Slot& slot = **found;
   slot.state = State::filling;
-  slot.first = requested_;
-  slot.count = count_at(requested_);
-  requested_.position += slot.count;
-  if (requested_.position == samples()) requested_ = {requested_.epoch + 1, 0};
+  slot.first = own_place(requested_);
+  slot.count = count_at(slot.first);
+  requested_ = place_after(slot.first, slot.count);
   ahead_.push_back(&slot);
   to_fill_.push_back(&slot);
   wanted_.notify_one();

@@ -45,6 +45,10 @@ struct LoaderOptions {
   CacheMode cache = CacheMode::none;
   bool pin = true;                 // pinned host buffers, which the device reads directly; no effect on the CPU
   bool normalize_on_host = false;  // uploads f32, four times the bytes; not with CacheMode::device
+  // With several ranks, next() gives the batches of one of them: of every `group` batches in a row (0: of an epoch; the
+  // last group of an epoch may be smaller) those of leaves_of() (engine/leaf_tree.h).
+  int ranks = 1, rank = 0;
+  int64_t group = 0;
 };
 
 class Loader : public BatchSource {
@@ -65,12 +69,13 @@ class Loader : public BatchSource {
 
   int64_t samples() const override { return source_.info().count; }
   int64_t batches_per_epoch() const override;
+  int64_t batch() const override { return largest(); }
   PixelScale pixel_scale() const override { return source_.info().scale; }
   const ResidentSet* resident() override;
   BatchPlace skip(int64_t batches) override;
 
   // Makes the next batch begin at this position of this epoch. Drops batches built ahead.
-  // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples()
+  // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples(); with several ranks a multiple of the batch
   void seek(int64_t epoch, int64_t position);
   void start_epoch(int64_t epoch) { seek(epoch, 0); }
   // Where the next batch begins: its epoch, and its first position there (0 at the start of an epoch).
@@ -96,6 +101,8 @@ class Loader : public BatchSource {
   };
 
   int64_t count_at(BatchPlace place) const;
+  BatchPlace place_after(BatchPlace place, int64_t count) const;
+  BatchPlace own_place(BatchPlace place) const;
   Permutation order_of(int64_t epoch) const;
   void add_slot();
   void request();

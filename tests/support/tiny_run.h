@@ -50,6 +50,7 @@ class NotingLoader : public BatchSource {
   }
   int64_t samples() const override { return loader.samples(); }
   int64_t batches_per_epoch() const override { return loader.batches_per_epoch(); }
+  int64_t batch() const override { return loader.batch(); }
   PixelScale pixel_scale() const override { return loader.pixel_scale(); }
 
   Loader loader;

@@ -1,0 +1,142 @@
+// Exchange: sums over the ranks of a run, computed by a thread of its own while the caller goes on.
+//
+//   exchange.start(plan, {gradients, kept...}, count);   // as often as wanted, in the same order on every rank
+//   ...                                                  // backward computes the next gradients
+//   exchange.wait();                                     // gradients[0 .. count-1] are now the sum over all ranks
+//
+// The thread opens the transport and alone uses it. It carries out several sums at once, each by its ReducePlan
+// (engine/leaf_tree.h), so the result does not depend on which message arrives first. MPI moves nothing between calls
+// into it; so the thread polls, and sleeps in between, because it shares its core with the threads that compute.
+//
+// No rank waits for another one longer than the timeout: everything here then throws Error (rank) that names it. A rank
+// may wait for one that itself waits; so a thread that waits asks all others what they do, and names the one that does
+// not answer, or that none has to wait for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/leaf_tree.h"
+#include "engine/transport.h"
+
+namespace hs {
+
+enum class Wire : uint8_t { f32, bf16 };
+
+struct ExchangeOptions {
+  double timeout = 60;  // seconds
+  // bf16: sums are rounded where they cross from rank to rank, so half the bytes are sent, and the result depends on
+  // the number of ranks. (Both sides round both operands: every rank still has the same result.)
+  Wire wire = Wire::f32;
+};
+
+struct ExchangeSeconds {
+  double active = 0;            // with at least one sum in progress: messages, additions, and waiting for other ranks
+  double exposed = 0;           // of wait(), in which the caller did nothing else
+  int64_t sums = 0, bytes = 0;  // started; sent
+};
+
+class Exchange {
+ public:
+  using Open = std::function<std::unique_ptr<Transport>()>;
+  // `open` runs on the thread. Throws what it throws.
+  Exchange(const Open& open, const ExchangeOptions& options);
+  // Ends the thread, but not the transport: a process that fails must not wait for others.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& host() const { return host_; }
+
+  // A text of each rank, by rank. Every rank must call it; waits. REQUIRES: no sum in progress
+  std::vector<std::string> share(const std::string& own);
+
+  // Starts the sum of `count` floats over the leaves of all ranks. arrays: as ReducePlan defines them, 0 and those
+  // kept; none may be touched, and the plan must live, until wait() returns.
+  void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count) {
+    start(&plan, std::move(arrays), count);
+  }
+  // The same over the ranks' arrays, by MPI's own all-reduce: quicker, in an order of additions that MPI chooses.
+  void start_library(float* values, size_t count) { start(nullptr, {values}, count); }
+  // Waits for all sums. Returns false if stop() says so before: the arrays are then garbage, and no other rank may be
+  // expected to be in step; only the destructor may be called.
+  bool wait(const std::function<bool()>& stop = {});
+  // The sum over ranks of values of which each is zero on all ranks but one, where every order of additions is exact.
+  void start_gather(std::vector<float>& values) { start(one_each_, {values.data()}, values.size()); }
+  bool gather(std::vector<float>& values, const std::function<bool()>& stop = {}) {
+    start_gather(values);
+    return wait(stop);
+  }
+
+  // Whom the run waited for, and how long, when stop() ended wait(); rank -1: nobody.
+  struct Waiting {
+    int rank = -1;
+    double seconds = 0;
+  };
+  Waiting interrupted_while() const { return interrupted_; }
+
+  ExchangeSeconds seconds();
+  // The regular end of all ranks.
+  void close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sum;
+  struct Peer;
+
+  // On the caller's thread.
+  void call(const std::function<void()>& task);
+  void start(const ReducePlan* plan, std::vector<float*> arrays, size_t count);
+  void throw_error() const;
+  // On the exchange's own.
+  void run(const Open& open);
+  void carry_out();
+  void advance(std::unique_lock<std::mutex>& lock);
+  void watch();
+  void hear(int rank);
+  void ask();
+  void tell(int rank, bool is_answer);
+  int waits_for() const;
+  std::vector<std::string> share_on_thread(const std::string& own);
+  void send_text(int to, const std::string& text);
+  std::string receive_text(int from, double timeout);
+
+  const ExchangeOptions options_;
+  int rank_ = 0, size_ = 1;
+  std::string host_;
+  ReducePlan one_each_;  // of size() leaves
+  Waiting interrupted_;
+
+  std::mutex mutex_;  // guards what both threads use
+  std::condition_variable work_, progress_;
+  std::vector<std::unique_ptr<Sum>> sums_;  // by tag; reused after each wait()
+  size_t started_ = 0, taken_ = 0, finished_ = 0;
+  std::function<void()> task_;
+  std::exception_ptr error_;
+  bool opened_ = false, waiting_ = false, abandoned_ = false, ending_ = false, ended_ = false;
+  Waiting waiting_for_;
+  ExchangeSeconds seconds_;
+
+  // Of the exchange's own thread.
+  std::unique_ptr<Transport> transport_;
+  std::vector<Sum*> active_;
+  Clock::time_point last_progress_, last_watch_, last_question_;
+  std::vector<Peer> peers_;
+  int64_t done_ = 0;  // sums, ever
+  int suspect_ = -1;  // what the answers to the last question say
+
+  std::thread thread_;  // last: uses the others
+};
+
+}  // namespace hs

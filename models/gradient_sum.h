@@ -1,0 +1,73 @@
+// GradientSum: how the gradients of a step's micro-batches become one, in the arena.
+//
+//   one after another   each is added to the arena as backward computes it, which costs nothing
+//   by the tree         each is computed for itself, and added as engine/leaf_tree.h defines: the same bits for any
+//                       number of ranks. Costs an addition and a copy of all gradients for each micro-batch, and memory
+//                       for the sums that are kept: log2(micro-batches) times the gradients
+//
+// With an Exchange, the micro-batches are divided among ranks. The arena is cut into buckets, from its end to its
+// begin: about the order in which backward finishes them. As soon as the last micro-batch's backward has finished a
+// bucket, it is sent, while backward goes on with the next one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "engine/exchange.h"
+#include "engine/leaf_tree.h"
+#include "engine/module.h"
+#include "engine/observe.h"
+
+namespace hs {
+
+struct SumConfig {
+  bool tree = false;             // otherwise one after another, and with ranks MPI's own all-reduce
+  Exchange* exchange = nullptr;  // nullptr: this process computes all micro-batches
+  int64_t bucket_bytes = int64_t{256} << 10;
+};
+
+class GradientSum : private Observer {
+ public:
+  GradientSum(ParameterArena& arena, const SumConfig& config);
+
+  // Of a step with so many micro-batches, on all ranks. REQUIRES: the gradients are zero
+  void begin(int64_t leaves);
+  // Around the backward of each of this rank's micro-batches. `last`: of this rank
+  void begin_leaf();
+  void backward(bool last, const std::function<void()>& run);
+  // Whether something is left to do after the last backward.
+  bool is_deferred() const { return config_.tree || config_.exchange; }
+  // Waits until the arena has the sum. False if stop() said so first: the gradients are then garbage.
+  bool finish(const std::function<bool()>& stop);
+
+ private:
+  struct Bucket {
+    int64_t begin, end;  // of the arena
+    size_t first, last;  // parameters, both included
+  };
+
+  void gradient(const char* op, const Tensor& dy) override;
+  bool is_complete(const Bucket& bucket) const;
+  void check_not_late() const;
+  void send(const Bucket& bucket);
+  void keep();
+  const ReducePlan& plan();
+
+  ParameterArena& arena_;
+  const SumConfig config_;
+  std::vector<Bucket> buckets_;
+  std::map<int64_t, ReducePlan> plans_;  // by leaves
+
+  int64_t leaves_ = 0;
+  LeafCounter counter_{0};
+  std::vector<Tensor> kept_;  // the first kept_count_ are in use
+  size_t kept_count_ = 0;
+  bool has_leaf_ = false;  // the arena has one that has not been kept
+  size_t sent_ = 0;        // buckets
+  // By parameter: GradInfo::writes at the begin of a leaf's backward, and how many a backward makes.
+  std::vector<uint32_t> writes_before_, writes_expected_;
+};
+
+}  // namespace hs

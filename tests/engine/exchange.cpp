@@ -1,0 +1,294 @@
+// Sums over ranks, which are threads here: the same bits for every number of them, whatever is late, and an end if one
+// does not answer.
+#include "engine/exchange.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include "engine/error.h"
+#include "engine/float16.h"
+#include "engine/random.h"
+#include "tests/support/loopback.h"
+
+namespace hs::test {
+namespace {
+
+using Values = std::vector<float>;
+
+// Values whose sum depends on the order of additions.
+float leaf_value(int64_t leaf, size_t i) {
+  constexpr float hostile[] = {1e8f, 1, -1e8f, 1e-8f, -3, 0.1f, 7e7f};
+  if (i % 3 == 0) return hostile[(static_cast<size_t>(leaf) + i) % 7];
+  return 2 * to_unit_float(random_bits({5, RandomPurpose::init, static_cast<uint32_t>(leaf), 0, 0}, i)) - 1;
+}
+
+Values leaf_values(int64_t leaf, size_t count) {
+  Values values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = leaf_value(leaf, i);
+  return values;
+}
+
+void add(Values& to, const Values& from) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+// By the definition in engine/leaf_tree.h.
+Values tree_sum(int64_t begin, int64_t end, int64_t leaves, size_t count) {
+  if (end - begin == 1) return leaf_values(begin, count);
+  const int64_t middle = (begin + end) / 2;
+  Values sum = tree_sum(begin, middle, leaves, count);
+  if (middle < leaves) add(sum, tree_sum(middle, end, leaves, count));
+  return sum;
+}
+Values tree_sum(int64_t leaves, size_t count) {
+  int64_t end = 1;
+  while (end < leaves) end *= 2;
+  return tree_sum(0, end, leaves, count);
+}
+
+bool same_bits(const Values& a, const Values& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Runs `body` once for each rank, each on its own thread, and rethrows the first rank's error.
+void on_ranks(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// What a rank has after its own leaves, array by array.
+std::vector<Values> own_sums(int64_t leaves, int ranks, int rank, size_t count) {
+  const LeafRange own = leaves_of(leaves, ranks, rank);
+  std::vector<Values> kept;
+  if (own.size() == 0) return {Values(count)};
+  LeafCounter counter(own.begin);
+  for (int64_t leaf = own.begin; leaf + 1 < own.end; ++leaf) {
+    Values sum = leaf_values(leaf, count);
+    for (int left = counter.add(); left > 0; --left) {
+      add(sum, kept.back());
+      kept.pop_back();
+    }
+    kept.push_back(sum);
+  }
+  kept.insert(kept.begin(), leaf_values(own.end - 1, count));
+  return kept;
+}
+
+// Several sums of different sizes, at once, `steps` times. Returns the results of the last step, by rank.
+std::vector<std::vector<Values>> sums(int64_t leaves, int ranks, const ExchangeOptions& options, int max_delay_us,
+                                      bool library = false) {
+  const std::vector<size_t> sizes = {1, 300, 0, 17};
+  Loopback hub(ranks, max_delay_us, static_cast<uint64_t>(leaves));
+  std::vector<std::vector<Values>> results(static_cast<size_t>(ranks));
+  on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, options);
+    const ReducePlan plan = reduce_plan(leaves, ranks, rank);
+    for (int step = 0; step < 2; ++step) {
+      std::vector<std::vector<Values>> sets;
+      for (const size_t size : sizes) sets.push_back(own_sums(leaves, ranks, rank, size));
+      for (auto& arrays : sets) {
+        std::vector<float*> pointers;
+        for (Values& array : arrays) pointers.push_back(array.data());
+        if (library) {
+          exchange.start_library(pointers[0], arrays[0].size());
+        } else {
+          exchange.start(plan, pointers, arrays[0].size());
+        }
+      }
+      CHECK(exchange.wait());
+      results[static_cast<size_t>(rank)].clear();
+      for (const auto& arrays : sets) results[static_cast<size_t>(rank)].push_back(arrays[0]);
+    }
+    const ExchangeSeconds seconds = exchange.seconds();
+    CHECK(seconds.sums == 8);
+    CHECK((seconds.bytes > 0) == (ranks > 1 && !library && leaves_of(leaves, ranks, rank).size() > 0));
+  });
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("any number of ranks gives the tree's sum, bit for bit, whichever message is late") {
+  for (const int64_t leaves : {1, 2, 3, 4, 5, 8, 13, 16}) {
+    for (const int ranks : {1, 2, 3, 4, 5}) {
+      for (const int delay : {0, 300}) {
+        CAPTURE(leaves);
+        CAPTURE(ranks);
+        for (const auto& rank : sums(leaves, ranks, {}, delay)) {
+          CHECK(same_bits(rank[0], tree_sum(leaves, 1)));
+          CHECK(same_bits(rank[1], tree_sum(leaves, 300)));
+          CHECK(same_bits(rank[3], tree_sum(leaves, 17)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("an all-reduce in another order gives other bits on these values, and on every rank the same") {
+  const auto results = sums(4, 4, {}, 0, true);
+  for (const auto& rank : results) CHECK(same_bits(rank[1], results[0][1]));
+  CHECK_FALSE(same_bits(results[0][1], tree_sum(4, 300)));
+}
+
+TEST_CASE("with 16 bits on the wire every rank has the same result, near the sum") {
+  for (const int ranks : {2, 3, 4}) {
+    const auto results = sums(6, ranks, {.wire = Wire::bf16}, 0);
+    const Values exact = tree_sum(6, 300);
+    for (const auto& rank : results) {
+      CHECK(same_bits(rank[1], results[0][1]));
+      for (size_t i = 1; i < exact.size(); i += 3) CHECK(std::fabs(rank[1][i] - exact[i]) <= 6 * 3 * 0x1p-9f);
+    }
+    CHECK_FALSE(same_bits(results[0][1], exact));
+  }
+  // A rank alone has nothing to send, so nothing is rounded.
+  CHECK(same_bits(sums(6, 1, {.wire = Wire::bf16}, 0)[0][1], tree_sum(6, 300)));
+}
+
+// Run by tests/ranks, once on each rank. The values are those of the head of this file, where every order shows.
+TEST_CASE("over MPI the sum is the tree's, and MPI's own all-reduce is not") {
+  if (launched_ranks() == 0) return;
+  constexpr size_t count = 3000;
+  Exchange exchange(open_mpi, {});
+  const int ranks = exchange.size(), rank = exchange.rank();
+  for (const int64_t leaves : {4, 7, 8}) {
+    for (const bool library : {false, true}) {
+      std::vector<Values> arrays = own_sums(leaves, ranks, rank, count);
+      std::vector<float*> pointers;
+      for (Values& array : arrays) pointers.push_back(array.data());
+      if (library) {  // one rank's leaves from left to right, as TrainStep adds them
+        const LeafRange own = leaves_of(leaves, ranks, rank);
+        arrays[0] = leaf_values(own.begin, count);
+        for (int64_t leaf = own.begin + 1; leaf < own.end; ++leaf) add(arrays[0], leaf_values(leaf, count));
+        pointers[0] = arrays[0].data();
+        exchange.start_library(pointers[0], count);
+      } else {
+        const ReducePlan plan = reduce_plan(leaves, ranks, rank);
+        exchange.start(plan, pointers, count);
+        exchange.wait();
+      }
+      exchange.wait();
+      if (!library) CHECK(same_bits(arrays[0], tree_sum(leaves, count)));
+      if (library && leaves == 7) CHECK_FALSE(same_bits(arrays[0], tree_sum(leaves, count)));
+    }
+  }
+  exchange.close();
+}
+
+TEST_CASE("texts and values of each rank reach every rank") {
+  constexpr int ranks = 3;
+  Loopback hub(ranks);
+  on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, {});
+    CHECK(exchange.rank() == rank);
+    CHECK(exchange.size() == ranks);
+    const auto text = [](int of) { return std::string(static_cast<size_t>(of * 1000), static_cast<char>('a' + of)); };
+    CHECK(exchange.share(text(rank)) == std::vector{text(0), text(1), text(2)});
+    Values values(7);
+    for (size_t i = static_cast<size_t>(rank); i < values.size(); i += ranks) values[i] = 0.1f * static_cast<float>(i);
+    CHECK(exchange.gather(values));
+    for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == 0.1f * static_cast<float>(i));
+    exchange.close();
+  });
+}
+
+TEST_CASE("a rank that does not answer is named by every other rank, though only some of them wait for it") {
+  constexpr int ranks = 4;
+  for (const int lost : {0, 2, 3}) {
+    for (const bool library : {false, true}) {
+      CAPTURE(lost);
+      Loopback hub(ranks);
+      std::vector<std::string> messages(ranks);
+      on_ranks(ranks, [&](int rank) {
+        Exchange exchange([&] { return hub.open(rank); }, {.timeout = 1});
+        const ReducePlan plan = reduce_plan(4, ranks, rank);
+        exchange.share("");
+        if (rank == lost) {
+          hub.stop(rank);
+          std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+          return;
+        }
+        Values values = leaf_values(rank, 10);
+        library ? exchange.start_library(values.data(), 10) : exchange.start(plan, {values.data()}, 10);
+        try {
+          exchange.wait();
+        } catch (const Error& error) {
+          CHECK(error.code() == ExitCode::rank);
+          messages[static_cast<size_t>(rank)] = error.what();
+        }
+      });
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (rank == lost) continue;
+        const std::string& message = messages[static_cast<size_t>(rank)];
+        CHECK_MESSAGE(message.find("s for rank " + std::to_string(lost) + ":") != std::string::npos, message);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that computes for too long is named by those that wait, and a missing one when texts are shared") {
+  constexpr int ranks = 3;
+  Loopback hub(ranks), other(ranks);
+  std::vector<std::string> messages(2 * ranks);
+  on_ranks(ranks, [&](int rank) {
+    Exchange slow([&] { return hub.open(rank); }, {.timeout = 1}),
+        lost([&] { return other.open(rank); }, {.timeout = 1});
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+      return;
+    }
+    Values values(1);
+    for (const bool texts : {false, true}) {
+      try {
+        texts ? (void)lost.share("x") : (void)slow.gather(values);
+      } catch (const Error& error) {
+        messages[static_cast<size_t>(2 * rank + texts)] = error.what();
+      }
+    }
+  });
+  for (const size_t which : {0, 1, 4, 5}) {
+    CHECK_MESSAGE(messages[which].find("s for rank 1:") != std::string::npos, messages[which]);
+  }
+}
+
+TEST_CASE("a rank that is asked to stop while it waits says for whom") {
+  constexpr int ranks = 3;
+  Loopback hub(ranks);
+  on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, {});
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      return;
+    }
+    Values values(1);
+    const auto start = std::chrono::steady_clock::now();
+    const auto stop = [&] { return std::chrono::steady_clock::now() - start > std::chrono::milliseconds(900); };
+    CHECK_FALSE(exchange.gather(values, stop));
+    CHECK(exchange.interrupted_while().rank == 1);
+    CHECK(exchange.interrupted_while().seconds > 0.5);
+    CHECK_THROWS_AS(exchange.gather(values), Error);
+  });
+}
+
+TEST_CASE("what fails when the transport is opened is the constructor's error") {
+  const auto open = []() -> std::unique_ptr<Transport> { throw Error(ExitCode::usage, "no transport here"); };
+  CHECK_THROWS_WITH(Exchange(open, {}), "no transport here");
+}
+
+}  // namespace hs::test
