@@ -31,6 +31,7 @@ class OneStep {
   double loss() const { return loss_.item(); }  // of the last micro-batch of the last step
   double loss_scale() const { return scaler_.scale(); }
   int64_t parameters() { return model_->parameter_count(); }
+  ParameterArena& arena() { return arena_; }
 
  private:
   const AmbientScope scope_;

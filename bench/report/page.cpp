@@ -92,6 +92,12 @@ constexpr Rule loader_rules[] = {
     {"timelines[].name", &kind::text},
     {"timelines[].spans", &spans},
 };
+constexpr Rule scale_rules[] = {
+    {"rows[].kind", &kind::text},           {"rows[].ranks", &kind::number},
+    {"rows[].efficiency", &kind::number},   {"rows[].predicted_seconds", &kind::number},
+    {"rows[].seconds", &kind::number},      {"rows[].seconds_low", &kind::number},
+    {"rows[].seconds_high", &kind::number},
+};
 constexpr Rule scaler_rules[] = {
     {"rows[].name", &kind::text},
     {"rows[].gradients[].name", &kind::text},
@@ -151,6 +157,7 @@ std::vector<Rule> drawn_members(const std::string& command) {
       {"ops", {kernel_rules}},
       {"memory", {memory_rules}},
       {"loader", {loader_rules}},
+      {"scale", {scale_rules}},
       {"scaler", {scaler_rules}},
       {"explain", {explain_rules}},
       {"doctor", {doctor_rules}},
