@@ -40,7 +40,7 @@ class Parts : public BatchSource {
     for (int64_t n = begin; n < begin + count; ++n) labels.push_back(static_cast<int32_t>(draw(1, n) % classes));
     return {Tensor::from(images, {count, side, side, 1}), Tensor::from(labels, {count})};
   }
-  int64_t samples() const override { return batch; }
+  int64_t samples() const override { return test::batch; }
   int64_t batches_per_epoch() const override { return static_cast<int64_t>(sizes_.size()); }
   PixelScale pixel_scale() const override { return {0, 1}; }
 
