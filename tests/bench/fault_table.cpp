@@ -171,7 +171,7 @@ TEST_CASE("11, 12: paths (closely: tests/bench/faults.cpp)") {
   row(11, "no UTF-8", with(words_of(model), {"\xff"}), 4, "\\xff: cannot be opened");
   row(11, "a shell's characters", with(words_of(model), {"$(touch x); *"}), 4, "$(touch x); *: cannot be opened");
   const TemporaryFolder folder;
-  for (const std::string name : {"a b/\u00fc\n", "../" + folder.path.filename().string() + "/c", "\xff", "$(x)"}) {
+  for (const std::string& name : Words{"a b/\u00fc\n", "../" + folder.path.filename().string() + "/c", "\xff", "$(x)"}) {
     works(11, name, with(words_of(training), {"--save", name}), {.folder = folder.path});
     CHECK(fs::exists(folder.path / name / "state-000001.safetensors"));
     works(11, name, with(words_of(training), {"--resume", name}), {.folder = folder.path});
