@@ -15,7 +15,7 @@ namespace {
 
 int failed(hs::ExitCode code, const std::string& message) {
   hs::bench::cli::begin_last_line();
-  hs::bench::cli::notice(message);
+  hs::bench::cli::say_error(message);
   return static_cast<int>(code);
 }
 

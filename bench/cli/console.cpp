@@ -11,6 +11,13 @@
 #include "engine/printable.h"
 
 namespace hs::bench::cli {
+namespace {
+
+bool errors_only = false;
+std::string rank_name;  // "rank 2: "
+
+}  // namespace
+
 bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
@@ -28,11 +35,21 @@ void prepare_console() {
   }
 }
 
+void say_errors_only() { errors_only = true; }
+void name_rank(int rank) { rank_name = fmt::format("rank {}: ", rank); }
+
+void say_error(std::string_view message) {
+  write_all(STDERR_FILENO, fmt::format("{}: {}{}\n", program_name, rank_name, printable_text(message)));
+}
+
 void notice(std::string_view message) { write_stderr(fmt::format("{}: {}\n", program_name, printable_text(message))); }
 
-void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text); }
+void write_stderr(std::string_view text) {
+  if (!errors_only) write_all(STDERR_FILENO, text);
+}
 
 void write_stdout(std::string_view text) {
+  if (errors_only) return;
   if (!write_all(STDOUT_FILENO, text)) fail(ExitCode::io, "stdout: {}", std::strerror(errno));
 }
 

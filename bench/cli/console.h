@@ -16,6 +16,12 @@ void notice(std::string_view message);
 
 void write_stderr(std::string_view text);
 
+// Of several processes, one writes: from now on this one only writes error messages, which main() prints with
+// say_error(). Both name the rank, once it is known.
+void say_errors_only();
+void name_rank(int rank);
+void say_error(std::string_view message);
+
 // Writes all of the text to a file descriptor; false, with errno set, if that fails.
 bool write_all(int file, std::string_view text);
 

@@ -14,6 +14,7 @@
 #include "bench/measure/event_file.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/observers/kernel_trace.h"
+#include "bench/measure/ranks.h"
 #include "bench/measure/row.h"
 #include "bench/measure/saving.h"
 #include "bench/measure/step_profile.h"
@@ -43,6 +44,7 @@ class TrainCommand : public cli::Command {
  private:
   void check_combinations(const cli::Flags& flags) const;
   void scale_learning_rate(const cli::Flags& flags, int64_t samples);
+  void join_ranks();
   bool resolve_graph(Device device) const;
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
@@ -62,6 +64,7 @@ class TrainCommand : public cli::Command {
   measure::TuningFile tuning_;
   measure::Goal goal_;
   measure::Saving saving_;
+  measure::Ranks ranks_;
   report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
   int64_t trace_steps_ = default_trace_steps;
@@ -74,6 +77,12 @@ std::string TrainCommand::footnote() const {
   halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
   halfstep-bench train --save-model digits.safetensors   # then: halfstep-bench predict --model digits.safetensors
+
+Over several processes, by MPI: rank 0 writes everything, and the weights are those of one process with --reduce tree.
+  mpirun -n 4 --bind-to none halfstep-bench train --batch 16 --accumulate 4
+  mpirun --host a:1,b:1 halfstep-bench train ...      # other machines; inside sbatch or salloc without --host
+If a rank dies or hangs, the others end with code 9 and name it. mpirun then stops all ranks, and returns the code of
+the one that ended first, or 137 if it was killed.
 
 docs/benchmarks.md says what is measured and how.
 )";
@@ -114,6 +123,7 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   flags.precision(experiment_.precision).record();
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
+  ranks_.declare(flags);
   flags
       .text(
           "--augment", [this](const std::string& spec) { experiment_.augment = parse_augment(spec); }, "", "SPEC",
@@ -301,6 +311,10 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
       display.print_line(fmt::format("validation after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n", v.step,
                                      v.epoch, v.result.accuracy * 100, v.result.loss));
     };
+    if (ranks_.is_on()) {
+      cli::allow_to_finish();
+      hooks.is_interrupted = cli::stop_requested;
+    }
     saving_.attach(hooks);
     const auto save_last = [&](Module& trained) {
       if (run < repeat_ || !model.is_wanted()) return;
@@ -312,7 +326,7 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
                                                static_cast<uint64_t>(seed_ + run - 1), hooks, save_last));
     row.runs.back().joules = meter.joules().value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
-    saving_.finish(result);
+    saving_.finish(result, ranks_);
     if (!result.ended_early.empty() && !quiet_) cli::notice("training ended early: " + result.ended_early);
   }
 }
@@ -333,10 +347,11 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
   const std::string batch = experiment_.accumulate == 1
                                 ? fmt::format("{}", experiment_.batch)
                                 : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
-  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}",
+  const std::string ranks = ranks_.is_on() ? fmt::format(" on each of {} ranks", ranks_.count()) : "";
+  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
                      experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
                      experiment_.epochs, batch, experiment_.optimizer, hs::name(experiment_.precision),
-                     hs::name(experiment_.device), threads());
+                     hs::name(experiment_.device), threads(), ranks);
 }
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
@@ -378,8 +393,26 @@ Json to_json(const std::vector<measure::KernelRow>& ops) {
   return all;
 }
 
+// Rank 0 writes for all.
+void TrainCommand::join_ranks() {
+  ranks_.join(threads_);
+  if (!ranks_.is_on()) return;
+  if (dry_run_ || !trace_.empty()) {
+    fail(ExitCode::usage, "{}: shows the steps of one process; start without mpirun",
+         dry_run_ ? "--dry-run" : "--trace");
+  }
+  if (ranks_.is_first()) {
+    if (!quiet_) cli::notice(ranks_.line());
+    return;
+  }
+  quiet_ = true;
+  outputs_.discard();
+  save_model_ = tensorboard_ = "";
+}
+
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
+  join_ranks();
   OutputFile trace(trace_, "--trace");
   std::deque<OutputFile> model;
   model.emplace_back(save_model_, "--save-model");
@@ -395,6 +428,8 @@ void TrainCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
          experiment_.graph_steps);
   }
+  ranks_.check(experiment_.batch, experiment_.accumulate, experiment_.device);
+  experiment_.sum = ranks_.sum();
   tuning_.use(experiment_.device);
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
@@ -407,7 +442,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   record["config"] = flags.config();
   record["headline"] = headline(data);
   record["energy"] = measure::describe_energy(experiment_.device);
-  saving_.open(record["config"], experiment_.device, data, quiet_);
+  saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
   const std::vector<measure::KernelRow> ops = warm_up(data, forced);
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
@@ -418,6 +453,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["ops"] = to_json(ops);
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
+    record["rows"][0]["ranks"] = ranks_.to_json();
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);
@@ -431,7 +467,8 @@ void TrainCommand::run(const cli::Flags& flags) {
     write_record();
     throw;
   }
-  if (outputs_.any() || trace.is_wanted()) {
+  ranks_.leave();
+  if (!ranks_.is_on() && (outputs_.any() || trace.is_wanted())) {
     const measure::StepProfile profile = profile_after_runs(data);
     step = measure::typical_step(profile);
     if (trace.is_wanted()) {

@@ -51,6 +51,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.fuse = experiment.fuse;
   config.precision = experiment.precision;
   config.accumulate = experiment.accumulate;
+  config.sum = experiment.sum;
   config.augment = experiment.augment;
   config.label_smoothing = static_cast<float>(experiment.label_smoothing);
   config.optimizer.clip = static_cast<float>(experiment.clip);
@@ -73,6 +74,11 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
   options.shuffle = shuffle;
   options.seed = seed;
   options.device = experiment.device;
+  if (const Exchange* exchange = experiment.sum.exchange) {
+    options.ranks = exchange->size();
+    options.rank = exchange->rank();
+    options.group = shuffle ? experiment.accumulate : 0;  // an evaluation is divided as a whole
+  }
   return options;
 }
 
@@ -144,6 +150,7 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   short_one.epochs = 1;
   short_one.validation = short_one.max_minutes = 0;
   short_one.patience = 0;
+  short_one.sum.exchange = nullptr;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge

@@ -34,6 +34,7 @@ struct Experiment {
   int64_t graph_steps = 1;  // of one graph
   Precision precision = Precision::f32;
   int64_t accumulate = 1;
+  SumConfig sum;
   double clip = 0, skip_outliers = 0, skip_loss_outliers = 0, label_smoothing = 0;
   double ema = 0;  // OptimizerConfig::average_decay
   std::string schedule = "constant";

@@ -18,7 +18,8 @@ OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set
   hooks.on_phase = [this](const char* phase, const Tensor& loss) {
     if (on_phase_) on_phase_(phase, loss);
   };
-  const TrainConfig config{.optimizer = {}, .device = device, .precision = precision, .scaler = {}, .augment = {}};
+  const TrainConfig config{
+      .optimizer = {}, .device = device, .precision = precision, .scaler = {}, .sum = {}, .augment = {}};
   step_.emplace(*model_, arena_, *optimizer_, scaler_, set.scale, config, hooks);
 }
 

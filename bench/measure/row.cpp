@@ -90,8 +90,8 @@ Json parts_of(const Row& row) {
   };
   return {{"wait", seconds(&StepSeconds::wait)},       {"upload", seconds(&StepSeconds::upload)},
           {"forward", seconds(&StepSeconds::forward)}, {"backward", seconds(&StepSeconds::backward)},
-          {"update", seconds(&StepSeconds::update)},   {"replay", seconds(&StepSeconds::replay)},
-          {"save", seconds(&StepSeconds::save)}};
+          {"update", seconds(&StepSeconds::update)},   {"exchange", seconds(&StepSeconds::exchange)},
+          {"replay", seconds(&StepSeconds::replay)},   {"save", seconds(&StepSeconds::save)}};
 }
 
 // The bytes that the stage's tape keeps until backward.

@@ -21,9 +21,10 @@ namespace {
 constexpr double most_held_up = 0.05;  // of the time of training
 
 // Settings that change no bit of the weights: how the work is divided, when it ends, what is reported.
-const std::set<std::string> free_settings = {"threads",   "repeat",         "workers",        "prefetch", "cache",
-                                             "pin",       "keep",           "save_every",     "patience", "max_minutes",
-                                             "warmed_up", "price_per_hour", "target_accuracy"};
+const std::set<std::string> free_settings = {"threads",         "repeat",      "workers",     "prefetch",
+                                             "cache",           "pin",         "keep",        "save_every",
+                                             "patience",        "max_minutes", "warmed_up",   "price_per_hour",
+                                             "target_accuracy", "bucket_kib",  "rank_timeout"};
 
 // Counts, sizes, all labels and some of the images.
 std::string fingerprint(const SampleSource& source) {
@@ -71,16 +72,29 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) const {
   }
 }
 
-void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet) {
-  if (!is_on()) return;
+void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks) {
+  if (!is_on() && !ranks.is_on()) return;
   for (const auto& [name, value] : config.items()) {
     if (!free_settings.contains(name)) identity_["config." + name] = value.dump();
   }
   identity_["config.device"] = name(device);  // the flag may have said auto
-  // With a constant rate the number of epochs decides only when training ends.
-  if (config.at("schedule") == "constant") identity_.erase("config.epochs");
   identity_["training data"] = fingerprint(*data.train);
   identity_["test data"] = fingerprint(*data.test);
+  std::map<std::string, std::string> common = identity_;
+  for (const auto& [name, value] : config.items()) {
+    if (name != "threads") common["config." + name] = value.dump();
+  }
+  ranks.compare(common);
+  if (!is_on()) return;
+  // With a constant rate the number of epochs decides only when training ends.
+  if (config.at("schedule") == "constant") identity_.erase("config.epochs");
+  if (ranks.is_first()) open_folder(quiet);
+  if (resume_.empty()) return;
+  const std::string bytes = ranks.from_first(from_ ? to_bytes(*from_) : "");
+  if (!from_) from_ = state_from_bytes(bytes);
+}
+
+void Saving::open_folder(bool quiet) {
   folder_ = std::make_unique<RunFolder>(resume_.empty() ? save_ : resume_, keep_,
                                         [](const std::string& line) { cli::notice(line); });
   last_ = Clock::now();
@@ -128,6 +142,7 @@ void Saving::attach(TrainHooks& hooks) {
   cli::allow_to_finish();
   if (from_) hooks.resume_from = &*from_;
   hooks.is_interrupted = cli::stop_requested;
+  if (!folder_) return;
   hooks.wants_state = [this](const Progress& now) {
     if (every_.seconds > 0) return seconds_since(last_) >= every_.seconds;
     return is_due(every_, now.epoch, now.step, now.steps_per_epoch);
@@ -140,10 +155,11 @@ void Saving::attach(TrainHooks& hooks) {
   };
 }
 
-void Saving::finish(const TrainResult& result) {
-  if (!is_on()) return;
+void Saving::finish(const TrainResult& result, const Ranks& ranks) {
+  if (!folder_) return ranks.check_interrupted(result, "");
   folder_->finish();
   const std::string folder = printable(folder_->path());
+  ranks.check_interrupted(result, fmt::format("; saved, continue with --resume {}", folder));
   if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with --resume {}", folder));
   const double held_up = result.parts.save / result.seconds;
   if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {
@@ -153,7 +169,7 @@ void Saving::finish(const TrainResult& result) {
 }
 
 Json Saving::to_json(const TrainResult& result) const {
-  if (!is_on()) return nullptr;
+  if (!folder_) return nullptr;
   return {{"saved", folder_->saved()},
           {"failed", folder_->failed()},
           {"seconds", result.parts.save},

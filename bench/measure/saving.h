@@ -11,6 +11,7 @@
 #include "bench/cli/command_line.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"
+#include "bench/measure/ranks.h"
 #include "models/run_folder.h"
 #include "models/train.h"
 
@@ -24,17 +25,18 @@ class Saving {
   bool is_on() const { return !save_.empty() || !resume_.empty(); }
 
   // Opens the folder and, to resume, reads its newest state. `config` is what the record will contain: a state of a run
-  // with other settings is refused, unless they cannot change a bit. Does nothing if not is_on(). Throws Error: io;
-  // checkpoint (no valid state, or of another run).
-  void open(const Json& config, Device device, const cli::TrainingData& data, bool quiet);
+  // with other settings is refused, unless they cannot change a bit; so is a rank with other settings or data. Only
+  // rank 0 opens the folder. Throws Error: io; checkpoint (no valid state, or of another run); rank.
+  void open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks);
   // Adds what saves and resumes to the hooks, which must not outlive this. A signal then ends training with a state.
   void attach(TrainHooks& hooks);
   // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted. Says so if
   // saving held up training too much.
-  void finish(const TrainResult& result);
+  void finish(const TrainResult& result, const Ranks& ranks);
   Json to_json(const TrainResult& result) const;  // the row's member "saving"; null if not is_on()
 
  private:
+  void open_folder(bool quiet);
   void check_same_run(const std::string& folder) const;
 
   std::string save_, resume_, every_text_ = "10m";

@@ -20,6 +20,8 @@ class Outputs {
   // Error: io (a file that could not be written), usage (two names for one file, or check_record_is_clean()).
   void open(std::vector<const OutputFile*> others = {});
 
+  // For a process that leaves the writing to another one.
+  void discard() { json_ = csv_ = md_ = html_ = ""; }
   bool any() const;
   // If true, the command's own table goes to stderr.
   bool use_stdout() const;

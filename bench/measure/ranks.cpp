@@ -1,0 +1,190 @@
+#include "bench/measure/ranks.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/console.h"
+#include "bench/cli/interrupt.h"
+#include "engine/check.h"
+#include "engine/crc32c.h"
+
+namespace hs::bench::measure {
+namespace {
+
+constexpr double long_wait = 0.5;  // seconds: a rank that has died, and not one that is a little slower
+
+// "0-3,8": the cores that this process may use, and their number.
+std::string allowed_cores(int64_t& count) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "unknown";
+  count = CPU_COUNT(&allowed);
+  std::string text;
+  for (int first = 0; first < CPU_SETSIZE; ++first) {
+    if (!CPU_ISSET(first, &allowed)) continue;
+    int last = first;
+    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &allowed)) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", first);
+    if (last > first) text += fmt::format("-{}", last);
+    first = last;
+  }
+  return text;
+}
+
+// Checksums of the program and of the engine's library.
+std::string binary() {
+  Dl_info library = {};
+  dladdr(reinterpret_cast<const void*>(&crc32c), &library);
+  std::string text = cli::build_info.commit;
+  for (const char* file : {"/proc/self/exe", library.dli_fname}) {
+    std::ifstream in(file, std::ios::binary);
+    std::array<char, 1 << 16> block;
+    uint32_t sum = 0;
+    while (in.read(block.data(), block.size()) || in.gcount() > 0) {
+      sum = crc32c(block.data(), static_cast<size_t>(in.gcount()), sum);
+    }
+    text += fmt::format(" {:08x}", sum);
+  }
+  return text;
+}
+
+}  // namespace
+
+void Ranks::declare(cli::Flags& flags) {
+  flags
+      .choice(
+          "--reduce", reduce_, {"auto", "tree", "fast"},
+          "Sum of the micro-batches: by a tree, the same bits on any number of ranks, for an addition and a copy of "
+          "all gradients each; fast: one after another, and by MPI's all-reduce; auto: tree under mpirun")
+      .record("reduce", [this] { return sum().tree ? "tree" : "fast"; });
+  flags.integer("--bucket-kib", bucket_kib_, 1, 1 << 20, "With ranks: gradients that are sent together, KiB")
+      .record("bucket_kib", [this] { return is_on() ? Json(bucket_kib_) : Json(nullptr); });
+  flags
+      .named_choice("--wire", wire_, {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
+                    "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "
+                    "depend on the number of ranks")
+      .record();
+  flags.real("--rank-timeout", timeout_, 0.1, 86400, "With ranks: seconds after which a rank is given up")
+      .record("rank_timeout", [this] { return is_on() ? Json(timeout_) : Json(nullptr); });
+}
+
+void Ranks::join(int64_t& threads) {
+  if (launched_ranks() == 0) {
+    if (wire_ != Wire::f32) fail(ExitCode::usage, "--wire bf16: there are no other ranks; start with mpirun -n 2");
+    return;
+  }
+  exchange_ = std::make_unique<Exchange>(open_mpi, ExchangeOptions{.timeout = timeout_, .wire = wire_});
+  if (exchange_->size() > 1) cli::name_rank(exchange_->rank());
+  if (!is_first()) cli::say_errors_only();
+  int64_t cores_here = 1;
+  const std::string cores = allowed_cores(cores_here), place = exchange_->host() + " " + cores;
+  const std::vector<std::string> places = exchange_->share(place);
+  // Ranks that are bound to the same cores share them.
+  if (threads == 0) threads = std::max<int64_t>(1, cores_here / std::ranges::count(places, place));
+  const std::vector<std::string> counts = exchange_->share(std::to_string(threads));
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t blank = places[i].rfind(' ');
+    places_.push_back({{"host", places[i].substr(0, blank)},
+                       {"cores", places[i].substr(blank + 1)},
+                       {"threads", Json::parse(counts[i])}});
+  }
+}
+
+void Ranks::check(int64_t batch, int64_t accumulate, Device device) const {
+  if (!is_on()) return;
+  const int ranks = exchange_->size();
+  if (device != Device::cpu) {
+    fail(ExitCode::usage, "--device {}: with ranks only cpu is supported; use --device cpu, or start without mpirun",
+         name(device));
+  }
+  if (wire_ == Wire::bf16 && !sum().tree) {
+    fail(ExitCode::usage, "--wire bf16: MPI's all-reduce adds f32; use --reduce tree");
+  }
+  if (accumulate >= ranks) return;
+  const int64_t samples = batch * accumulate, smaller = std::max<int64_t>(1, samples / ranks);
+  fail(ExitCode::usage,
+       "--accumulate {}: {} ranks need {} or more micro-batches a step; for steps of {} samples use --batch {} "
+       "--accumulate {}",
+       accumulate, ranks, ranks, samples, smaller, (samples + smaller - 1) / smaller);
+}
+
+void Ranks::compare(const std::map<std::string, std::string>& identity) const {
+  if (!is_on()) return;
+  std::string own = fmt::format("program\t{}\n", binary());
+  for (const auto& [name, value] : identity) {
+    own += fmt::format("{}\t{}\n", name.substr(name.starts_with("config.") ? 7 : 0), value);
+  }
+  const std::vector<std::string> all = exchange_->share(own);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const size_t at = static_cast<size_t>(std::ranges::mismatch(all[0], all[rank]).in1 - all[0].begin());
+    const auto line = [at](const std::string& text) {
+      const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+      return text.substr(begin, text.find('\n', begin) - begin);
+    };
+    const std::string first = line(all[0]), other = line(all[rank]);
+    const size_t tab = first.find('\t');
+    fail(ExitCode::rank, "rank {}: {} is {}, and {} on rank 0; start all ranks with the same program, flags and data",
+         rank, first.substr(0, tab), other.substr(std::min(other.find('\t') + 1, other.size())),
+         first.substr(std::min(tab + 1, first.size())));
+  }
+}
+
+std::string Ranks::from_first(const std::string& text) const {
+  return is_on() ? exchange_->share(is_first() ? text : "")[0] : text;
+}
+
+SumConfig Ranks::sum() const {
+  const bool tree = reduce_ == "tree" || (reduce_ == "auto" && launched_ranks() > 0);
+  return {.tree = tree, .exchange = exchange_.get(), .bucket_bytes = bucket_kib_ << 10};
+}
+
+void Ranks::check_interrupted(const TrainResult& result, const std::string& saved) const {
+  if (!is_on() || !result.interrupted) return;
+  const Exchange::Waiting waiting = exchange_->interrupted_while();
+  if (waiting.rank >= 0 && waiting.seconds >= long_wait) {
+    fail(ExitCode::rank, "stopped after waiting {:.1f} s for rank {}, which hangs, has died, or cannot be reached{}",
+         waiting.seconds, waiting.rank, saved);
+  }
+  cli::check_signals(fmt::format("in a step{}", saved.empty() ? "; no results were written" : saved));
+}
+
+void Ranks::leave() {
+  if (is_on()) exchange_->close();
+}
+
+Json Ranks::to_json() const {
+  if (!is_on()) return nullptr;
+  const ExchangeSeconds seconds = exchange_->seconds();
+  return {{"count", exchange_->size()},
+          {"places", places_},
+          {"sums", seconds.sums},
+          {"bytes_sent", seconds.bytes},
+          {"seconds", seconds.active},
+          {"exposed_seconds", seconds.exposed},
+          {"overlap", seconds.active > 0 ? Json(std::max(0.0, 1 - seconds.exposed / seconds.active)) : Json(nullptr)}};
+}
+
+std::string Ranks::line() const {
+  if (!is_on()) return "";
+  std::vector<std::pair<std::string, std::vector<size_t>>> groups;
+  for (size_t rank = 0; rank < places_.size(); ++rank) {
+    const Json& place = places_[rank];
+    const std::string where =
+        fmt::format("on {}, cores {}, {} thread{} each", place["host"].get<std::string>(),
+                    place["cores"].get<std::string>(), place["threads"].get<int>(), place["threads"] == 1 ? "" : "s");
+    if (groups.empty() || groups.back().first != where) groups.push_back({where, {}});
+    groups.back().second.push_back(rank);
+  }
+  std::string text =
+      fmt::format("{} rank{}, sums: {}", places_.size(), places_.size() == 1 ? "" : "s", sum().tree ? "tree" : "fast");
+  for (const auto& [where, ranks] : groups) text += fmt::format("; {} {}", fmt::join(ranks, ", "), where);
+  return text;
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,52 @@
+// --reduce, --bucket-kib, --wire and --rank-timeout: training over the processes that mpirun has started.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/cli/command_line.h"
+#include "bench/cli/inputs.h"
+#include "bench/cli/json_file.h"
+#include "engine/exchange.h"
+#include "models/gradient_sum.h"
+#include "models/train.h"
+
+namespace hs::bench::measure {
+
+class Ranks {
+ public:
+  void declare(cli::Flags& flags);
+  // Joins the other ranks, if a launcher has started this process; silences all but rank 0. `threads` becomes this
+  // rank's share of the cores if it is 0. Throws Error: usage, rank.
+  void join(int64_t& threads);
+  bool is_on() const { return exchange_ != nullptr; }
+  int count() const { return exchange_ ? exchange_->size() : 1; }
+  bool is_first() const { return !exchange_ || exchange_->rank() == 0; }  // and writes what is written
+
+  // Throws Error (usage) if the settings cannot be divided among the ranks.
+  void check(int64_t batch, int64_t accumulate, Device device) const;
+  // Throws Error (rank) that names the first rank whose program, settings or data are not those of rank 0.
+  void compare(const std::map<std::string, std::string>& identity) const;
+  // What rank 0 has, on every rank.
+  std::string from_first(const std::string& text) const;
+  SumConfig sum() const;
+  // After training: throws Error (rank) if it was stopped while it waited for a rank. `saved`: what was done for a
+  // later run, for the message.
+  void check_interrupted(const TrainResult& result, const std::string& saved) const;
+  // Ends the transport, so that this rank may take as long as it wants for what is left.
+  void leave();
+  Json to_json() const;      // the row's member "ranks"; null for one process
+  std::string line() const;  // the same for people; empty for one process
+
+ private:
+  std::string reduce_ = "auto";
+  Wire wire_ = Wire::f32;
+  int64_t bucket_kib_ = 256;
+  double timeout_ = 60;
+  std::unique_ptr<Exchange> exchange_;
+  Json places_;  // of each rank
+};
+
+}  // namespace hs::bench::measure
