@@ -45,7 +45,9 @@ constexpr int64_t most_megabytes = 700;
 constexpr bool sanitized = false;
 #endif
 
-const std::string training = "train --model mlp --data synthetic --train 64 --test 16 --epochs 1 --device cpu --quiet ";
+// On one thread, so that a busy machine does not make it wait for the others.
+const std::string training =
+    "train --model mlp --data synthetic --train 64 --test 16 --epochs 1 --device cpu --threads 1 --quiet ";
 
 Words words_of(const std::string& line) {
   std::istringstream stream(line);
@@ -143,12 +145,15 @@ std::string tensor_file(const std::string& type, const std::string& shape, const
 
 // The file as a model, which `evaluate` must refuse.
 void refused_model(int number, const std::string& name, const std::string& bytes, const std::string& line) {
-  row(number, name, words_of("evaluate --data synthetic --test 10 --model bad.safetensors --json r.json"), 5, line,
-      [&](const fs::path& folder) { write(folder / "bad.safetensors", bytes); });
+  row(number, name, words_of("evaluate --data synthetic --test 10 --threads 1 --model bad.safetensors --json r.json"),
+      5, line, [&](const fs::path& folder) { write(folder / "bad.safetensors", bytes); });
 }
 
 // The same for a file with right checksums: one of ours, changed.
 using Change = std::function<void(std::map<std::string, Tensor>& tensors, Metadata& metadata)>;
+Change metadata_with(const std::string& key, const std::string& value) {
+  return [key, value](auto&, Metadata& metadata) { metadata[key] = value; };
+}
 void rewrite(const fs::path& from, const fs::path& to, const Change& change) {
   const SafetensorsFile file(from);
   std::map<std::string, Tensor> tensors;
@@ -160,27 +165,30 @@ void rewrite(const fs::path& from, const fs::path& to, const Change& change) {
   write_safetensors(to, all, metadata);
 }
 void refused_model(int number, const std::string& name, const Change& change, const std::string& line, int code = 5) {
-  row(number, name, words_of("evaluate --data synthetic --test 10 --model bad.safetensors --json r.json"), code, line,
-      [&](const fs::path& folder) { rewrite(files().model, folder / "bad.safetensors", change); });
+  row(number, name, words_of("evaluate --data synthetic --test 10 --threads 1 --model bad.safetensors --json r.json"),
+      code, line, [&](const fs::path& folder) { rewrite(files().model, folder / "bad.safetensors", change); });
 }
 
 TEST_CASE("11, 12: paths (closely: tests/bench/faults.cpp)") {
-  const std::string model = "evaluate --data synthetic --test 10 --model";
+  const std::string model = "evaluate --data synthetic --test 10 --threads 1 --model";
   row(11, "a line break", with(words_of(model), {"no\nwhere"}), 4, "no\\x0awhere: cannot be opened");
   row(11, "5,000 characters", with(words_of(model), {std::string(5000, 'x')}), 4, "File name too long");
   row(11, "no UTF-8", with(words_of(model), {"\xff"}), 4, "\\xff: cannot be opened");
   row(11, "a shell's characters", with(words_of(model), {"$(touch x); *"}), 4, "$(touch x); *: cannot be opened");
   const TemporaryFolder folder;
-  for (const std::string& name : Words{"a b/\u00fc\n", "../" + folder.path.filename().string() + "/c", "\xff", "$(x)"}) {
+  for (const std::string& name :
+       Words{"a b/\u00fc\n", "../" + folder.path.filename().string() + "/c", "\xff", "$(x)"}) {
     works(11, name, with(words_of(training), {"--save", name}), {.folder = folder.path});
     CHECK(fs::exists(folder.path / name / "state-000001.safetensors"));
     works(11, name, with(words_of(training), {"--resume", name}), {.folder = folder.path});
   }
   const std::string set = "<script>alert(1)<";
   works(11, "a set", with(words_of("convert synthetic --train 20 --test 20 --quiet"), {set}), {.folder = folder.path});
-  works(11, "HTML",
-        with(words_of("train --model mlp --device cpu --train 20 --test 20 --epochs 1 --html r.html --data"), {set}),
-        {.folder = folder.path});
+  works(
+      11, "HTML",
+      with(words_of("train --model mlp --device cpu --threads 1 --train 20 --test 20 --epochs 1 --html r.html --data"),
+           {set}),
+      {.folder = folder.path});
   CHECK_FALSE(contains(read_text(folder / "r.html"), "<script>alert"));
 
   // engine/output_file.h: the file is replaced, not the link.
@@ -201,7 +209,7 @@ TEST_CASE("13 to 18: safetensors that lie (closely: tests/engine/safetensors.cpp
   const Parts good(files().model);
   for (const int64_t length :
        {int64_t{0}, int64_t{1}, int64_t{100'000'001}, static_cast<int64_t>(fs::file_size(files().model)) - 7}) {
-    refused_model(13, fmt::format("a length of {}", length), good.bytes(length), "bad.safetensors: ");
+    refused_model(13, "a length of " + std::to_string(length), good.bytes(length), "bad.safetensors: ");
   }
   refused_model(13, "a length of 2^64 - 1", std::string(8, '\xff') + good.header, "18446744073709551615 bytes");
   const std::string empty = tensor("U8", "[0]", "[0,0]");
@@ -217,7 +225,7 @@ TEST_CASE("13 to 18: safetensors that lie (closely: tests/engine/safetensors.cpp
   spaced.header = " \n\t" + good.header;
   write(files().folder / "spaced", spaced.bytes());
   works(14, "spaces before",
-        words_of("evaluate --data synthetic --test 10 --model " + (files().folder / "spaced").string()));
+        words_of("evaluate --data synthetic --test 10 --threads 1 --model " + (files().folder / "spaced").string()));
   refused_model(15, "a tensor twice", file_of("{\"a\":" + empty + ",\"a\":" + empty + "}"), "a is given twice");
   refused_model(15, "a dtype twice", file_of(R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})"),
                 "dtype of a is given twice");
@@ -268,13 +276,10 @@ TEST_CASE("19, 21, 22, 30: models that do not fit (closely: tests/models/model_f
   refused_model(
       19, "extra", [](auto& tensors, auto&) { tensors["more"] = Tensor::zeros({1}, DType::f32); },
       "more is no parameter of it");
-  refused_model(
-      19, "other classes", [](auto&, auto& metadata) { metadata["classes"] = "12"; }, "expected F32(12)");
-  refused_model(
-      21, "of a newer version", [](auto&, auto& metadata) { metadata["version"] = "2"; },
-      "written by version 2 of the format, this program reads up to 1");
-  refused_model(
-      21, "of an older version", [](auto&, auto& metadata) { metadata["version"] = "0"; }, "the version 0");
+  refused_model(19, "other classes", metadata_with("classes", "12"), "expected F32(12)");
+  refused_model(21, "of a newer version", metadata_with("version", "2"),
+                "written by version 2 of the format, this program reads up to 1");
+  refused_model(21, "of an older version", metadata_with("version", "0"), "the version 0");
   for (const bool in_header : {false, true}) {
     Parts flipped(files().model);
     char& byte = in_header ? flipped.header[flipped.header.find("mlp")] : flipped.data.back();
@@ -314,8 +319,7 @@ TEST_CASE("20 to 22: runs that were not the same, or were damaged (closely: test
   check_one_line(on_a_copy(
                      "--batch 16",
                      [&](const fs::path& run) {
-                       rewrite(last(files().run), last(run),
-                               [](auto&, auto& metadata) { metadata["kind"] = "halfstep training state 2"; });
+                       rewrite(last(files().run), last(run), metadata_with("kind", "halfstep training state 2"));
                      },
                      21),
                  5, "written in version 2 of the format, this program reads up to 1");
@@ -370,7 +374,7 @@ TEST_CASE("23, 25: a disk that is full, or takes nothing") {
   };
   const Ended vanished = run_bench_line(
       "train --model mlp --data synthetic --train 2000 --test 16 --epochs 1 --batch 8 "
-      "--device cpu --quiet --save run --save-every 1st",
+      "--device cpu --threads 1 --quiet --save run --save-every 1st",
       around);
   CHECK(vanished.code == 4);
   CHECK(contains(vanished.err, "No such file or directory; training goes on, its last saved state is "));
@@ -432,15 +436,16 @@ TEST_CASE("27: signals while a state is written, and while the loader waits for 
     ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
     return ended;
   };
-  const std::string longer = "train --model mlp --train 20000 --test 16 --epochs 1 --batch 8 --device cpu --quiet ";
+  const std::string longer =
+      "train --model mlp --train 20000 --test 16 --epochs 1 --batch 8 --device cpu --threads 1 --quiet ";
   const Ended saving = stopped(longer + "--data synthetic --save run --save-every 1st", "fsync 1 late", SIGTERM);
   check_one_line(saving, 143, "and saved; continue with --resume run");
   CHECK(saving.seconds < 4);  // two states, each of which is flushed twice, for half a second
   REQUIRE(run_bench_line("convert synthetic set --format pgm --train 400 --test 20 --quiet", {.folder = folder.path})
               .code == 0);
-  const Ended blocked =
-      stopped("train --model mlp --data set --train 400 --test 20 --epochs 1000 --cache none --device cpu --quiet",
-              "pread 1200 blocks", SIGINT);
+  const Ended blocked = stopped(
+      "train --model mlp --data set --train 400 --test 20 --epochs 1000 --cache none --device cpu --threads 1 --quiet",
+      "pread 1200 blocks", SIGINT);
   check_one_line(blocked, 130, "stopped by SIGINT while running train");
   CHECK(blocked.seconds < 4);  // a second
   rows_seen.insert(27);
@@ -449,7 +454,8 @@ TEST_CASE("27: signals while a state is written, and while the loader waits for 
 #endif
 
 TEST_CASE("26, 27, 40: kills, signals, and two runs (closely: tests/bench/saving.cpp, tests/kill_and_resume)") {
-  const std::string run = "train --data synthetic --train 600 --test 2000 --batch 16 --epochs 2 --device cpu --quiet ";
+  const std::string run =
+      "train --data synthetic --train 600 --test 2000 --batch 16 --epochs 2 --device cpu --threads 1 --quiet ";
   const auto weights = [](const nlohmann::json& record) { return record["rows"][0]["weights_sha256"]; };
   const auto straight = weights(record_of(run));
   // Training after the 5th state; the evaluation that the epoch ends with, once all its states are there.
@@ -547,7 +553,7 @@ void write_flat_set(const fs::path& folder, int64_t count, uint8_t pixel, int32_
 
 TEST_CASE("30, 31, 37, 39: numbers (closely: tests/models/resume.cpp, tests/bench/report.cpp)") {
   // Pixels and labels are whole numbers, so what is not finite can only be a weight: see row 30 above.
-  const std::string run = "train --model mnist_cnn --device cpu --epochs 1 --quiet ";
+  const std::string run = "train --model mnist_cnn --device cpu --threads 1 --epochs 1 --quiet ";
   for (const uint8_t pixel : {0, 7, 255}) {
     const TemporaryFolder folder;
     write_flat_set(folder / "set", 20, pixel, 10);
@@ -557,12 +563,13 @@ TEST_CASE("30, 31, 37, 39: numbers (closely: tests/models/resume.cpp, tests/benc
   }
   for (const std::string type : {"f32", "bf16", "f16"}) {
     const std::string line =
-        "train --model mlp --data synthetic --train 64 --test 16 --device cpu --quiet --epochs 1000 ";
+        "train --model mlp --data synthetic --train 64 --test 16 --device cpu --threads 1 --quiet --epochs 1000 ";
     row(31, type, words_of(line + "--optimizer sgd --lr 1000 --save-model m --precision " + type), 6, "not finite");
   }
   works(37, "a batch beyond the set", words_of(training + "--batch 1000"));
   works(37, "an accumulation beyond the batches", words_of(training + "--batch 16 --accumulate 1000"));
-  works(37, "one sample", words_of("train --model mlp --data synthetic --train 1 --test 1 --epochs 2 --device cpu"));
+  works(37, "one sample",
+        words_of("train --model mlp --data synthetic --train 1 --test 1 --epochs 2 --device cpu --threads 1"));
   row(37, "no epochs", words_of("train --epochs 0"), 2, "--epochs 0: expected a whole number from 1");
   row(37, "no samples", words_of("train --train 0"), 2, "--train 0: expected a whole number from 1");
   {
@@ -572,7 +579,7 @@ TEST_CASE("30, 31, 37, 39: numbers (closely: tests/models/resume.cpp, tests/benc
   }
   const TemporaryFolder folder;
   const Ended diverged = run_bench_line(
-      "train --model mlp --data synthetic --train 64 --test 16 --device cpu --quiet "
+      "train --model mlp --data synthetic --train 64 --test 16 --device cpu --threads 1 --quiet "
       "--epochs 100 --optimizer sgd --lr 1000 --json r.json --html r.html",
       {.folder = folder.path});
   CHECK(diverged.code == 6);
