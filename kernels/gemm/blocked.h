@@ -164,12 +164,14 @@ Left pack_left(const Factor<typename Product::Element>& f, int64_t M, int64_t K,
   }
 }
 
-// Calls body(first, count, strip, strips) for strips of at most max_rows rows that cover `rows` and differ by one at
-// most.
+// Calls body(first, count, strip, strips) for strips of at most max_rows rows that cover `rows`. They begin at
+// multiples of `unit`, which divides max_rows, and are nearly equal. A product of tiles computes whole tiles of 16
+// rows: with another unit it would keep the sums of the next strip's first rows too, and add slices of K to them twice.
 template <class Body>
-void for_strips(int64_t rows, int64_t max_rows, const Body& body) {
+void for_strips(int64_t rows, int64_t max_rows, int64_t unit, const Body& body) {
   const int64_t strips = (rows + max_rows - 1) / max_rows;
-  for (int64_t i = 0; i < strips; ++i) body(i * rows / strips, (i + 1) * rows / strips - i * rows / strips, i, strips);
+  const auto border = [&](int64_t i) { return std::min(rows, round_up(i * rows / strips, unit)); };
+  for (int64_t i = 0; i < strips; ++i) body(border(i), border(i + 1) - border(i), i, strips);
 }
 
 // Requests part i of n of the slice that is packed next, while the strips of this one are multiplied.
@@ -205,13 +207,14 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t m, int64_t rows, i
     const bool add = k > k_begin, last = k + depth == k_end;
     const Left left = a.at(m, k / Product::depth);
     k += depth;
-    for_strips(rows, Product::strip_rows(columns), [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
-      if (!last) prefetch(b, n, columns, k, std::min(slice, k_end - k), i, strips);
-      float* strip = sums + row * sums_row;
-      Product::multiply(left.at(row, 0), panel, count, columns, steps_of<Product>(depth), strip, add);
-      if (last && partial) std::copy_n(strip, count * tile_columns, partial + row * tile_columns);
-      if (last && !partial) finish(m + row, n, count, columns, strip);
-    });
+    for_strips(rows, Product::strip_rows(columns), Product::rows_first ? 16 : 1,
+               [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
+                 if (!last) prefetch(b, n, columns, k, std::min(slice, k_end - k), i, strips);
+                 float* strip = sums + row * sums_row;
+                 Product::multiply(left.at(row, 0), panel, count, columns, steps_of<Product>(depth), strip, add);
+                 if (last && partial) std::copy_n(strip, count * tile_columns, partial + row * tile_columns);
+                 if (last && !partial) finish(m + row, n, count, columns, strip);
+               });
   } while (k < k_end);
 }
 
