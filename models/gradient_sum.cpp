@@ -122,7 +122,6 @@ bool GradientSum::finish(const std::function<bool()>& stop) {
     while (sent_ < buckets_.size()) send(buckets_[sent_++]);
     return config_.exchange->wait(stop);
   }
-  if (!config_.tree) return true;
   Tensor& gradients = arena_.gradients();
   const auto array = [&](int i) -> Tensor& { return i == 0 ? gradients : kept_[static_cast<size_t>(i - 1)]; };
   for (const ReducePlan::Round& round : plan().rounds) {

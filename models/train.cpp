@@ -102,7 +102,7 @@ class Run {
   bool fits_group() const;
   void run_group();
   Batch run_step();
-  std::vector<Batch> next_batches(StepShare& share, std::vector<int64_t>& sizes);
+  std::vector<Batch> next_batches(StepShare& share);
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
   std::string first_bad_tensor(const Batch& last);
@@ -230,26 +230,25 @@ void Run::begin_epoch() {
 }
 
 // This rank's batches of the step, and the samples of each one of all ranks.
-std::vector<Batch> Run::next_batches(StepShare& share, std::vector<int64_t>& sizes) {
+std::vector<Batch> Run::next_batches(StepShare& share) {
   const StepPart part("wait", result_.parts.wait);
   std::vector<Batch> batches;
   // The last step of an epoch gets the remaining batches.
   const int64_t done = step_ * config_.accumulate;
-  share.leaves = std::min(batches_ - done, config_.accumulate);
-  LeafRange own = {0, share.leaves};
+  const int64_t leaves = std::min(batches_ - done, config_.accumulate);
+  LeafRange own = {0, leaves};
   if (const Exchange* ranks = config_.sum.exchange) {
-    own = leaves_of(share.leaves, ranks->size(), ranks->rank());
-    for (int64_t i = done; i < done + share.leaves; ++i) {
-      sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
+    own = leaves_of(leaves, ranks->size(), ranks->rank());
+    for (int64_t i = done; i < done + leaves; ++i) {
+      share.sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
     }
   }
   share.first = own.begin;
   for (int64_t i = own.begin; i < own.end; ++i) {
     if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
     batches.push_back(training_.next());
-    if (!config_.sum.exchange) sizes.push_back(batches.back().labels.size());
+    if (!config_.sum.exchange) share.sizes.push_back(batches.back().labels.size());
   }
-  for (const int64_t size : sizes) share.samples += size;
   return batches;
 }
 
@@ -297,15 +296,16 @@ void Run::run_group() {
 // Returns the last of its batches.
 Batch Run::run_step() {
   StepShare share;
-  std::vector<int64_t> sizes;
-  const std::vector<Batch> micro_batches = next_batches(share, sizes);
+  const std::vector<Batch> micro_batches = next_batches(share);
   share.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
   const std::vector<Tensor>& losses = one_step_->run(micro_batches, share, result_.parts);
   time_is_up_ = share.last;
   ++step_;
-  for (size_t i = 0; i < sizes.size(); ++i) losses_->add(losses[i], sizes[i]);
-  position_ += share.samples;
-  result_.samples += share.samples;
+  for (size_t i = 0; i < share.sizes.size(); ++i) {
+    losses_->add(losses[i], share.sizes[i]);
+    position_ += share.sizes[i];
+    result_.samples += share.sizes[i];
+  }
   if (scaler_.config().enabled) scales_.add(scaler_.state().slice(0, {}));
   return micro_batches.empty() ? Batch{} : micro_batches.back();
 }

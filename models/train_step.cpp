@@ -2,6 +2,7 @@
 #include "models/train_step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "engine/ambient.h"
@@ -29,11 +30,11 @@ bool same_shapes(const std::vector<Batch>& a, const std::vector<Batch>& b) {
 }
 
 // Over the samples of all micro-batches, on the device.
-Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<Batch>& inputs, float samples) {
+Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<int64_t>& sizes, float samples) {
   Tensor mean;
   for (size_t i = 0; i < losses.size(); ++i) {
     Tensor share = losses[i].empty_like();
-    scale_loss({losses[i], static_cast<float>(inputs[i].labels.size()) / samples, share});
+    scale_loss({losses[i], static_cast<float>(sizes[i]) / samples, share});
     if (i == 0) {
       mean = share;
     } else {
@@ -70,7 +71,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       label_smoothing_(config.label_smoothing),
       needs_loss_(config.optimizer.loss_outlier > 0),
       seed_(config.seed),
-      sum_(arena, config.sum),
+      sum_(config.sum.tree || config.sum.exchange ? std::make_unique<GradientSum>(arena, config.sum) : nullptr),
       exchange_(config.sum.exchange),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
@@ -106,8 +107,8 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
 }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-  StepShare share{.leaves = static_cast<int64_t>(micro_batches.size())};
-  for (const Batch& batch : micro_batches) share.samples += batch.labels.size();
+  StepShare share;
+  for (const Batch& batch : micro_batches) share.sizes.push_back(batch.labels.size());
   return run(micro_batches, share, seconds);
 }
 
@@ -136,7 +137,7 @@ void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64
   captured_group_->run([&] {
     group_losses_.clear();  // as in step()
     for (int64_t i = 0; i < steps; ++i) {
-      StepShare share{.samples = set.batch};
+      StepShare share{.sizes = {set.batch}};
       step({gather(set, i * set.batch)}, share, group_losses_, recorded);
       log_step({group_losses_[0], scaler_.state().slice(0, {}), place_, i, logs.losses, logs.scales});
     }
@@ -167,14 +168,14 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
   {
     const StepPart part("zero gradients", seconds.update);
     optimizer_.zero_gradients();
-    sum_.begin(share.leaves);
+    if (sum_) sum_->begin(std::ssize(share.sizes));
   }
-  const auto samples = static_cast<float>(share.samples);
+  const auto samples = static_cast<float>(std::reduce(share.sizes.begin(), share.sizes.end()));
   ambient().micro_step = static_cast<uint32_t>(share.first);
   if (inputs.empty()) exchange_losses(share, losses);
   for (const Batch& batch : inputs) {
     if (is_interrupted_ && is_interrupted_()) throw Interrupted();
-    sum_.begin_leaf();
+    if (sum_) sum_->begin_leaf();
     Tensor loss, dloss;
     {
       const StepPart part("forward", seconds.forward);
@@ -189,25 +190,29 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
     if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
-      sum_.backward(is_last, [&] { backward(loss, dloss); });
+      if (sum_) {
+        sum_->backward(is_last, [&] { backward(loss, dloss); });
+      } else {
+        backward(loss, dloss);
+      }
     }
     if (on_phase_) on_phase_("backward", loss);
     ++ambient().micro_step;  // another dropout mask for the next one; the scope restores it
   }
-  if (sum_.is_deferred()) {
+  if (sum_) {
     const StepPart part("exchange", seconds.exchange);
-    if (!sum_.finish(is_interrupted_)) throw Interrupted();
+    if (!sum_->finish(is_interrupted_)) throw Interrupted();
   }
   if (exchange_) {
-    const Tensor all = Tensor::from(shared_, {share.leaves + 1});
+    const Tensor all = Tensor::from(shared_, {std::ssize(shared_)});
     losses.clear();
-    for (int64_t i = 0; i < share.leaves; ++i) losses.push_back(all.slice(i, {}));
+    for (int64_t i = 0; i < std::ssize(share.sizes); ++i) losses.push_back(all.slice(i, {}));
     share.last = shared_.back() != 0;
   }
   if (on_gradients_) on_gradients_(scaler_);
   {
     const StepPart part("update", seconds.update);
-    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, inputs, samples) : Tensor());
+    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, share.sizes, samples) : Tensor());
   }
   if (on_phase_) on_phase_("update", {});
 }
@@ -215,7 +220,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
 // Sent before the gradients, so that it is hidden behind backward.
 void TrainStep::exchange_losses(const StepShare& share, const std::vector<Tensor>& losses) {
   if (!exchange_) return;
-  shared_.assign(static_cast<size_t>(share.leaves) + 1, 0);
+  shared_.assign(share.sizes.size() + 1, 0);
   for (size_t i = 0; i < losses.size(); ++i) {
     shared_[static_cast<size_t>(share.first) + i] = static_cast<float>(losses[i].item());
   }

@@ -43,10 +43,9 @@ struct StepLogs {
 
 // This rank's part of a step.
 struct StepShare {
-  int64_t leaves = 1;   // micro-batches of the step, on all ranks
-  int64_t first = 0;    // the first of this rank
-  int64_t samples = 0;  // of the step, on all ranks
-  bool last = false;    // whether this rank wants no step after it; run() sets it to what rank 0 wants
+  std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
+  int64_t first = 0;           // the first micro-batch of this rank
+  bool last = false;           // whether this rank wants no step after it; run() sets it to what rank 0 wants
 };
 
 // With a graph, inputs of the first step's shapes are copied to fixed tensors, which the recorded step reads; the
@@ -88,7 +87,7 @@ class TrainStep {
   const float label_smoothing_;
   const bool needs_loss_;  // by the optimizer
   const uint64_t seed_;
-  GradientSum sum_;
+  std::unique_ptr<GradientSum> sum_;  // unless each gradient is added to the one before
   Exchange* const exchange_;
   std::vector<float> shared_;  // among ranks: each micro-batch's loss, and StepShare::last of rank 0
   std::function<void(const GradScaler&)> on_gradients_;
