@@ -47,7 +47,7 @@ class PeersCommand : public cli::Command {
   std::string model_ = "mnist_cnn", data_, device_ = "auto", peers_;
   std::vector<std::string> pythons_;
   Size size_ = default_size;
-  int64_t batch_ = 64, seed_ = 1, threads_ = 0;
+  int64_t batch_ = 64, seed_ = 1, threads_ = 0, ranks_ = 1;
   double learning_rate_ = 1e-3, timeout_ = 900;
   bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false, driven_ = false;
   report::Outputs outputs_;
@@ -58,6 +58,7 @@ std::string PeersCommand::footnote() const {
   ./bench/run peers
   ./bench/run peers --python venv/bin/python --json peers.json --html peers.html
   ./bench/run peers --dry-run
+  ./bench/run peers --ranks 2 --python venv/bin/python
 
 docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
 )";
@@ -75,6 +76,8 @@ void PeersCommand::declare(cli::Flags& flags) {
   flags.learning_rate(learning_rate_).record();
   flags.repeat(size_.repeat).record();
   flags.threads(threads_).record();
+  flags.integer("--ranks", ranks_, 1, 64, "Processes of each training, which share the threads; 1: other rows")
+      .record();
   flags.list("--python", pythons_, "PATH",
              "Python to look for engines in (default python3); repeatable, the first wins");
   flags.text("--peers", peers_, "DIR", "Folder of the scripts (default: bench/peers of the sources)");
@@ -112,6 +115,7 @@ Json PeersCommand::plan(const std::string& folder, const std::string& label, Dev
           {"samples", size_.train * size_.epochs},
           {"seed", seed_},
           {"repeat", size_.repeat},
+          {"ranks", ranks_},
           {"pythons", pythons_},
           {"peers", peers_},
           {"timeout", timeout_},
@@ -166,6 +170,8 @@ void PeersCommand::run(const cli::Flags& flags) {
   take_size(flags);
   outputs_.open();
   const Device device = cli::resolve_device(device_);
+  if (ranks_ > 1 && device != Device::cpu) fail(ExitCode::usage, "--ranks {}: the rows are for --device cpu", ranks_);
+  if (batch_ % ranks_ != 0) fail(ExitCode::usage, "--batch {}: expected a multiple of --ranks {}", batch_, ranks_);
   cli::use_threads(threads_);
   if (list_ || dry_run_) {
     const Json results = ask_run_py(plan("DIR", "", device));
@@ -186,9 +192,9 @@ void PeersCommand::run(const cli::Flags& flags) {
   record["engines"] = results["engines"];
   record["rows"] = measure::peer_rows(results["rows"]);
   record["absent"] = results["absent"];
-  record["headline"] =
-      fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}, runs {}", model_,
-                  report::data_line(record), size_.epochs, batch_, hs::name(device), threads(), size_.repeat);
+  record["headline"] = fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}{}, runs {}", model_,
+                                   report::data_line(record), size_.epochs, batch_, hs::name(device), threads(),
+                                   ranks_ > 1 ? fmt::format(" in all on {} ranks", ranks_) : "", size_.repeat);
   outputs_.finish(record);
   for (const Json& row : results["rows"]) {
     if (row.contains("error")) {

@@ -72,7 +72,7 @@ void ScaleCommand::declare(cli::Flags& flags) {
   flags.blocks(blocks_, model_).record();
   flags.batch(batch_, 8192).record();
   flags.integer("--accumulate", accumulate_, 1, 4096, "Micro-batches of a step, to be divided among ranks").record();
-  flags.integer("--bucket", bucket_, 1, 1 << 20, "KiB of gradients that are summed at once").record();
+  flags.integer("--bucket-kib", bucket_, 1, 1 << 20, "Gradients that are summed at once, KiB").record();
   flags.precision(precision_).record();
   flags.real("--alpha", alpha_, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta");
   flags.real("--beta", beta_, 0, 1, "Seconds of a byte");

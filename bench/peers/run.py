@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,9 +50,16 @@ ROWS = {  # by device: name, engine, precision, flags, idea
         ("jax bf16", "jax", "bf16", [], "products and convolutions in bf16"),
     ],
 }
+RANKS = [  # with --ranks above 1, on the CPU
+    ("halfstep f32", "halfstep", "f32", [], "`train` of this program, one process with all threads"),
+    ("halfstep f32 ranks", "halfstep_mpi", "f32", [], "mpirun of it: a share of each batch on every rank"),
+    ("torch DDP f32", "torch_ddp", "f32", [], "DistributedDataParallel over gloo, bucket_cap_mb 25, its default"),
+    ("torch DDP f32 NHWC", "torch_ddp", "f32", NHWC, "the same, convolutions in NHWC"),
+    ("torch DDP f32 small", "torch_ddp", "f32", ["--bucket-cap-mb", "0.25"], "with bucket_cap_mb 0.25"),
+]
 PEER_SCHEMA = "halfstep-peer-1"
-SCRIPTS = {"jax": "jax_mnist.py", "torch": "torch_mnist.py"}
-NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist"]  # prefixes of messages
+SCRIPTS = {"jax": "jax_mnist.py", "torch": "torch_mnist.py", "torch_ddp": "torch_ddp.py"}
+NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist", "torch_ddp"]  # prefixes of messages
 MISSED, USAGE, BAD_INPUT, IO, DEVICE, OUT_OF_MEMORY = 1, 2, 3, 4, 7, 8  # exit codes of engine/error.h
 MOST_OUTPUT = 64 << 20
 SECONDS_TO_END = 1
@@ -156,13 +164,25 @@ def end_group(process):
 
 # --- engines ---
 
+def rows_of(plan):
+    return RANKS if plan["ranks"] > 1 else ROWS[plan["device"]]
+
+
 def find_engines(program, plan):
     """{engine: {"start": words of its command, "version"}, or {"missing": why}}; the first Python that has it counts."""
     folder = pathlib.Path(plan["peers"] or pathlib.Path(__file__).resolve().parent)
     if not any((folder / script).is_file() for script in SCRIPTS.values()):
         raise Failure(IO, f"--peers {folder}: has none of the peers' scripts, {', '.join(SCRIPTS.values())}")
     engines = {"halfstep": {"start": [program.path, "train", "--quiet"], "version": f"halfstep {plan['version']}"}}
+    wanted = {engine for _, engine, *_ in rows_of(plan)}
+    if "halfstep_mpi" in wanted:
+        mpirun = shutil.which("mpirun")
+        # Without the binding that it does by default, to one core for each of up to two ranks.
+        engines["halfstep_mpi"] = {"missing": "there is no mpirun; on Debian: apt install openmpi-bin"} if not mpirun else {
+            "start": [mpirun, "-n", str(plan["ranks"]), "--bind-to", "none", *engines["halfstep"]["start"]],
+            "version": f"{engines['halfstep']['version']} on {plan['ranks']} ranks"}
     for name, script in SCRIPTS.items():
+        if name not in wanted: continue
         engines[name] = {"missing": f"--peers has no {script}"}
         if not (folder / script).is_file(): continue
         for python in plan["pythons"] or ["python3"]:
@@ -186,8 +206,12 @@ def ask(python, script, plan, check):
 # --- runs ---
 
 def command(engine, row, plan, seed):
-    words = list(engine["start"])
-    for flag, value in {**plan["training"], "--seed": seed, "--precision": row["precision"]}.items():
+    words, training, ranks = list(engine["start"]), dict(plan["training"]), plan["ranks"]
+    if row["engine"] in ("halfstep_mpi", "torch_ddp"): training["--threads"] = max(1, training["--threads"] // ranks)
+    if row["engine"] == "torch_ddp": training["--ranks"] = ranks
+    if row["engine"] == "halfstep_mpi":  # a batch of all ranks is one micro-batch on each
+        training.update({"--batch": training["--batch"] // ranks, "--accumulate": ranks})
+    for flag, value in {**training, "--seed": seed, "--precision": row["precision"]}.items():
         words += [flag, str(value)]
     return [*words, *row["flags"], "--json", "-"]
 
@@ -246,12 +270,12 @@ def measure_all(rows, engines, plan, program):
 def drive(program, plan):
     """What PROGRAM gets: text to print, or the runs."""
     if plan["list"]:
-        lines = [("row", "engine", "", "", "what it is"), *ROWS[plan["device"]]]
+        lines = [("row", "engine", "", "", "what it is"), *rows_of(plan)]
         return {"text": "".join(f"{name:<21}  {engine:<8}  {idea}\n" for name, engine, *_, idea in lines)}
     engines = find_engines(program, plan)
     absent = [{"name": name, "reason": engine["missing"]} for name, engine in engines.items() if "missing" in engine]
     rows = [{"name": name, "engine": engine, "precision": precision, "flags": flags, "runs": []}
-            for name, engine, precision, flags, _ in ROWS[plan["device"]] if "missing" not in engines[engine]]
+            for name, engine, precision, flags, _ in rows_of(plan) if "missing" not in engines[engine]]
     if plan["dry_run"]:
         text = "DIR: a temporary folder with the samples as IDX files\n"
         for row in rows:

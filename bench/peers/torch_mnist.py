@@ -132,6 +132,7 @@ class Trainer:
     def __init__(self, args, training):
         self.args, (self.images, self.labels) = args, training
         self.model = self.fresh_model(args.seed)
+        self.network = self.wrapped(self.model)
         self.optimizer, self.optimizer_name = make_adam(args, self.model)
         self.scaler = make_scaler(args)
         self.loss_sum = torch.zeros((), device=args.device)
@@ -147,7 +148,7 @@ class Trainer:
             next(iter(self.loader))  # starts its processes
         self.steps = {}  # by the number of samples: a full batch, and the remainder of an epoch
         try:
-            for size in {min(args.batch, len(self.images)), len(self.images) % args.batch} - {0}:
+            for size in self.step_sizes():
                 for _ in range(WARM_UP_STEPS): self.step(torch.arange(size, device=args.device))
                 self.steps[size] = capture(self.step, size) if args.mode == "graph" else self.step
             self.synchronize()
@@ -162,8 +163,17 @@ class Trainer:
         model = MODELS[self.args.model]().to(self.args.device).train()
         return model.to(memory_format=torch.channels_last) if self.args.channels_last else model
 
+    def wrapped(self, model):
+        return model
+
+    def step_sizes(self):
+        return {min(self.args.batch, len(self.images)), len(self.images) % self.args.batch} - {0}
+
+    def total_loss(self):
+        return self.loss_sum.item()
+
     def forward(self, x, y):
-        return F.cross_entropy(self.model(x).float(), y)
+        return F.cross_entropy(self.network(x).float(), y)
 
     def step(self, index):
         self.update(self.images.index_select(0, index), self.labels.index_select(0, index))
@@ -212,7 +222,7 @@ class Trainer:
         self.synchronize()
         seconds = time.perf_counter() - start
 
-        final_loss = self.loss_sum.item() / len(self.images)
+        final_loss = self.total_loss() / len(self.images)
         peer.check_loss(seed, final_loss)
         return {"seconds": seconds, "final_loss": final_loss, "test_accuracy": evaluate(self.args, self.model, *test)}
 

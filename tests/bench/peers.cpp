@@ -404,6 +404,93 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   });
 }
 
+// mpirun in its place runs one process.
+TEST_CASE("--ranks: one process, ranks of mpirun and DistributedDataParallel, with the same threads in all") {
+  if (!has_python3()) return;
+  const StandIns peers;
+  peers.write("torch_ddp", "");
+  fs::rename(peers.folder / "torch_ddp_mnist.py", peers.folder / "torch_ddp.py");
+  const TemporaryFolder bin;
+  const fs::path mpirun = bin / "mpirun";
+  std::ofstream(mpirun) << fmt::format("#!/bin/sh\necho \"mpirun $*\" >>'{}'\nshift 4\nexec \"$@\"\n",
+                                       (peers.folder / "log").string());
+  fs::permissions(mpirun, fs::perms::owner_all);
+  Surroundings around;
+  around.variables = {fmt::format("PATH={}:{}", bin.path.string(), std::getenv("PATH"))};
+  std::string flags = peers.flags();
+  flags.replace(flags.find("--threads 1"), 11, "--threads 2");
+  const Ended ended = run_bench_line(flags + "--ranks 2 --seed 1 --repeat 2 --quiet --json -", around);
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const json record = json::parse(ended.out);
+  CHECK(record["absent"].empty());
+  CHECK(record["config"]["ranks"] == 2);
+  CHECK(contains(record["headline"], "threads 2 in all on 2 ranks"));
+  const Lines names = {"halfstep f32", "halfstep f32 ranks", "torch DDP f32", "torch DDP f32 NHWC",
+                       "torch DDP f32 small"};
+  REQUIRE(record["rows"].size() == names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const json& row = record["rows"][i];
+    CHECK(row["name"] == names[i]);
+    CHECK(row["group"] == (i < 2 ? "halfstep" : "peer"));
+    CHECK(row["seconds_all"].size() == 2);
+    CHECK(row.contains("ratio") == (i >= 2));
+  }
+  CHECK(contains(record["engines"]["halfstep_mpi"]["version"], " on 2 ranks"));
+
+  const Lines calls = peers.log();
+  REQUIRE(calls.size() == 8);
+  for (size_t turn = 0; turn < 2; ++turn) {
+    const std::string* const call = &calls[4 * turn];
+    CHECK(call[0].starts_with("mpirun -n 2 --bind-to none " + bench_program() + " train --quiet "));
+    CHECK(contains(call[0], " --batch 32 "));
+    CHECK(contains(call[0], " --accumulate 2 "));
+    CHECK(contains(call[0], " --threads 1 "));
+    for (int i = 1; i < 4; ++i) {
+      CHECK(call[i].starts_with("torch_ddp "));
+      CHECK(contains(call[i], " --batch 64 "));
+      CHECK(contains(call[i], " --threads 1 "));
+      CHECK(contains(call[i], " --ranks 2 "));
+    }
+    CHECK(contains(call[3], " --bucket-cap-mb 0.25 "));
+  }
+  CHECK(contains(run("peers --list --ranks 2 --device cpu").out, "bucket_cap_mb 25"));
+
+  const Ended none = shell("PATH=/nonexistent $(python3 -c 'import sys; print(sys.executable)') " + run_py +
+                           " --dry-run --device cpu --ranks 2 --peers '" + peers.folder.path.string() + "'");
+  CHECK(none.code == 0);
+  CHECK(contains(none.out, "No row for halfstep_mpi: there is no mpirun; on Debian: apt install openmpi-bin."));
+  hs::test::check_mistakes({{"peers --ranks 3", 2, "--batch 64: expected a multiple of --ranks 3"},
+                            {"peers --ranks 0", 2, "--ranks 0: expected a whole number from 1"}});
+}
+
+TEST_CASE("torch_ddp.py itself, where python3 has PyTorch: two processes train one model") {
+  if (!has_python3() || shell("python3 -c 'import torch.distributed as d; assert d.is_gloo_available()'").code != 0) {
+    MESSAGE("skipped: python3 has no PyTorch with gloo");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string digits = (folder / "digits").string(), script = HALFSTEP_SOURCE_DIR "/bench/peers/torch_ddp.py";
+  REQUIRE(run("convert synthetic " + digits + " --format idx --train 500 --test 100").code == 0);
+  const auto train = [&](const std::string& words) {
+    return shell(
+        fmt::format("python3 '{}' --data '{}' --model mlp --train 500 --test 100 --epochs 2 --batch 64 "
+                    "--threads 1 --json - {}",
+                    script, digits, words));
+  };
+  const Ended two = train("--ranks 2 --bucket-cap-mb 0.5");
+  REQUIRE_MESSAGE(two.code == 0, two.err);
+  const json record = json::parse(two.out), one = json::parse(train("--ranks 1").out);
+  CHECK(record["schema"] == "halfstep-peer-1");
+  CHECK(record["rows"][0]["ranks"] == 2);
+  CHECK(record["rows"][0]["bucket_cap_mb"] == 0.5);
+  // mlp has no dropout: two ranks train as one does, but for rounding.
+  CHECK(record["rows"][0]["final_loss"].get<double>() ==
+        doctest::Approx(one["rows"][0]["final_loss"].get<double>()).epsilon(1e-3));
+  const Ended uneven = train("--ranks 3");
+  CHECK(uneven.code == 2);
+  CHECK(contains(uneven.err, "torch_ddp: a batch of 64 samples on 3 ranks: not as many on each"));
+}
+
 TEST_CASE("the models that peers take are those of halfstep that both scripts have") {
   const fs::path scripts = fs::path(HALFSTEP_SOURCE_DIR) / "bench/peers";
   const std::string torch = read(scripts / "torch_mnist.py"), jax = read(scripts / "jax_mnist.py");
@@ -428,7 +515,8 @@ TEST_CASE("the real scripts compile, and say how to install what is missing") {
     CHECK_MESSAGE(compiled.code == 0, compiled.err);
   }
   // -S: without what is installed.
-  for (const auto& [script, package] : {std::pair("torch_mnist", "torch"), {"jax_mnist", "jax"}}) {
+  for (const auto& [script, package] :
+       {std::pair("torch_mnist", "torch"), {"torch_ddp", "torch"}, {"jax_mnist", "jax"}}) {
     CAPTURE(script);
     const Ended ended = shell(python + "-S '" + scripts + script + ".py' --version");
     CHECK(ended.code == 7);
