@@ -37,7 +37,8 @@ class GradientSum : private Observer {
   // Around the backward of each of this rank's micro-batches. `last`: of this rank
   void begin_leaf();
   void backward(bool last, const std::function<void()>& run);
-  // After the last backward. Waits until the arena has the sum. False if stop() said so first: the gradients are then garbage.
+  // After the last backward. Waits until the arena has the sum. False if stop() said so first: the gradients are then
+  // garbage.
   bool finish(const std::function<bool()>& stop);
 
  private:
