@@ -102,7 +102,7 @@ class Run {
   bool fits_group() const;
   void run_group();
   Batch run_step();
-  std::vector<Batch> next_batches(StepShare& share);
+  std::vector<Batch> next_batches();
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
   std::string first_bad_tensor(const Batch& last);
@@ -136,6 +136,7 @@ class Run {
   int64_t position_ = 0;  // samples of it that are done
   std::optional<Losses> losses_;
   bool stopped_ = false;  // by should_stop
+  StepShare share_;       // of the step that runs
   bool time_is_up_ = false;
   struct {
     int64_t steps = 0;     // taken since the last look at the scaler
@@ -230,9 +231,10 @@ void Run::begin_epoch() {
 }
 
 // This rank's batches of the step, and the samples of each one of all ranks.
-std::vector<Batch> Run::next_batches(StepShare& share) {
+std::vector<Batch> Run::next_batches() {
   const StepPart part("wait", result_.parts.wait);
   std::vector<Batch> batches;
+  share_.sizes.clear();
   // The last step of an epoch gets the remaining batches.
   const int64_t done = step_ * config_.accumulate;
   const int64_t leaves = std::min(batches_ - done, config_.accumulate);
@@ -240,14 +242,14 @@ std::vector<Batch> Run::next_batches(StepShare& share) {
   if (const Exchange* ranks = config_.sum.exchange) {
     own = leaves_of(leaves, ranks->size(), ranks->rank());
     for (int64_t i = done; i < done + leaves; ++i) {
-      share.sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
+      share_.sizes.push_back(std::min(training_.batch(), training_.samples() - i * training_.batch()));
     }
   }
-  share.first = own.begin;
+  share_.first = own.begin;
   for (int64_t i = own.begin; i < own.end; ++i) {
     if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
     batches.push_back(training_.next());
-    if (!config_.sum.exchange) share.sizes.push_back(batches.back().labels.size());
+    if (!config_.sum.exchange) share_.sizes.push_back(batches.back().labels.size());
   }
   return batches;
 }
@@ -295,16 +297,15 @@ void Run::run_group() {
 
 // Returns the last of its batches.
 Batch Run::run_step() {
-  StepShare share;
-  const std::vector<Batch> micro_batches = next_batches(share);
-  share.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
-  const std::vector<Tensor>& losses = one_step_->run(micro_batches, share, result_.parts);
-  time_is_up_ = share.last;
+  const std::vector<Batch> micro_batches = next_batches();
+  share_.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
+  const std::vector<Tensor>& losses = one_step_->run(micro_batches, share_, result_.parts);
+  time_is_up_ = share_.last;
   ++step_;
-  for (size_t i = 0; i < share.sizes.size(); ++i) {
-    losses_->add(losses[i], share.sizes[i]);
-    position_ += share.sizes[i];
-    result_.samples += share.sizes[i];
+  for (size_t i = 0; i < share_.sizes.size(); ++i) {
+    losses_->add(losses[i], share_.sizes[i]);
+    position_ += share_.sizes[i];
+    result_.samples += share_.sizes[i];
   }
   if (scaler_.config().enabled) scales_.add(scaler_.state().slice(0, {}));
   return micro_batches.empty() ? Batch{} : micro_batches.back();

@@ -107,9 +107,9 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
 }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
-  StepShare share;
-  for (const Batch& batch : micro_batches) share.sizes.push_back(batch.labels.size());
-  return run(micro_batches, share, seconds);
+  own_.sizes.clear();
+  for (const Batch& batch : micro_batches) own_.sizes.push_back(batch.labels.size());
+  return run(micro_batches, own_, seconds);
 }
 
 void TrainStep::copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds) {

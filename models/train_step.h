@@ -89,6 +89,7 @@ class TrainStep {
   const uint64_t seed_;
   std::unique_ptr<GradientSum> sum_;  // unless each gradient is added to the one before
   Exchange* const exchange_;
+  StepShare own_;              // of a process without others
   std::vector<float> shared_;  // among ranks: each micro-batch's loss, and StepShare::last of rank 0
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;

@@ -37,7 +37,7 @@ json record_of(const std::string& flags) { return hs::test::record_of("scaler " 
 const std::string still = "--lr 1e-12 --train 96 --test 20 --batch 32";
 
 const std::vector<std::string> mnist_cnn_rows = {"conv2d 1",     "max_pool2d 1",  "relu 1",     "conv2d 2",
-                                                 "max_pool2d 2", "relu 2",        "reshape 1",  "dropout 1",
+                                                 "max_pool2d 2", "relu 2",        "dropout 1",  "reshape 1",
                                                  "linear 1",     "conv1.weight",  "conv1.bias", "conv2.weight",
                                                  "conv2.bias",   "linear.weight", "linear.bias"};
 
