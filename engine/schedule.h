@@ -58,7 +58,10 @@ HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) 
 HS_HOST_DEVICE inline float schedule_factor(const Schedule& schedule, int32_t step) {
   if (step < schedule.warmup_steps) return static_cast<float>(step + 1) / static_cast<float>(schedule.warmup_steps + 1);
   if (schedule.kind == ScheduleKind::constant) return 1;
-  if (schedule.kind == ScheduleKind::step) return powf(schedule.factor, static_cast<float>(step / schedule.every));
+  if (schedule.kind == ScheduleKind::step) {
+    const int32_t times = step / schedule.every;
+    return powf(schedule.factor, static_cast<float>(times));
+  }
   if (schedule.kind == ScheduleKind::one_cycle) return one_cycle_factor(schedule.total_steps, step);
   const int32_t length = schedule.total_steps - schedule.warmup_steps;
   const float progress =

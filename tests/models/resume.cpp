@@ -7,6 +7,7 @@
 
 #include "engine/error.h"
 #include "engine/parallel.h"
+#include "engine/slots.h"
 #include "tests/support/tiny_run.h"
 
 namespace {
@@ -101,6 +102,16 @@ bool is_noticed(const TinyRun& run, const TrainingState& from, const TinyRun::Ou
     CHECK((error.code() == ExitCode::checkpoint || error.code() == ExitCode::numeric));
     return true;
   }
+}
+
+TEST_CASE("the usual loss begins with the mean over all micro-batches of the first step") {
+  TinyRun run = run_of(cases[0]);
+  run.config.accumulate = 3;
+  run.config.optimizer.loss_outlier = 1e6f;
+  const TrainingState first = run.train(nullptr, true).states.front();
+  const std::vector<double> losses = first.rows("progress.losses", 2)[0];  // their sum, and the samples
+  CHECK(first.tensors.at("optimizer.usual").to_vector<float>()[usual_loss] ==
+        doctest::Approx(losses[0] / losses[1]).epsilon(1e-5));
 }
 
 TEST_CASE("no saved field is redundant: without it, or with zeros in it, the resumed run is refused or differs") {
