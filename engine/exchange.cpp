@@ -317,6 +317,8 @@ int Exchange::waits_for() const { return active_.empty() ? -1 : active_.front()-
 void Exchange::watch() {
   const auto now = Clock::now();
   if (!transport_ || now - last_watch_ < watch_every) return;
+  // A process that was stopped, or that the machine did not run, does not count that time as another rank's.
+  if (now - last_watch_ > ask_after) last_progress_ = std::min(now, last_progress_ + (now - last_watch_));
   last_watch_ = now;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_) hear(rank);

@@ -22,9 +22,13 @@ void fail_waiting(double seconds, int rank) {
 
 void wait(Transfer& transfer, int peer, double seconds) {
   using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  using namespace std::chrono_literals;
+  auto start = Clock::now(), last = start;
   while (!transfer.done()) {
-    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) fail_waiting(seconds, peer);
+    const auto now = Clock::now();
+    if (now - last > 250ms) start += now - last;  // this process was stopped: that is not the other rank's time
+    last = now;
+    if (std::chrono::duration<double>(now - start).count() > seconds) fail_waiting(seconds, peer);
     std::this_thread::yield();
   }
 }
