@@ -33,7 +33,7 @@ class Planner {
 
   ReducePlan plan() {
     if (rank_ >= working_) {  // has no leaves: gets the result
-      plan_.rounds.push_back({.sends = {}, .receives = {{(rank_ - working_) % working_, 0}}, .adds = {}});
+      plan_.rounds.push_back({.sends = {}, .receives = {{(rank_ - working_) % working_, 0, true}}, .adds = {}});
       return plan_;
     }
     const LeafRange own = leaves_of(leaves_, ranks_, rank_);
@@ -44,7 +44,7 @@ class Planner {
     plan_.kept = plan_.arrays - 1;
     for (int level = 1; int64_t{1} << (level - 1) < leaves_; ++level) add_level(level);
     ReducePlan::Round last;
-    for (int other = working_ + rank_; other < ranks_; other += working_) last.sends.push_back({other, 0});
+    for (int other = working_ + rank_; other < ranks_; other += working_) last.sends.push_back({other, 0, true});
     add(last);
     return plan_;
   }

@@ -51,8 +51,9 @@ class LeafCounter {
 // its last leaf, and the result; then the sums that LeafCounter has kept of the leaves before; then received ones.
 struct ReducePlan {
   struct Message {
-    int rank;   // the other one
-    int array;  // what is sent, or received into
+    int rank;                // the other one
+    int array;               // what is sent, or received into
+    bool is_result = false;  // for a rank without leaves: the sum of all
   };
   struct Add {
     int to, from;  // arrays[to] += arrays[from]
