@@ -44,7 +44,8 @@ struct Control {
 
 // A sum in progress: its place in the plan, and the transfers of the current round.
 struct Exchange::Sum {
-  const ReducePlan* plan = nullptr;  // nullptr: MPI's own all-reduce
+  const ReducePlan* plan = nullptr;                        // nullptr: MPI's own all-reduce
+  const std::vector<ReducePlan::Round>* rounds = nullptr;  // of the plan
   std::vector<float*> arrays;
   size_t count = 0;
   int tag = 0;
@@ -58,14 +59,22 @@ struct Exchange::Sum {
   std::vector<std::vector<float>> received;
   std::vector<std::vector<BFloat16>> wire;  // by array, with 16 bits on the wire
 
-  bool is_done() const { return round == (plan ? plan->rounds.size() : 1); }
+  bool is_done() const { return round == (plan ? rounds->size() : 1); }
   int waits_for() const { return pending.empty() ? -1 : pending.front().peer; }
+
+  std::pair<size_t, size_t> elements(const ReducePlan::Part& part) const {
+    const auto at = [&](int place) { return count * static_cast<size_t>(place) / static_cast<size_t>(part.of); };
+    return {at(part.begin), at(part.end)};
+  }
 
   // Buffers for what is received, kept from step to step.
   void prepare(const ExchangeOptions& options) {
     round = 0;
     posted = false;
     if (!plan) return;
+    const bool halves = options.wire == Wire::f32 && !plan->halving.empty() &&
+                        static_cast<int64_t>(count * sizeof(float)) >= options.halving_bytes;
+    rounds = halves ? &plan->halving : &plan->rounds;
     received.resize(static_cast<size_t>(plan->arrays) - arrays.size());
     for (std::vector<float>& buffer : received) {
       buffer.resize(count);
@@ -82,10 +91,12 @@ struct Exchange::Sum {
       pending.push_back({transport.all_reduce({arrays[0], count}), transport.rank() == 0 ? 1 : 0});  // or any other
       return;
     }
-    const ReducePlan::Round& now = plan->rounds[round];
+    const ReducePlan::Round& now = (*rounds)[round];
     const auto buffer = [&](const ReducePlan::Message& message) {
       const auto i = static_cast<size_t>(message.array);
-      return is_narrow(message, narrow) ? bytes_of(wire[i].data(), count) : bytes_of(arrays[i], count);
+      const auto [begin, end] = elements(message.part);
+      if (is_narrow(message, narrow)) return bytes_of(wire[i].data() + begin, end - begin);
+      return bytes_of(arrays[i] + begin, end - begin);
     };
     for (const auto& message : now.receives) {
       pending.push_back({transport.receive(message.rank, tag, buffer(message)), message.rank});
@@ -103,7 +114,7 @@ struct Exchange::Sum {
   // After the messages of a round: its additions.
   void add(bool narrow) {
     if (!plan) return;
-    const ReducePlan::Round& now = plan->rounds[round];
+    const ReducePlan::Round& now = (*rounds)[round];
     for (const auto& message : now.receives) {
       const auto i = static_cast<size_t>(message.array);
       if (!is_narrow(message, narrow)) continue;
@@ -112,10 +123,11 @@ struct Exchange::Sum {
     for (const ReducePlan::Add& sum : now.adds) {
       float* const to = arrays[static_cast<size_t>(sum.to)];
       const float* const from = arrays[static_cast<size_t>(sum.from)];
+      const auto [begin, end] = elements(sum.part);
       if (narrow && sum.crosses) {
-        for (size_t i = 0; i < count; ++i) to[i] = rounded(to[i]) + rounded(from[i]);
+        for (size_t i = begin; i < end; ++i) to[i] = rounded(to[i]) + rounded(from[i]);
       } else {
-        for (size_t i = 0; i < count; ++i) to[i] += from[i];
+        for (size_t i = begin; i < end; ++i) to[i] += from[i];
       }
     }
   }

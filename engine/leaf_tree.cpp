@@ -1,6 +1,8 @@
 #include "engine/leaf_tree.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace hs {
 
@@ -33,7 +35,9 @@ class Planner {
 
   ReducePlan plan() {
     if (rank_ >= working_) {  // has no leaves: gets the result
-      plan_.rounds.push_back({.sends = {}, .receives = {{(rank_ - working_) % working_, 0, true}}, .adds = {}});
+      plan_.rounds.push_back({.sends = {},
+                              .receives = {{.rank = (rank_ - working_) % working_, .array = 0, .is_result = true}},
+                              .adds = {}});
       return plan_;
     }
     const LeafRange own = leaves_of(leaves_, ranks_, rank_);
@@ -44,12 +48,38 @@ class Planner {
     plan_.kept = plan_.arrays - 1;
     for (int level = 1; int64_t{1} << (level - 1) < leaves_; ++level) add_level(level);
     ReducePlan::Round last;
-    for (int other = working_ + rank_; other < ranks_; other += working_) last.sends.push_back({other, 0, true});
+    for (int other = working_ + rank_; other < ranks_; other += working_)
+      last.sends.push_back({.rank = other, .array = 0, .is_result = true});
     add(last);
+    const int64_t each = leaves_ / ranks_;
+    if (ranks_ >= 4 && leaves_ % ranks_ == 0 && is_power_of_two(ranks_) && is_power_of_two(each)) add_halving();
     return plan_;
   }
 
  private:
+  static bool is_power_of_two(int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); }
+
+  // REQUIRES: this rank's leaves are a subtree, whose sum the rounds without messages leave in arrays[0]
+  void add_halving() {
+    const auto is_own = [](const ReducePlan::Round& round) { return round.receives.empty(); };
+    const auto crossing = std::ranges::find_if_not(plan_.rounds, is_own);
+    plan_.halving.assign(plan_.rounds.begin(), crossing);
+    const int received = plan_.rounds.back().receives[0].array;
+    ReducePlan::Part own = {0, ranks_, ranks_};  // what this rank goes on adding
+    std::vector<ReducePlan::Round> collecting;
+    for (int distance = 1; distance < ranks_; distance *= 2) {
+      const int partner = rank_ ^ distance, middle = (own.begin + own.end) / 2;
+      ReducePlan::Part kept = {own.begin, middle, ranks_}, given = {middle, own.end, ranks_};
+      if (rank_ > partner) std::swap(kept, given);
+      plan_.halving.push_back({.sends = {{partner, 0, given}},
+                               .receives = {{partner, received, kept}},
+                               .adds = {{0, received, true, kept}}});
+      collecting.push_back({.sends = {{partner, 0, kept}}, .receives = {{partner, 0, given}}, .adds = {}});
+      own = kept;
+    }
+    plan_.halving.insert(plan_.halving.end(), collecting.rbegin(), collecting.rend());
+  }
+
   struct Held {
     TreeNode node;
     int array;

@@ -50,26 +50,36 @@ class LeafCounter {
 // What one rank does to turn its leaves into the sum of all: rounds, one after another. arrays[0] is the gradient of
 // its last leaf, and the result; then the sums that LeafCounter has kept of the leaves before; then received ones.
 struct ReducePlan {
+  struct Part {  // of an array: from its element count * begin / of up to count * end / of
+    int begin = 0, end = 1, of = 1;
+  };
   struct Message {
-    int rank;                // the other one
-    int array;               // what is sent, or received into
+    int rank;   // the other one
+    int array;  // what is sent, or received into
+    Part part = {};
     bool is_result = false;  // for a rank without leaves: the sum of all
   };
   struct Add {
     int to, from;  // arrays[to] += arrays[from]
     bool crosses;  // the node's leaves are on several ranks
+    Part part = {};
   };
   struct Round {  // the messages, at the same time, then the additions
     std::vector<Message> sends, receives;
     std::vector<Add> adds;
   };
   std::vector<Round> rounds;
+  // The same sums with fewer bytes in more messages, for large arrays; empty if there is no such way.
+  std::vector<Round> halving;
   int kept = 0;    // sums kept by the counter
   int arrays = 1;  // in all
 };
 
 // Two ranks exchange at most one message in each direction for each level. With a power of two of ranks and of leaves
-// on each, this is recursive doubling: one message each way for each doubling of the ranks.
+// on each, this is recursive doubling: one message each way for each doubling of the ranks. From four such ranks on
+// there is halving too (Rabenseifner, 2004): each partner adds one half of what both have left, so that in the end each
+// rank has one part of the sum, and the parts are then collected in the reverse order. The partners are those of
+// doubling, nearest first, hence the same tree. (Two ranks would send as many bytes, in two messages instead of one.)
 ReducePlan reduce_plan(int64_t leaves, int ranks, int rank);
 
 }  // namespace hs

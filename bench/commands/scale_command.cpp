@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 
@@ -25,6 +26,7 @@
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
+#include "engine/exchange.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::commands {
@@ -59,7 +61,8 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
 
   std::string model_ = "mnist_cnn";
   Precision precision_ = Precision::f32;
-  int64_t blocks_ = 2, batch_ = 16, accumulate_ = 64, bucket_ = 256, threads_ = 0, rounds_ = 5;
+  int64_t blocks_ = 2, batch_ = 16, accumulate_ = 64, bucket_ = 256, halving_ = ExchangeOptions{}.halving_bytes >> 10,
+          threads_ = 0, rounds_ = 5;
   double alpha_ = 0, beta_ = 0, gamma_ = 0;
   report::Outputs outputs_;
 
@@ -73,6 +76,8 @@ void ScaleCommand::declare(cli::Flags& flags) {
   flags.batch(batch_, 8192).record();
   flags.integer("--accumulate", accumulate_, 1, 4096, "Micro-batches of a step, to be divided among ranks").record();
   flags.integer("--bucket-kib", bucket_, 1, 1 << 20, "Gradients that are summed at once, KiB").record();
+  flags.integer("--halving-kib", halving_, 0, 1 << 20, "Buckets of so many KiB or more are halved, not doubled")
+      .record();
   flags.precision(precision_).record();
   flags.real("--alpha", alpha_, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta");
   flags.real("--beta", beta_, 0, 1, "Seconds of a byte");
@@ -183,6 +188,15 @@ report::Table link_table(const Link& link) {
   return table;
 }
 
+// Of the line that holds where it crosses.
+std::string crossover_text(const StepModel& model) {
+  const Link& link = model.link;
+  const double small = halving_crossover(4, link.small, model.gamma),
+               large = halving_crossover(4, link.large, model.gamma);
+  const double bytes = small <= static_cast<double>(link.border) ? small : large;
+  return std::isfinite(bytes) ? fmt::format("{:.1f} KiB", bytes / 1024) : "no size";
+}
+
 void ScaleCommand::run(const cli::Flags& flags) {
   check_flags(flags);
   const std::unique_ptr<Transport> transport = launched_ranks() > 1 ? open_mpi() : nullptr;
@@ -216,6 +230,7 @@ void ScaleCommand::run(const cli::Flags& flags) {
   }
   model.buckets = cut_buckets(sizes, bucket_ << 10);
   model.leaves = accumulate_;
+  model.halving_bytes = static_cast<double>(halving_ << 10);
   double bytes = 0;
   for (const Bucket& bucket : model.buckets) bytes += bucket.bytes;
   std::map<int64_t, Compute> compute;  // by micro-batches of a rank
@@ -278,7 +293,7 @@ void ScaleCommand::run(const cli::Flags& flags) {
     report::Table measured = {
         .heads = {"ranks", "predicted ms", "measured ms", "fastest", "slowest", "measured/predicted"},
         .lines = {},
-        .title = "On this machine, the sum after backward and not beside it"};
+        .title = "On this machine, the sum by doubling, after backward and not beside it"};
     int64_t ranks = 1;
     for (const std::vector<double>& seconds : time_all_ranks(*transport)) {
       const double predicted =
@@ -309,6 +324,8 @@ void ScaleCommand::run(const cli::Flags& flags) {
       {fmt::format("sum of n bytes on p ranks by doubling: log2(p) (alpha + n beta + n gamma), gamma {:.4f} ns a byte; "
                    "bucket i ends at f_i = max(r_i, f_i-1) + c_i, and exposed is what ends after backward",
                    model.gamma * 1e9),
+       fmt::format("buckets of {} KiB or more are halved from 4 ranks on; by this model that pays from {} on 4 ranks",
+                   halving_, crossover_text(model)),
        "computing was measured on one rank, with nothing beside it; gradients are taken to be ready evenly over "
        "backward; every rank is taken to have the same link to every other one"});
   outputs_.finish(record);

@@ -65,6 +65,10 @@ void Ranks::declare(cli::Flags& flags) {
   flags.integer("--bucket-kib", bucket_kib_, 1, 1 << 20, "With ranks: gradients that are sent together, KiB")
       .record("bucket_kib", [this] { return is_on() ? Json(bucket_kib_) : Json(nullptr); });
   flags
+      .integer("--halving-kib", halving_kib_, 0, 1 << 20,
+               "With ranks: buckets of so many KiB or more are halved, not doubled: fewer bytes, more messages")
+      .record("halving_kib", [this] { return is_on() ? Json(halving_kib_) : Json(nullptr); });
+  flags
       .named_choice("--wire", wire_, {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
                     "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "
                     "depend on the number of ranks")
@@ -78,7 +82,8 @@ void Ranks::join(int64_t& threads) {
     if (wire_ != Wire::f32) fail(ExitCode::usage, "--wire bf16: there are no other ranks; start with mpirun -n 2");
     return;
   }
-  exchange_ = std::make_unique<Exchange>(open_mpi, ExchangeOptions{.timeout = timeout_, .wire = wire_});
+  exchange_ = std::make_unique<Exchange>(
+      open_mpi, ExchangeOptions{.timeout = timeout_, .wire = wire_, .halving_bytes = halving_kib_ << 10});
   if (exchange_->size() > 1) cli::name_rank(exchange_->rank());
   if (!is_first()) cli::say_errors_only();
   int64_t cores_here = 1;

@@ -1,4 +1,5 @@
-// --reduce, --bucket-kib, --wire and --rank-timeout: training over the processes that mpirun has started.
+// --reduce, --bucket-kib, --halving-kib, --wire and --rank-timeout: training over the processes that mpirun has
+// started.
 #pragma once
 
 #include <map>
@@ -43,7 +44,7 @@ class Ranks {
  private:
   std::string reduce_ = "auto";
   Wire wire_ = Wire::f32;
-  int64_t bucket_kib_ = 256;
+  int64_t bucket_kib_ = 256, halving_kib_ = ExchangeOptions{}.halving_bytes >> 10;
   double timeout_ = 60;
   std::unique_ptr<Exchange> exchange_;
   Json places_;  // of each rank

@@ -66,6 +66,16 @@ double ring_seconds(double bytes, int64_t ranks, const Link& link, double gamma)
   return (p - 1) * (2 * link.seconds(part) + part * gamma);
 }
 
+double sum_seconds(double bytes, int64_t ranks, const Link& link, double gamma, double halving_bytes) {
+  const bool halves = ranks >= 4 && std::has_single_bit(static_cast<uint64_t>(ranks)) && bytes >= halving_bytes;
+  return (halves ? halving_seconds : doubling_seconds)(bytes, ranks, link, gamma);
+}
+
+double halving_crossover(int64_t ranks, const Line& line, double gamma) {
+  const double doublings = floor_log2(ranks), p = static_cast<double>(ranks), parts = (p - 1) / p;
+  return doublings * line.alpha / ((doublings - 2 * parts) * line.beta + (doublings - parts) * gamma);
+}
+
 std::vector<Bucket> cut_buckets(const std::vector<int64_t>& parameter_bytes, int64_t bucket_bytes) {
   std::vector<Bucket> buckets;
   const double all = static_cast<double>(parameter_bytes.size());
@@ -98,7 +108,7 @@ Prediction predict(const StepModel& model, int64_t ranks, const Compute& compute
   std::vector<double> ready, cost;
   for (const Bucket& bucket : model.buckets) {
     ready.push_back(bucket.ready * compute.backward);
-    cost.push_back(doubling_seconds(bucket.bytes, ranks, model.link, model.gamma));
+    cost.push_back(sum_seconds(bucket.bytes, ranks, model.link, model.gamma, model.halving_bytes));
   }
   Prediction prediction = {ranks, model.leaves, 0, compute.seconds, overlap(ready, cost, compute.backward), 0, 0};
   prediction.seconds = compute.seconds + prediction.sum.exposed;

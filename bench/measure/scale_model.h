@@ -37,9 +37,15 @@ Link fit_link(std::span<const MessageTime> times, int64_t border);
 
 // The seconds in which p ranks sum n bytes each. `halving` is Rabenseifner's: each rank adds a part, and all parts are
 // then collected. With p not a power of two, all send once more to the ranks beyond it, and back: for an exact tree.
-double doubling_seconds(double bytes, int64_t ranks, const Link& link, double gamma);  // what `train` does
+double doubling_seconds(double bytes, int64_t ranks, const Link& link, double gamma);
 double halving_seconds(double bytes, int64_t ranks, const Link& link, double gamma);
 double ring_seconds(double bytes, int64_t ranks, const Link& link, double gamma);
+
+// What `train` does: halving from so many bytes on, if the ranks are a power of two and more than two.
+double sum_seconds(double bytes, int64_t ranks, const Link& link, double gamma, double halving_bytes);
+// The bytes from which halving is quicker than doubling, for a link without a border. REQUIRES: ranks is a power of
+// two, above 2
+double halving_crossover(int64_t ranks, const Line& line, double gamma);
 
 // Buckets in the order in which backward finishes them, from the last parameter to the first. A parameter is not
 // divided: a bucket has at least `bucket_bytes`, but for the last one.
@@ -78,6 +84,7 @@ struct StepModel {
   std::vector<Bucket> buckets;
   double one_rank;  // seconds of a step of `leaves` micro-batches on one rank
   int64_t leaves;   // of a step (strong), of a rank (weak)
+  double halving_bytes;
 };
 
 // The same step on more ranks. `compute`: of ceil(leaves / ranks) micro-batches

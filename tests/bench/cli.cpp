@@ -235,6 +235,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"accumulate", 1},
                      {"reduce", "fast"},
                      {"bucket_kib", nullptr},
+                     {"halving_kib", nullptr},
                      {"wire", "f32"},
                      {"rank_timeout", nullptr},
                      {"augment", ""},

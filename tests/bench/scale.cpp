@@ -20,8 +20,10 @@ namespace {
 using namespace hs;
 using namespace hs::bench::measure;
 using namespace hs::test;
-using doctest::Approx;
 using nlohmann::json;
+
+// Relative: doctest's own adds 1 to the values before it takes a share of them, and these are microseconds.
+doctest::Approx Approx(double value) { return doctest::Approx(value).scale(0); }
 
 Link same(double alpha, double beta) { return {{alpha, beta}, {alpha, beta}}; }
 double rounded_ms(double seconds) { return std::round(seconds * 1e4) / 10; }
@@ -46,9 +48,28 @@ TEST_CASE("the time of a sum: recursive doubling, halving, ring") {
   const double gamma = 1e-9, crossing = 4e-3 / (8e-9 + 2.5 * gamma);
   CHECK(doubling_seconds(crossing, 4, slow, gamma) == Approx(halving_seconds(crossing, 4, slow, gamma)));
 
+  CHECK(halving_crossover(4, slow.large, gamma) == Approx(crossing));
+  // On eight ranks: 3 alpha over (3 - 7/4) beta + (3 - 7/8) gamma.
+  CHECK(halving_crossover(8, slow.large, gamma) == Approx(3e-3 / (1.25 * 8e-9 + 2.125 * gamma)));
+
   CHECK(doubling_seconds(1000, 1, slow, 1) == 0);
   // Three ranks are two, and a message there and back.
   CHECK(doubling_seconds(1000, 3, slow, 0) == Approx(3 * (1e-3 + 8e-6)));
+}
+
+TEST_CASE("a sum of a step: halving where it is used, and doubling elsewhere") {
+  const Link slow = same(1e-3, 8e-9);
+  for (const int64_t ranks : {1, 2, 3, 4, 6, 8}) {
+    for (const double bytes : {999.0, 1000.0, 1e6}) {
+      CAPTURE(ranks);
+      CAPTURE(bytes);
+      const bool halves = bytes >= 1000 && (ranks == 4 || ranks == 8);
+      CHECK(sum_seconds(bytes, ranks, slow, 1e-9, 1000) ==
+            (halves ? halving_seconds(bytes, ranks, slow, 1e-9) : doubling_seconds(bytes, ranks, slow, 1e-9)));
+    }
+  }
+  const StepModel model = {slow, 0, {{1e6, 1}}, 8, 8, 1000};
+  CHECK(predict_strong(model, 4, {2, 0}).sum.total == halving_seconds(1e6, 4, slow, 0));
 }
 
 TEST_CASE("two regimes: messages up to the border have their own line") {
@@ -143,7 +164,7 @@ TEST_CASE("overlap: a bucket waits for its gradients and for the bucket before i
 }
 
 TEST_CASE("predictions: strong and weak, with ranks that have nothing to do") {
-  const StepModel model = {same(1e-3, 0), 0, {{1000, 1}}, 8, 8};
+  const StepModel model = {same(1e-3, 0), 0, {{1000, 1}}, 8, 8, 1e9};
   const Prediction one = predict_strong(model, 1, {8, 0.5});
   CHECK(one.seconds == 8);
   CHECK(one.efficiency == 1);

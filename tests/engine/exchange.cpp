@@ -4,9 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "engine/error.h"
@@ -166,14 +168,54 @@ TEST_CASE("with 16 bits on the wire every rank has the same result, near the sum
   CHECK(same_bits(sums(6, 1, {.wire = Wire::bf16}, 0)[0][1], tree_sum(6, 300)));
 }
 
+// Every rank's result, and the bytes it has sent, for arrays of so many floats.
+void check_halving(int64_t leaves, int ranks, int64_t halving_bytes, bool expected, size_t count) {
+  CAPTURE(leaves);
+  CAPTURE(ranks);
+  CAPTURE(count);
+  Loopback hub(ranks, 200, count);
+  const Values sum = tree_sum(leaves, count);
+  std::vector<int64_t> sent(static_cast<size_t>(ranks));
+  on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, {.halving_bytes = halving_bytes});
+    const ReducePlan plan = reduce_plan(leaves, ranks, rank);
+    std::vector<Values> arrays = own_sums(leaves, ranks, rank, count);
+    std::vector<float*> pointers;
+    for (Values& array : arrays) pointers.push_back(array.data());
+    exchange.start(plan, pointers, count);
+    CHECK(exchange.wait());
+    CHECK(same_bits(arrays[0], sum));
+    sent[static_cast<size_t>(rank)] = exchange.seconds().bytes;
+  });
+  if (ranks == 1 || !std::has_single_bit(static_cast<unsigned>(ranks)) || leaves % ranks != 0) return;
+  const auto p = static_cast<int64_t>(ranks), n = static_cast<int64_t>(count * sizeof(float));
+  const int64_t all = std::accumulate(sent.begin(), sent.end(), int64_t{0});
+  CHECK(all == (expected ? 2 * (p - 1) * n : p * (std::bit_width(static_cast<unsigned>(p)) - 1) * n));
+}
+
+TEST_CASE(
+    "halving gives the tree's bits on any number of ranks and of values, and sends fewer bytes where it is used") {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const int64_t each : {1, 2, 4}) {
+      for (const size_t count : {0, 1, 2, 3, 5, 7, 8, 9, 31, 300, 1001}) {
+        check_halving(each * ranks, ranks, 0, ranks >= 4, count);
+      }
+    }
+    for (const int64_t leaves : {1, 3, 7, 13}) check_halving(leaves, ranks, 0, ranks >= 4, 33);
+  }
+}
+
+TEST_CASE("sums are halved from the given number of bytes on") {
+  for (const size_t count : {255, 256}) check_halving(4, 4, 1024, count == 256, count);
+}
+
 // Run by tests/ranks, once on each rank. The values are those of the head of this file, where every order shows.
 TEST_CASE("over MPI the sum is the tree's, and MPI's own all-reduce is not") {
   if (launched_ranks() == 0) return;
-  constexpr size_t count = 3000;
   Exchange exchange(open_mpi, {});
   const int ranks = exchange.size(), rank = exchange.rank();
   for (const int64_t leaves : {4, 7, 8, 13}) {
-    for (const bool library : {false, true}) {
+    for (const auto& [count, library] : {std::pair<size_t, bool>{3000, false}, {30000, false}, {3000, true}}) {
       std::vector<Values> arrays = own_sums(leaves, ranks, rank, count);
       std::vector<float*> pointers;
       for (Values& array : arrays) pointers.push_back(array.data());

@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <deque>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,17 +36,29 @@ std::string plus(const std::string& a, const std::string& b) {
   return first_leaf(a) < first_leaf(b) ? fmt::format("({}+{})", a, b) : fmt::format("({}+{})", b, a);
 }
 
+// Elements of an array, as many as there are ranks.
+using Array = std::vector<std::string>;
+
 // One rank: its arrays, and how far it is in its plan.
 struct Rank {
   ReducePlan plan;
-  std::vector<std::string> arrays;
+  std::vector<ReducePlan::Round> rounds;
+  std::vector<Array> arrays;
   size_t round = 0;
   bool sent = false;
+
+  std::span<std::string> elements(int array, const ReducePlan::Part& part) {
+    Array& all = arrays[static_cast<size_t>(array)];
+    const auto at = [&](int place) { return all.size() * static_cast<size_t>(place) / static_cast<size_t>(part.of); };
+    return std::span(all).subspan(at(part.begin), at(part.end) - at(part.begin));
+  }
 };
 
-Rank start(int64_t leaves, int ranks, int rank) {
-  Rank r{reduce_plan(leaves, ranks, rank), {}};
-  r.arrays.resize(static_cast<size_t>(r.plan.arrays));
+Rank start(int64_t leaves, int ranks, int rank, bool halves) {
+  Rank r{reduce_plan(leaves, ranks, rank), {}, {}};
+  r.rounds = halves ? r.plan.halving : r.plan.rounds;
+  const auto elements = static_cast<size_t>(ranks);
+  r.arrays.resize(static_cast<size_t>(r.plan.arrays), Array(elements));
   const LeafRange own = leaves_of(leaves, ranks, rank);
   if (own.size() == 0) return r;
   LeafCounter counter(own.begin);
@@ -59,31 +73,32 @@ Rank start(int64_t leaves, int ranks, int rank) {
     REQUIRE(kept.size() == counter.kept().size());
   }
   REQUIRE(static_cast<int>(kept.size()) == r.plan.kept);
-  r.arrays[0] = std::to_string(own.end - 1);
-  std::ranges::copy(kept, r.arrays.begin() + 1);
+  r.arrays[0] = Array(elements, std::to_string(own.end - 1));
+  for (size_t i = 0; i < kept.size(); ++i) r.arrays[i + 1] = Array(elements, kept[i]);
   return r;
 }
 
 struct Outcome {
-  std::vector<std::string> results;
-  size_t most_messages = 0;  // that one rank receives
+  std::vector<Array> results;
+  size_t most_messages = 0, most_elements = 0;  // that one rank receives
 };
 
 // Ranks take turns until none can go on. Messages of a pair arrive in order.
-Outcome run(int64_t leaves, int ranks) {
+Outcome run(int64_t leaves, int ranks, bool halves = false) {
   std::vector<Rank> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(start(leaves, ranks, rank));
-  std::map<std::pair<int, int>, std::deque<std::string>> wire;
-  std::vector<size_t> received(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(start(leaves, ranks, rank, halves));
+  std::map<std::pair<int, int>, std::deque<Array>> wire;
+  std::vector<size_t> received(static_cast<size_t>(ranks)), elements(received);
   for (bool any = true; any;) {
     any = false;
     for (int rank = 0; rank < ranks; ++rank) {
       Rank& r = all[static_cast<size_t>(rank)];
-      if (r.round == r.plan.rounds.size()) continue;
-      const ReducePlan::Round& round = r.plan.rounds[r.round];
+      if (r.round == r.rounds.size()) continue;
+      const ReducePlan::Round& round = r.rounds[r.round];
       if (!std::exchange(r.sent, true)) {
         for (const auto& message : round.sends) {
-          wire[{rank, message.rank}].push_back(r.arrays[static_cast<size_t>(message.array)]);
+          const auto sent = r.elements(message.array, message.part);
+          wire[{rank, message.rank}].push_back({sent.begin(), sent.end()});
         }
         any = true;
       }
@@ -92,15 +107,19 @@ Outcome run(int64_t leaves, int ranks) {
       if (!complete) continue;
       for (const auto& message : round.receives) {
         auto& queue = wire[{message.rank, rank}];
-        r.arrays[static_cast<size_t>(message.array)] = queue.front();
+        const auto to = r.elements(message.array, message.part);
+        REQUIRE(queue.front().size() == to.size());
+        std::ranges::copy(queue.front(), to.begin());
         queue.pop_front();
         ++received[static_cast<size_t>(rank)];
+        elements[static_cast<size_t>(rank)] += to.size();
       }
       for (const auto& add : round.adds) {
-        std::string& to = r.arrays[static_cast<size_t>(add.to)];
-        std::string& from = r.arrays[static_cast<size_t>(add.from)];
-        to = plus(to, from);
-        from.clear();  // which no plan may use again
+        const auto to = r.elements(add.to, add.part), from = r.elements(add.from, add.part);
+        for (size_t i = 0; i < to.size(); ++i) {
+          to[i] = plus(to[i], from[i]);
+          from[i].clear();  // which no plan may use again
+        }
       }
       ++r.round;
       r.sent = false;
@@ -109,11 +128,12 @@ Outcome run(int64_t leaves, int ranks) {
   }
   Outcome outcome;
   for (const Rank& r : all) {
-    REQUIRE(r.round == r.plan.rounds.size());
+    REQUIRE(r.round == r.rounds.size());
     outcome.results.push_back(r.arrays[0]);
   }
   for (const auto& [pair, queue] : wire) REQUIRE(queue.empty());
   outcome.most_messages = std::ranges::max(received);
+  outcome.most_elements = std::ranges::max(elements);
   return outcome;
 }
 
@@ -147,7 +167,26 @@ TEST_CASE("every number of leaves on every number of ranks gives the same sum on
     for (int ranks = 1; ranks <= 18; ++ranks) {
       CAPTURE(leaves);
       CAPTURE(ranks);
-      for (const std::string& result : run(leaves, ranks).results) CHECK(result == expected);
+      for (const Array& result : run(leaves, ranks).results) CHECK(result == Array(result.size(), expected));
+    }
+  }
+}
+
+TEST_CASE("halving: the same sum, in parts, on four ranks and more if each has a subtree of the same size") {
+  for (int ranks = 1; ranks <= 18; ++ranks) {
+    for (int64_t leaves = 1; leaves <= 70; ++leaves) {
+      CAPTURE(leaves);
+      CAPTURE(ranks);
+      const bool can = ranks >= 4 && std::has_single_bit(static_cast<unsigned>(ranks)) && leaves >= ranks &&
+                       std::has_single_bit(static_cast<uint64_t>(leaves));
+      for (int rank = 0; rank < ranks; ++rank) CHECK(reduce_plan(leaves, ranks, rank).halving.empty() == !can);
+      if (!can) continue;
+      const Outcome outcome = run(leaves, ranks, true);
+      const Array expected(static_cast<size_t>(ranks), whole_tree(leaves));
+      for (const Array& result : outcome.results) CHECK(result == expected);
+      const auto p = static_cast<size_t>(ranks), doublings = static_cast<size_t>(std::bit_width(p) - 1);
+      CHECK(outcome.most_messages == 2 * doublings);
+      CHECK(outcome.most_elements == 2 * (p - 1));  // of p: each part comes once to be added, and once as a sum
     }
   }
 }
