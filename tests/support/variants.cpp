@@ -70,14 +70,30 @@ class Forced {
   KernelSlot& slot_;
 };
 
-using Calls = std::map<const VariantBase*, uint64_t>;
+// Found once: tests look at them before and after every run.
+const std::vector<KernelSlot*>& all_slots() {
+  static const std::vector<KernelSlot*> slots = kernel_slots();
+  return slots;
+}
 
-Calls calls_now() {
-  Calls calls;
-  for (const KernelSlot* slot : kernel_slots()) {
-    for (const VariantBase* v = slot->variants(); v; v = v->next) calls[v] = v->calls;
+// How often each variant was called so far, in the order of all_slots() and their lists.
+std::vector<uint64_t> calls_now() {
+  std::vector<uint64_t> calls;
+  for (const KernelSlot* slot : all_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) calls.push_back(v->calls);
   }
   return calls;
+}
+
+// Calls body(slot, variant) for each variant that was called since.
+template <class Body>
+void for_each_called(const std::vector<uint64_t>& before, const Body& body) {
+  auto count = before.begin();
+  for (KernelSlot* slot : all_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      if (v->calls != *count++) body(slot, v);
+    }
+  }
 }
 
 std::map<const VariantBase*, std::set<DType>> reached;
@@ -88,17 +104,13 @@ const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
   static std::map<std::tuple<const OpCase*, Device, DType, DType>, std::vector<KernelSlot*>> known;
   const auto [found, fresh] = known.try_emplace({&row, how.device, how.dtype, how.autocast});
   if (!fresh) return found->second;
-  const Calls before = calls_now();
+  const std::vector<uint64_t> before = calls_now();
   run_row(row, how);
-  for (KernelSlot* slot : kernel_slots()) {
-    for (const VariantBase* v = slot->variants(); v; v = v->next) {
-      if (v->device == how.device && v->calls != before.at(v)) {
-        found->second.push_back(slot);
-        break;
-      }
-    }
-  }
-  return found->second;
+  std::vector<KernelSlot*>& slots = found->second;
+  for_each_called(before, [&](KernelSlot* slot, const VariantBase* variant) {
+    if (variant->device == how.device && (slots.empty() || slots.back() != slot)) slots.push_back(slot);
+  });
+  return slots;
 }
 
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
@@ -121,8 +133,10 @@ Tensor gradient_of(const Tensor& y, RowRun how) {
   const Tensor dy = inputs_of(row, how)[0];
   if (!how.sparse) return dy;
   Numbers values = to_numbers(dy);
+  static std::vector<bool> kept;  // one in four, the same in every run
+  while (kept.size() < values.size()) kept.push_back(random_bits({.seed = 11}, kept.size()) % 4 == 0);
   for (size_t i = 0; i < values.size(); ++i) {
-    if (random_bits({.seed = 11}, i) % 4 != 0) values[i] = 0;
+    if (!kept[i]) values[i] = 0;
   }
   return cast(Tensor::from(values, dy.shape()), dy.dtype());
 }
@@ -188,11 +202,9 @@ void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>
 
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
   const auto run = [&](const std::string& description) {
-    const Calls before = calls_now();
+    const std::vector<uint64_t> before = calls_now();
     body(description);
-    for (const auto& [variant, calls] : calls_now()) {
-      if (calls != before.at(variant)) reached[variant].insert(how.dtype);
-    }
+    for_each_called(before, [&](KernelSlot*, const VariantBase* variant) { reached[variant].insert(how.dtype); });
   };
   std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
   for (const size_t k : how.frozen) what += ", no gradient of input " + std::to_string(k);
@@ -239,6 +251,18 @@ Reference reference_of(const OpCase& row, const RowRun& how) {
   return reference;
 }
 
+namespace {
+
+// Whether at least so many different values occur.
+bool has_values(const Numbers& numbers, size_t count) {
+  if (numbers.size() < count) return false;
+  std::set<double> seen;
+  for (auto number = numbers.begin(); number != numbers.end() && seen.size() < count; ++number) seen.insert(*number);
+  return seen.size() >= count;
+}
+
+}  // namespace
+
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description) {
   REQUIRE(results.size() <= reference.values.size());
@@ -250,7 +274,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
       CHECK((how.frozen.contains(i - 1) || how.missing.contains(i - 1)));
       continue;
     }
-    const bool averaging = std::set<double>(expected.begin(), expected.end()).size() >= 64;
+    const bool averaging = has_values(expected, 64);
     // A loss is always f32; gradients are f32 here, but were rounded to the type on the way.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
     const Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);

@@ -78,8 +78,10 @@ struct Symbol {
 };
 
 std::vector<Symbol> read_symbols(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  std::string bytes(file ? static_cast<size_t>(file.tellg()) : 0, '\0');
+  file.seekg(0);
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   std::vector<Symbol> symbols;
   Elf64_Ehdr header;
   if (bytes.size() < sizeof(header)) return symbols;
