@@ -58,6 +58,11 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
   Compute time_step(int64_t leaves);
   std::vector<double> time_ranks(Transport& transport, int ranks);
   std::vector<std::vector<double>> time_all_ranks(Transport& transport);
+  int64_t leaves_of_each(int64_t ranks) const { return (accumulate_ + ranks - 1) / ranks; }
+  StepModel fit_model(const cli::Flags& flags, const std::vector<MessageTime>& times);
+  Json new_record(const cli::Flags& flags, const StepModel& model, const std::vector<MessageTime>& times);
+  std::vector<report::Table> model_tables(const StepModel& model, Json& record);
+  report::Table measured_table(Transport& transport, const StepModel& model, Json& record);
 
   std::string model_ = "mnist_cnn";
   Precision precision_ = Precision::f32;
@@ -68,6 +73,8 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
 
   std::unique_ptr<OneStep> step_;
   std::vector<Batch> batches_;
+  double gradient_bytes_ = 0;
+  std::map<int64_t, Compute> compute_;  // by micro-batches of a rank
 };
 
 void ScaleCommand::declare(cli::Flags& flags) {
@@ -123,7 +130,7 @@ Compute ScaleCommand::time_step(int64_t leaves) {
 // The same with a real sum, after backward instead of beside it. The step updates the weights before the sum and not
 // after it, which takes as long.
 std::vector<double> ScaleCommand::time_ranks(Transport& transport, int ranks) {
-  const int64_t leaves = (accumulate_ + ranks - 1) / ranks;
+  const int64_t leaves = leaves_of_each(ranks);
   const std::vector<Batch> own(batches_.begin(), batches_.begin() + leaves);
   std::vector<float> received, barrier(1), gradients(static_cast<size_t>(step_->arena().values.size()));
   std::vector<double> seconds;
@@ -197,6 +204,106 @@ std::string crossover_text(const StepModel& model) {
   return std::isfinite(bytes) ? fmt::format("{:.1f} KiB", bytes / 1024) : "no size";
 }
 
+// Buckets and times of the step, and the link; without the measured parts of other ranks.
+StepModel ScaleCommand::fit_model(const cli::Flags& flags, const std::vector<MessageTime>& times) {
+  StepModel model;
+  model.link = times.empty() ? Link{{alpha_, beta_}, {alpha_, beta_}} : fit_link(times, eager_bytes);
+  model.gamma = flags.given("--gamma") ? gamma_ : addition_seconds_per_byte();
+  std::vector<int64_t> sizes;
+  for (const NamedParameter& each : step_->arena().parameters()) {
+    sizes.push_back(each.value->size() * static_cast<int64_t>(sizeof(float)));
+    gradient_bytes_ += static_cast<double>(sizes.back());
+  }
+  model.buckets = cut_buckets(sizes, bucket_ << 10);
+  model.leaves = accumulate_;
+  model.halving_bytes = static_cast<double>(halving_ << 10);
+  for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
+    const int64_t leaves = leaves_of_each(ranks);
+    if (!compute_.contains(leaves)) compute_[leaves] = time_step(leaves);
+  }
+  model.one_rank = compute_[accumulate_].seconds;
+  return model;
+}
+
+// What was measured and given.
+Json ScaleCommand::new_record(const cli::Flags& flags, const StepModel& model, const std::vector<MessageTime>& times) {
+  Json record = report::new_record(name(), Device::cpu);
+  record["config"] = flags.config();
+  record["link"] = {{"measured", !times.empty()},
+                    {"border", model.link.border},
+                    {"small", to_json(model.link.small)},
+                    {"large", to_json(model.link.large)},
+                    {"largest_error", model.link.largest_error}};
+  record["link"]["times"] = Json::array();
+  for (const MessageTime& time : times) {
+    record["link"]["times"].push_back({{"bytes", time.bytes}, {"seconds", time.seconds}});
+  }
+  record["gamma"] = model.gamma;
+  record["step"] = {{"gradient_bytes", gradient_bytes_}};
+  record["step"]["buckets"] = record["step"]["compute"] = record["rows"] = record["sums"] = Json::array();
+  for (const Bucket& bucket : model.buckets) {
+    record["step"]["buckets"].push_back({{"bytes", bucket.bytes}, {"ready", bucket.ready}});
+  }
+  for (const auto& [leaves, time] : compute_) {
+    record["step"]["compute"].push_back(
+        {{"leaves", leaves}, {"seconds", time.seconds}, {"backward_seconds", time.backward}});
+  }
+  return record;
+}
+
+// Strong, weak, and one sum by each algorithm; in the record too.
+std::vector<report::Table> ScaleCommand::model_tables(const StepModel& model, Json& record) {
+  const std::vector<std::string> heads = {"ranks",      "idle",    "micro-batches", "compute ms", "sum ms",
+                                          "exposed ms", "step ms", "overlap",       "efficiency"};
+  report::Table strong = {.heads = heads, .lines = {}, .title = "Model, strong: the same step on more ranks"};
+  report::Table weak = {.heads = heads, .lines = {}, .title = "Model, weak: a step that grows with the ranks"};
+  report::Table sums = {.heads = {"ranks", "doubling ms", "halving ms", "ring ms"},
+                        .lines = {},
+                        .title = fmt::format("Model, one sum of {:.2f} MiB", gradient_bytes_ / (1 << 20))};
+  for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
+    const auto add = [&](report::Table& table, const char* kind, const Prediction& p) {
+      const bool is_one = ranks == 1;
+      table.lines.push_back({std::to_string(ranks), std::to_string(p.idle), std::to_string(p.leaves), ms(p.compute),
+                             is_one ? "-" : ms(p.sum.total), is_one ? "-" : ms(p.sum.exposed), ms(p.seconds),
+                             is_one ? "-" : percent(p.sum.hidden_share()), percent(p.efficiency)});
+      record["rows"].push_back(to_json(kind, p));
+    };
+    add(strong, "strong", predict_strong(model, ranks, compute_[leaves_of_each(ranks)]));
+    add(weak, "weak", predict_weak(model, ranks, compute_[accumulate_]));
+    if (ranks == 1) continue;
+    const double doubling = doubling_seconds(gradient_bytes_, ranks, model.link, model.gamma),
+                 halving = halving_seconds(gradient_bytes_, ranks, model.link, model.gamma),
+                 ring = ring_seconds(gradient_bytes_, ranks, model.link, model.gamma);
+    sums.lines.push_back({std::to_string(ranks), ms(doubling), ms(halving), ms(ring)});
+    record["sums"].push_back(
+        {{"ranks", ranks}, {"doubling_seconds", doubling}, {"halving_seconds", halving}, {"ring_seconds", ring}});
+  }
+  return {strong, weak, sums};
+}
+
+// Steps on the ranks that there are, beside what the model says of them; in the record too.
+report::Table ScaleCommand::measured_table(Transport& transport, const StepModel& model, Json& record) {
+  report::Table table = {.heads = {"ranks", "predicted ms", "measured ms", "fastest", "slowest", "measured/predicted"},
+                         .lines = {},
+                         .title = "On this machine, the sum by doubling, after backward and not beside it"};
+  int64_t ranks = 1;
+  for (const std::vector<double>& seconds : time_all_ranks(transport)) {
+    const double predicted =
+        compute_[leaves_of_each(ranks)].seconds + doubling_seconds(gradient_bytes_, ranks, model.link, model.gamma);
+    const auto [low, high] = std::ranges::minmax(seconds);
+    table.lines.push_back({std::to_string(ranks), ms(predicted), ms(median(seconds)), ms(low), ms(high),
+                           fmt::format("{:.2f}", median(seconds) / predicted)});
+    record["rows"].push_back({{"kind", "measured"},
+                              {"ranks", ranks},
+                              {"predicted_seconds", predicted},
+                              {"seconds", median(seconds)},
+                              {"seconds_low", low},
+                              {"seconds_high", high}});
+    ranks *= 2;
+  }
+  return table;
+}
+
 void ScaleCommand::run(const cli::Flags& flags) {
   check_flags(flags);
   const std::unique_ptr<Transport> transport = launched_ranks() > 1 ? open_mpi() : nullptr;
@@ -221,104 +328,21 @@ void ScaleCommand::run(const cli::Flags& flags) {
     return transport->close();
   }
 
-  StepModel model;
-  model.link = transport ? fit_link(times, eager_bytes) : Link{{alpha_, beta_}, {alpha_, beta_}};
-  model.gamma = flags.given("--gamma") ? gamma_ : addition_seconds_per_byte();
-  std::vector<int64_t> sizes;
-  for (const NamedParameter& each : step_->arena().parameters()) {
-    sizes.push_back(each.value->size() * static_cast<int64_t>(sizeof(float)));
-  }
-  model.buckets = cut_buckets(sizes, bucket_ << 10);
-  model.leaves = accumulate_;
-  model.halving_bytes = static_cast<double>(halving_ << 10);
-  double bytes = 0;
-  for (const Bucket& bucket : model.buckets) bytes += bucket.bytes;
-  std::map<int64_t, Compute> compute;  // by micro-batches of a rank
-  for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
-    const int64_t leaves = (accumulate_ + ranks - 1) / ranks;
-    if (!compute.contains(leaves)) compute[leaves] = time_step(leaves);
-  }
-  model.one_rank = compute[accumulate_].seconds;
-
-  Json record = report::new_record(name(), Device::cpu);
-  record["config"] = flags.config();
-  record["link"] = {{"measured", transport != nullptr},
-                    {"border", model.link.border},
-                    {"small", to_json(model.link.small)},
-                    {"large", to_json(model.link.large)},
-                    {"largest_error", model.link.largest_error}};
-  record["link"]["times"] = Json::array();
-  for (const MessageTime& time : times) {
-    record["link"]["times"].push_back({{"bytes", time.bytes}, {"seconds", time.seconds}});
-  }
-  record["gamma"] = model.gamma;
-  record["step"] = {{"gradient_bytes", bytes}};
-  record["step"]["buckets"] = record["step"]["compute"] = record["rows"] = record["sums"] = Json::array();
-  for (const Bucket& bucket : model.buckets) {
-    record["step"]["buckets"].push_back({{"bytes", bucket.bytes}, {"ready", bucket.ready}});
-  }
-  for (const auto& [leaves, time] : compute) {
-    record["step"]["compute"].push_back(
-        {{"leaves", leaves}, {"seconds", time.seconds}, {"backward_seconds", time.backward}});
-  }
-
-  const std::vector<std::string> heads = {"ranks",      "idle",    "micro-batches", "compute ms", "sum ms",
-                                          "exposed ms", "step ms", "overlap",       "efficiency"};
-  report::Table strong = {.heads = heads, .lines = {}, .title = "Model, strong: the same step on more ranks"};
-  report::Table weak = {.heads = heads, .lines = {}, .title = "Model, weak: a step that grows with the ranks"};
-  report::Table sums = {.heads = {"ranks", "doubling ms", "halving ms", "ring ms"},
-                        .lines = {},
-                        .title = fmt::format("Model, one sum of {:.2f} MiB", bytes / (1 << 20))};
-  for (int64_t ranks = 1; ranks <= most_ranks; ranks *= 2) {
-    const auto add = [&](report::Table& table, const char* kind, const Prediction& p) {
-      const bool is_one = ranks == 1;
-      table.lines.push_back({std::to_string(ranks), std::to_string(p.idle), std::to_string(p.leaves), ms(p.compute),
-                             is_one ? "-" : ms(p.sum.total), is_one ? "-" : ms(p.sum.exposed), ms(p.seconds),
-                             is_one ? "-" : percent(p.sum.hidden_share()), percent(p.efficiency)});
-      record["rows"].push_back(to_json(kind, p));
-    };
-    add(strong, "strong", predict_strong(model, ranks, compute[(accumulate_ + ranks - 1) / ranks]));
-    add(weak, "weak", predict_weak(model, ranks, compute[accumulate_]));
-    if (ranks == 1) continue;
-    const double doubling = doubling_seconds(bytes, ranks, model.link, model.gamma),
-                 halving = halving_seconds(bytes, ranks, model.link, model.gamma),
-                 ring = ring_seconds(bytes, ranks, model.link, model.gamma);
-    sums.lines.push_back({std::to_string(ranks), ms(doubling), ms(halving), ms(ring)});
-    record["sums"].push_back(
-        {{"ranks", ranks}, {"doubling_seconds", doubling}, {"halving_seconds", halving}, {"ring_seconds", ring}});
-  }
-  std::vector<report::Table> tables = {link_table(model.link), strong, weak, sums};
-
+  const StepModel model = fit_model(flags, times);
+  Json record = new_record(flags, model, times);
+  std::vector<report::Table> tables = model_tables(model, record);
   if (transport) {
-    report::Table measured = {
-        .heads = {"ranks", "predicted ms", "measured ms", "fastest", "slowest", "measured/predicted"},
-        .lines = {},
-        .title = "On this machine, the sum by doubling, after backward and not beside it"};
-    int64_t ranks = 1;
-    for (const std::vector<double>& seconds : time_all_ranks(*transport)) {
-      const double predicted =
-          compute[(accumulate_ + ranks - 1) / ranks].seconds + doubling_seconds(bytes, ranks, model.link, model.gamma);
-      const auto [low, high] = std::ranges::minmax(seconds);
-      measured.lines.push_back({std::to_string(ranks), ms(predicted), ms(median(seconds)), ms(low), ms(high),
-                                fmt::format("{:.2f}", median(seconds) / predicted)});
-      record["rows"].push_back({{"kind", "measured"},
-                                {"ranks", ranks},
-                                {"predicted_seconds", predicted},
-                                {"seconds", median(seconds)},
-                                {"seconds_low", low},
-                                {"seconds_high", high}});
-      ranks *= 2;
-    }
-    tables.insert(tables.begin() + 1, measured);
+    tables.insert(tables.begin(), measured_table(*transport, model, record));
     transport->close();
   }
+  tables.insert(tables.begin(), link_table(model.link));
   report::present(
       record,
       fmt::format(
           "A model, not a measurement: {}, steps of {} micro-batches of {}, {}, threads {}, {:.2f} MiB of "
           "gradients in {} bucket{}, link {}",
-          model_, accumulate_, batch_, hs::name(precision_), threads(), bytes / (1 << 20), model.buckets.size(),
-          model.buckets.size() == 1 ? "" : "s",
+          model_, accumulate_, batch_, hs::name(precision_), threads(), gradient_bytes_ / (1 << 20),
+          model.buckets.size(), model.buckets.size() == 1 ? "" : "s",
           transport ? fmt::format("measured between 2 of {} ranks", transport->size()) : "given by --alpha and --beta"),
       tables,
       {fmt::format("sum of n bytes on p ranks by doubling: log2(p) (alpha + n beta + n gamma), gamma {:.4f} ns a byte; "

@@ -59,7 +59,7 @@ std::vector<Bucket> cut_buckets(const std::vector<int64_t>& parameter_bytes, int
 struct Overlap {
   double total = 0;    // seconds of all sums
   double exposed = 0;  // of them after the end of backward
-  double hidden_share() const { return total > 0 ? 1 - exposed / total : 0; }
+  double hidden_share() const { return total > exposed ? 1 - exposed / total : 0; }
 };
 Overlap overlap(std::span<const double> ready, std::span<const double> cost, double backward);
 
