@@ -28,6 +28,9 @@ auto bytes_of(T* values, size_t count) {
   }
 }
 
+// The sum of all ranks is sent as it is: those who sent it go on with it as it is.
+bool is_narrow(const ReducePlan::Message& message, bool narrow) { return narrow && !message.is_result; }
+
 float rounded(float value) { return to_float(to_bfloat16(value)); }
 
 // What threads tell each other while one waits too long.
@@ -92,13 +95,14 @@ struct Exchange::Sum {
     const auto buffer = [&](const ReducePlan::Message& message) {
       const auto i = static_cast<size_t>(message.array);
       const auto [begin, end] = elements(message.part);
-      return narrow ? bytes_of(wire[i].data() + begin, end - begin) : bytes_of(arrays[i] + begin, end - begin);
+      return is_narrow(message, narrow) ? bytes_of(wire[i].data() + begin, end - begin)
+                                        : bytes_of(arrays[i] + begin, end - begin);
     };
     for (const auto& message : now.receives) {
       pending.push_back({transport.receive(message.rank, tag, buffer(message)), message.rank});
     }
     for (const auto& message : now.sends) {
-      if (narrow) {
+      if (is_narrow(message, narrow)) {
         std::ranges::transform(std::span(arrays[static_cast<size_t>(message.array)], count),
                                wire[static_cast<size_t>(message.array)].begin(), to_bfloat16);
       }
@@ -113,7 +117,8 @@ struct Exchange::Sum {
     const ReducePlan::Round& now = (*rounds)[round];
     for (const auto& message : now.receives) {
       const auto i = static_cast<size_t>(message.array);
-      if (narrow) std::ranges::transform(wire[i], arrays[i], [](BFloat16 value) { return to_float(value); });
+      if (!is_narrow(message, narrow)) continue;
+      std::ranges::transform(wire[i], arrays[i], [](BFloat16 value) { return to_float(value); });
     }
     for (const ReducePlan::Add& sum : now.adds) {
       float* const to = arrays[static_cast<size_t>(sum.to)];

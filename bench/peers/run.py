@@ -136,7 +136,8 @@ class Finished:
             self.out = out.read()
             err.seek(max(0, err.seek(0, os.SEEK_END) - (16 << 10)))
             lines = err.read().decode(errors="replace").split("\n")
-        words = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        # mpirun ends what it has to say with a line of dashes.
+        words = next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
         for name in NAMES: words = words.removeprefix(name + ": ")
         self.last_words = words
 

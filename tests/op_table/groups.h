@@ -1,4 +1,4 @@
-// Groups of rows that have a file of their own. Internal to tests/op_table/.
+// The groups of rows, each defined in a file of its own. Internal to tests/op_table/.
 #pragma once
 
 #include <type_traits>
@@ -9,6 +9,8 @@
 namespace hs::test {
 
 using Table = std::vector<OpCase>;
+
+inline double count(const Shape& shape) { return static_cast<double>(shape.size()); }
 
 // Applies f to the inputs element by element (or pair by pair).
 template <class F>
@@ -26,6 +28,15 @@ auto elementwise(F f) {
   };
 }
 
+void add_elementwise(Table& table);
+void add_reductions(Table& table);
+void add_matrix_products(Table& table);
+void add_convolutions(Table& table);
+void add_pooling(Table& table);
+void add_losses(Table& table);
+void add_decided_losses(Table& table);
 void add_optimizer_steps(Table& table);
+void add_images(Table& table);
+void add_recorded_steps(Table& table);
 
 }  // namespace hs::test

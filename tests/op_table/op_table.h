@@ -2,7 +2,7 @@
 // exactness, NaN propagation and thread independence. A kernel slot or variant that no row reaches fails a test.
 // `gemm`, `conv` and `ops` of halfstep-bench run rows too, at the sizes of a training step
 // (bench/commands/kernel_commands.cpp), and time the slots that they call. To add an op, add a row (or a few: odd
-// sizes, size 1, empty) to the function of its group in op_table.cpp.
+// sizes, size 1, empty) to the function of its group in a file *_rows.cpp here.
 #pragma once
 
 #include <functional>
