@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -44,6 +45,8 @@ struct Control {
 
 // A sum in progress: its place in the plan, and the transfers of the current round.
 struct Exchange::Sum {
+  std::string name;
+  double posted_at = 0;
   const ReducePlan* plan = nullptr;                        // nullptr: MPI's own all-reduce
   const std::vector<ReducePlan::Round>* rounds = nullptr;  // of the plan
   std::vector<float*> arrays;
@@ -95,8 +98,8 @@ struct Exchange::Sum {
     const auto buffer = [&](const ReducePlan::Message& message) {
       const auto i = static_cast<size_t>(message.array);
       const auto [begin, end] = elements(message.part);
-      if (is_narrow(message, narrow)) return bytes_of(wire[i].data() + begin, end - begin);
-      return bytes_of(arrays[i] + begin, end - begin);
+      return is_narrow(message, narrow) ? bytes_of(wire[i].data() + begin, end - begin)
+                                        : bytes_of(arrays[i] + begin, end - begin);
     };
     for (const auto& message : now.receives) {
       pending.push_back({transport.receive(message.rank, tag, buffer(message)), message.rank});
@@ -195,8 +198,20 @@ void Exchange::call(const std::function<void()>& task) {
 
 std::vector<std::string> Exchange::share(const std::string& own) {
   std::vector<std::string> all;
-  call([&] { all = share_on_thread(own); });
+  call([&] { all = share_on_thread(own, true); });
   return all;
+}
+
+std::vector<std::string> Exchange::collect(const std::string& own) {
+  std::vector<std::string> all;
+  call([&] { all = share_on_thread(own, false); });
+  return all;
+}
+
+double Exchange::clock_ahead(const std::function<double()>& clock) {
+  double ahead = 0;
+  call([&] { ahead = clock_ahead_on_thread(clock); });
+  return ahead;
 }
 
 void Exchange::close() {
@@ -208,7 +223,7 @@ void Exchange::close() {
   });
 }
 
-void Exchange::start(const ReducePlan* plan, std::vector<float*> arrays, size_t count) {
+void Exchange::start(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name) {
   {
     const std::scoped_lock lock(mutex_);
     throw_error();
@@ -220,6 +235,10 @@ void Exchange::start(const ReducePlan* plan, std::vector<float*> arrays, size_t 
     sum.plan = plan;
     sum.arrays = std::move(arrays);
     sum.count = count;
+    if (notes_times_) {
+      sum.name = name;
+      sum.posted_at = steady_seconds();
+    }
     ++seconds_.sums;
   }
   work_.notify_one();
@@ -247,6 +266,16 @@ bool Exchange::wait(const std::function<bool()>& stop) {
 ExchangeSeconds Exchange::seconds() {
   const std::scoped_lock lock(mutex_);
   return seconds_;
+}
+
+std::vector<SumTimes> Exchange::take_times(bool on) {
+  const std::scoped_lock lock(mutex_);
+  notes_times_ = on;
+  return std::exchange(times_, {});
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void Exchange::run(const Open& open) {
@@ -303,12 +332,18 @@ void Exchange::advance(std::unique_lock<std::mutex>& lock) {
     sums_[taken_]->prepare(options_);
     active_.push_back(sums_[taken_].get());
   }
-  const bool hurry = waiting_ && begin - last_progress_ < eager_polling;
+  const bool hurry = waiting_ && begin - last_progress_ < eager_polling, notes = notes_times_;
   lock.unlock();
   ExchangeSeconds spent;
   bool any = false;
   for (Sum* sum : active_) any = sum->advance(*transport_, options_.wire == Wire::bf16, spent) || any;
-  const auto finished = std::erase_if(active_, [](const Sum* sum) { return sum->is_done(); });
+  std::vector<SumTimes> times;
+  const double now = notes ? steady_seconds() : 0;
+  const auto finished = std::erase_if(active_, [&](const Sum* sum) {
+    if (!sum->is_done()) return false;
+    if (notes) times.push_back({sum->name, static_cast<int64_t>(sum->count * sizeof(float)), sum->posted_at, now});
+    return true;
+  });
   if (any) {
     last_progress_ = Clock::now();
     suspect_ = -1;
@@ -322,6 +357,7 @@ void Exchange::advance(std::unique_lock<std::mutex>& lock) {
   if (any) waiting_for_ = {};
   done_ += static_cast<int64_t>(finished);
   finished_ += finished;
+  times_.insert(times_.end(), times.begin(), times.end());
   seconds_.bytes += spent.bytes;
   seconds_.active += std::chrono::duration<double>(Clock::now() - begin).count();
   if (finished > 0 && finished_ == started_) progress_.notify_all();
@@ -396,12 +432,13 @@ void Exchange::ask() {
   }
 }
 
-// Every rank sends its text to rank 0, which sends all of them to every rank. A text is preceded by its size; -1 - r
-// instead says that rank r is missing.
-std::vector<std::string> Exchange::share_on_thread(const std::string& own) {
+// Every rank sends its text to rank 0, which sends all of them to every rank, if `with_all`. A text is preceded by its
+// size; -1 - r instead says that rank r is missing.
+std::vector<std::string> Exchange::share_on_thread(const std::string& own, bool with_all) {
   std::vector<std::string> all(static_cast<size_t>(size_));
   if (rank_ != 0) {
     send_text(0, own);
+    if (!with_all) return {};
     for (std::string& text : all) text = receive_text(0, options_.timeout + 1);  // rank 0 gives up first
     return all;
   }
@@ -423,10 +460,37 @@ std::vector<std::string> Exchange::share_on_thread(const std::string& own) {
       throw;
     }
   }
-  for (int rank = 1; rank < size_; ++rank) {
+  for (int rank = 1; rank < size_ && with_all; ++rank) {
     for (const std::string& text : all) send_text(rank, text);
   }
   return all;
+}
+
+// Rank 0 answers each rank in turn with its time. Of several answers the quickest counts: its time was half way.
+double Exchange::clock_ahead_on_thread(const std::function<double()>& clock) {
+  constexpr int questions = 20;
+  double ahead = 0, quickest = std::numeric_limits<double>::infinity();
+  const auto wait_for = [&](const TransferPtr& transfer, int peer) { hs::wait(*transfer, peer, options_.timeout); };
+  for (int rank = 1; rank < size_; ++rank) {
+    for (int i = 0; i < questions && (rank_ == 0 || rank_ == rank); ++i) {
+      double theirs = 0;
+      char question = 0;
+      if (rank_ == 0) {
+        wait_for(transport_->receive(rank, text_tag, bytes_of(&question, 1)), rank);
+        const double own = clock();
+        wait_for(transport_->send(rank, text_tag, bytes_of(&own, 1)), rank);
+        continue;
+      }
+      const double asked = clock();
+      wait_for(transport_->send(0, text_tag, bytes_of(&question, 1)), 0);
+      wait_for(transport_->receive(0, text_tag, bytes_of(&theirs, 1)), 0);
+      const double answered = clock();
+      if (answered - asked >= quickest) continue;
+      quickest = answered - asked;
+      ahead = (asked + answered) / 2 - theirs;
+    }
+  }
+  return ahead;
 }
 
 void Exchange::send_text(int to, const std::string& text) {

@@ -50,6 +50,15 @@ struct ExchangeSeconds {
   int64_t sums = 0, bytes = 0;  // started; sent
 };
 
+// One sum, in seconds of this process's steady clock.
+struct SumTimes {
+  std::string name;
+  int64_t bytes;            // of the array
+  double posted, finished;  // by start(); by the exchange's thread
+};
+
+double steady_seconds();
+
 class Exchange {
  public:
   using Open = std::function<std::unique_ptr<Transport>()>;
@@ -66,19 +75,27 @@ class Exchange {
 
   // A text of each rank, by rank. Every rank must call it; waits. REQUIRES: no sum in progress
   std::vector<std::string> share(const std::string& own);
+  // The same for rank 0 alone; the others get nothing.
+  std::vector<std::string> collect(const std::string& own);
+  // The seconds by which this rank's clock is ahead of rank 0's, wrong by half of the shortest message there and back
+  // at most (Cristian, "Probabilistic clock synchronization", 1989). Every rank must call it; waits.
+  // REQUIRES: no sum in progress
+  double clock_ahead(const std::function<double()>& clock = steady_seconds);
 
   // Starts the sum of `count` floats over the leaves of all ranks. arrays: as ReducePlan defines them, 0 and those
-  // kept; none may be touched, and the plan must live, until wait() returns.
-  void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count) {
-    start(&plan, std::move(arrays), count);
+  // kept; none may be touched, and the plan must live, until wait() returns. name: for take_times()
+  void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count, const std::string& name = "") {
+    start(&plan, std::move(arrays), count, name);
   }
   // The same over the ranks' arrays, by MPI's own all-reduce: quicker, in an order of additions that MPI chooses.
-  void start_library(float* values, size_t count) { start(nullptr, {values}, count); }
+  void start_library(float* values, size_t count, const std::string& name = "") {
+    start(nullptr, {values}, count, name);
+  }
   // Waits for all sums. Returns false if stop() says so before: the arrays are then garbage, and no other rank may be
   // expected to be in step; only the destructor may be called.
   bool wait(const std::function<bool()>& stop = {});
   // The sum over ranks of values of which each is zero on all ranks but one, where every order of additions is exact.
-  void start_gather(std::vector<float>& values) { start(one_each_, {values.data()}, values.size()); }
+  void start_gather(std::vector<float>& values) { start(one_each_, {values.data()}, values.size(), "values"); }
   bool gather(std::vector<float>& values, const std::function<bool()>& stop = {}) {
     start_gather(values);
     return wait(stop);
@@ -92,6 +109,8 @@ class Exchange {
   Waiting interrupted_while() const { return interrupted_; }
 
   ExchangeSeconds seconds();
+  // From now on notes each sum, if `on`. Returns those noted since the last call, in the order in which they finished.
+  std::vector<SumTimes> take_times(bool on);
   // The regular end of all ranks.
   void close();
 
@@ -102,7 +121,7 @@ class Exchange {
 
   // On the caller's thread.
   void call(const std::function<void()>& task);
-  void start(const ReducePlan* plan, std::vector<float*> arrays, size_t count);
+  void start(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name);
   void throw_error() const;
   // On the exchange's own.
   void run(const Open& open);
@@ -113,7 +132,8 @@ class Exchange {
   void ask();
   void tell(int rank, bool is_answer);
   int waits_for() const;
-  std::vector<std::string> share_on_thread(const std::string& own);
+  std::vector<std::string> share_on_thread(const std::string& own, bool with_all);
+  double clock_ahead_on_thread(const std::function<double()>& clock);
   void send_text(int to, const std::string& text);
   std::string receive_text(int from, double timeout);
 
@@ -132,6 +152,8 @@ class Exchange {
   bool opened_ = false, waiting_ = false, abandoned_ = false, ending_ = false, ended_ = false;
   Waiting waiting_for_;
   ExchangeSeconds seconds_;
+  bool notes_times_ = false;
+  std::vector<SumTimes> times_;
 
   // Of the exchange's own thread.
   std::unique_ptr<Transport> transport_;

@@ -35,9 +35,7 @@ class Planner {
 
   ReducePlan plan() {
     if (rank_ >= working_) {  // has no leaves: gets the result
-      plan_.rounds.push_back({.sends = {},
-                              .receives = {{.rank = (rank_ - working_) % working_, .array = 0, .is_result = true}},
-                              .adds = {}});
+      plan_.rounds.push_back({.sends = {}, .receives = {{(rank_ - working_) % working_, 0, true}}, .adds = {}});
       return plan_;
     }
     const LeafRange own = leaves_of(leaves_, ranks_, rank_);
@@ -48,8 +46,7 @@ class Planner {
     plan_.kept = plan_.arrays - 1;
     for (int level = 1; int64_t{1} << (level - 1) < leaves_; ++level) add_level(level);
     ReducePlan::Round last;
-    for (int other = working_ + rank_; other < ranks_; other += working_)
-      last.sends.push_back({.rank = other, .array = 0, .is_result = true});
+    for (int other = working_ + rank_; other < ranks_; other += working_) last.sends.push_back({other, 0, true});
     add(last);
     const int64_t each = leaves_ / ranks_;
     if (ranks_ >= 4 && leaves_ % ranks_ == 0 && is_power_of_two(ranks_) && is_power_of_two(each)) add_halving();
@@ -71,10 +68,10 @@ class Planner {
       const int partner = rank_ ^ distance, middle = (own.begin + own.end) / 2;
       ReducePlan::Part kept = {own.begin, middle, ranks_}, given = {middle, own.end, ranks_};
       if (rank_ > partner) std::swap(kept, given);
-      plan_.halving.push_back({.sends = {{partner, 0, given}},
-                               .receives = {{partner, received, kept}},
+      plan_.halving.push_back({.sends = {{partner, 0, false, given}},
+                               .receives = {{partner, received, false, kept}},
                                .adds = {{0, received, true, kept}}});
-      collecting.push_back({.sends = {{partner, 0, kept}}, .receives = {{partner, 0, given}}, .adds = {}});
+      collecting.push_back({.sends = {{partner, 0, true, kept}}, .receives = {{partner, 0, true, given}}, .adds = {}});
       own = kept;
     }
     plan_.halving.insert(plan_.halving.end(), collecting.rbegin(), collecting.rend());

@@ -54,10 +54,10 @@ struct ReducePlan {
     int begin = 0, end = 1, of = 1;
   };
   struct Message {
-    int rank;   // the other one
-    int array;  // what is sent, or received into
+    int rank;                // the other one
+    int array;               // what is sent, or received into
+    bool is_result = false;  // the sum of all
     Part part = {};
-    bool is_result = false;  // for a rank without leaves: the sum of all
   };
   struct Add {
     int to, from;  // arrays[to] += arrays[from]

@@ -20,7 +20,8 @@ GradientSum::GradientSum(ParameterArena& arena, const SumConfig& config)
   for (size_t i = parameters.size(), last = i - 1; i-- > 0;) {
     const int64_t begin = arena.offset(parameters[i]);
     if (i > 0 && (end - begin) * static_cast<int64_t>(sizeof(float)) < config.bucket_bytes) continue;
-    buckets_.push_back({i == 0 ? 0 : begin, end, i, last});
+    const std::string name = parameters[i].name + (i == last ? "" : " to " + parameters[last].name);
+    buckets_.push_back({i == 0 ? 0 : begin, end, i, last, name});
     end = begin;
     last = i - 1;
   }
@@ -112,9 +113,9 @@ void GradientSum::send(const Bucket& bucket) {
   // Any parameter's gradient shares the storage; asking the arena for all would fill in zeros.
   const NamedParameter& first = arena_.parameters()[bucket.first];
   arrays.push_back(first.value->grad_info()->grad.mutable_data<float>() - arena_.offset(first) + bucket.begin);
-  if (!config_.tree) return config_.exchange->start_library(arrays[0], count);
+  if (!config_.tree) return config_.exchange->start_library(arrays[0], count, bucket.name);
   for (size_t i = 0; i < kept_count_; ++i) add(kept_[i]);
-  config_.exchange->start(plan(), std::move(arrays), count);
+  config_.exchange->start(plan(), std::move(arrays), count, bucket.name);
 }
 
 bool GradientSum::finish(const std::function<bool()>& stop) {

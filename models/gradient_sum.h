@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "engine/exchange.h"
@@ -45,6 +46,7 @@ class GradientSum : private Observer {
   struct Bucket {
     int64_t begin, end;  // of the arena
     size_t first, last;  // parameters, both included
+    std::string name;    // for traces
   };
 
   void gradient(const char* op, const Tensor& dy) override;

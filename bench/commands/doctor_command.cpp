@@ -16,6 +16,7 @@
 #include "data/loader/loader.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "engine/transport.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -30,7 +31,8 @@ class DoctorCommand : public cli::Command {
   halfstep-bench doctor --batch 1
   halfstep-bench doctor --data mnist_png --prefetch 0 --cache none
 
-docs/benchmarks.md says how the verdict comes about.
+Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
+docs/benchmarks.md says how the verdicts come about.
 )";
   }
   void declare(cli::Flags& flags) override;
@@ -98,6 +100,11 @@ Json to_json(const measure::StepTimes& p) {
 }
 
 void DoctorCommand::run(const cli::Flags& flags) {
+  if (launched_ranks() > 1) {
+    fail(ExitCode::usage,
+         "doctor: profiles one process; start it without mpirun. train under mpirun names what {} ranks wait for",
+         launched_ranks());
+  }
   if (loading_.normalize_on_host) {
     fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");
   }

@@ -333,9 +333,16 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
 
 measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& data) const {
   TrainHooks hooks;
-  hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
+  if (ranks_.is_on()) {
+    hooks.is_interrupted = cli::stop_requested;
+  } else {
+    hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
+  }
   measure::StepProfile profile =
       measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, static_cast<uint64_t>(seed_), hooks);
+  TrainResult stopped;
+  stopped.interrupted = ranks_.is_on() && cli::stop_requested();
+  ranks_.check_interrupted(stopped, "");
   if (profile.profile.dropped > 0) {
     cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
                             trace_steps_, profile.profile.dropped));
@@ -358,6 +365,7 @@ void TrainCommand::print_plan(const cli::TrainingData& data) const {
   measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
   plan.add({std::to_string(repeat_)},
            measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_)), repeat_);
+  if (!ranks_.is_first()) return;
   plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
 }
 
@@ -397,21 +405,18 @@ Json to_json(const std::vector<measure::KernelRow>& ops) {
 void TrainCommand::join_ranks() {
   ranks_.join(threads_);
   if (!ranks_.is_on()) return;
-  if (dry_run_ || !trace_.empty()) {
-    fail(ExitCode::usage, "{}: shows the steps of one process; start without mpirun",
-         dry_run_ ? "--dry-run" : "--trace");
-  }
   if (ranks_.is_first()) {
     if (!quiet_) cli::notice(ranks_.line());
     return;
   }
   quiet_ = true;
   outputs_.discard();
-  save_model_ = tensorboard_ = "";
+  save_model_ = tensorboard_ = trace_ = "";
 }
 
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
+  const bool traces = !trace_.empty();  // on every rank, though only rank 0 writes the file
   join_ranks();
   OutputFile trace(trace_, "--trace");
   std::deque<OutputFile> model;
@@ -434,7 +439,10 @@ void TrainCommand::run(const cli::Flags& flags) {
   const cli::TrainingData data =
       cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
   scale_learning_rate(flags, data.train->info().count);
-  if (dry_run_) return print_plan(data);
+  if (dry_run_) {
+    print_plan(data);
+    return ranks_.leave();
+  }
   std::deque<measure::EventFile> events = open_event_files();
 
   Json record = report::new_record(name(), experiment_.device);
@@ -446,45 +454,51 @@ void TrainCommand::run(const cli::Flags& flags) {
   const std::vector<measure::KernelRow> ops = warm_up(data, forced);
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
-  Json step;
+  Json step, ranks;
   const auto write_record = [&] {
     record["kernels"] = use.since();
     record["choices"] = noted_choices();
     record["ops"] = to_json(ops);
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
-    record["rows"][0]["ranks"] = ranks_.to_json();
+    record["rows"][0]["ranks"] = ranks;
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);
   };
   try {
+    ranks_.start_measuring();
     measure(data, model.front(), events, row);
+    ranks = ranks_.to_json(row.runs);
   } catch (const Error& error) {
     // A diverged run is a result; other failures are not.
     if (error.code() != ExitCode::numeric) throw;
+    ranks = ranks_.to_json(row.runs);
     row.error = error.what();
     write_record();
     throw;
   }
-  ranks_.leave();
-  if (!ranks_.is_on() && (outputs_.any() || trace.is_wanted())) {
+  if (traces || (!ranks_.is_on() && outputs_.any())) {
     const measure::StepProfile profile = profile_after_runs(data);
     step = measure::typical_step(profile);
-    if (trace.is_wanted()) {
-      trace.write(measure::trace_file(profile, {{"command", name()},
-                                                {"data", record["data"]},
-                                                {"config", record["config"]},
-                                                {"environment", record["environment"]}}));
-      trace.finish();
+    if (traces) {
+      const std::string text = ranks_.trace(profile, {{"command", name()},
+                                                      {"data", record["data"]},
+                                                      {"config", record["config"]},
+                                                      {"environment", record["environment"]}});
+      if (trace.is_wanted()) {
+        trace.write(text);
+        trace.finish();
+      }
     }
   }
+  ranks_.leave();
   write_record();
   trace.keep();
   if (!save_model_.empty()) keep_all(model);
   const std::string& set = data.train->info().name;
   const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
-                             measure::goal_line(record["rows"][0], set);
+                             measure::Ranks::verdict_line(ranks) + measure::goal_line(record["rows"][0], set);
   outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
   measure::check_goal(record["rows"], goal_);

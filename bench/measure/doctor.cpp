@@ -80,4 +80,19 @@ Verdict diagnose(const StepTimes& p, Device device) {
       "variants of the kernels; then fewer steps: --target-accuracy with another batch or learning rate"};
 }
 
+Verdict diagnose_ranks(const RankTimes& times) {
+  const double share = times.training > 0 ? times.waiting / times.training : 0;
+  const double overlap = times.active > 0 ? std::max(0.0, 1 - times.exposed / times.active) : 0;
+  const std::string reason =
+      fmt::format("{:.1f} % of training is waiting for sums over ranks; {:.0f} % of communication is hidden behind it",
+                  share * 100, overlap * 100);
+  if (share > 0.1) {
+    return {Bound::communication, "communication-bound", reason,
+            "a larger --batch or --accumulate: the same sums for more samples; another --bucket-kib, to hide more of "
+            "them; --wire bf16: half the bytes; `halfstep-bench scale` says what other numbers of ranks would need"};
+  }
+  return {Bound::compute, "not communication-bound", reason,
+          "`halfstep-bench doctor` without mpirun profiles the steps of one process; then more ranks"};
+}
+
 }  // namespace hs::bench::measure

@@ -26,7 +26,7 @@ struct StepTimes {
 StepTimes measure_step_times(const std::function<void()>& load, const std::function<void()>& step, int steps,
                              Device device, const Peaks& peaks);
 
-enum class Bound { data, launch, memory, compute };
+enum class Bound { data, launch, memory, compute, communication };
 
 struct Verdict {
   Bound bound;
@@ -38,5 +38,17 @@ struct Verdict {
 // Data-bound if waiting exceeds a tenth of the step; otherwise launch-bound if gaps and tiny kernels exceed a third of
 // the rest; otherwise memory-bound or compute-bound, by the kind of kernel that takes longer.
 Verdict diagnose(const StepTimes& profile, Device device);
+
+// Seconds of training over several ranks, as one of them sees it.
+struct RankTimes {
+  double training;
+  double waiting;  // of its steps, for sums over ranks after backward
+  double active;   // with a sum in progress
+  double exposed;  // of them, in which training did nothing else
+};
+
+// Communication-bound if a tenth of training is waiting for sums; else bound by what the rank itself does, which doctor
+// profiles in one process. The reason names the overlap, 1 - exposed / active.
+Verdict diagnose_ranks(const RankTimes& times);
 
 }  // namespace hs::bench::measure

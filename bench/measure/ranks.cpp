@@ -11,6 +11,7 @@
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
+#include "bench/measure/doctor.h"
 #include "engine/check.h"
 #include "engine/crc32c.h"
 
@@ -159,20 +160,60 @@ void Ranks::check_interrupted(const TrainResult& result, const std::string& save
   cli::check_signals(fmt::format("in a step{}", saved.empty() ? "; no results were written" : saved));
 }
 
+std::string Ranks::trace(const StepProfile& steps, const Json& facts) const {
+  size_t dropped = steps.profile.dropped;
+  if (!is_on()) return trace_file({trace_events(steps)}, dropped, facts);
+  const double start = steps.profile.start - exchange_->clock_ahead();  // in rank 0's time
+  double first = start;
+  const Json own = {{"start", start}, {"dropped", dropped}};
+  dropped = 0;
+  for (const std::string& text : exchange_->share(own.dump())) {
+    const Json other = Json::parse(text);
+    first = std::min(first, other["start"].get<double>());
+    dropped += other["dropped"].get<size_t>();
+  }
+  const TraceProcess process = {.id = exchange_->rank(),
+                                .name = fmt::format("rank {} on {}", exchange_->rank(), exchange_->host()),
+                                .start = start - first};
+  const std::vector<std::string> all = exchange_->collect(trace_events(steps, process));
+  return is_first() ? trace_file(all, dropped, facts) : "";
+}
+
 void Ranks::leave() {
   if (is_on()) exchange_->close();
 }
 
-Json Ranks::to_json() const {
+void Ranks::start_measuring() {
+  if (is_on()) before_ = exchange_->seconds();
+}
+
+Json Ranks::to_json(const std::vector<RunRecord>& runs) const {
   if (!is_on()) return nullptr;
-  const ExchangeSeconds seconds = exchange_->seconds();
+  ExchangeSeconds seconds = exchange_->seconds();
+  seconds.active -= before_.active;
+  seconds.exposed -= before_.exposed;
+  seconds.sums -= before_.sums;
+  seconds.bytes -= before_.bytes;
+  double training = 0, waiting = 0;
+  for (const RunRecord& run : runs) {
+    training += run.result.seconds;
+    waiting += run.result.parts.exchange;
+  }
+  const Verdict verdict = diagnose_ranks({training, waiting, seconds.active, seconds.exposed});
   return {{"count", exchange_->size()},
           {"places", places_},
           {"sums", seconds.sums},
           {"bytes_sent", seconds.bytes},
           {"seconds", seconds.active},
           {"exposed_seconds", seconds.exposed},
-          {"overlap", seconds.active > 0 ? Json(std::max(0.0, 1 - seconds.exposed / seconds.active)) : Json(nullptr)}};
+          {"overlap", seconds.active > 0 ? Json(std::max(0.0, 1 - seconds.exposed / seconds.active)) : Json(nullptr)},
+          {"verdict", {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}}}};
+}
+
+std::string Ranks::verdict_line(const Json& ranks) {
+  if (ranks.is_null()) return "";
+  const auto text = [&](const char* member) { return ranks["verdict"][member].get<std::string>(); };
+  return fmt::format("ranks: {}: {}; try next: {}\n", text("name"), text("reason"), text("advice"));
 }
 
 std::string Ranks::line() const {

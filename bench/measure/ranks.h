@@ -10,6 +10,7 @@
 #include "bench/cli/command_line.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"
+#include "bench/measure/step_profile.h"
 #include "engine/exchange.h"
 #include "models/gradient_sum.h"
 #include "models/train.h"
@@ -36,9 +37,16 @@ class Ranks {
   // After training: throws Error (rank) if it was stopped while it waited for a rank. `saved`: what was done for a
   // later run, for the message.
   void check_interrupted(const TrainResult& result, const std::string& saved) const;
+  // The file of train --trace: what each rank did, in rank 0's time. Every rank must call it; empty on all but rank 0.
+  std::string trace(const StepProfile& steps, const Json& facts) const;
   // Ends the transport, so that this rank may take as long as it wants for what is left.
   void leave();
-  Json to_json() const;      // the row's member "ranks"; null for one process
+  // Before the runs that the record is of: sums of a warm-up do not count.
+  void start_measuring();
+  // The row's member "ranks", of the runs so far; null for one process.
+  Json to_json(const std::vector<RunRecord>& runs) const;
+  // What to_json() says of communication, for people; empty for one process.
+  static std::string verdict_line(const Json& ranks);
   std::string line() const;  // the same for people; empty for one process
 
  private:
@@ -47,6 +55,7 @@ class Ranks {
   int64_t bucket_kib_ = 256, halving_kib_ = ExchangeOptions{}.halving_bytes >> 10;
   double timeout_ = 60;
   std::unique_ptr<Exchange> exchange_;
+  ExchangeSeconds before_;
   Json places_;  // of each rank
 };
 

@@ -84,13 +84,16 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
   const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
   StepProfile result;
   std::optional<Profiler> profiler;
+  Exchange* const exchange = experiment.sum.exchange;
   TrainHooks profiling = hooks;
   profiling.on_epoch = [&](int64_t epoch, const EpochResult& epoch_result) {
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
     if (epoch == 1) {
+      if (exchange) exchange->take_times(true);
       profiler.emplace(experiment.device);
     } else {
       result.profile = profiler->finish();
+      if (exchange) result.sums = exchange->take_times(false);
     }
   };
   const RunRecord run = run_experiment(twice, some, few, seed, profiling);
@@ -99,19 +102,23 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
   const std::vector<ProfileSpan> profiled = steps_of(result.profile);
   const double end = profiled.empty() ? 0 : profiled.back().end;
   std::erase_if(result.profile.spans, [end](const ProfileSpan& span) { return span.begin >= end; });
+  std::erase_if(result.sums, [&](const SumTimes& sum) { return sum.posted - result.profile.start >= end; });
   std::erase_if(result.profile.memory, [end](const MemorySample& sample) { return sample.time >= end; });
   return result;
 }
 
-std::string trace_file(const StepProfile& steps, const Json& facts) {
+std::string trace_events(const StepProfile& steps, const TraceProcess& process) {
   const Profile& profile = steps.profile;
+  const int64_t pid = process.id;
+  const auto microseconds = [&](double time) { return (process.start + time) * 1e6; };
   std::vector<Json> events;
-  events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", "halfstep"}}}});
+  events.push_back(
+      {{"ph", "M"}, {"pid", pid}, {"tid", 0}, {"name", "process_name"}, {"args", {{"name", process.name}}}});
   int position = 0;
   for (const size_t row : in_order(profile.rows)) {
     if (std::ranges::find(profile.spans, row, &ProfileSpan::row) == profile.spans.end()) continue;
     const auto about_row = [&](const char* what, const Json& args) {
-      events.push_back({{"ph", "M"}, {"pid", 1}, {"tid", row + 1}, {"name", what}, {"args", args}});
+      events.push_back({{"ph", "M"}, {"pid", pid}, {"tid", row + 1}, {"name", what}, {"args", args}});
     };
     about_row("thread_name", {{"name", profile.rows[row]}});
     about_row("thread_sort_index", {{"sort_index", position++}});
@@ -122,16 +129,17 @@ std::string trace_file(const StepProfile& steps, const Json& facts) {
     if (span.number >= 0) args["number"] = span.number;
     events.push_back(
         {{"ph", "X"},
-         {"pid", 1},
+         {"pid", pid},
          {"tid", span.row + 1},
          {"name", span.name},
          {"cat", place(profile.rows[span.row]) == 1 || place(profile.rows[span.row]) == 2 ? "device" : "host"},
-         {"ts", span.begin * 1e6},
+         {"ts", microseconds(span.begin)},
          {"dur", (span.end - span.begin) * 1e6},
          {"args", args}});
   }
   const auto counter = [&](const char* what, double time, const Json& values) {
-    events.push_back({{"ph", "C"}, {"pid", 1}, {"tid", 0}, {"name", what}, {"ts", time * 1e6}, {"args", values}});
+    events.push_back(
+        {{"ph", "C"}, {"pid", pid}, {"tid", 0}, {"name", what}, {"ts", microseconds(time)}, {"args", values}});
   };
   for (const MemorySample& sample : profile.memory) {
     Json values = Json::object();
@@ -142,14 +150,30 @@ std::string trace_file(const StepProfile& steps, const Json& facts) {
   for (size_t i = 0; i < std::min(done.size(), steps.loss_scales.size()); ++i) {
     counter("loss scale", done[i].end, {{"scale", steps.loss_scales[i]}});
   }
-  Json other = facts;
-  other["dropped_spans"] = profile.dropped;
-  std::string text = fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n",
-                                 other.dump(-1, ' ', false, Json::error_handler_t::replace));
-  for (size_t i = 0; i < events.size(); ++i) {
-    text += events[i].dump(-1, ' ', false, Json::error_handler_t::replace) + (i + 1 < events.size() ? ",\n" : "\n");
+  for (size_t i = 0; i < steps.sums.size(); ++i) {  // they overlap, so they are no spans of a row
+    const SumTimes& sum = steps.sums[i];
+    Json event = {{"pid", pid}, {"tid", 0}, {"cat", "sum"}, {"id", fmt::format("{}.{}", pid, i)}, {"name", sum.name}};
+    event["ph"] = "b";
+    event["ts"] = microseconds(sum.posted - profile.start);
+    event["args"] = {{"bytes", sum.bytes}};
+    events.push_back(event);
+    event.erase("args");
+    event["ph"] = "e";
+    event["ts"] = microseconds(sum.finished - profile.start);
+    events.push_back(event);
   }
-  return text + "]}\n";
+  std::string text;
+  for (const Json& event : events) {
+    text += (text.empty() ? "" : ",\n") + event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return text;
+}
+
+std::string trace_file(const std::vector<std::string>& processes, size_t dropped, const Json& facts) {
+  Json other = facts;
+  other["dropped_spans"] = dropped;
+  return fmt::format("{{\"displayTimeUnit\": \"ms\",\n\"otherData\": {},\n\"traceEvents\": [\n{}\n]}}\n",
+                     other.dump(-1, ' ', false, Json::error_handler_t::replace), fmt::join(processes, ",\n"));
 }
 
 Json typical_step(const StepProfile& steps) {

@@ -107,6 +107,22 @@ TEST_CASE("a matrix product") {
       Bound::compute, [] {}, [&] { matmul(a, a); });
 }
 
+TEST_CASE("ranks: bound by communication from a tenth of training on, and the share of it that is hidden") {
+  const Verdict bound = diagnose_ranks({.training = 10, .waiting = 2, .active = 8, .exposed = 2});
+  CHECK(bound.bound == Bound::communication);
+  CHECK(bound.name == "communication-bound");
+  CHECK(bound.reason == "20.0 % of training is waiting for sums over ranks; 75 % of communication is hidden behind it");
+  CHECK(bound.advice.find("--bucket-kib") != std::string::npos);
+  const Verdict hidden = diagnose_ranks({.training = 10, .waiting = 0.9, .active = 9, .exposed = 0.9});
+  CHECK(hidden.bound == Bound::compute);
+  CHECK(hidden.name == "not communication-bound");
+  CHECK(hidden.reason == "9.0 % of training is waiting for sums over ranks; 90 % of communication is hidden behind it");
+  // One rank has no sums, and noise may make more of waiting than there was.
+  CHECK(diagnose_ranks({.training = 10, .waiting = 0, .active = 0, .exposed = 0}).reason.starts_with("0.0 %"));
+  CHECK(diagnose_ranks({.training = 10, .waiting = 2, .active = 1, .exposed = 2}).reason.find("; 0 % of") !=
+        std::string::npos);
+}
+
 TEST_CASE("the work of a kernel follows from its shapes") {
   const KernelTrace trace(KernelTrace::timed);
   const Tensor a = Tensor::zeros({5, 7}, DType::f32), b = Tensor::zeros({11, 7}, DType::f32);
@@ -142,6 +158,7 @@ TEST_CASE("doctor: parts that add up to the step, and a verdict") {
       record["verdict"]["name"]));
   CHECK(ended.err.find("try next: ") != std::string::npos);
   CHECK(bench("doctor --preprocess host").code == 2);
+  check_mistakes({{"doctor", 2, "doctor: profiles one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
 }
 
 TEST_CASE("explain: the step of each model from the first kernel to the update") {

@@ -13,6 +13,8 @@
 namespace hs::test {
 namespace {
 
+using bench::measure::trace_events;
+using bench::measure::trace_file;
 using nlohmann::json;
 
 const std::string tiny = "train --quiet --model mlp --train 96 --test 32 --batch 8 --epochs 1 --threads 1";
@@ -119,13 +121,46 @@ TEST_CASE("names and facts with any characters make a valid file, and what was l
   bench::measure::StepProfile steps;
   steps.profile.rows = {"training", "a \"row\"\n\x01\xff"};
   steps.profile.spans = {{"step", "", 1, 0, 0, 0.5, 1.0}, {"tab\t", "\\", -1, 1, 0, 0.6, 0.7}};
-  steps.profile.dropped = 7;
-  const json trace = json::parse(bench::measure::trace_file(steps, {{"cpu", "<\x1f>\xc3"}}));
+  const json trace = json::parse(trace_file({trace_events(steps)}, 7, {{"cpu", "<\x1f>\xc3"}}));
   check_trace(trace);
   CHECK(of_kind(trace, "X", "tab\t").size() == 1);
   CHECK(of_kind(trace, "X", "tab\t")[0]["args"]["variant"] == "\\");
   CHECK(trace["otherData"]["dropped_spans"] == 7);
-  CHECK(json::parse(bench::measure::trace_file({}, json::object()))["traceEvents"].size() == 1);
+  CHECK(json::parse(trace_file({trace_events({})}, 0, json::object()))["traceEvents"].size() == 1);
+}
+
+TEST_CASE("several processes: each with its own number and start, and its sums, which may overlap") {
+  bench::measure::StepProfile steps;
+  steps.profile.start = 100;
+  steps.profile.rows = {"training"};
+  steps.profile.spans = {{"step", "", 1, 0, 0, 0.5, 1.0}};
+  steps.sums = {{"b", 40, 100.75, 101.0}, {"a", 20, 100.5, 101.25}};
+  const json trace = json::parse(trace_file(
+      {trace_events(steps, {.id = 0, .name = "rank 0"}), trace_events(steps, {.id = 1, .name = "rank 1", .start = 2})},
+      0, json::object()));
+  const std::vector<json> names = of_kind(trace, "M", "process_name"), spans = of_kind(trace, "X");
+  REQUIRE(names.size() == 2);
+  REQUIRE(spans.size() == 2);
+  for (const int64_t rank : {0, 1}) {
+    const auto i = static_cast<size_t>(rank);
+    CHECK(names[i]["pid"] == rank);
+    CHECK(names[i]["args"]["name"] == "rank " + std::to_string(rank));
+    CHECK(spans[i]["pid"] == rank);
+    CHECK(spans[i]["ts"] == 5e5 + 2e6 * static_cast<double>(rank));
+    const std::vector<json> begins = of_kind(trace, "b"), ends = of_kind(trace, "e");
+    REQUIRE(begins.size() == 4);
+    REQUIRE(ends.size() == 4);
+    const json &begin = begins[2 * i + 1], &end = ends[2 * i + 1];
+    CHECK(begin["name"] == "a");
+    CHECK(begin["pid"] == rank);
+    CHECK(begin["ts"] == spans[i]["ts"]);
+    CHECK(begin["args"]["bytes"] == 20);
+    CHECK(end["ts"] == spans[i]["ts"].get<double>() + 7.5e5);
+    for (const char* member : {"name", "pid", "cat", "id"}) CHECK(begin[member] == end[member]);
+  }
+  std::set<std::string> ids;
+  for (const json& begin : of_kind(trace, "b")) ids.insert(begin["id"]);
+  CHECK(ids.size() == 4);
 }
 
 TEST_CASE("the step that a record shows is one of median length, with times of its own") {

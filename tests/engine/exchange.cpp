@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <optional>
 
@@ -253,6 +254,51 @@ TEST_CASE("texts and values of each rank reach every rank") {
     for (size_t i = 0; i < values.size(); ++i) CHECK(values[i] == 0.1f * static_cast<float>(i));
     exchange.close();
   });
+}
+
+TEST_CASE("texts for rank 0 alone, what the other clocks show, and when sums were in progress") {
+  constexpr int ranks = 3;
+  Loopback hub(ranks, 200);
+  double posted = 0, finished = 1e300;
+  std::mutex mutex;
+  on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, {});
+    const auto texts = exchange.collect(std::string(static_cast<size_t>(rank), 'x'));
+    CHECK(texts == (rank == 0 ? std::vector<std::string>{"", "x", "xx"} : std::vector<std::string>{}));
+    // Rank r's clock is 100 r seconds ahead, and runs on between question and answer.
+    const double ahead = exchange.clock_ahead([&] { return steady_seconds() + 100.0 * rank; });
+    CHECK(std::fabs(ahead - 100.0 * rank) < 0.01);
+    CHECK(std::fabs(exchange.clock_ahead()) < 0.01);
+
+    const ReducePlan plan = reduce_plan(ranks, ranks, rank);
+    Values large = leaf_values(rank, 1000), small = leaf_values(rank, 10);
+    exchange.start(plan, {small.data()}, 10, "before");
+    CHECK(exchange.wait());
+    CHECK(exchange.take_times(true).empty());
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double begin = steady_seconds();
+    exchange.start(plan, {large.data()}, 1000, "large");
+    exchange.start(plan, {small.data()}, 10, "small");
+    CHECK(exchange.wait());
+    std::vector<SumTimes> times = exchange.take_times(false);
+    const double end = steady_seconds();
+    std::ranges::sort(times, {}, &SumTimes::name);
+    REQUIRE(times.size() == 2);
+    CHECK(times[0].name == "large");
+    CHECK(times[0].bytes == 4000);
+    CHECK(times[1].name == "small");
+    CHECK(times[1].bytes == 40);
+    CHECK(begin <= times[0].posted);
+    CHECK(times[0].posted <= times[1].posted);
+    CHECK(times[1].finished <= end);
+    exchange.start(plan, {small.data()}, 10, "after");
+    CHECK(exchange.wait());
+    CHECK(exchange.take_times(false).empty());
+    const std::scoped_lock lock(mutex);
+    posted = std::max(posted, times[0].posted);
+    finished = std::min(finished, times[0].finished);
+  });
+  CHECK(posted <= finished);  // no rank has the sum before all have posted it
 }
 
 TEST_CASE("a rank that does not answer is named by every other rank, though only some of them wait for it") {

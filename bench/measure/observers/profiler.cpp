@@ -44,7 +44,7 @@ Profiler::Profiler(Device device, size_t most_spans)
     runtime(device).record_event(start_event_.get(), Stream::compute);
     runtime(device).wait_on_host(start_event_.get());  // both clocks start here
   }
-  start_ = now();
+  profile_.start = start_ = now();
   note_memory();
   attached_.emplace(*this);
 }

@@ -30,6 +30,7 @@ struct MemorySample {
 };
 
 struct Profile {
+  double start = 0;                  // on the steady clock: when the Profiler was constructed
   std::vector<std::string> rows;     // "training" is the Profiler's thread; "compute" and "copy" are the device's
   std::vector<ProfileSpan> spans;    // by row, then begin; on a row, any two are nested or disjoint
   std::vector<MemorySample> memory;  // of the device, after each kernel that changed it; in order
