@@ -54,7 +54,7 @@ Values tree_sum(int64_t leaves, size_t count) {
 }
 
 bool same_bits(const Values& a, const Values& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // Runs `body` once for each rank, each on its own thread, and rethrows the first rank's error.
