@@ -37,7 +37,6 @@ using hs::test::read_text;
 using hs::test::row;
 using hs::test::run_bench_line;
 using hs::test::TemporaryFolder;
-using hs::test::times;
 using hs::test::Words;
 
 TEST_CASE("the README's tables come from records, between the markers") {

@@ -110,8 +110,6 @@ TEST_CASE("the derivative of ReLU from the ReLU's output instead of its mask") {
 #ifdef HALFSTEP_TEST_EMULATED
 namespace {
 
-using emulator::Refusal;
-
 // Epilogues of the library, as cublasLt.h numbers them.
 struct LibraryEpilogue {
   int number;
