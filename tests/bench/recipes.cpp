@@ -97,7 +97,7 @@ TEST_CASE("lr-find: a range, a curve, and rates inside of it") {
   const json record = record_of("lr-find --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100");
   const json& rows = record["rows"];
   CHECK(rows.size() > 20);
-  CHECK(rows.size() < 120);  // the loss explodes before the last rate
+  CHECK(rows.size() < 120);                                                    // the loss explodes before the last rate
   CHECK(rows[0]["learning_rate"].get<double>() / 1e-5 == doctest::Approx(1));  // Approx has a part that is absolute
   for (size_t i = 1; i < rows.size(); ++i) CHECK(rows[i]["learning_rate"] > rows[i - 1]["learning_rate"]);
   CHECK(record["steepest"] < record["lowest"]);
