@@ -416,8 +416,12 @@ void TrainCommand::join_ranks() {
 
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
-  const bool traces = !trace_.empty();  // on every rank, though only rank 0 writes the file
+  const std::string own_trace = trace_;
   join_ranks();
+  // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.
+  const bool traces = !ranks_.from_first(own_trace).empty();
+  trace_steps_ = std::stoll(ranks_.from_first(std::to_string(trace_steps_)));
+  dry_run_ = !ranks_.from_first(dry_run_ ? "--dry-run" : "").empty();
   OutputFile trace(trace_, "--trace");
   std::deque<OutputFile> model;
   model.emplace_back(save_model_, "--save-model");
