@@ -6,14 +6,17 @@
 #include <vector>
 
 #include "bench/measure/scale_model.h"
+#include "engine/exchange.h"
 #include "engine/transport.h"
 
 namespace hs::bench::measure {
 
 // The seconds in which this rank and `peer` send so many bytes to each other, both at once as in a sum: the smallest of
-// `rounds`, which are more for small messages. Both ranks must call it. between(): before each size
+// `rounds`, which are more for small messages. Both ranks must call it. between(): before each size. clock(): in
+// seconds
 std::vector<MessageTime> time_messages(Transport& transport, int peer, const std::vector<int64_t>& sizes, int rounds,
-                                       double timeout, const std::function<void()>& between = {});
+                                       double timeout, const std::function<void()>& between = {},
+                                       const std::function<double()>& clock = steady_seconds);
 // 8, 16, 32, ... bytes up to 8 MiB.
 std::vector<int64_t> message_sizes(int64_t largest = int64_t{8} << 20);
 
