@@ -3,8 +3,8 @@
 // kernels. CPU files only.
 //
 // The environment variable HALFSTEP_ISA=x86-64|avx2|avx512|avx512_bf16|amx caps what is chosen at run time: kernel
-// variants, the vectors of kernels/cpu/each_isa.h, type conversions, packing. It does not affect what the compiler may
-// use everywhere (-march, set by HALFSTEP_NATIVE).
+// variants, the vectors of kernels/cpu/each_isa.h, type conversions, packing. In a build with HALFSTEP_NATIVE it does
+// not affect what the compiler uses everywhere.
 #pragma once
 
 #include <string>

@@ -11,6 +11,10 @@
 
 namespace hs {
 
+class Exchange;
+class RankSums;
+struct ExchangeOptions;
+
 enum class Device : uint8_t { cpu, cuda };
 inline constexpr int device_count = 2;
 
@@ -60,6 +64,10 @@ struct DeviceRuntime {
   void* (*end_capture)(bool keep);
   void (*replay)(void* graph);
   void (*destroy_graph)(void* graph);
+
+  // Sums over ranks of arrays on this device (engine/exchange.h); every rank must call it. nullptr for the CPU, where
+  // Exchange is that itself. Throws Error: device (the library is missing), rank.
+  std::unique_ptr<RankSums> (*open_sums)(Exchange& ranks, const ExchangeOptions& options) = nullptr;
 };
 
 // Whether the device is in this build and usable on this machine.

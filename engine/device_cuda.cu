@@ -6,6 +6,7 @@
 
 #include "engine/cuda.cuh"
 #include "engine/device.h"
+#include "engine/exchange.h"
 #include "engine/observe.h"
 #include "engine/storage.h"
 
@@ -223,6 +224,7 @@ const DeviceRuntime table = {
     .end_capture = end_capture,
     .replay = replay,
     .destroy_graph = destroy_graph,
+    .open_sums = open_sums,
 };
 
 // Every host range is also an NVTX range, for NVIDIA's own profilers.

@@ -65,19 +65,12 @@ struct Exchange::Sum {
   bool is_done() const { return round == (plan ? rounds->size() : 1); }
   int waits_for() const { return pending.empty() ? -1 : pending.front().peer; }
 
-  std::pair<size_t, size_t> elements(const ReducePlan::Part& part) const {
-    const auto at = [&](int place) { return count * static_cast<size_t>(place) / static_cast<size_t>(part.of); };
-    return {at(part.begin), at(part.end)};
-  }
-
   // Buffers for what is received, kept from step to step.
   void prepare(const ExchangeOptions& options) {
     round = 0;
     posted = false;
     if (!plan) return;
-    const bool halves = options.wire == Wire::f32 && !plan->halving.empty() &&
-                        static_cast<int64_t>(count * sizeof(float)) >= options.halving_bytes;
-    rounds = halves ? &plan->halving : &plan->rounds;
+    rounds = &plan->rounds_for(count, options.wire == Wire::f32 ? options.halving_bytes : -1);
     received.resize(static_cast<size_t>(plan->arrays) - arrays.size());
     for (std::vector<float>& buffer : received) {
       buffer.resize(count);
@@ -97,7 +90,7 @@ struct Exchange::Sum {
     const ReducePlan::Round& now = (*rounds)[round];
     const auto buffer = [&](const ReducePlan::Message& message) {
       const auto i = static_cast<size_t>(message.array);
-      const auto [begin, end] = elements(message.part);
+      const auto [begin, end] = message.part.elements(count);
       return is_narrow(message, narrow) ? bytes_of(wire[i].data() + begin, end - begin)
                                         : bytes_of(arrays[i] + begin, end - begin);
     };
@@ -126,7 +119,7 @@ struct Exchange::Sum {
     for (const ReducePlan::Add& sum : now.adds) {
       float* const to = arrays[static_cast<size_t>(sum.to)];
       const float* const from = arrays[static_cast<size_t>(sum.from)];
-      const auto [begin, end] = elements(sum.part);
+      const auto [begin, end] = sum.part.elements(count);
       if (narrow && sum.crosses) {
         for (size_t i = begin; i < end; ++i) to[i] = rounded(to[i]) + rounded(from[i]);
       } else {
@@ -208,6 +201,12 @@ std::vector<std::string> Exchange::collect(const std::string& own) {
   return all;
 }
 
+int Exchange::silent_rank(double seconds) {
+  int silent = -1;
+  call([&] { silent = silent_on_thread(seconds); });
+  return silent;
+}
+
 double Exchange::clock_ahead(const std::function<double()>& clock) {
   double ahead = 0;
   call([&] { ahead = clock_ahead_on_thread(clock); });
@@ -223,7 +222,7 @@ void Exchange::close() {
   });
 }
 
-void Exchange::start(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name) {
+void Exchange::begin(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name) {
   {
     const std::scoped_lock lock(mutex_);
     throw_error();
@@ -406,6 +405,28 @@ void Exchange::tell(int rank, bool is_answer) {
   auto control = std::make_unique<Control>(Control{is_answer, waits_for(), done_});
   TransferPtr transfer = transport_->send(rank, control_tag, bytes_of(control.get(), 1));
   peers_[static_cast<size_t>(rank)].told.emplace_back(std::move(control), std::move(transfer));
+}
+
+int Exchange::silent_on_thread(double seconds) {
+  const auto silent = [&] {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank != rank_ && !peers_[static_cast<size_t>(rank)].has_answered) return rank;
+    }
+    return -1;
+  };
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    peers_[static_cast<size_t>(rank)].has_answered = false;
+    tell(rank, false);
+  }
+  const auto start = Clock::now();
+  while (silent() >= 0 && std::chrono::duration<double>(Clock::now() - start).count() < seconds) {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank != rank_) hear(rank);
+    }
+    std::this_thread::sleep_for(pause_between_polls);
+  }
+  return silent();
 }
 
 // Judges by the answers to the question before: a rank that gave none; otherwise, of those that do not wait, the one

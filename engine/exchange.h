@@ -1,6 +1,6 @@
 // Exchange: sums over the ranks of a run, computed by a thread of its own while the caller goes on.
 //
-//   exchange.start(plan, {gradients, kept...}, count);   // as often as wanted, in the same order on every rank
+//   exchange.start(plan, {gradients, kept...}, count, name);   // as often as wanted, in the same order on every rank
 //   ...                                                  // backward computes the next gradients
 //   exchange.wait();                                     // gradients[0 .. count-1] are now the sum over all ranks
 //
@@ -59,13 +59,41 @@ struct SumTimes {
 
 double steady_seconds();
 
-class Exchange {
+// Sums over the ranks of arrays on one device. Exchange is the one for the CPU; DeviceRuntime::open_sums has others.
+class RankSums {
+ public:
+  virtual ~RankSums() = default;
+  // Starts the sum of `count` floats over the leaves of all ranks. arrays: as ReducePlan defines them, 0 and those
+  // kept; none may be touched, and the plan must live, until wait() returns. name: for take_times()
+  virtual void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count, const std::string& name) = 0;
+  // The same over the ranks' arrays, by the library's own all-reduce: quicker, in an order of additions that it
+  // chooses.
+  virtual void start_library(float* values, size_t count, const std::string& name) = 0;
+  // The sum over ranks of values of which each is zero on all ranks but one, where every order of additions is exact.
+  virtual void start_gather(float* values, size_t count) = 0;
+  // From here on all sums are there for what the device does. The CPU waits for them; returns false if stop() says so
+  // before: the arrays are then garbage, and no other rank may be expected to be in step; only the destructor may be
+  // called. Work on another device is ordered after them, nobody waits, and stop() is not asked.
+  virtual bool wait(const std::function<bool()>& stop) = 0;
+  // After a step: returns when the device has done it. Throws Error (rank) if another rank keeps it from that for
+  // longer than the timeout. The CPU has done it at wait().
+  virtual void settle() {}
+  // After a failure: what waits for other ranks on the device gives up, so that the process can end. Nothing else may
+  // be called afterwards.
+  virtual void abandon() {}
+
+  virtual ExchangeSeconds seconds() = 0;
+  // From now on notes each sum, if `on`. Returns those noted since the last call, in the order in which they finished.
+  virtual std::vector<SumTimes> take_times(bool on) = 0;
+};
+
+class Exchange : public RankSums {
  public:
   using Open = std::function<std::unique_ptr<Transport>()>;
   // `open` runs on the thread. Throws what it throws.
   Exchange(const Open& open, const ExchangeOptions& options);
   // Ends the thread, but not the transport: a process that fails must not wait for others.
-  ~Exchange();
+  ~Exchange() override;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -77,27 +105,24 @@ class Exchange {
   std::vector<std::string> share(const std::string& own);
   // The same for rank 0 alone; the others get nothing.
   std::vector<std::string> collect(const std::string& own);
+  // A rank whose process does not answer within so many seconds, -1 if all do. For this rank alone to call.
+  // REQUIRES: no sum in progress
+  int silent_rank(double seconds);
   // The seconds by which this rank's clock is ahead of rank 0's, wrong by half of the shortest message there and back
   // at most (Cristian, "Probabilistic clock synchronization", 1989). Every rank must call it; waits.
   // REQUIRES: no sum in progress
   double clock_ahead(const std::function<double()>& clock = steady_seconds);
 
-  // Starts the sum of `count` floats over the leaves of all ranks. arrays: as ReducePlan defines them, 0 and those
-  // kept; none may be touched, and the plan must live, until wait() returns. name: for take_times()
-  void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count, const std::string& name = "") {
-    start(&plan, std::move(arrays), count, name);
+  void start(const ReducePlan& plan, std::vector<float*> arrays, size_t count, const std::string& name = "") override {
+    begin(&plan, std::move(arrays), count, name);
   }
-  // The same over the ranks' arrays, by MPI's own all-reduce: quicker, in an order of additions that MPI chooses.
-  void start_library(float* values, size_t count, const std::string& name = "") {
-    start(nullptr, {values}, count, name);
+  void start_library(float* values, size_t count, const std::string& name = "") override {
+    begin(nullptr, {values}, count, name);
   }
-  // Waits for all sums. Returns false if stop() says so before: the arrays are then garbage, and no other rank may be
-  // expected to be in step; only the destructor may be called.
-  bool wait(const std::function<bool()>& stop = {});
-  // The sum over ranks of values of which each is zero on all ranks but one, where every order of additions is exact.
-  void start_gather(std::vector<float>& values) { start(one_each_, {values.data()}, values.size(), "values"); }
+  void start_gather(float* values, size_t count) override { begin(&one_each_, {values}, count, "values"); }
+  bool wait(const std::function<bool()>& stop = {}) override;
   bool gather(std::vector<float>& values, const std::function<bool()>& stop = {}) {
-    start_gather(values);
+    start_gather(values.data(), values.size());
     return wait(stop);
   }
 
@@ -108,9 +133,8 @@ class Exchange {
   };
   Waiting interrupted_while() const { return interrupted_; }
 
-  ExchangeSeconds seconds();
-  // From now on notes each sum, if `on`. Returns those noted since the last call, in the order in which they finished.
-  std::vector<SumTimes> take_times(bool on);
+  ExchangeSeconds seconds() override;
+  std::vector<SumTimes> take_times(bool on) override;
   // The regular end of all ranks.
   void close();
 
@@ -121,7 +145,7 @@ class Exchange {
 
   // On the caller's thread.
   void call(const std::function<void()>& task);
-  void start(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name);
+  void begin(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name);
   void throw_error() const;
   // On the exchange's own.
   void run(const Open& open);
@@ -132,6 +156,7 @@ class Exchange {
   void ask();
   void tell(int rank, bool is_answer);
   int waits_for() const;
+  int silent_on_thread(double seconds);
   std::vector<std::string> share_on_thread(const std::string& own, bool with_all);
   double clock_ahead_on_thread(const std::function<double()>& clock);
   void send_text(int to, const std::string& text);

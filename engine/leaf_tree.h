@@ -12,7 +12,9 @@
 // Bioinformatics, 2026.) Read next: engine/exchange.h, which carries out the plans of all ranks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace hs {
@@ -52,6 +54,11 @@ class LeafCounter {
 struct ReducePlan {
   struct Part {  // of an array: from its element count * begin / of up to count * end / of
     int begin = 0, end = 1, of = 1;
+
+    std::pair<size_t, size_t> elements(size_t count) const {
+      const auto at = [&](int place) { return count * static_cast<size_t>(place) / static_cast<size_t>(of); };
+      return {at(begin), at(end)};
+    }
   };
   struct Message {
     int rank;                // the other one
@@ -71,6 +78,11 @@ struct ReducePlan {
   std::vector<Round> rounds;
   // The same sums with fewer bytes in more messages, for large arrays; empty if there is no such way.
   std::vector<Round> halving;
+  // The way for arrays of so many floats, where those of halving_bytes or more are halved; -1: none is.
+  const std::vector<Round>& rounds_for(size_t count, int64_t halving_bytes) const {
+    const bool halves = halving_bytes >= 0 && static_cast<int64_t>(count * sizeof(float)) >= halving_bytes;
+    return halves && !halving.empty() ? halving : rounds;
+  }
   int kept = 0;    // sums kept by the counter
   int arrays = 1;  // in all
 };

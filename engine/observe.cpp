@@ -20,7 +20,9 @@ std::recursive_mutex& queue_mutex(Stream stream) {
   return mutexes[static_cast<size_t>(stream)];
 }
 
-thread_local std::string thread_name;
+// Not a string: the first use of one registers its destructor, and where memory has just run out, glibc ends the
+// program instead of reporting it.
+thread_local std::array<char, 32> thread_name;
 
 }  // namespace
 
@@ -80,8 +82,11 @@ void WorkRange::fail() noexcept {
   }
 }
 
-void name_this_thread(const std::string& name) { thread_name = name; }
-const std::string& name_of_this_thread() { return thread_name; }
+void name_this_thread(std::string_view name) {
+  thread_name = {};
+  name.copy(thread_name.data(), thread_name.size() - 1);
+}
+std::string name_of_this_thread() { return thread_name.data(); }
 
 namespace {
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "engine/device.h"
@@ -172,9 +173,9 @@ class WorkRange {
   std::unique_lock<std::recursive_mutex> lock_;  // of the queue
 };
 
-// The name of this thread in profiles.
-void name_this_thread(const std::string& name);
-const std::string& name_of_this_thread();  // empty if it has none
+// The name of this thread in profiles, cut after 31 characters.
+void name_this_thread(std::string_view name);
+std::string name_of_this_thread();  // empty if it has none
 
 // Records a choice that a kernel made at run time and that explains its results (a library's algorithm for a shape), by
 // name. Thread safe.

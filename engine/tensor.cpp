@@ -11,14 +11,23 @@ namespace hs {
 Shape::Shape(std::initializer_list<int64_t> dims) {
   check(dims.size() <= max_rank, "Shape: {} dimensions given, at most {} are supported; combine some of them",
         dims.size(), max_rank);
-  for (int64_t dim : dims) {
-    check(dim >= 0, "Shape: dimension {} is negative, expected 0 or more", dim);
-    dims_[rank_++] = dim;
-  }
+  for (const int64_t dim : dims) dims_[rank_++] = dim;
+  check_dims();
+}
+
+Shape Shape::with_back(int64_t dim) const {
+  Shape changed = *this;
+  changed.dims_[rank_ - 1] = dim;
+  changed.check_dims();
+  return changed;
+}
+
+void Shape::check_dims() const {
   // Bytes must fit 63 bits for the widest type, and so must every stride, even if another dimension is 0.
   int64_t elements = 8;
-  for (const int64_t dim : dims) {
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements)) {
+  for (int axis = 0; axis < rank_; ++axis) {
+    check(dims_[axis] >= 0, "Shape: dimension {} is negative, expected 0 or more", dims_[axis]);
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(dims_[axis], 1), &elements)) {
       fail(ExitCode::usage, "Shape: {} does not fit 63 bits; use smaller dimensions", *this);
     }
   }

@@ -28,10 +28,14 @@ class Shape {
   int64_t operator[](int axis) const { return dims_[axis]; }
   int64_t back() const;  // the innermost dimension; throws if there is none
   int64_t size() const;  // product of the dimensions
+  // The same with another innermost dimension. REQUIRES: rank() > 0
+  Shape with_back(int64_t dim) const;
   std::string to_string() const;
   bool operator==(const Shape& other) const = default;
 
  private:
+  void check_dims() const;
+
   int64_t dims_[max_rank] = {};
   int rank_ = 0;
 };

@@ -14,7 +14,8 @@ namespace hs {
 GradientSum::GradientSum(ParameterArena& arena, const SumConfig& config)
     : Observer(Event::gradient, Watch::this_thread), arena_(arena), config_(config) {
   if (!config.exchange) return;
-  check(arena.values.device() == Device::cpu, "ranks: train on cpu only so far; use --device cpu");
+  check((arena.values.device() == Device::cpu) == !config.device_sums,
+        "GradientSum: ranks on another device than the cpu need its own sums (DeviceRuntime::open_sums)");
   const auto& parameters = arena.parameters();
   int64_t end = arena.values.size();
   for (size_t i = parameters.size(), last = i - 1; i-- > 0;) {
@@ -113,15 +114,16 @@ void GradientSum::send(const Bucket& bucket) {
   // Any parameter's gradient shares the storage; asking the arena for all would fill in zeros.
   const NamedParameter& first = arena_.parameters()[bucket.first];
   arrays.push_back(first.value->grad_info()->grad.mutable_data<float>() - arena_.offset(first) + bucket.begin);
-  if (!config_.tree) return config_.exchange->start_library(arrays[0], count, bucket.name);
+  if (!config_.tree) return config_.sums()->start_library(arrays[0], count, bucket.name);
   for (size_t i = 0; i < kept_count_; ++i) add(kept_[i]);
-  config_.exchange->start(plan(), std::move(arrays), count, bucket.name);
+  config_.sums()->start(plan(), std::move(arrays), count, bucket.name);
 }
 
 bool GradientSum::finish(const std::function<bool()>& stop) {
   if (config_.exchange) {
     while (sent_ < buckets_.size()) send(buckets_[sent_++]);
-    return config_.exchange->wait(stop);
+    // The processes first: they wait for each other no longer than the timeout.
+    return config_.exchange->wait(stop) && config_.sums()->wait(stop);
   }
   Tensor& gradients = arena_.gradients();
   const auto array = [&](int i) -> Tensor& { return i == 0 ? gradients : kept_[static_cast<size_t>(i - 1)]; };

@@ -24,9 +24,12 @@
 namespace hs {
 
 struct SumConfig {
-  bool tree = false;             // otherwise one after another, and with ranks MPI's own all-reduce
-  Exchange* exchange = nullptr;  // nullptr: this process computes all micro-batches
+  bool tree = false;                // otherwise one after another, and with ranks the library's own all-reduce
+  Exchange* exchange = nullptr;     // nullptr: this process computes all micro-batches
+  RankSums* device_sums = nullptr;  // with an exchange: of the model's device, if that is not the CPU
   int64_t bucket_bytes = int64_t{256} << 10;
+
+  RankSums* sums() const { return device_sums ? device_sums : exchange; }
 };
 
 class GradientSum : private Observer {
@@ -38,8 +41,8 @@ class GradientSum : private Observer {
   // Around the backward of each of this rank's micro-batches. `last`: of this rank
   void begin_leaf();
   void backward(bool last, const std::function<void()>& run);
-  // After the last backward. Waits until the arena has the sum. False if stop() said so first: the gradients are then
-  // garbage.
+  // After the last backward: from here on the arena has the sum, as RankSums::wait() says. False if stop() said so
+  // first: the gradients are then garbage.
   bool finish(const std::function<bool()>& stop);
 
  private:

@@ -96,6 +96,9 @@ class Run {
 
  private:
   void train_to_the_end();
+  void abandon_sums() {
+    if (RankSums* sums = config_.sum.sums()) sums->abandon();
+  }
   void compare_weights();
   void begin_epoch();
   bool steps();
@@ -175,8 +178,12 @@ TrainResult Run::train() {
   try {
     train_to_the_end();
   } catch (const Interrupted&) {
+    abandon_sums();
     result_.interrupted = true;
     if (hooks_.on_state) save();
+  } catch (...) {
+    abandon_sums();
+    throw;
   }
   result_.steps = optimizer_->steps();
   result_.skipped_steps = scaler_.skipped();
@@ -190,7 +197,8 @@ TrainResult Run::train() {
 void Run::compare_weights() {
   Exchange* const ranks = config_.sum.exchange;
   if (!ranks) return;
-  const uint32_t sum = crc32c(arena_.values.raw_data(), static_cast<size_t>(arena_.values.bytes()));
+  const Tensor values = arena_.values.to(Device::cpu);
+  const uint32_t sum = crc32c(values.raw_data(), static_cast<size_t>(values.bytes()));
   std::vector<float> sums(2 * static_cast<size_t>(ranks->size()));  // of each rank: both halves, as integers
   const size_t own = 2 * static_cast<size_t>(ranks->rank());
   sums[own] = static_cast<float>(sum >> 16);
@@ -499,9 +507,10 @@ TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, B
                   const TrainConfig& config, const TrainHooks& hooks) {
   check(!config.graph || (!hooks.on_gradients && !hooks.on_phase),
         "train: on_gradients and on_phase cannot be called within a graph; switch one off");
-  check(
-      !config.sum.exchange || (!config.graph && !hooks.should_stop && config.accumulate >= config.sum.exchange->size()),
-      "train: ranks need a micro-batch each, and neither graph nor should_stop; use a larger accumulate");
+  check(!config.sum.exchange ||
+            (config.graph_steps == 1 && !hooks.should_stop && config.accumulate >= config.sum.exchange->size()),
+        "train: ranks need a micro-batch each, and neither a graph of several steps nor should_stop; use a larger "
+        "accumulate");
   const AmbientScope scope;
   return Run(model, arena, training, test, config, hooks).train();
 }

@@ -73,6 +73,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       seed_(config.seed),
       sum_(config.sum.tree || config.sum.exchange ? std::make_unique<GradientSum>(arena, config.sum) : nullptr),
       exchange_(config.sum.exchange),
+      sums_(config.sum.sums()),
       on_gradients_(hooks.on_gradients),
       on_phase_(hooks.on_phase),
       is_interrupted_(hooks.is_interrupted),
@@ -87,23 +88,47 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepShare& share,
                                           StepSeconds& seconds) {
   const Autocast amp(precision_, arena_);  // a recorded step does not cast: the optimizer does
+  if (exchange_) announce(share);
   std::vector<Batch> inputs;
   inputs.reserve(micro_batches.size());
   {
     const StepPart part("upload", seconds.upload);
     for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, device_));
   }
-  if (!captured_ || (!fixed_.empty() && !same_shapes(inputs, fixed_))) {
+  // Every rank must replay, or none: the sizes are those of all.
+  const bool replays =
+      captured_ && (fixed_sizes_.empty() || (share.sizes == fixed_sizes_ && same_shapes(inputs, fixed_)));
+  if (replays) {
+    replay(inputs, share, seconds);
+  } else {
     if (!inputs.empty()) look_once(inputs[0]);
     step(inputs, share, losses_, seconds);
-    return losses_;
   }
+  if (exchange_) settle(share, seconds);
+  return replays ? captured_losses_ : losses_;
+}
+
+void TrainStep::replay(const std::vector<Batch>& inputs, StepShare& share, StepSeconds& seconds) {
+  fixed_sizes_ = share.sizes;
   copy_to_fixed(inputs, seconds);
-  look_once(fixed_[0]);
+  if (!fixed_.empty()) look_once(fixed_[0]);
+  if (exchange_ && (!exchange_->wait(is_interrupted_) || announced_[1] != 0)) throw Interrupted();
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
   captured_->run([&] { step(fixed_, share, captured_losses_, recorded); });
-  return captured_losses_;
+}
+
+void TrainStep::settle(StepShare& share, StepSeconds& seconds) {
+  const StepPart part("exchange", seconds.exchange);
+  sums_->settle();
+  share.last = announced_[0] != 0;
+}
+
+// What all ranks have to know of each other before a step is taken. Sent first, so that it is there when it is needed.
+void TrainStep::announce(const StepShare& share) {
+  const bool is_interrupted = is_interrupted_ && is_interrupted_();
+  announced_ = {exchange_->rank() == 0 && share.last ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
+  exchange_->start_gather(announced_.data(), announced_.size());
 }
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
@@ -163,7 +188,9 @@ void TrainStep::look_once(const Batch& batch) {
 
 void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses,
                      StepSeconds& seconds) {
-  losses.clear();  // before the first allocation, so that the recorded step uses the same blocks as the previous one
+  // Before the first allocation, so that the recorded step uses the same blocks as the previous one.
+  losses.clear();
+  shared_ = Tensor();
   const AmbientScope micro_steps;
   {
     const StepPart part("zero gradients", seconds.update);
@@ -172,9 +199,9 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
   }
   const auto samples = static_cast<float>(std::reduce(share.sizes.begin(), share.sizes.end()));
   ambient().micro_step = static_cast<uint32_t>(share.first);
-  if (inputs.empty()) exchange_losses(share, losses);
+  if (inputs.empty() && exchange_) exchange_losses(share, losses);
   for (const Batch& batch : inputs) {
-    if (is_interrupted_ && is_interrupted_()) throw Interrupted();
+    if (!exchange_ && is_interrupted_ && is_interrupted_()) throw Interrupted();
     if (sum_) sum_->begin_leaf();
     Tensor loss, dloss;
     {
@@ -186,7 +213,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
     }
     losses.push_back(loss.detach());
     const bool is_last = losses.size() == inputs.size();
-    if (is_last) exchange_losses(share, losses);
+    if (is_last && exchange_) exchange_losses(share, losses);
     if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
@@ -204,10 +231,9 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
     if (!sum_->finish(is_interrupted_)) throw Interrupted();
   }
   if (exchange_) {
-    const Tensor all = Tensor::from(shared_, {std::ssize(shared_)});
+    if (announced_[1] != 0) throw Interrupted();  // on every rank in the same step
     losses.clear();
-    for (int64_t i = 0; i < std::ssize(share.sizes); ++i) losses.push_back(all.slice(i, {}));
-    share.last = shared_.back() != 0;
+    for (int64_t i = 0; i < shared_.size(); ++i) losses.push_back(shared_.slice(i, {}));
   }
   if (on_gradients_) on_gradients_(scaler_);
   {
@@ -219,13 +245,11 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
 
 // Sent before the gradients, so that it is hidden behind backward.
 void TrainStep::exchange_losses(const StepShare& share, const std::vector<Tensor>& losses) {
-  if (!exchange_) return;
-  shared_.assign(share.sizes.size() + 1, 0);
-  for (size_t i = 0; i < losses.size(); ++i) {
-    shared_[static_cast<size_t>(share.first) + i] = static_cast<float>(losses[i].item());
+  shared_ = Tensor::zeros({std::ssize(share.sizes)}, DType::f32, device_);
+  for (int64_t i = 0; i < std::ssize(losses); ++i) {
+    shared_.slice(share.first + i, {}).copy_from(losses[static_cast<size_t>(i)]);
   }
-  shared_.back() = exchange_->rank() == 0 && share.last ? 1.0f : 0.0f;
-  exchange_->start_gather(shared_);
+  sums_->start_gather(shared_.mutable_data<float>(), static_cast<size_t>(shared_.size()));
 }
 
 }  // namespace hs

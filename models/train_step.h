@@ -74,6 +74,9 @@ class TrainStep {
   Batch gather(const ResidentSet& set, int64_t offset);
   void look_once(const Batch& batch);
   void step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses, StepSeconds& seconds);
+  void replay(const std::vector<Batch>& inputs, StepShare& share, StepSeconds& seconds);
+  void announce(const StepShare& share);
+  void settle(StepShare& share, StepSeconds& seconds);
   void exchange_losses(const StepShare& share, const std::vector<Tensor>& losses);
 
   Module& model_;
@@ -89,15 +92,18 @@ class TrainStep {
   const uint64_t seed_;
   std::unique_ptr<GradientSum> sum_;  // unless each gradient is added to the one before
   Exchange* const exchange_;
-  StepShare own_;              // of a process without others
-  std::vector<float> shared_;  // among ranks: each micro-batch's loss, and StepShare::last of rank 0
+  RankSums* const sums_;
+  StepShare own_;                 // of a process without others
+  Tensor shared_;                 // among ranks: the loss of each micro-batch of the step
+  std::vector<float> announced_;  // among ranks: StepShare::last of rank 0, how many ranks are interrupted
   std::function<void(const GradScaler&)> on_gradients_;
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;
   std::function<bool()> is_interrupted_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   std::unique_ptr<CapturedWork> captured_, captured_group_;
   std::vector<Batch> fixed_;
-  Tensor place_;  // of the group, see GroupPlace
+  std::vector<int64_t> fixed_sizes_;  // StepShare::sizes of the recorded step
+  Tensor place_;                      // of the group, see GroupPlace
   std::vector<Tensor> losses_, captured_losses_, group_losses_;
 };
 

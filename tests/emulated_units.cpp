@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "kernels/causal_attention/amx.h"
 #include "kernels/conv2d/amx_backward.h"
 #include "kernels/conv2d_pool_relu/amx.h"
 #include "kernels/gemm/amx.h"
@@ -36,6 +37,16 @@ REGISTER_KERNEL(gemm, cpu, "amx_emulated",
                  .workspace = blocked::workspace<blocked::TileProduct<EmulatedTiles>>,
                  .rank = emulated_rank(),
                  .layout = "rows"});
+REGISTER_KERNEL(causal_attention_forward, cpu, "amx_emulated",
+                {.run = amx::attention_forward<EmulatedTiles>,
+                 .supported = amx::takes_attention<CausalAttentionForward>,
+                 .workspace = amx::attention_workspace<CausalAttentionForward>,
+                 .rank = emulated_rank()});
+REGISTER_KERNEL(causal_attention_backward, cpu, "amx_emulated",
+                {.run = amx::attention_backward<EmulatedTiles>,
+                 .supported = amx::takes_attention<CausalAttentionBackward>,
+                 .workspace = amx::attention_workspace<CausalAttentionBackward>,
+                 .rank = emulated_rank()});
 REGISTER_KERNEL(conv2d_forward, cpu, "amx_emulated",
                 {.run = amx::forward<EmulatedTiles>,
                  .supported = amx::takes,

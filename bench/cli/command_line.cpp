@@ -128,6 +128,20 @@ Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int6
              number_reader(flag, value, low, high), [&value] { return value; });
 }
 
+Flags& Flags::integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
+                              const std::string& help) {
+  const auto read = [&value, automatic, number = number_reader(flag, value, low, high)](const std::string& word) {
+    if (word == "auto") {
+      value = automatic;
+    } else {
+      number(word);
+    }
+  };
+  const Value written = [&value, automatic] { return value == automatic ? Json("auto") : Json(value); };
+  const std::string by_default = value == automatic ? "auto" : std::to_string(value);
+  return add(flag, "N", fmt::format("{}, {} to {} or auto (default {})", help, low, high, by_default), read, written);
+}
+
 Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
   return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value),
              number_reader(flag, value, low, high), [&value] { return value; });

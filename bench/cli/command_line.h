@@ -35,6 +35,9 @@ class Flags {
   using Value = std::function<Json()>;
 
   Flags& integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
+  // Also the word "auto", which stands for the value `automatic`.
+  Flags& integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
+                         const std::string& help);
   Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
   Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);

@@ -113,7 +113,8 @@ Flags& Flags::loading(LoaderOptions& options, const std::string& object) {
   const std::string prefix = object.empty() ? "" : object + "/";
   integer("--prefetch", options.prefetch, 0, 1000, "Batches made ahead of time, 0: each when it is needed")
       .record(prefix + "prefetch");
-  integer("--workers", options.workers, 0, 256, "Threads that make them, 0: between the steps")
+  integer_or_auto("--workers", options.workers, automatic_workers, 0, 256,
+                  "Threads that make them, 0: between the steps, auto: 1, or 0 if the CPU only copies from memory")
       .record(prefix + "workers");
   named_choice("--cache", options.cache, caches, "Read each sample every time, once, or all to the device")
       .record(prefix + "cache");

@@ -61,8 +61,10 @@ namespace {
 std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, const Limit& limit,
                                         const std::string& name_or_path) {
   const bool are_digits = name_or_path.empty();
-  auto source = open_dataset(found, part, are_digits ? limit.samples : 0);
-  if (!are_digits && part == Part::train) warn_of_empty_classes(name_or_path, *source);
+  // Generated samples take time, and the first ones are the same however many there are.
+  const bool takes_some = are_digits || found.format == DataFormat::generated;
+  auto source = open_dataset(found, part, takes_some ? limit.samples : 0);
+  if (!takes_some && part == Part::train) warn_of_empty_classes(name_or_path, *source);
   const int64_t count = source->info().count;
   if (limit.samples > count && !limit.may_be_too_large) {
     fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);

@@ -20,6 +20,7 @@
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
@@ -70,13 +71,18 @@ Cases conv_cases(int64_t batch) {
   return cases;
 }
 
-// The other ops in a step of mnist_cnn, on its largest tensors. They are limited by memory, not arithmetic.
+// The other ops in a step of a convolutional model, on the largest tensors of mnist_cnn. They are limited by memory,
+// not arithmetic.
 Cases op_cases(int64_t batch) {
   const Shape wide{batch, 26, 26, 32};
   return {{.op = "relu", .shapes = {wide}, .slots = {&relu_forward, &relu_backward}, .leaves = 1},
           {.op = "add", .shapes = {wide, wide}, .slots = {&add_forward}},
           {.op = "bias_add", .shapes = {wide, {32}}, .slots = {&bias_add_forward, &column_sum}, .leaves = 2},
-          {.op = "max_pool2d", .shapes = {wide}, .slots = {&max_pool2d_forward}}};
+          {.op = "max_pool2d", .shapes = {wide}, .slots = {&max_pool2d_forward}},
+          {.op = "batch_norm2d",
+           .shapes = {wide, {32}, {32}},
+           .slots = {&batch_norm2d_statistics, &batch_norm2d_forward, &batch_norm2d_backward},
+           .leaves = 3}};
 }
 
 class KernelCommand : public cli::Command {

@@ -437,7 +437,8 @@ void TrainCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
          experiment_.graph_steps);
   }
-  ranks_.check(experiment_.batch, experiment_.accumulate, experiment_.device);
+  ranks_.check(experiment_.batch, experiment_.accumulate);
+  ranks_.use(experiment_.device);
   experiment_.sum = ranks_.sum();
   tuning_.use(experiment_.device);
   const cli::TrainingData data =

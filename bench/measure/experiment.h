@@ -45,7 +45,7 @@ struct Experiment {
   bool fuse = true;
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
-  LoaderOptions loading = {.prefetch = 2, .workers = 1, .cache = CacheMode::ram};
+  LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
   int64_t blocks = default_blocks;  // see ModelSizes
   CheckpointChoice checkpoint;
   double validation = 0;  // the fraction of the training set that is held out to validate on

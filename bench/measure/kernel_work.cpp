@@ -19,6 +19,11 @@ double flops_of(std::string_view slot, std::span<const Shape> shapes) {
   if (slot == "conv2d_pool_relu_backward") {  // x, weight, winner, dy, dx, dweight, dbias
     return 2 * rows(1) * size(3) * ((size(4) > 0 ? 1 : 0) + (size(5) > 0 ? 1 : 0));
   }
+  // qkv (B, T, 3C), log_sums, y or dy: two products, or five, of C multiply-adds for each query and key up to it.
+  if (slot == "causal_attention_forward" || slot == "causal_attention_backward") {
+    const double products = slot == "causal_attention_forward" ? 2 : 5;
+    return products * size(2) * static_cast<double>(shapes[0][1] + 1);
+  }
   return 0;
 }
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
@@ -54,6 +56,25 @@ std::string binary() {
   return text;
 }
 
+// Each rank of a machine uses a GPU of its own, by the order of ranks: the variable is read at the first call of CUDA.
+// A launcher that has given each rank one device has chosen already. places: "HOST CORES" of each rank
+void choose_gpu(const std::vector<std::string>& places, size_t rank) {
+  const auto host = [&](size_t i) { return places[i].substr(0, places[i].rfind(' ')); };
+  size_t before = 0, here = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (host(i) != host(rank)) continue;
+    ++here;
+    before += i < rank;
+  }
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> devices;
+  for (std::stringstream list(visible ? visible : ""); list.good();) std::getline(list, devices.emplace_back(), ',');
+  if (here == 1 || (visible && devices.size() == 1)) return;
+  // One too many for the list: CUDA then finds no device.
+  const std::string own = !visible ? std::to_string(before) : before < devices.size() ? devices[before] : "-1";
+  ::setenv("CUDA_VISIBLE_DEVICES", own.c_str(), 1);
+}
+
 }  // namespace
 
 void Ranks::declare(cli::Flags& flags) {
@@ -61,7 +82,7 @@ void Ranks::declare(cli::Flags& flags) {
       .choice(
           "--reduce", reduce_, {"auto", "tree", "fast"},
           "Sum of the micro-batches: by a tree, the same bits on any number of ranks, for an addition and a copy of "
-          "all gradients each; fast: one after another, and by MPI's all-reduce; auto: tree under mpirun")
+          "all gradients each; fast: one after another, and by MPI's or NCCL's all-reduce; auto: tree under mpirun")
       .record("reduce", [this] { return sum().tree ? "tree" : "fast"; });
   flags.integer("--bucket-kib", bucket_kib_, 1, 1 << 20, "With ranks: gradients that are sent together, KiB")
       .record("bucket_kib", [this] { return is_on() ? Json(bucket_kib_) : Json(nullptr); });
@@ -83,13 +104,13 @@ void Ranks::join(int64_t& threads) {
     if (wire_ != Wire::f32) fail(ExitCode::usage, "--wire bf16: there are no other ranks; start with mpirun -n 2");
     return;
   }
-  exchange_ = std::make_unique<Exchange>(
-      open_mpi, ExchangeOptions{.timeout = timeout_, .wire = wire_, .halving_bytes = halving_kib_ << 10});
+  exchange_ = std::make_unique<Exchange>(open_mpi, options());
   if (exchange_->size() > 1) cli::name_rank(exchange_->rank());
   if (!is_first()) cli::say_errors_only();
   int64_t cores_here = 1;
   const std::string cores = allowed_cores(cores_here), place = exchange_->host() + " " + cores;
   const std::vector<std::string> places = exchange_->share(place);
+  choose_gpu(places, static_cast<size_t>(exchange_->rank()));
   // Ranks that are bound to the same cores share them.
   if (threads == 0) threads = std::max<int64_t>(1, cores_here / std::ranges::count(places, place));
   const std::vector<std::string> counts = exchange_->share(std::to_string(threads));
@@ -101,15 +122,24 @@ void Ranks::join(int64_t& threads) {
   }
 }
 
-void Ranks::check(int64_t batch, int64_t accumulate, Device device) const {
+void Ranks::use(Device device) {
+  if (!is_on()) return;
+  const std::vector<std::string> devices = exchange_->share(name(device));
+  for (size_t rank = 1; rank < devices.size(); ++rank) {
+    if (devices[rank] == devices[0]) continue;
+    fail(ExitCode::usage,
+         "--device: rank 0 would train on {}, rank {} on {}; use --device cpu, or as many ranks on each machine as it "
+         "has GPUs",
+         devices[0], rank, devices[rank]);
+  }
+  if (runtime(device).open_sums) device_sums_ = runtime(device).open_sums(*exchange_, options());
+}
+
+void Ranks::check(int64_t batch, int64_t accumulate) const {
   if (!is_on()) return;
   const int ranks = exchange_->size();
-  if (device != Device::cpu) {
-    fail(ExitCode::usage, "--device {}: with ranks only cpu is supported; use --device cpu, or start without mpirun",
-         name(device));
-  }
   if (wire_ == Wire::bf16 && !sum().tree) {
-    fail(ExitCode::usage, "--wire bf16: MPI's all-reduce adds f32; use --reduce tree");
+    fail(ExitCode::usage, "--wire bf16: the all-reduce of MPI and NCCL adds f32 here; use --reduce tree");
   }
   if (accumulate >= ranks) return;
   const int64_t samples = batch * accumulate, smaller = std::max<int64_t>(1, samples / ranks);
@@ -147,7 +177,8 @@ std::string Ranks::from_first(const std::string& text) const {
 
 SumConfig Ranks::sum() const {
   const bool tree = reduce_ == "tree" || (reduce_ == "auto" && launched_ranks() > 0);
-  return {.tree = tree, .exchange = exchange_.get(), .bucket_bytes = bucket_kib_ << 10};
+  return {
+      .tree = tree, .exchange = exchange_.get(), .device_sums = device_sums_.get(), .bucket_bytes = bucket_kib_ << 10};
 }
 
 void Ranks::check_interrupted(const TrainResult& result, const std::string& saved) const {
@@ -180,16 +211,19 @@ std::string Ranks::trace(const StepProfile& steps, const Json& facts) const {
 }
 
 void Ranks::leave() {
-  if (is_on()) exchange_->close();
+  if (!is_on()) return;
+  exchange_->share("");  // nobody needs the others' devices any more
+  device_sums_.reset();
+  exchange_->close();
 }
 
 void Ranks::start_measuring() {
-  if (is_on()) before_ = exchange_->seconds();
+  if (is_on()) before_ = sum().sums()->seconds();
 }
 
 Json Ranks::to_json(const std::vector<RunRecord>& runs) const {
   if (!is_on()) return nullptr;
-  ExchangeSeconds seconds = exchange_->seconds();
+  ExchangeSeconds seconds = sum().sums()->seconds();
   seconds.active -= before_.active;
   seconds.exposed -= before_.exposed;
   seconds.sums -= before_.sums;

@@ -28,7 +28,9 @@ class Ranks {
   bool is_first() const { return !exchange_ || exchange_->rank() == 0; }  // and writes what is written
 
   // Throws Error (usage) if the settings cannot be divided among the ranks.
-  void check(int64_t batch, int64_t accumulate, Device device) const;
+  void check(int64_t batch, int64_t accumulate) const;
+  // Opens what sums on the device, which must be the same on all ranks. Throws Error: usage, device, rank.
+  void use(Device device);
   // Throws Error (rank) that names the first rank whose program, settings or data are not those of rank 0.
   void compare(const std::map<std::string, std::string>& identity) const;
   // What rank 0 has, on every rank.
@@ -54,7 +56,10 @@ class Ranks {
   Wire wire_ = Wire::f32;
   int64_t bucket_kib_ = 256, halving_kib_ = ExchangeOptions{}.halving_bytes >> 10;
   double timeout_ = 60;
+
+  ExchangeOptions options() const { return {.timeout = timeout_, .wire = wire_, .halving_bytes = halving_kib_ << 10}; }
   std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<RankSums> device_sums_;
   ExchangeSeconds before_;
   Json places_;  // of each rank
 };

@@ -84,16 +84,16 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
   const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
   StepProfile result;
   std::optional<Profiler> profiler;
-  Exchange* const exchange = experiment.sum.exchange;
+  RankSums* const sums = experiment.sum.sums();
   TrainHooks profiling = hooks;
   profiling.on_epoch = [&](int64_t epoch, const EpochResult& epoch_result) {
     if (hooks.on_epoch) hooks.on_epoch(epoch, epoch_result);
     if (epoch == 1) {
-      if (exchange) exchange->take_times(true);
+      if (sums) sums->take_times(true);
       profiler.emplace(experiment.device);
     } else {
       result.profile = profiler->finish();
-      if (exchange) result.sums = exchange->take_times(false);
+      if (sums) result.sums = sums->take_times(false);
     }
   };
   const RunRecord run = run_experiment(twice, some, few, seed, profiling);

@@ -18,6 +18,14 @@ std::unique_ptr<const SampleSource> make_cache(const SampleSource& source, Cache
   return mode == CacheMode::ram && !source.is_in_memory() ? std::make_unique<SampleCache>(source) : nullptr;
 }
 
+LoaderOptions with_workers(const SampleSource& source, LoaderOptions options) {
+  if (options.workers != automatic_workers) return options;
+  const bool only_copies = source.is_in_memory() && options.device == Device::cpu && !options.normalize_on_host;
+  options.workers = only_copies ? 0 : 1;
+  if (only_copies) options.prefetch = 0;
+  return options;
+}
+
 // Reads a sample; every failure is an Error that names it.
 void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
   try {
@@ -34,11 +42,11 @@ void read_sample(const SampleSource& source, int64_t sample, uint8_t* image) {
 }  // namespace
 
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
-    : options_(options), source_(source), cache_(make_cache(source, options.cache)) {
+    : options_(with_workers(source, options)), source_(source), cache_(make_cache(source, options.cache)) {
   const SampleInfo& info = source_.info();
   if (options.batch < 1) fail(ExitCode::usage, "batch size {}: expected 1 or more", options.batch);
   if (options.prefetch < 0) fail(ExitCode::usage, "prefetch {}: expected 0 or more", options.prefetch);
-  if (options.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
+  if (options_.workers < 0) fail(ExitCode::usage, "workers {}: expected 0 or more", options.workers);
   if (info.count < 1) fail(ExitCode::bad_input, "{}: the set has 0 samples, expected 1 or more", info.name);
   if (info.count > INT32_MAX) {
     fail(ExitCode::bad_input, "{}: {} samples, expected at most {}", info.name, info.count, INT32_MAX);
@@ -52,7 +60,7 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     for (int pixel = 0; pixel < 256; ++pixel) normalized_.push_back(normalized(static_cast<float>(pixel), info.scale));
   }
   // Creates the slots that a caller of one batch at a time needs now: memory use is known before the first step.
-  for (int64_t i = 0; i <= options.prefetch; ++i) add_slot();
+  for (int64_t i = 0; i <= options_.prefetch; ++i) add_slot();
 }
 
 Loader::~Loader() { stop(); }

@@ -35,13 +35,19 @@ enum class CacheMode {
   device,  // all are read and copied to the device before the first batch; batches are gathered there
 };
 
+// A worker if it is worth one: not where a batch is only copied, from samples in memory to tensors of the CPU. That
+// takes less time than to wake a thread, and the thread would take the core of another one that computes. Then nothing
+// is built ahead either.
+inline constexpr int64_t automatic_workers = -1;
+
 struct LoaderOptions {
   int64_t batch = 128;
   bool shuffle = true;
   uint64_t seed = 1;
   Device device = Device::cpu;
   int64_t prefetch = 0;  // batches built ahead of the one that next() returns; 0: none, and no threads
-  int64_t workers = 1;   // threads, each building one batch at a time; 0: next() builds the batches ahead itself
+  // Threads, each building one batch at a time; 0: next() builds the batches ahead itself.
+  int64_t workers = 1;
   CacheMode cache = CacheMode::none;
   bool pin = true;                 // pinned host buffers, which the device reads directly; no effect on the CPU
   bool normalize_on_host = false;  // uploads f32, four times the bytes; not with CacheMode::device

@@ -1,15 +1,20 @@
 // conv2d for bf16 on AMX tiles: the "amx" variant, for any tiles. With 32 channels, one pixel of an NHWC image is one
 // row of a tile, and 16 consecutive pixels are the tile. So a 3x3 convolution is nine products of tiles loaded from
-// shifted addresses, without a copy. Positions run along the whole padded plane, across the ends of its rows; the sums
-// of the few positions past the end of a row are discarded.
+// shifted addresses, without a copy. With fewer channels, a row of a tile goes on with the next pixels, which belong to
+// the next taps: a kernel row is one run of values, in steps of 32, and the rows of a tile overlap.
 //   forward:          y[position, oc]  = sum over taps and c of x[position + tap, c] weight[tap, c, oc]
 //   input gradient:   the same on dy with a border of zeros, with the taps in reverse order
+// Positions run along the whole padded plane, across the ends of its rows; the sums of the few positions past the end
+// of a row are discarded. For a stride, an image is stored as stride x stride planes: plane (i, j) has the pixels in
+// every stride-th row from i on, and of these every stride-th from j on. In its plane each tap moves by one pixel.
+//
 // The weight gradient is in amx_backward.h. Zeros around the data are multiplied too: an inf or NaN in the weight makes
-// its channel of dx NaN along the border. Channels are zero-padded to multiples of 32. Internal to
+// its channel of dx NaN along the border. Channels are zero-padded to multiples of 16. Internal to
 // kernels/conv2d*/amx.* and their test.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/cpu/amx.h"
@@ -21,111 +26,174 @@ namespace hs::amx {
 // With fewer input channels most of a tile is padding, and "direct" is faster.
 inline constexpr int64_t least_channels = 16;
 
-// One correlation with stride 1: planes in, planes out.
+// One correlation: planes in, an image out.
 struct Plane {
-  int64_t H, W, C;         // of the input with its border; C is a multiple of 32
-  int64_t KH, KW, OH, OW;  // OH = H - KH + 1
-  int64_t OC, padded_oc;   // requested, and rounded up to a multiple of 32
+  int64_t H, W, C;         // of each plane; C is a multiple of 16
+  int64_t KH, KW, stride;  // of the kernel
+  int64_t OH, OW;
+  int64_t OC, padded_oc;         // requested, and rounded up to a multiple of 16
+  int64_t planes_h, planes_w;    // how many the kernel reads
+  int64_t row_taps, other_taps;  // a kernel row has row_taps taps in each plane, and one more in the first other_taps
+  int64_t stored;                // pixels of all planes, and what a block of 32 positions may read behind them
+
+  Plane(int64_t rows, int64_t columns, int64_t channels, int64_t kernel_h, int64_t kernel_w, int64_t kernel_stride,
+        int64_t out_h, int64_t out_w, int64_t out_channels)
+      : H(rows),
+        W(columns),
+        C(round_up(channels, 16)),
+        KH(kernel_h),
+        KW(kernel_w),
+        stride(kernel_stride),
+        OH(out_h),
+        OW(out_w),
+        OC(out_channels),
+        padded_oc(round_up(out_channels, 16)),
+        planes_h(std::min(stride, KH)),
+        planes_w(std::min(stride, KW)),
+        row_taps(KW / stride),
+        other_taps(KW % stride) {
+    const int64_t last_plane = (planes_h * planes_w - 1) * H * W;
+    const int64_t last_tap = last_plane + (KH - planes_h) / stride * W + (KW - planes_w) / stride;
+    // A block may begin at the last position, and a run end in the pixel behind its last tap.
+    stored = round_up(std::max(pixels(), positions() + 31 + last_tap + 1), 32);
+  }
+
+  int64_t pixels() const { return planes_h * planes_w * H * W; }
   int64_t taps() const { return KH * KW; }
-  int64_t shift(int64_t tap) const { return tap / KW * W + tap % KW; }  // positions
-  int64_t positions() const { return (OH - 1) * W + OW; }               // from the first output to the last
-  // The whole image, and all positions that a block of 32 may read, wherever it begins.
-  int64_t stored() const { return round_up(std::max(H * W, positions() + 31 + shift(taps() - 1)), 32); }
+  int64_t taps_in(int64_t j) const { return row_taps + (j < other_taps); }  // of a kernel row in plane (i, j)
+  int64_t steps_in(int64_t j) const { return (taps_in(j) * C + tile_depth - 1) / tile_depth; }
+  int64_t positions() const { return (OH - 1) * W + OW; }  // from the first output to the last
+  int64_t weights() const {                                // cells of the packed ones
+    int64_t steps = 0;
+    for (int64_t j = 0; j < planes_w; ++j) steps += steps_in(j);
+    return KH * steps * tile_depth / 2 * padded_oc;
+  }
+
+  // Calls body(kh, j, shift) for the kernel rows of each plane (i, j): their first tap is (kh, j), the next ones are
+  // `stride` apart, and `shift` pixels from an output's position is the first one's input. The next one's is beside it.
+  template <class Body>
+  void for_runs(const Body& body) const {
+    for (int64_t i = 0; i < planes_h; ++i) {
+      for (int64_t kh = i, row = 0; kh < KH; kh += stride, ++row) {
+        for (int64_t j = 0; j < planes_w; ++j) body(kh, j, ((i * planes_w + j) * H + row) * W);
+      }
+    }
+  }
 };
 
 // x as the forward pass and the weight gradient read it.
 inline Plane input_plane(const Conv2dSizes& s) {
-  const int64_t padded_oc = round_up(s.OC, 32);
-  return {s.H + 2 * s.padding, s.W + 2 * s.padding, round_up(s.C, 32), s.KH, s.KW, s.OH, s.OW, s.OC, padded_oc};
+  const int64_t H = s.stride == 1 ? s.H + 2 * s.padding : s.OH + (s.KH - 1) / s.stride;
+  const int64_t W = s.stride == 1 ? s.W + 2 * s.padding : s.OW + (s.KW - 1) / s.stride;
+  return {H, W, s.C, s.KH, s.KW, s.stride, s.OH, s.OW, s.OC};
 }
 
-// dy as the input gradient reads it. REQUIRES: padding less than KH and KW
-inline Plane gradient_plane(const Conv2dSizes& s) {
-  return {s.H + s.KH - 1, s.W + s.KW - 1, round_up(s.OC, 32), s.KH, s.KW, s.H, s.W, s.C, round_up(s.C, 32)};
+// A pixel of C channels, or several of them.
+inline void copy_pixels(const BFloat16* from, int64_t count, BFloat16* to) {
+  if (count % 16 != 0) {
+    std::copy_n(from, count, to);
+    return;
+  }
+  for (int64_t i = 0; i < count; i += 16) std::memcpy(to + i, from + i, 16 * sizeof *to);  // a fixed size: no call
 }
 
-// Copies an image (H, W, C) to pixels of p.C channels in the rows of a plane.
-inline void copy_image(const BFloat16* image, int64_t H, int64_t W, int64_t C, const Plane& p, BFloat16* to) {
-  for (int64_t h = 0; h < H; ++h, image += W * C, to += p.W * p.C) {
-    if (C == p.C) {
+// Copies an image (H, W, C) to pixels of `channels` channels in rows of `row` pixels.
+inline void copy_image(const BFloat16* image, int64_t H, int64_t W, int64_t C, int64_t row, int64_t channels,
+                       BFloat16* to) {
+  for (int64_t h = 0; h < H; ++h, image += W * C, to += row * channels) {
+    if (C == channels) {
       std::copy_n(image, W * C, to);
     } else {
-      for (int64_t w = 0; w < W; ++w) std::copy_n(image + w * C, C, to + w * p.C);
+      for (int64_t w = 0; w < W; ++w) copy_pixels(image + w * C, C, to + w * channels);
     }
   }
 }
 
-// The plane of image n of x, with as much memory behind it as a block may read: where the image is, or, if it has a
-// border or too little behind it, a copy in `plane`.
-inline const BFloat16* plane_of(const Conv2dSizes& s, const BFloat16* images, int64_t n, const Plane& p,
-                                BFloat16* plane) {
+// The planes of image n of x, with as much memory behind them as a block may read: where the image is, or, if it has a
+// border, several planes or too little behind it, a copy in `planes`.
+inline const BFloat16* planes_of(const Conv2dSizes& s, const BFloat16* images, int64_t n, const Plane& p,
+                                 BFloat16* planes) {
   const int64_t size = s.H * s.W * s.C;
-  if (s.padding == 0 && s.C == p.C && (s.N - n) * size >= p.stored() * p.C) return images + n * size;
-  std::fill_n(plane, p.stored() * p.C, BFloat16{0});
-  copy_image(images + n * size, s.H, s.W, s.C, p, plane + s.padding * (p.W + 1) * p.C);
-  return plane;
+  const BFloat16* image = images + n * size;
+  if (s.padding == 0 && s.stride == 1 && s.C == p.C && (s.N - n) * size >= p.stored * p.C) return image;
+  std::fill_n(planes, p.stored * p.C, BFloat16{0});
+  if (s.stride == 1) {
+    copy_image(image, s.H, s.W, s.C, p.W, p.C, planes + s.padding * (p.W + 1) * p.C);
+    return planes;
+  }
+  for (int64_t h = 0; h < s.H; ++h) {
+    const int64_t i = (h + s.padding) % s.stride, row = (h + s.padding) / s.stride;
+    if (i >= p.planes_h || row >= p.H) continue;
+    for (int64_t w = 0, j = s.padding % s.stride, column = s.padding / s.stride; w < s.W; ++w) {
+      if (j < p.planes_w && column < p.W) {
+        copy_pixels(image + (h * s.W + w) * s.C, s.C,
+                    planes + (((i * p.planes_w + j) * p.H + row) * p.W + column) * p.C);
+      }
+      if (++j == s.stride) j = 0, ++column;
+    }
+  }
+  return planes;
 }
 
-// The weight (taps * channels, OC) becomes (taps, C/2, padded_oc) pairs along the channels, the bias (padded_oc) f32.
+// The weight (taps * channels, OC) becomes (runs, steps, 16, padded_oc) pairs along the values of each run, the bias
+// (padded_oc) f32.
 inline void pack_parameters(const Tensor& weight, const Tensor& bias, int64_t channels, const Plane& p, Cell* packed,
                             float* packed_bias) {
-  std::fill_n(packed, p.taps() * p.C / 2 * p.padded_oc, Cell{0});
+  std::fill_n(packed, p.weights(), Cell{0});
   const BFloat16* from = weight.data<BFloat16>();
-  for (int64_t tap = 0; tap < p.taps(); ++tap, from += channels * p.OC, packed += p.C / 2 * p.padded_oc) {
-    interleave_rows(&from->bits, p.OC, channels, p.OC, packed, p.padded_oc);
-  }
+  p.for_runs([&](int64_t kh, int64_t j, int64_t) {
+    for (int64_t i = 0; i < p.taps_in(j); ++i) {
+      const int64_t tap = kh * p.KW + j + i * p.stride;
+      interleave_rows(&from[tap * channels * p.OC].bits, p.OC, channels, p.OC, packed + i * p.C / 2 * p.padded_oc,
+                      p.padded_oc);
+    }
+    packed += p.steps_in(j) * tile_depth / 2 * p.padded_oc;
+  });
   std::fill_n(packed_bias, p.padded_oc, 0.0f);
   if (bias.defined()) widen(bias.data<BFloat16>(), packed_bias, p.OC);
 }
 
-// The weights of the input gradient: taps from the last to the first, and the channels of dy in pairs.
-inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, const Plane& p, Cell* packed) {
-  for (int64_t tap = p.taps() - 1; tap >= 0; --tap, packed += p.C / 2 * p.padded_oc) {
-    for (int64_t c = 0; c < p.padded_oc; c += 16) {
-      for (int64_t oc = 0; oc < p.C; oc += 32) {
-        BFloat16 rows[16][32] = {};
-        for (int64_t i = c; i < std::min(c + 16, s.C) && oc < s.OC; ++i) {
-          std::copy_n(weight + (tap * s.C + i) * s.OC + oc, std::min<int64_t>(32, s.OC - oc), rows[i - c]);
-        }
-        transpose(reinterpret_cast<const Cell*>(rows), 16, 16, 16, packed + oc / 2 * p.padded_oc + c, p.padded_oc);
-      }
-    }
-  }
-}
-
-// The sums of the 32 positions from q on: (32, padded_oc). weights: (taps, C/2, padded_oc) pairs, bias: (padded_oc).
+// The sums of the 32 positions from q on: (32, padded_oc). weights: as packed above, bias: (padded_oc).
 template <class Tiles>
-void correlate_block(const Plane& p, const BFloat16* plane, const Cell* weights, const float* bias, int64_t q,
+void correlate_block(const Plane& p, const BFloat16* planes, const Cell* weights, const float* bias, int64_t q,
                      float* sums) {
-  using Whole = Block<Tiles, 2, 2>;
   const int64_t a_row = p.C * 2, b_row = p.padded_oc * 4;  // bytes
   for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
-    Whole::load_sums(bias + oc, 0, 0);  // the same row 16 times
-    const Cell* b = weights + oc;
-    for (int64_t kh = 0; kh < p.KH; ++kh) {  // two loops: a division for each tap would take as long as its tiles
-      for (int64_t kw = 0; kw < p.KW; ++kw) {
-        const BFloat16* a = plane + (q + kh * p.W + kw) * p.C;
-        for (int64_t c = 0; c < p.C; c += 32, b += 16 * p.padded_oc) {
-          Whole::multiply(a + c, a_row, 16 * a_row, b, b_row, 64);
+    with_block<Tiles>(2, p.padded_oc - oc > 16 ? 2 : 1, [&]<class Sums>() {
+      Sums::load_sums(bias + oc, 0, 0);  // the same row 16 times
+      const Cell* b = weights + oc;
+      p.for_runs([&](int64_t, int64_t j, int64_t shift) {
+        const BFloat16* a = planes + (q + shift) * p.C;
+        for (const BFloat16* end = a + p.taps_in(j) * p.C; a < end; a += tile_depth, b += 16 * p.padded_oc) {
+          Sums::multiply(a, a_row, 16 * a_row, b, b_row, 64);
         }
-      }
-    }
-    Whole::store_sums(sums + oc, b_row, 16 * p.padded_oc);
+      });
+      Sums::store_sums(sums + oc, b_row, 16 * p.padded_oc);
+    });
   }
 }
 
-// y (OH, OW, OC) from a plane. results: (32, padded_oc).
+// Where the pixels of a result belong: elements from row to row and from pixel to pixel.
+struct Target {
+  BFloat16* first;
+  int64_t row, pixel;
+};
+
+// The result (OH, OW, OC) of a correlation. results: (32, padded_oc), rounded: the same in bf16.
 template <class Tiles>
-void correlate(const Plane& p, const BFloat16* plane, const Cell* weights, const float* bias, float* results,
-               BFloat16* y) {
+void correlate(const Plane& p, const BFloat16* planes, const Cell* weights, const float* bias, float* results,
+               BFloat16* rounded, const Target& to) {
+  const bool is_dense = to.pixel == p.OC && p.OC == p.padded_oc;
   for (int64_t q = 0; q < p.positions(); q += 32) {
-    correlate_block<Tiles>(p, plane, weights, bias, q, results);
+    correlate_block<Tiles>(p, planes, weights, bias, q, results);
+    if (!is_dense) narrow(results, rounded, 32 * p.padded_oc);
     for (int64_t row = q / p.W, i = q; i < std::min(q + 32, p.positions()); i = ++row * p.W) {
-      // Of each row of y, the pixels in this block; what is past the end of the row is not.
+      // Of each row of the result, the pixels in this block; what is past the end of the row is not.
       const int64_t end = std::min(q + 32, row * p.W + p.OW);
-      const int64_t together = p.OC == p.padded_oc ? std::max<int64_t>(end - i, 1) : 1;
-      for (; i < end; i += together) {
-        narrow(results + (i - q) * p.padded_oc, y + (i - row * (p.W - p.OW)) * p.OC, together * p.OC);
+      BFloat16* pixel = to.first + row * to.row + (i - row * p.W) * to.pixel;
+      if (is_dense && i < end) narrow(results + (i - q) * p.padded_oc, pixel, (end - i) * p.OC);
+      for (; !is_dense && i < end; ++i, pixel += to.pixel) {
+        copy_pixels(rounded + (i - q) * p.padded_oc, p.OC, pixel);
       }
     }
   }
@@ -133,13 +201,14 @@ void correlate(const Plane& p, const BFloat16* plane, const Cell* weights, const
 
 // The byte offsets of a workspace's parts.
 struct ForwardLayout {
-  int64_t weights, bias, planes, results, size;
+  int64_t weights, bias, planes, results, rounded, size;
   explicit ForwardLayout(const Plane& p) {
-    weights = 0;                                            // (taps, C/2, padded_oc) pairs
-    bias = weights + p.taps() * p.C / 2 * p.padded_oc * 4;  // (padded_oc)
-    planes = bias + p.padded_oc * 4;                        // (threads, stored, C) bf16
-    results = planes + threads() * p.stored() * p.C * 2;    // (threads, 32, padded_oc)
-    size = results + threads() * 32 * p.padded_oc * 4;
+    weights = 0;                                           // cells
+    bias = weights + p.weights() * 4;                      // (padded_oc)
+    planes = bias + p.padded_oc * 4;                       // (threads, stored, C) bf16
+    results = planes + threads() * p.stored * p.C * 2;     // (threads, 32, padded_oc)
+    rounded = results + threads() * 32 * p.padded_oc * 4;  // (threads, 32, padded_oc) bf16
+    size = rounded + threads() * 32 * p.padded_oc * 2;
   }
 };
 
@@ -155,17 +224,18 @@ void forward(const Conv2dForward& call, Tensor& workspace) {
   const BFloat16* images = call.x.data<BFloat16>();
   BFloat16* out = call.y.mutable_data<BFloat16>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
+    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored * p.C;
     float* results = reinterpret_cast<float*>(memory + layout.results) + thread * 32 * p.padded_oc;
-    const BFloat16* plane = plane_of(s, images, n, p, own);
+    BFloat16* rounded = reinterpret_cast<BFloat16*>(memory + layout.rounded) + thread * 32 * p.padded_oc;
+    const BFloat16* planes = planes_of(s, images, n, p, own);
     const Session<Tiles> session;
-    correlate<Tiles>(p, plane, weights, bias, results, out + n * s.OH * s.OW * s.OC);
+    correlate<Tiles>(p, planes, weights, bias, results, rounded, {out + n * s.OH * s.OW * s.OC, s.OW * s.OC, s.OC});
   });
 }
 
 // Which calls the tiles support, on a machine that has them, and the workspace that a call needs.
 inline bool takes_forward(const Tensor& x, const Conv2dSizes& s) {
-  return x.dtype() == DType::bf16 && s.stride == 1 && s.C >= least_channels;
+  return x.dtype() == DType::bf16 && s.C >= least_channels;
 }
 inline bool takes(const Conv2dForward& call) { return takes_forward(call.x, call.sizes) && without_relu(call); }
 inline int64_t forward_workspace(const Conv2dForward& call) { return ForwardLayout(input_plane(call.sizes)).size; }

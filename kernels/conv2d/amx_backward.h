@@ -13,38 +13,113 @@
 
 namespace hs::amx {
 
-// dy as the gradients read it: with a border of zeros if there is an input gradient. REQUIRES: then has_border()
-struct GradientPlane {
-  GradientPlane(const Conv2dSizes& s, bool needs_dx) : plane(gradient_plane(s)) {
-    if (needs_dx) {
-      first = ((s.KH - 1 - s.padding) * plane.W + s.KW - 1 - s.padding) * plane.C;
-    } else {
-      plane.H = s.OH, plane.W = s.OW;
-      stored = s.OH * s.OW;
-    }
+// Of the rows (or columns) of x, those with the same remainder: h = stride * (first + i) + remainder - padding. Row i
+// gets dy[first + i - a] through tap remainder + stride * a, for a below `taps`. Only rows that a tap reaches.
+struct Phase {
+  int64_t first, taps, pixel, count;  // pixel: h of the first row
+  Phase(int64_t remainder, int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t padding)
+      : first(std::max<int64_t>(padding - remainder + stride - 1, 0) / stride),
+        taps((kernel - 1 - remainder) / stride + 1),
+        pixel(stride * first + remainder - padding) {
+    const int64_t in_image = pixel < size ? (size - 1 - pixel) / stride + 1 : 0;
+    count = std::min(in_image, out + taps - 1 - first);
   }
-  Plane plane;
-  int64_t first = 0;  // element of the first pixel of dy
-  int64_t stored = plane.stored();
 };
 
-// Transposes a plane to (C, stored), with zeros behind it. other: (16, C).
-inline void transpose_plane(const Plane& p, const BFloat16* plane, Cell* other, BFloat16* transposed) {
-  Cell* to = reinterpret_cast<Cell*>(transposed);  // two positions each
-  for (int64_t q = 0; q < p.stored(); q += 32) {
-    const int64_t rows = std::clamp<int64_t>(p.H * p.W - q, 0, 32);
-    if (rows > 0) interleave_rows(&plane[q * p.C].bits, p.C, rows, p.C, other, p.C);
-    std::fill(other + (rows + 1) / 2 * p.C, other + 16 * p.C, Cell{0});
-    transpose(other, p.C, 16, p.C, to + q / 2, p.stored() / 2);
+// Calls body(rows, columns, remainders) for the pixels of x with the same remainders, which the same taps reach: their
+// gradient is a correlation of dy with stride 1.
+template <class Body>
+void for_phases(const Conv2dSizes& s, const Body& body) {
+  for (int64_t i = 0; i < std::min(s.stride, s.KH); ++i) {
+    for (int64_t j = 0; j < std::min(s.stride, s.KW); ++j) {
+      const Phase rows(i, s.H, s.OH, s.KH, s.stride, s.padding), columns(j, s.W, s.OW, s.KW, s.stride, s.padding);
+      if (rows.count > 0 && columns.count > 0) body(rows, columns, i, j);
+    }
   }
 }
 
-// The pairs of dy: (padded_oc / 32, 2, rows, 32). Those at even positions of the plane of x are apart from those at odd
-// ones, so that a tile's rows are neighbours.
+// dy as the gradients read it: with a border of zeros if there is an input gradient.
+struct GradientPlane {
+  GradientPlane(const Conv2dSizes& s, bool needs_dx) : H(s.OH), W(s.OW), C(round_up(s.OC, 16)) {
+    if (needs_dx) {
+      int64_t reached = 0;
+      for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
+        top = std::max(top, rows.taps - 1 - rows.first);
+        left = std::max(left, columns.taps - 1 - columns.first);
+        H = std::max(H, rows.first + rows.count);
+        W = std::max(W, columns.first + columns.count);
+        reached += rows.count * columns.count;
+      });
+      H += top, W += left;
+      reaches_all = reached == s.H * s.W;
+    }
+    stored = needs_dx ? round_up(H * W + 32, 32) : H * W;
+  }
+  // The correlation of a phase, and its first pixel in this plane.
+  Plane correlation(const Conv2dSizes& s, const Phase& rows, const Phase& columns) const {
+    return {H, W, s.OC, rows.taps, columns.taps, 1, rows.count, columns.count, s.C};
+  }
+  int64_t begin(const Phase& rows, const Phase& columns) const {
+    return ((top + rows.first - (rows.taps - 1)) * W + left + columns.first - (columns.taps - 1)) * C;
+  }
+
+  int64_t first() const { return (top * W + left) * C; }  // element of the first pixel of dy
+
+  int64_t H, W, C;            // C is a multiple of 16
+  int64_t top = 0, left = 0;  // of the border
+  int64_t stored;             // pixels, and what a block may read behind them
+  bool reaches_all = true;    // a tap reaches every pixel of x
+};
+
+// The weights of the input gradient, cells, phase by phase: taps from the last to the first, and the channels of dy in
+// pairs. Packed as for any correlation.
+inline int64_t turned_weights(const Conv2dSizes& s, const GradientPlane& g) {
+  int64_t cells = 0;
+  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
+    cells += g.correlation(s, rows, columns).weights();
+  });
+  return cells;
+}
+
+inline void pack_turned_weights(const Conv2dSizes& s, const BFloat16* weight, const GradientPlane& g, Cell* packed) {
+  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t i, int64_t j) {
+    const Plane p = g.correlation(s, rows, columns);
+    for (int64_t a = rows.taps - 1; a >= 0; --a) {
+      for (int64_t step = 0; step < p.steps_in(0); ++step, packed += 16 * p.padded_oc) {
+        for (int64_t c = 0; c < p.padded_oc; c += 16) {
+          BFloat16 values[16][tile_depth] = {};  // of 16 input channels, 32 values of the run
+          for (int64_t half = 0; half < tile_depth; half += 16) {
+            const int64_t b = columns.taps - 1 - (step * tile_depth + half) / p.C;
+            const int64_t oc = (step * tile_depth + half) % p.C;
+            const int64_t tap = (i + a * s.stride) * s.KW + j + b * s.stride;
+            for (int64_t k = c; b >= 0 && k < std::min(c + 16, s.C); ++k) {
+              std::copy_n(weight + (tap * s.C + k) * s.OC + oc, std::min<int64_t>(16, s.OC - oc), values[k - c] + half);
+            }
+          }
+          transpose(reinterpret_cast<const Cell*>(values), 16, 16, 16, packed + c, p.padded_oc);
+        }
+      }
+    }
+  });
+}
+
+// Transposes the planes to (C, stored), with zeros behind them. other: (16, C).
+inline void transpose_planes(const Plane& p, const BFloat16* planes, Cell* other, BFloat16* transposed) {
+  Cell* to = reinterpret_cast<Cell*>(transposed);  // two positions each
+  for (int64_t q = 0; q < p.stored; q += 32) {
+    const int64_t rows = std::clamp<int64_t>(p.pixels() - q, 0, 32);
+    if (rows > 0) interleave_rows(&planes[q * p.C].bits, p.C, rows, p.C, other, p.C);
+    std::fill(other + (rows + 1) / 2 * p.C, other + 16 * p.C, Cell{0});
+    transpose(other, p.C, 16, p.C, to + q / 2, p.stored / 2);
+  }
+}
+
+// The pairs of dy: (OC / 32, 2, rows, 32), OC rounded up. Those at even positions of the plane of x are apart from
+// those at odd ones, so that a tile's rows are neighbours.
 struct Pairs {
   static constexpr int64_t margin = 32;  // positions without dy before and behind: tiles begin anywhere
 
-  explicit Pairs(const Plane& p) : rows((p.positions() + 1) / 2 + margin), size(2 * rows * p.padded_oc) {}
+  explicit Pairs(const Plane& p) : rows((p.positions() + 1) / 2 + margin), size(2 * rows * round_up(p.OC, 32)) {}
   // The pair (dy at q, dy at q + 1) of the channels from oc on, a multiple of 32; that of q + 2 is 32 cells later.
   int64_t at(int64_t q, int64_t oc) const { return ((oc / 32 * 2 + (q + margin) % 2) * rows + (q + margin) / 2) * 32; }
 
@@ -52,7 +127,7 @@ struct Pairs {
 };
 
 // Packs dy, whose first pixel is at `dy` in a plane of gradients; the pairs without dy are zero already.
-inline void pack_gradient(const Plane& p, const BFloat16* dy, const Plane& gradients, const Pairs& layout,
+inline void pack_gradient(const Plane& p, const BFloat16* dy, const GradientPlane& gradients, const Pairs& layout,
                           Cell* pairs) {
   const bool has_gaps = p.W > p.OW;  // without them, all rows are one
   const int64_t runs = has_gaps ? p.OH : 1, length = has_gaps ? p.OW : p.OH * p.OW;
@@ -76,29 +151,32 @@ inline constexpr int64_t most_positions = 384;
 template <class Tiles>
 void add_weight_gradient(const Plane& p, int64_t channels, const BFloat16* transposed, const Pairs& layout,
                          const Cell* pairs, float* dweight) {
-  const int64_t a_row = p.stored() * 2, b_row = 32 * 4, sums_row = p.padded_oc * 4;  // bytes
-  const int64_t blocks = (p.stored() + most_positions - 1) / most_positions;
-  const int64_t block_positions = round_up((p.stored() + blocks - 1) / blocks, 32);
-  for (int64_t c = 0; c < channels; c += 32) {
-    with_block<Tiles>(channels - c > 16 ? 2 : 1, 2, [&]<class Sums>() {
-      for (int64_t block = 0; block < p.stored(); block += block_positions) {
-        for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
-          for (int64_t tap = 0; tap < p.taps(); ++tap) {
-            const int64_t shift = p.shift(tap);
-            const int64_t begin = std::max(block, shift / 32 * 32);
-            const int64_t end = std::min(block + block_positions, round_up(shift + p.positions(), 32));
-            if (begin >= end) continue;
-            float* sums = dweight + (tap * p.C + c) * p.padded_oc + oc;
-            Sums::load_sums(sums, sums_row, 16 * p.padded_oc);
-            for (int64_t q = begin; q < end; q += 32) {
-              Sums::multiply(transposed + c * p.stored() + q, a_row, 16 * a_row, pairs + layout.at(q - shift, oc),
-                             b_row, 64);
-            }
-            Sums::store_sums(sums, sums_row, 16 * p.padded_oc);
-          }
+  const int64_t a_row = p.stored * 2, b_row = 32 * 4, sums_row = p.padded_oc * 4;  // bytes
+  const int64_t blocks = (p.stored + most_positions - 1) / most_positions;
+  const int64_t block_positions = round_up((p.stored + blocks - 1) / blocks, 32);
+  const auto add_block = [&]<class Sums>(int64_t block, int64_t c, int64_t oc) {
+    p.for_runs([&](int64_t kh, int64_t j, int64_t first_shift) {
+      for (int64_t i = 0; i < p.taps_in(j); ++i) {
+        const int64_t shift = first_shift + i;
+        const int64_t begin = std::max(block, shift / 32 * 32);
+        const int64_t end = std::min(block + block_positions, round_up(shift + p.positions(), 32));
+        if (begin >= end) continue;
+        float* sums = dweight + ((kh * p.KW + j + i * p.stride) * p.C + c) * p.padded_oc + oc;
+        Sums::load_sums(sums, sums_row, 16 * p.padded_oc);
+        for (int64_t q = begin; q < end; q += 32) {
+          Sums::multiply(transposed + c * p.stored + q, a_row, 16 * a_row, pairs + layout.at(q - shift, oc), b_row, 64);
         }
+        Sums::store_sums(sums, sums_row, 16 * p.padded_oc);
       }
     });
+  };
+  for (int64_t c = 0; c < channels; c += 32) {
+    for (int64_t block = 0; block < p.stored; block += block_positions) {
+      for (int64_t oc = 0; oc < p.padded_oc; oc += 32) {
+        with_block<Tiles>(channels - c > 16 ? 2 : 1, p.padded_oc - oc > 16 ? 2 : 1,
+                          [&]<class Sums>() { add_block.template operator()<Sums>(block, c, oc); });
+      }
+    }
   }
 }
 
@@ -113,28 +191,29 @@ void add_bias_gradient(const Plane& p, const Pairs& layout, const Cell* pairs, f
     Row::zero_sums();
     for (int64_t q = 0; q < p.positions(); q += 32) Row::multiply(ones, 0, 0, pairs + layout.at(q, oc), 32 * 4, 64);
     Row::store_sums(sums, 32 * 4, 0);
-    for (int64_t i = 0; i < 32; ++i) dbias[oc + i] += sums[i];
+    for (int64_t i = 0; i < std::min<int64_t>(32, p.padded_oc - oc); ++i) dbias[oc + i] += sums[i];
   }
 }
 
 // The byte offsets of the workspace's parts.
 struct BackwardLayout {
-  int64_t dweights, dbiases, planes, transposed, other, pairs, dy, weights, zeros, results, size;
+  int64_t dweights, dbiases, planes, transposed, other, pairs, dy, weights, zeros, results, rounded, size;
   BackwardLayout(const Conv2dSizes& s, const Plane& p, const GradientPlane& g, bool needs_dx) {
     const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_groups still has a total
-    const Plane& d = g.plane;
     int64_t end = 0;
     const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
-    dweights = part(groups * p.taps() * p.C * p.padded_oc * 4);           // (groups, taps, C, padded_oc)
-    dbiases = part(groups * p.padded_oc * 4);                             // (groups, padded_oc)
-    planes = part(threads() * p.stored() * p.C * 2);                      // (threads, stored, C) bf16
-    transposed = part(threads() * p.stored() * p.C * 2);                  // (threads, C, stored) bf16
-    other = part(threads() * 16 * p.C * 4);                               // (threads, 16, C) pairs
-    pairs = part(threads() * Pairs(p).size * 4);                          // (threads, Pairs)
-    dy = part(threads() * g.stored * d.C * 2);                            // (threads, stored, C) bf16
-    weights = part(needs_dx ? d.taps() * d.C / 2 * d.padded_oc * 4 : 0);  // (taps, C/2, padded_oc) pairs
-    zeros = part(needs_dx ? d.padded_oc * 4 : 0);                         // (padded_oc)
-    results = part(needs_dx ? threads() * 32 * d.padded_oc * 4 : 0);      // (threads, 32, padded_oc)
+    const int64_t padded_c = needs_dx ? round_up(s.C, 16) : 0;
+    dweights = part(groups * p.taps() * p.C * p.padded_oc * 4);  // (groups, taps, C, padded_oc)
+    dbiases = part(groups * p.padded_oc * 4);                    // (groups, padded_oc)
+    planes = part(threads() * p.stored * p.C * 2);               // (threads, stored, C) bf16
+    transposed = part(threads() * p.stored * p.C * 2);           // (threads, C, stored) bf16
+    other = part(threads() * 16 * p.C * 4);                      // (threads, 16, C) pairs
+    pairs = part(threads() * Pairs(p).size * 4);                 // (threads, Pairs)
+    dy = part(threads() * g.stored * g.C * 2);                   // (threads, stored, C) bf16
+    weights = part(needs_dx ? turned_weights(s, g) * 4 : 0);     // cells
+    zeros = part(padded_c * 4);                                  // (padded_c)
+    results = part(threads() * 32 * padded_c * 4);               // (threads, 32, padded_c)
+    rounded = part(threads() * 32 * padded_c * 2);               // (threads, 32, padded_c) bf16
     size = end;
   }
 };
@@ -161,6 +240,19 @@ inline void add_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool a
   });
 }
 
+// The input gradient of one image, (H, W, C). dy: its plane.
+template <class Tiles>
+void input_gradient(const Conv2dSizes& s, const GradientPlane& g, const BFloat16* dy, const Cell* weights,
+                    const float* zeros, float* results, BFloat16* rounded, BFloat16* dx) {
+  if (!g.reaches_all) std::fill_n(dx, s.H * s.W * s.C, BFloat16{0});
+  for_phases(s, [&](const Phase& rows, const Phase& columns, int64_t, int64_t) {
+    const Plane p = g.correlation(s, rows, columns);
+    correlate<Tiles>(p, dy + g.begin(rows, columns), weights, zeros, results, rounded,
+                     {dx + (rows.pixel * s.W + columns.pixel) * s.C, s.stride * s.W * s.C, s.stride * s.C});
+    weights += p.weights();
+  });
+}
+
 // Both gradients. dense_dy(n, plane, first) writes dy of sample n, (OH, OW, OC), sizes as in s, to the plane of which
 // `first` is the first pixel. Call: Conv2dBackward, or another with these fields.
 template <class Tiles, class Call, class DenseDy>
@@ -172,7 +264,7 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   const auto part = [memory]<class T>(int64_t begin, T) { return reinterpret_cast<T*>(memory + begin); };
   const int64_t groups = conv2d_groups(s), fields = p.taps() * p.C * p.padded_oc;
-  const int64_t dy_size = g.stored * g.plane.C, x_size = p.stored() * p.C;
+  const int64_t dy_size = g.stored * g.C, x_size = p.stored * p.C, results_size = 32 * round_up(s.C, 16);
   const Pairs pairs_layout(p);
   float* dweights = part(layout.dweights, float{});
   float* dbiases = part(layout.dbiases, float{});
@@ -181,8 +273,8 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
   const BFloat16* images = call.x.template data<BFloat16>();
   BFloat16* dx = needs_dx ? call.dx.template mutable_data<BFloat16>() : nullptr;
   if (needs_dx) {
-    pack_turned_weights(s, call.weight.template data<BFloat16>(), g.plane, weights);
-    std::fill_n(zeros, g.plane.padded_oc, 0.0f);
+    pack_turned_weights(s, call.weight.template data<BFloat16>(), g, weights);
+    std::fill_n(zeros, round_up(s.C, 16), 0.0f);
   }
 
   parallel(groups, [&](int64_t group, int thread) {
@@ -191,7 +283,8 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
     Cell* other = part(layout.other, Cell{}) + thread * 16 * p.C;
     Cell* pairs = part(layout.pairs, Cell{}) + thread * pairs_layout.size;
     BFloat16* dy_plane = part(layout.dy, BFloat16{}) + thread * dy_size;
-    float* results = part(layout.results, float{}) + thread * 32 * g.plane.padded_oc;
+    float* results = part(layout.results, float{}) + thread * results_size;
+    BFloat16* rounded = part(layout.rounded, BFloat16{}) + thread * results_size;
     float* dw = dweights + group * fields;
     float* db = dbiases + group * p.padded_oc;
     std::fill_n(dw, fields, 0.0f);
@@ -200,14 +293,16 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
     std::fill_n(dy_plane, dy_size, BFloat16{0});
     const Session<Tiles> session;
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
-      dense_dy(n, g.plane, dy_plane + g.first);
-      if (needs_pairs) pack_gradient(p, dy_plane + g.first, g.plane, pairs_layout, pairs);
+      dense_dy(n, g, dy_plane + g.first());
+      if (needs_pairs) pack_gradient(p, dy_plane + g.first(), g, pairs_layout, pairs);
       if (call.dweight.defined()) {
-        transpose_plane(p, plane_of(s, images, n, p, own), other, transposed);
+        transpose_planes(p, planes_of(s, images, n, p, own), other, transposed);
         add_weight_gradient<Tiles>(p, s.C, transposed, pairs_layout, pairs, dw);
       }
       if (call.dbias.defined()) add_bias_gradient<Tiles>(p, pairs_layout, pairs, db);
-      if (needs_dx) correlate<Tiles>(g.plane, dy_plane, weights, zeros, results, dx + n * s.H * s.W * s.C);
+      if (needs_dx) {
+        input_gradient<Tiles>(s, g, dy_plane, weights, zeros, results, rounded, dx + n * s.H * s.W * s.C);
+      }
     }
   });
 
@@ -224,18 +319,12 @@ template <class Tiles>
 void backward(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const BFloat16* dy = call.dy.data<BFloat16>();
-  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const Plane& plane, BFloat16* first) {
-    copy_image(dy + n * s.OH * s.OW * s.OC, s.OH, s.OW, s.OC, plane, first);
+  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const GradientPlane& plane, BFloat16* first) {
+    copy_image(dy + n * s.OH * s.OW * s.OC, s.OH, s.OW, s.OC, plane.W, plane.C, first);
   });
 }
 
-inline bool has_border(const Conv2dSizes& s) { return s.stride == 1 && s.padding < s.KH && s.padding < s.KW; }
-inline bool takes_backward(const Tensor& x, const Tensor& dx, const Conv2dSizes& s) {
-  return takes_forward(x, s) && (!dx.defined() || has_border(s));
-}
-inline bool takes(const Conv2dBackward& call) {
-  return takes_backward(call.x, call.dx, call.sizes) && without_relu(call);
-}
+inline bool takes(const Conv2dBackward& call) { return takes_forward(call.x, call.sizes) && without_relu(call); }
 inline int64_t backward_size(const Conv2dSizes& s, bool needs_dx) {
   return BackwardLayout(s, input_plane(s), GradientPlane(s, needs_dx), needs_dx).size;
 }

@@ -4,8 +4,7 @@
 // Internal to amx.cpp and its test.
 #pragma once
 
-#include "kernels/conv2d/amx_backward.h"
-#include "kernels/conv2d_pool_relu/pool.h"
+#include "kernels/conv2d_pool_relu/amx_one_channel.h"
 
 namespace hs::amx {
 
@@ -21,10 +20,10 @@ struct PooledLayout {
     rows = s.OH / 2 * 2;
     while (rows > 2 && blocks_of(rows) * p.padded_oc * 4 > cache) rows -= 2;
     positions = blocks_of(rows);
-    weights = 0;                                                // (taps, C/2, padded_oc) pairs
-    bias = weights + p.taps() * p.C / 2 * p.padded_oc * 4;      // (padded_oc)
+    weights = 0;                                                // cells
+    bias = weights + p.weights() * 4;                           // (padded_oc)
     planes = bias + p.padded_oc * 4;                            // (threads, stored, C) bf16
-    sums = planes + threads() * p.stored() * p.C * 2;           // (threads, positions, padded_oc)
+    sums = planes + threads() * p.stored * p.C * 2;             // (threads, positions, padded_oc)
     results = sums + threads() * positions * p.padded_oc * 4;   // (threads, windows, padded_oc)
     winners = results + threads() * windows * p.padded_oc * 4;  // (threads, windows, padded_oc) bytes
     size = winners + threads() * windows * p.padded_oc;
@@ -34,6 +33,7 @@ struct PooledLayout {
 template <class Tiles>
 void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
+  if (s.C == 1) return one_channel::forward<Tiles>(call, workspace);
   const Plane p = input_plane(s);
   const PooledLayout layout(s, p);
   const int64_t PW = s.OW / 2, windows = layout.windows;
@@ -45,11 +45,11 @@ void pooled_forward(const Conv2dPoolReluForward& call, Tensor& workspace) {
   BFloat16* y = call.y.mutable_data<BFloat16>();
   uint8_t* winner = call.winner.mutable_data<uint8_t>();
   parallel(s.N, [&](int64_t n, int thread) {
-    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored() * p.C;
+    BFloat16* own = reinterpret_cast<BFloat16*>(memory + layout.planes) + thread * p.stored * p.C;
     float* sums = reinterpret_cast<float*>(memory + layout.sums) + thread * layout.positions * p.padded_oc;
     float* results = reinterpret_cast<float*>(memory + layout.results) + thread * windows * p.padded_oc;
     uint8_t* winners = memory + layout.winners + thread * windows * p.padded_oc;
-    const BFloat16* plane = plane_of(s, images, n, p, own);
+    const BFloat16* plane = planes_of(s, images, n, p, own);
     {
       const Session<Tiles> session;
       const WindowRow row{PW, p.padded_oc, p.W * p.padded_oc};
@@ -82,23 +82,30 @@ inline Conv2dSizes covered(Conv2dSizes s) {
 }
 
 inline int64_t pooled_backward_workspace(const Conv2dPoolReluBackward& call) {
+  if (call.sizes.C == 1) return one_channel::BackwardLayout(call.sizes, one_channel::Image(call.sizes)).size;
   return backward_size(covered(call.sizes), call.dx.defined());
 }
 
 template <class Tiles>
 void pooled_backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
+  if (call.sizes.C == 1) return one_channel::backward<Tiles>(call, workspace);
   const Conv2dSizes s = covered(call.sizes);
   const BFloat16* dy = call.dy.data<BFloat16>();
   const uint8_t* winner = call.winner.data<uint8_t>();
-  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const Plane& plane, BFloat16* first) {
+  backward_from<Tiles>(call, s, workspace, [&](int64_t n, const GradientPlane& plane, BFloat16* first) {
     const int64_t from = n * (s.OH / 2) * (s.OW / 2) * s.OC;
     unpool(dy + from, winner + from, s.OH, s.OW, s.OC, {plane.W * plane.C, plane.C}, first);
   });
 }
 
-inline bool takes(const Conv2dPoolReluBackward& call) { return takes_backward(call.x, call.dx, call.sizes); }
-inline bool takes(const Conv2dPoolReluForward& call) { return takes_forward(call.x, call.sizes); }
+inline bool takes(const Conv2dPoolReluBackward& call) {
+  return takes_forward(call.x, call.sizes) || one_channel::takes_backward(call.x, call.dx, call.sizes);
+}
+inline bool takes(const Conv2dPoolReluForward& call) {
+  return takes_forward(call.x, call.sizes) || one_channel::takes_forward(call.x, call.sizes);
+}
 inline int64_t pooled_workspace(const Conv2dPoolReluForward& call) {
+  if (call.sizes.C == 1) return one_channel::ForwardLayout(one_channel::Image(call.sizes)).size;
   return PooledLayout(call.sizes, input_plane(call.sizes)).size;
 }
 

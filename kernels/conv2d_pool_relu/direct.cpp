@@ -232,6 +232,39 @@ void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, i
   }
 }
 
+// kernels/conv2d_pool_relu/pool.h
+void unpool_pairs(const BFloat16* dy, const uint8_t* winner, int64_t windows, int64_t OC, int64_t channels, Cell* pairs,
+                  int64_t lower, float* dbias) {
+  using Values [[gnu::aligned(2), gnu::may_alias]] = uint16_t __attribute__((vector_size(HS_VECTOR_BYTES / 2)));
+  using Cells [[gnu::aligned(4), gnu::may_alias]] = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
+  int64_t oc = 0;
+  for (; oc + lanes <= channels; oc += lanes) {
+    Vec sum = {};
+    for (int64_t window = 0; window < windows; ++window) {
+      const auto first = __builtin_convertvector(*reinterpret_cast<const Values*>(dy + window * OC + oc), Cells);
+      const Ints place = load_bytes(winner + window * OC + oc);
+      const Cells second = first << 16;  // as a float: the value
+      Cell* to = pairs + window * 32 + oc;
+      *reinterpret_cast<Cells*>(to) = (place == 0 ? first : Cells{}) | (place == 1 ? second : Cells{});
+      *reinterpret_cast<Cells*>(to + lower) = (place == 2 ? first : Cells{}) | (place == 3 ? second : Cells{});
+      sum += place == int32_t{closed} ? Vec{} : reinterpret_cast<Vec>(second);
+    }
+    store(dbias + oc, load(dbias + oc) + sum);
+  }
+  for (; oc < channels; ++oc) {
+    float sum = 0;
+    for (int64_t window = 0; window < windows; ++window) {
+      const Cell value = dy[window * OC + oc].bits;
+      const uint8_t place = winner[window * OC + oc];
+      Cell* to = pairs + window * 32 + oc;
+      to[0] = place < 2 ? value << (place * 16) : 0;
+      to[lower] = place == 2 || place == 3 ? value << ((place - 2) * 16) : 0;
+      if (place != closed) sum += to_float(dy[window * OC + oc]);
+    }
+    dbias[oc] += sum;
+  }
+}
+
 }  // namespace
 }  // namespace hs::HS_ISA
 
@@ -248,6 +281,11 @@ void pool_sums(const float* sums, const WindowRow& row, int64_t channels, float*
 void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, const Strides& to,
             BFloat16* dense) {
   HS_FOR_THIS_CPU(unpool)(dy, winner, OH, OW, OC, to, dense);
+}
+
+void unpool_pairs(const BFloat16* dy, const uint8_t* winner, int64_t windows, int64_t OC, int64_t channels, Cell* pairs,
+                  int64_t lower, float* dbias) {
+  HS_FOR_THIS_CPU(unpool_pairs)(dy, winner, windows, OC, channels, pairs, lower, dbias);
 }
 
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/cpu/pack.h"
 
 namespace hs {
 
@@ -22,5 +23,11 @@ struct Strides {
 // REQUIRES: OH and OW are even
 void unpool(const BFloat16* dy, const uint8_t* winner, int64_t OH, int64_t OW, int64_t OC, const Strides& to,
             BFloat16* dense);
+
+// The same for one row of windows, and as pairs of the two pixels of a row of a window: `channels` cells of 32 for each
+// window, those of the lower pixels `lower` cells behind those of the upper ones. dbias (channels) += what is open.
+// dy and winner: (windows, OC), of which `channels` are read. REQUIRES: channels <= 32
+void unpool_pairs(const BFloat16* dy, const uint8_t* winner, int64_t windows, int64_t OC, int64_t channels, Cell* pairs,
+                  int64_t lower, float* dbias);
 
 }  // namespace hs

@@ -50,6 +50,19 @@ void for_float_type(DType dtype, const Body& body) {
   }
 }
 
+// The same for kernels that compute in f32: T = float, Half or BFloat16. REQUIRES: is_float for this dtype, not f64.
+template <class Body>
+void for_f32_or_16_bits(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::f16:
+      return body.template operator()<Half>();
+    case DType::bf16:
+      return body.template operator()<BFloat16>();
+    default:
+      return body.template operator()<float>();
+  }
+}
+
 template <class T>
 inline constexpr bool stores_16_bits = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 

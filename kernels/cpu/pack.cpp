@@ -11,6 +11,8 @@
 namespace hs {
 namespace {
 
+constexpr uint16_t bf16_one = 0x3f80;
+
 #if defined(__x86_64__)
 
 HS_TARGET_AVX512 void interleave_rows_avx512(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count,
@@ -24,6 +26,18 @@ HS_TARGET_AVX512 void interleave_rows_avx512(const uint16_t* from, int64_t from_
       _mm512_storeu_si512(
           to + i, _mm512_or_si512(_mm512_cvtepu16_epi32(first), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16)));
     }
+  }
+}
+
+HS_TARGET_AVX512 void interleave_with_ones_avx512(const uint16_t* from, int64_t from_stride, int64_t count, Cell* to) {
+  for (int64_t i = 0; i < count; i += 8) {
+    const auto valid = static_cast<__mmask8>(count - i >= 8 ? 0xff : (1 << (count - i)) - 1);
+    __m512i four = _mm512_set1_epi64(bf16_one);
+    for (int row = 2; row >= 0; --row) {
+      const __m128i elements = _mm_maskz_loadu_epi16(valid, from + row * from_stride + i);
+      four = _mm512_or_si512(_mm512_slli_epi64(four, 16), _mm512_cvtepu16_epi64(elements));
+    }
+    _mm512_mask_storeu_epi64(to + 2 * i, valid, four);
   }
 }
 
@@ -75,6 +89,16 @@ void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, in
       to[i] = from[i] | (row + 1 < rows ? static_cast<uint32_t>(from[from_stride + i]) << 16 : 0);
     }
     std::fill(to + count, to + round_up(count, 16), Cell{0});
+  }
+}
+
+void interleave_with_ones(const uint16_t* from, int64_t from_stride, int64_t count, Cell* to) {
+#if defined(__x86_64__)
+  if (cpu_features().avx512) return interleave_with_ones_avx512(from, from_stride, count, to);
+#endif
+  for (int64_t i = 0; i < count; ++i) {
+    to[2 * i] = from[i] | static_cast<uint32_t>(from[from_stride + i]) << 16;
+    to[2 * i + 1] = from[2 * from_stride + i] | static_cast<uint32_t>(bf16_one) << 16;
   }
 }
 

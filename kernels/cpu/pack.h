@@ -16,6 +16,10 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + mu
 void interleave_rows(const uint16_t* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                      int64_t to_stride);
 
+// Three rows and ones in bf16, one element of each after the other: to[2 i] is the pair (row 0, row 1) of element i,
+// to[2 i + 1] the pair (row 2, 1).
+void interleave_with_ones(const uint16_t* from, int64_t from_stride, int64_t count, Cell* to);
+
 // to[j][i] = from[i][j], in whole blocks of 16 x 16: rows and columns are rounded up.
 void transpose(const Cell* from, int64_t from_stride, int64_t rows, int64_t columns, Cell* to, int64_t to_stride);
 

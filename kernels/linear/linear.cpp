@@ -9,6 +9,14 @@
 namespace hs {
 namespace {
 
+// x as a matrix of rows of its last dimension, without history; shares storage.
+Tensor as_rows(const Tensor& x) {
+  if (x.shape().rank() == 2) return x.detach();
+  int64_t rows = 1;
+  for (int axis = 0; axis + 1 < x.shape().rank(); ++axis) rows *= x.shape()[axis];
+  return x.detach().reshape({rows, x.shape().back()});
+}
+
 // Empty if no kernel computes all of them faster than one after the other, as the CPU's does not.
 Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, bool needs_x,
                             const GradientTarget& to_weight, const GradientTarget& to_bias) {
@@ -25,26 +33,36 @@ Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, 
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightOrder order) {
   const Op op("linear");
-  check(x.shape().rank() == 2 && weight.shape().rank() == 2, "linear: x is {} and weight {}, expected two matrices",
-        x.shape(), weight.shape());
-  check(x.shape()[1] == weight.shape()[0], "linear: weight is {} but x has {} columns", weight.shape(), x.shape()[1]);
-  const GemmOptions forward{.tf32 = ambient().tf32}, for_x{.transpose_b = true, .tf32 = ambient().tf32},
-      for_weight{.transpose_a = true, .tf32 = ambient().tf32};
-  const Tensor input = autocast(x), w = autocast_parameter(weight);
-  Tensor y = matmul(input, w, autocast_parameter(bias), forward);
-  return record("linear", y, {input, weight, bias},
-                [x = input.saved(), w = w.saved(), for_x, for_weight, needs_x = input.requires_grad(),
-                 to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
-                  Gradients gradients = gradients_at_once(x, w, dy, needs_x, to_weight, to_bias);
-                  if (!gradients.empty()) return gradients;
-                  gradients.resize(3);
-                  if (needs_x) gradients[0] = matmul(dy, w, {}, for_x);
-                  gradients[1] = matmul_gradient(x, dy, for_weight, to_weight);
-                  gradients[2] = bias_gradient(dy, to_bias);
-                  return gradients;
-                });
+  const bool by_rows = order == WeightOrder::in_out;
+  check(x.shape().rank() >= 2 && weight.shape().rank() == 2,
+        "linear: x is {} and weight {}, expected (..., in) of at least two dimensions, and a matrix", x.shape(),
+        weight.shape());
+  const int64_t in = weight.shape()[by_rows ? 0 : 1], out = weight.shape()[by_rows ? 1 : 0];
+  check(x.shape().back() == in, "linear: weight is {}{} but x has {} columns", weight.shape(),
+        by_rows ? "" : " (out, in)", x.shape().back());
+  const GemmOptions forward{.transpose_b = !by_rows, .tf32 = ambient().tf32},
+      for_x{.transpose_b = by_rows, .tf32 = ambient().tf32}, for_weight{.transpose_a = true, .tf32 = ambient().tf32};
+  const Tensor input = autocast(x), rows = as_rows(input), w = autocast_parameter(weight);
+  Tensor y = matmul(rows, w, autocast_parameter(bias), forward);
+  if (x.shape().rank() > 2) y = y.reshape(x.shape().with_back(out));
+  return record(
+      "linear", y, {input, weight, bias},
+      [x = rows.saved(), w = w.saved(), shape = x.shape(), by_rows, for_x, for_weight, needs_x = input.requires_grad(),
+       to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& gradient) -> Gradients {
+        const Tensor dy = as_rows(gradient);
+        Gradients gradients;
+        if (by_rows) gradients = gradients_at_once(x, w, dy, needs_x, to_weight, to_bias);
+        if (gradients.empty()) {
+          gradients.resize(3);
+          if (needs_x) gradients[0] = matmul(dy, w, {}, for_x);
+          gradients[1] = matmul_gradient(by_rows ? x : dy, by_rows ? dy : x, for_weight, to_weight);
+          gradients[2] = bias_gradient(dy, to_bias);
+        }
+        if (needs_x && shape.rank() > 2) gradients[0] = gradients[0].reshape(shape);
+        return gradients;
+      });
 }
 
 namespace {

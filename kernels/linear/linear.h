@@ -1,4 +1,4 @@
-// The fully connected layer: y = x w + b.
+// The fully connected layer: y = x w + b, over the last dimension.
 #pragma once
 
 #include "engine/autograd.h"
@@ -6,8 +6,14 @@
 
 namespace hs {
 
-// x is (N, in), weight (in, out), bias (out) or undefined; the result is (N, out).
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+enum class WeightOrder : uint8_t {
+  in_out,  // weight is (in, out)
+  out_in,  // weight is (out, in): a table of embeddings, used again to score each of its rows
+};
+
+// x is (..., in), of at least two dimensions; weight has two, in this order; bias is (out) or undefined. The result is
+// (..., out). Throws Error: usage if a shape does not fit.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightOrder order = WeightOrder::in_out);
 
 // All gradients at once: dx = dy weight', dweight = x' dy, dbias = the column sums of dy. Any of them may be undefined;
 // with `accumulate` dweight and dbias are added to. x, weight, dy and dx have one type; dweight and dbias that one, or

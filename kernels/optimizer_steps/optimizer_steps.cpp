@@ -10,6 +10,41 @@
 #include "kernels/cpu/elements.h"
 #include "kernels/optimizer_steps/begin_step.h"
 
+#ifdef HS_ISA
+namespace hs::HS_ISA {
+namespace {
+
+// The formulas, for `count` parameters; the compiler makes vectors of the loops.
+void sgd(const SgdRule& s, float learning_rate, float factor, float weight_decay, int64_t count, const float* g,
+         float* v, float* w) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient_i = g[i] * factor + weight_decay * w[i];
+    v[i] = s.momentum * v[i] + gradient_i;
+    w[i] -= learning_rate * (s.nesterov ? gradient_i + s.momentum * v[i] : v[i]);
+  }
+}
+
+void adam(const AdamRule& s, const float* rate, float weight_decay, int64_t count, const float* g, float* m, float* v,
+          float* w) {
+  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
+  const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
+  const float into_gradient = s.decoupled ? 0 : weight_decay;
+  const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient_i = g[i] * factor + into_gradient * w[i];
+    m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;
+    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
+    w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
+  }
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/optimizer_steps/optimizer_steps.cpp"
+#include "kernels/cpu/each_isa.h"
+
 namespace hs {
 namespace {
 
@@ -86,11 +121,7 @@ void sgd_step_cpu(const SgdStep& call) {
   float* v = call.velocity.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float gradient_i = g[i] * factor + weight_decay * w[i];
-      v[i] = s.momentum * v[i] + gradient_i;
-      w[i] -= learning_rate * (s.nesterov ? gradient_i + s.momentum * v[i] : v[i]);
-    }
+    HS_FOR_THIS_CPU(sgd)(s, learning_rate, factor, weight_decay, end - begin, g + begin, v + begin, w + begin);
   });
 }
 
@@ -98,20 +129,12 @@ void adam_step_cpu(const AdamStep& call) {
   const float* g = call.gradient.data<float>();
   const float* rate = call.rates.data<float>();
   if (rate[rate_skip] != 0) return;
-  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
-  const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
   float* m = call.mean.mutable_data<float>();
   float* v = call.square.mutable_data<float>();
   float* w = call.value.mutable_data<float>();
   update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
-    const float into_gradient = s.decoupled ? 0 : weight_decay;
-    const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;
-    for (int64_t i = begin; i < end; ++i) {
-      const float gradient_i = g[i] * factor + into_gradient * w[i];
-      m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient_i;
-      v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
-      w[i] = w[i] * shrink - learning_rate * (m[i] * correction1) / (std::sqrt(v[i] * correction2) + s.epsilon);
-    }
+    HS_FOR_THIS_CPU(adam)
+    (s, rate, weight_decay, end - begin, g + begin, m + begin, v + begin, w + begin);
   });
 }
 
@@ -124,3 +147,5 @@ REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});
 
 }  // namespace
 }  // namespace hs
+
+#endif

@@ -255,7 +255,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"tuning", nullptr},
                      {"warmed_up", true},
                      {"prefetch", 2},
-                     {"workers", 1},
+                     {"workers", "auto"},
                      {"cache", "ram"},
                      {"pin", "on"},
                      {"preprocess", "device"},

@@ -10,11 +10,13 @@
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "engine/slots.h"
+#include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/reduce/reduce.h"
@@ -118,6 +120,38 @@ TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes
     for (int again = 0; again < 2; ++again) {
       const Tensor sums = column_sums(x.to(Device::cuda), false, empty_on_device({shape.back()}, DType::f32));
       CHECK(to_numbers(sums.to(Device::cpu)) == expected);
+    }
+  }
+}
+
+TEST_CASE(
+    "batch_norm2d joins the statistics of all groups of rows, and its gradients' sums, whichever block comes last") {
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator emulator;
+  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
+#endif
+  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}}) {
+    INFO(shape.to_string());
+    const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2);
+    const auto results = [&](Device device) {
+      const Tensor scale = Tensor::from(std::vector<float>(static_cast<size_t>(shape.back()), 2), {shape.back()}),
+                   in = x.to(device), factor = scale.to(device);
+      Tensor mean = factor.empty_like(), variance = factor.empty_like(), dx = in.empty_like(),
+             dscale = factor.empty_like(), dshift = factor.empty_like();
+      batch_norm2d_statistics({in, mean, variance});
+      batch_norm2d_backward(
+          {in, factor, mean, variance, dy.to(device), Tensor(), {1e-5, true}, false, dx, dscale, dshift});
+      std::vector<Numbers> numbers;
+      for (const Tensor& tensor : {mean, variance, dx, dscale, dshift}) {
+        numbers.push_back(to_numbers(tensor.to(Device::cpu)));
+      }
+      return numbers;
+    };
+    const auto expected = results(Device::cpu), got = results(Device::cuda);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const Comparison result = compare(got[i], expected[i], {2e-6, 1e-5, 0});
+      INFO("result ", i, ": ", result.summary);
+      CHECK(result.passed);
     }
   }
 }
@@ -422,4 +456,27 @@ TEST_CASE("more work than threads: the loops go round") {
 }
 
 }  // namespace
+TEST_CASE("embedding: an index outside of the table gives a row of NaN, and backward ignores it") {
+  constexpr int64_t V = 3, C = 40;
+  for (const int32_t wrong : {-1, 3, 1 << 30}) {
+    const Tensor indices = Tensor::from(std::vector<int32_t>{2, wrong, 0, 2}, {4}).to(Device::cuda);
+    const Tensor table = noise({V, C}, 1), dy = whole({4, C}, 2);
+    const auto y = embedding(indices, on_device(table)).to(Device::cpu).to_vector<float>();
+    for (int64_t c = 0; c < C; ++c) {
+      CHECK(y[c] == table.data<float>()[2 * C + c]);
+      CHECK(std::isnan(y[C + c]));
+      CHECK(y[2 * C + c] == table.data<float>()[c]);
+    }
+    Tensor dtable = empty_on_device({V, C}, DType::f32);
+    embedding_backward({indices, on_device(dy), false, dtable, no_tensor()});
+    const auto d = dtable.to(Device::cpu).to_vector<float>();
+    for (int64_t c = 0; c < C; ++c) {
+      const float* in = dy.data<float>();
+      CHECK(d[c] == in[2 * C + c]);
+      CHECK(d[C + c] == 0);
+      CHECK(d[2 * C + c] == in[c] + in[3 * C + c]);
+    }
+  }
+}
+
 }  // namespace hs::test

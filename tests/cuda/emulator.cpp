@@ -1,6 +1,6 @@
 // The CUDA emulator's own tests: what it computes, and that each of its detectors finds its mistake and nothing else.
 // The kernels are in cuda_emulator/kernels.cuh. Streams and graphs are
-// tested in cuda_emulator/test_streams.h, cuBLASLt in cuda_emulator/test_cublaslt.h.
+// tested in cuda_emulator/test_streams.h, cuBLASLt in cuda_emulator/test_cublaslt.h, NCCL in cuda_emulator/test_nccl.h.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "cuda_emulator/source/sanitizer.h"
 #include "cuda_emulator/test_cublaslt.h"
 #include "cuda_emulator/test_memory_order.h"
+#include "cuda_emulator/test_nccl.h"
 #include "cuda_emulator/test_streams.h"
 #include "cuda_emulator/test_support.h"
 #include "tests/support/temporary_folder.h"

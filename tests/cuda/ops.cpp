@@ -120,6 +120,15 @@ TEST_CASE("gradients that nobody wants and biases that are missing: every combin
   CHECK((runs >= 2000 * share || !is_whole_table()));
 }
 
+TEST_CASE("gradients are added to what the leaves hold") {
+  const Poisoned poisoned;
+  for (const OpCase& row : op_table()) {
+    const RowRun how = run_on(Device::cuda, DType::f32);
+    if (!row.cuda || !row.differentiable || row.integers || !is_small(row, 1e4)) continue;
+    guard_row(row, how, [&] { check_added(row, how); });
+  }
+}
+
 TEST_CASE("on small integers every variant is exact in every type") {
 #ifdef HALFSTEP_TEST_EMULATED
   // Whatever the order of threads and blocks, and though no block sees what another has written in the same launch.

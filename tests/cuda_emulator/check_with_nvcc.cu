@@ -1,6 +1,45 @@
 // Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda/shared.cuh and
-// kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device.
+// kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device. And
+// that engine/nccl.cuh declares NCCL as its own header does, where there is one.
 #include "kernels.cuh"
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+
+#include <type_traits>
+
+#include "engine/nccl.cuh"
+
+namespace {
+
+// How an argument is passed: an enumeration as an int, any pointer as a pointer, a struct by its size.
+template <class T>
+struct Passed {
+  static constexpr int kind = std::is_pointer_v<T> ? 1 : std::is_enum_v<T> || std::is_integral_v<T> ? 2 : 3;
+  static constexpr size_t size = sizeof(T);
+};
+template <class A, class B>
+constexpr bool alike = Passed<A>::kind == Passed<B>::kind&& Passed<A>::size == Passed<B>::size;
+
+template <class R, class... A, class S, class... B>
+constexpr bool same_call(R (*)(A...), S (*)(B...)) {
+  if constexpr (sizeof...(A) == sizeof...(B)) return alike<R, S> && (alike<A, B> && ...);
+  return false;
+}
+
+constexpr hs::cuda::Nccl ours = {};
+static_assert(same_call(ours.GetVersion, &ncclGetVersion) && same_call(ours.GetUniqueId, &ncclGetUniqueId) &&
+              same_call(ours.CommInitRank, &ncclCommInitRank) && same_call(ours.CommAbort, &ncclCommAbort) &&
+              same_call(ours.CommGetAsyncError, &ncclCommGetAsyncError) &&
+              same_call(ours.GroupStart, &ncclGroupStart) && same_call(ours.GroupEnd, &ncclGroupEnd) &&
+              same_call(ours.Send, &ncclSend) && same_call(ours.Recv, &ncclRecv) &&
+              same_call(ours.AllReduce, &ncclAllReduce) && same_call(ours.GetErrorString, &ncclGetErrorString) &&
+              same_call(ours.GetLastError, &ncclGetLastError));
+static_assert(hs::cuda::nccl_f32 == ncclFloat32 && hs::cuda::nccl_bf16 == ncclBfloat16 &&
+              hs::cuda::nccl_sum == ncclSum && ncclSuccess == 0 && sizeof(hs::cuda::NcclId) == sizeof(ncclUniqueId));
+
+}  // namespace
+#endif
 
 const void* compiled_kernels[] = {(const void*)write_positions,
                                   (const void*)axpy<float>,

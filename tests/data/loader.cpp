@@ -148,6 +148,24 @@ TEST_CASE("as many slots as batches ahead, in the caller's hands, and one more")
   }
 }
 
+TEST_CASE("automatic workers: batches are built ahead unless they are only copied") {
+  const TestSource elsewhere(info_for(64, {16, 16, 1}));
+  const MemorySource in_memory = load_samples(elsewhere);
+  const auto slots = [](const SampleSource& source, bool normalize_on_host) {
+    const size_t before = memory_stats(Device::cpu).allocations;
+    Loader loader(source, {.batch = 8,
+                           .prefetch = 2,
+                           .workers = automatic_workers,
+                           .cache = CacheMode::ram,
+                           .normalize_on_host = normalize_on_host});
+    for (int i = 0; i < 20; ++i) (void)loader.next();
+    return memory_stats(Device::cpu).allocations - before;
+  };
+  CHECK(slots(elsewhere, false) == 3);
+  CHECK(slots(in_memory, false) == 1);
+  CHECK(slots(in_memory, true) == 3);
+}
+
 TEST_CASE("resuming at any position of any epoch") {
   const SampleInfo info = info_for(11);
   const TestSource source(info);

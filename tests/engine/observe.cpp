@@ -47,10 +47,14 @@ TEST_CASE("ranges nest, each thread on a row of its own") {
       const Range range("elsewhere");
     }).join();
     std::thread([] { const Range range("unnamed"); }).join();
+    std::thread([] {
+      name_this_thread(std::string(40, 'x'));
+      const Range range("long");
+    }).join();
   }
   const Profile profile = profiler.finish();
   check_nesting(profile);
-  CHECK(profile.rows == std::vector<std::string>{"training", "compute", "helper", "thread 3"});
+  CHECK(profile.rows == std::vector<std::string>{"training", "compute", "helper", "thread 3", std::string(31, 'x')});
   const std::vector<ProfileSpan> own = spans_on(profile, "training");
   CHECK(names(own) == std::vector<std::string>{"outer", "first", "second", "inner"});
   CHECK(own[0].number == 7);

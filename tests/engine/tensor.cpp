@@ -32,6 +32,7 @@ TEST_CASE("a shape knows its rank, size and text") {
   CHECK(image.size() == 2 * 28 * 28 * 3);
   CHECK(image.to_string() == "(2, 28, 28, 3)");
   CHECK(Shape{3, 0}.size() == 0);
+  CHECK(image.with_back(7) == Shape{image[0], image[1], image[2], 7});
   CHECK(Shape{1 << 20, 1 << 20}.size() == int64_t{1} << 40);
 }
 
@@ -46,6 +47,7 @@ TEST_CASE("shapes are equal when rank and every dimension are") {
 TEST_CASE("a shape with too many or negative dimensions is refused") {
   CHECK_THROWS_WITH_AS((Shape{1, 2, 3, 4, 5}), Contains("5 dimensions given, at most 4"), Error);
   CHECK_THROWS_WITH_AS((Shape{2, -1}), Contains("dimension -1 is negative"), Error);
+  CHECK_THROWS_WITH_AS((Shape{2, 1}.with_back(-1)), Contains("dimension -1 is negative"), Error);
 }
 
 TEST_CASE("a size that does not fit is refused instead of wrapping around to a small one") {

@@ -267,7 +267,7 @@ std::set<const VariantBase*> run_case(const Case& c, DType dtype, const std::set
 }
 
 constexpr int64_t smallest = 3, largest = 20, sides = largest - smallest + 1;
-constexpr std::array<int64_t, 5> channel_counts = {1, 3, 8, 32, 33};
+constexpr std::array<int64_t, 6> channel_counts = {1, 3, 8, 16, 32, 33};
 // Stride 1 and a border in front, then what fewer variants support. Each fits an image of 3 x 3.
 constexpr std::array<Conv2dOptions, 11> kernels = {{{3, 3, 1, 0},
                                                     {3, 3, 1, 1},
@@ -290,8 +290,8 @@ std::vector<Case> cases_of(int64_t H, int64_t W, int round) {
   Case first{.N = N,
              .H = H,
              .W = W,
-             .C = channel_counts[next / 5 % 5],
-             .OC = channel_counts[next % 5],
+             .C = channel_counts[next / channel_counts.size() % channel_counts.size()],
+             .OC = channel_counts[next % channel_counts.size()],
              .options = kernels[next % kernels.size()],
              .has_bias = i % 3 != 0,
              .wants_dx = i % 7 != 0,

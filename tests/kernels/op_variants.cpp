@@ -88,6 +88,18 @@ TEST_CASE("gradients that nobody wants and biases that are missing: every combin
   CHECK((runs >= 8000 || !is_whole_table()));
 }
 
+TEST_CASE("gradients are added to what the leaves hold") {
+  const Poisoned poisoned;
+  int rows = 0;
+  for (const OpCase& row : op_table()) {
+    const RowRun how = run_on(Device::cpu, DType::f32);
+    if (!row.differentiable || row.integers) continue;
+    guard_row(row, how, [&] { check_added(row, how); });
+    ++rows;
+  }
+  CHECK((rows >= 20 || !is_whole_table()));
+}
+
 TEST_CASE("on small integers every variant is exact, bit for bit") {
   const Poisoned poisoned;
   for_each_run([&](const OpCase& row, RowRun how) {

@@ -4,6 +4,7 @@
 #include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/dropout/dropout.h"
+#include "kernels/global_average_pool2d/global_average_pool2d.h"
 #include "kernels/linear/linear.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
@@ -38,6 +39,7 @@ void add_convolutions(Table& table) {
       {{2, 7, 6, 96}, 17, {.stride = 2, .padding = 2}},
       {{2, 6, 6, 64}, 40, {.kernel_h = 5, .kernel_w = 3, .padding = 2}},
       {{3, 5, 4, 32}, 16, {.kernel_h = 1, .kernel_w = 1}},
+      {{3, 8, 7, 16}, 32, {.kernel_h = 1, .kernel_w = 1, .stride = 2}},  // a shortcut of resnet8
       {{2, 8, 8, 40}, 33, {.kernel_h = 3, .kernel_w = 2, .padding = 1}},
       {{1, 13, 40, 32}, 32, {.padding = 1}},  // a long row
       {{0, 5, 5, 2}, 3, {}},
@@ -192,6 +194,29 @@ void add_pooling(Table& table) {
          .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
          .flops = count(shape),
          .same_on_devices = true});
+  }
+  for (const Shape& shape : {Shape{2, 8, 8, 64}, Shape{3, 5, 4, 3}, Shape{1, 1, 1, 1}, Shape{0, 4, 4, 2},
+                             Shape{2, 3, 1, 300}, Shape{1, 2, 3, 0}}) {
+    const int64_t pixels = shape[1] * shape[2], C = shape[3];
+    table.push_back({.name = "global_average_pool2d " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = [](const Inputs& x) { return global_average_pool2d(x[0]); },
+                     .forward = tolerance::two_roundings,
+                     .gradient = tolerance::two_roundings,
+                     .reference =
+                         [pixels, C](const std::vector<Numbers>& x) {
+                           Numbers y(x[0].size() / static_cast<size_t>(pixels));
+                           for (size_t i = 0; i < x[0].size(); ++i) {
+                             const auto at = static_cast<int64_t>(i);
+                             y[static_cast<size_t>(at / (pixels * C) * C + at % C)] +=
+                                 x[0][i] / static_cast<double>(pixels);
+                           }
+                           return y;
+                         },
+                     .integers = false,
+                     .nan = shape.size() > 0,
+                     .terms = {pixels, 1},
+                     .flops = count(shape)});
   }
 }
 

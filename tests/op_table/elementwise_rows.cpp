@@ -6,6 +6,7 @@
 
 #include "engine/random.h"
 #include "engine/slots.h"
+#include "kernels/add_relu/add_relu.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/dropout/dropout.h"
@@ -26,6 +27,13 @@ void add_elementwise(Table& table) {
                      .flops = count(shape),
                      .same_on_devices = true});
     table.back().forward = tolerance::two_roundings;  // the f64 reference is not rounded to f32
+    table.push_back({.name = "add_relu " + at,
+                     .shapes = {shape, shape},
+                     .run = [](const Inputs& in) { return add_relu(in[0], in[1]); },
+                     .forward = tolerance::two_roundings,
+                     .reference = elementwise([](double a, double b) { return std::max(a + b, 0.0); }),
+                     .flops = 2 * count(shape),
+                     .same_on_devices = true});
     table.push_back({.name = "mul " + at,
                      .shapes = {shape, shape},
                      .run = [](const Inputs& in) { return mul(in[0], in[1]); },

@@ -30,6 +30,7 @@ auto elementwise(F f) {
 
 void add_elementwise(Table& table);
 void add_reductions(Table& table);
+void add_normalizations(Table& table);
 void add_matrix_products(Table& table);
 void add_convolutions(Table& table);
 void add_pooling(Table& table);
@@ -38,5 +39,6 @@ void add_decided_losses(Table& table);
 void add_optimizer_steps(Table& table);
 void add_images(Table& table);
 void add_recorded_steps(Table& table);
+void add_sequences(Table& table);
 
 }  // namespace hs::test

@@ -19,7 +19,7 @@ std::vector<int32_t> some_labels(int64_t N, int64_t classes) {
 }  // namespace
 
 void add_losses(Table& table) {
-  for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}}) {
+  for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}, Shape{301, 65}}) {
     const auto labels = some_labels(shape[0], shape[1]);
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
     for (const float smoothing : {0.0f, 0.1f}) {

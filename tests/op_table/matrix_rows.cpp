@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "engine/autograd.h"
 #include "kernels/elementwise/elementwise.h"
@@ -44,6 +45,36 @@ void add_matrix_products(Table& table) {
                      .nan = false,
                      .terms = {N},
                      .flops = 6.0 * static_cast<double>(N * in * out)});
+  }
+  // Rows of a sequence, and a weight that is stored the other way round.
+  for (const auto& [lead, in, out] :
+       {std::tuple(Shape{2, 3, 1}, 7, 5), {Shape{3, 1}, 33, 18}, {Shape{0, 4, 1}, 3, 2}}) {
+    const int64_t N = lead.size(), rows_in = in, rows_out = out;
+    table.push_back({.name = fmt::format("linear, weight (out, in) {}x{}x{}", N, in, out),
+                     .shapes = {lead.with_back(in), {out, in}, {out}},
+                     .run = [](const Inputs& x) { return linear(x[0], x[1], x[2], WeightOrder::out_in); },
+                     .forward = tolerance::gemm,
+                     .gradient = tolerance::gemm,
+                     .reference =
+                         [=](const std::vector<Numbers>& x) {
+                           return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {.transpose_b = true});
+                         },
+                     .nan = N > 0,
+                     .terms = {in + 1, out, N, N},
+                     .flops = 2.0 * static_cast<double>(N * in * out),
+                     .optional = {2}});
+    table.push_back(
+        {.name = fmt::format("linear, rows of {} {}x{}", lead.to_string(), in, out),
+         .shapes = {lead.with_back(in), {in, out}, {out}},
+         .run = [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
+         .forward = tolerance::gemm,
+         .gradient = tolerance::gemm,
+         .reference =
+             [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {}); },
+         .nan = N > 0,
+         .terms = {in + 1, out, N, N},
+         .flops = 2.0 * static_cast<double>(N * in * out),
+         .optional = {2}});
   }
   for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
     table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),

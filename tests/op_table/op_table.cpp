@@ -19,6 +19,7 @@ const std::vector<OpCase>& op_table() {
     Table rows;
     add_elementwise(rows);
     add_reductions(rows);
+    add_normalizations(rows);
     add_matrix_products(rows);
     add_convolutions(rows);
     add_pooling(rows);
@@ -27,6 +28,7 @@ const std::vector<OpCase>& op_table() {
     add_optimizer_steps(rows);
     add_images(rows);
     add_recorded_steps(rows);
+    add_sequences(rows);
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });

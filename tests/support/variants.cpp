@@ -361,6 +361,23 @@ void check_integers(const OpCase& row, RowRun how) {
   }
 }
 
+void check_added(const OpCase& row, RowRun how) {
+  Reference reference = reference_of(row, how);
+  how.held = 3.0f;
+  if (reference.allowance.empty()) {
+    for (const Numbers& values : reference.values) reference.allowance.emplace_back(values.size());
+  }
+  for (size_t i = 1; i < reference.values.size(); ++i) {
+    for (size_t j = 0; j < reference.values[i].size(); ++j) {
+      reference.values[i][j] += *how.held;
+      reference.allowance[i][j] += 2 * tolerance::u32 * std::fabs(reference.values[i][j]);
+    }
+  }
+  for_each_variant(row, how, [&](const std::string& description) {
+    check_close(row, how, reference, run_row(row, how), description + ", added to a gradient");
+  });
+}
+
 void check_nan(const OpCase& row, const RowRun& how, const std::string& description) {
   RowRun forward = how, backward = how;
   forward.forward_only = backward.nan_gradient = true;

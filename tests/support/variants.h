@@ -74,6 +74,9 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
 // Runs with new gradients, with gradients added to existing ones and, in 16 bits, under Autocast, where parameters and
 // their gradients stay f32. REQUIRES: row.integers and row.f64
 void check_integers(const OpCase& row, RowRun how);
+// Checks that with every variant gradients are added to what the leaves hold: check_integers sees it for rows with
+// integers. REQUIRES: row.differentiable
+void check_added(const OpCase& row, RowRun how);
 // check_close for every variant, and check_integers if the row has integers, for every combination of inputs that need
 // a gradient, need none and, if the row allows it, are undefined; except the one where all inputs need a gradient,
 // which every other check runs. Most of dy is zero. Returns the number of runs, not counting those on integers.

@@ -125,7 +125,7 @@ size_t Profiler::row_called(const std::string& name) {
 size_t Profiler::row_of_this_thread() {
   const auto [found, is_new] = thread_rows_.try_emplace(number_of_this_thread(), profile_.rows.size());
   if (is_new) {
-    const std::string& name = name_of_this_thread();
+    const std::string name = name_of_this_thread();
     profile_.rows.push_back(name.empty() ? fmt::format("thread {}", found->second) : name);
   }
   return found->second;

@@ -63,6 +63,7 @@ Options options_from_environment() {
   o.library.late_bias = environment("LT_BIAS", "") == "late";
   o.library.guard_bits = std::stoi(environment("LT_TRUNCATE", "-1"));
   o.library.wrong_candidates = std::stoi(environment("LT_WRONG", "0"));
+  o.nccl = environment("NCCL", "");
   o.kernels_list = environment("KERNELS", "");
   o.print = environment("PRINT", "1") == "1";
   o.protect = environment("PROTECT", "1") == "1";

@@ -79,6 +79,8 @@ cudaError_t enqueue(cudaStream_t stream, Work work);
 cudaError_t enqueue_all(cudaStream_t stream, const std::vector<Work>& works);
 bool is_live(cudaStream_t stream);
 void drain();  // runs everything that is queued
+// For work that waits for something outside of the device: it is called again later, and its stream does not go on.
+void not_finished();
 void forget_queues();
 
 // --- graph.cpp ---

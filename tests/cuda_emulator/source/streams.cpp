@@ -1,10 +1,13 @@
 // Streams are queues of work, events are marks in them. By default work runs inside the call that queues it. With
 // options().delay_streams it runs late and in a random order that respects streams and events: a little at each API
 // call, the rest when somebody waits. Every such order is one that a real device may take, so a missing wait shows.
+// Work that waits for another process (not_finished()) stays at the front of its stream; the other streams go on.
 #include <algorithm>
 #include <chrono>
 #include <deque>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "internal.h"
 
@@ -38,10 +41,17 @@ bool can_run(cudaStream_t stream) {
   return !stream->queue.empty() && (!stream->queue.front().wait || stream->queue.front().wait->done);
 }
 
-void run_front(cudaStream_t stream) {
+bool unfinished = false;  // of the work that runs
+
+// False if it has to be called again.
+bool run_front(cudaStream_t stream) {
   CUstream_st::Item item = std::move(stream->queue.front());
   stream->queue.pop_front();
+  unfinished = false;
   if (item.work && sticky_error() == cudaSuccess) item.work();
+  if (!std::exchange(unfinished, false)) return true;
+  stream->queue.push_front(std::move(item));
+  return false;
 }
 
 // Runs the front of a stream that can go on; false if there is none. It tends to stay with the stream of last time, so
@@ -54,8 +64,9 @@ bool run_one() {
   if (std::find(able.begin(), able.end(), favourite) == able.end() || chance(4)) {
     favourite = able[randomness()() % able.size()];
   }
-  run_front(favourite);
-  return true;
+  return run_front(favourite) || std::any_of(able.begin(), able.end(), [](cudaStream_t stream) {
+           return stream != favourite && run_front(stream);
+         });
 }
 
 // How rarely an API call lets the device get on with its work: one in this many. Changes whenever the host waits, so
@@ -66,14 +77,23 @@ template <class Condition>
 cudaError_t run_until(Condition&& reached) {
   if (options().delay_streams) sluggishness = 2 << randomness()() % 5;
   while (!reached()) {
-    if (!run_one()) return cudaErrorUnknown;  // cannot happen: a wait is always for something queued earlier
+    if (run_one()) continue;
+    // Cannot happen: a wait is always for something queued earlier.
+    if (std::none_of(streams.begin(), streams.end(), can_run)) return cudaErrorUnknown;
+    mutex().unlock();  // only other processes can help; this one's other threads may use the device meanwhile
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    mutex().lock();
   }
   return sticky_error();
 }
 
 cudaError_t push(cudaStream_t stream, CUstream_st::Item item) {
   stream->queue.push_back(std::move(item));
-  if (!options().delay_streams) return run_until([&] { return stream->queue.empty(); });
+  if (!options().delay_streams) {
+    while (run_one()) {
+    }
+    return sticky_error();
+  }
   if (chance(sluggishness)) {
     do {
     } while (run_one() && !chance(2));
@@ -99,9 +119,12 @@ cudaError_t enqueue_all(cudaStream_t stream, const std::vector<Work>& works) {
 }
 
 void drain() {
-  while (run_one()) {
-  }
+  run_until([] {
+    return std::all_of(streams.begin(), streams.end(), [](cudaStream_t each) { return each->queue.empty(); });
+  });
 }
+
+void not_finished() { unfinished = true; }
 
 void forget_queues() {
   for (cudaStream_t stream : streams) stream->queue.clear();

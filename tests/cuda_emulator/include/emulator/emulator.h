@@ -39,6 +39,8 @@ struct Options {
   bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
   std::string kernels_list;          // HALFSTEP_EMULATOR_KERNELS: another file in place of tests/kernels.lock
   Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
+  std::string nccl;                  // HALFSTEP_EMULATOR_NCCL=hang@1=5: rank 1's fifth group of calls never ends;
+                                     // error@1=5: an asynchronous error; absent@1=0: it does not join
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)

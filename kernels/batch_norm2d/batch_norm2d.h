@@ -1,0 +1,85 @@
+// Batch normalization, per channel (the last dimension): y = (x - mean) / sqrt(variance + eps) * scale + shift.
+// Ioffe and Szegedy, "Batch normalization", 2015.
+//
+// In training (ambient().training), mean and variance are those of x itself: of one micro-batch, which is what makes
+// the result independent of the number of threads and ranks. Otherwise they are the running ones.
+//
+// The op does not change the running tensors. In training its backward rule returns, in the place of their gradients,
+// the mean of x and the variance of x divided by M - 1, for running tensors that are leaves and want gradients; an
+// optimizer can fold those into the running values once per step. So a forward pass without a backward pass counts
+// nowhere, and one that checkpointing repeats counts once. These "gradients" do not depend on dy: a loss scale is not
+// in them, nor the weight of a micro-batch, and backward() adds up those of several micro-batches, as it does with all
+// gradients. Outside of training the running tensors get no gradients.
+#pragma once
+
+#include "engine/autograd.h"
+#include "engine/kernel.h"
+
+namespace hs {
+
+struct BatchNormOptions {
+  double eps = 1e-5;
+  bool relu = false;  // then relu(), in the same pass if ambient().fuse; its mask is y, so nothing more is saved
+};
+
+// x (..., C) -> the same shape. The other tensors are (C), f32, or f64 if x is. The running tensors may be undefined in
+// training. Throws if x has fewer than 2 values per channel in training.
+Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& running_mean,
+                    const Tensor& running_variance, const BatchNormOptions& options = {});
+
+// How a variance is to be read. That of the batch is divided by M - 1, M values per channel, as a running variance is
+// an average of such; the batch is normalized by the sum of squares divided by M.
+struct BatchNormVariance {
+  double eps;
+  bool of_batch;  // false: a running variance, used as it is
+  double factor(int64_t M) const { return of_batch ? static_cast<double>(M - 1) / static_cast<double>(M) : 1; }
+};
+
+// mean and variance (divided by M - 1) of each channel, f32, or f64 for f64. REQUIRES: M > 1
+struct BatchNorm2dStatistics {
+  const Tensor& x;
+  Tensor& mean;
+  Tensor& variance;
+  auto tensors() const { return tensor_list(x, mean, variance); }
+};
+constinit inline Kernel<BatchNorm2dStatistics> batch_norm2d_statistics{"batch_norm2d_statistics"};
+
+struct BatchNorm2dForward {
+  const Tensor& x;
+  const Tensor& scale;
+  const Tensor& shift;
+  const Tensor& mean;
+  const Tensor& variance;
+  BatchNormVariance kind;
+  bool relu;  // y = max(y, 0)
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, scale, shift, mean, variance, y); }
+};
+constinit inline Kernel<BatchNorm2dForward> batch_norm2d_forward{"batch_norm2d_forward"};
+
+// With r = 1 / sqrt(variance + eps), xh = (x - mean) r, and sums over the M values of the channel:
+//   dshift = sum dy,  dscale = sum dy xh,  dx = scale r (dy - dshift / M - xh dscale / M)
+// If the mean and the variance are not those of the batch, dx = scale r dy. An undefined dx, dscale or dshift is not
+// computed. With `accumulate` dscale and dshift are added to.
+struct BatchNorm2dBackward {
+  const Tensor& x;
+  const Tensor& scale;
+  const Tensor& mean;
+  const Tensor& variance;
+  const Tensor& dy;
+  const Tensor& relu_y;  // after a forward pass with relu its y: where that is zero, dy counts as zero; else undefined
+  BatchNormVariance kind;
+  bool accumulate;
+  Tensor& dx;
+  Tensor& dscale;
+  Tensor& dshift;
+  auto tensors() const { return tensor_list(x, scale, mean, variance, dy, relu_y, dx, dscale, dshift); }
+  // Otherwise dx needs no sums.
+  bool needs_sums() const { return dscale.defined() || dshift.defined() || (dx.defined() && kind.of_batch); }
+};
+constinit inline Kernel<BatchNorm2dBackward> batch_norm2d_backward{"batch_norm2d_backward"};
+
+// M: values per channel.
+inline int64_t batch_norm_rows(const Tensor& x) { return x.shape().back() ? x.size() / x.shape().back() : 0; }
+
+}  // namespace hs

@@ -1,0 +1,328 @@
+// batch_norm2d on vectors of channels, for channel counts that fill them. Memory limits it, so x is read once for its
+// mean and variance: a block of rows that stays in the first-level cache gets both in two sweeps, in f32, and the
+// blocks meet in double, by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for
+// computing sample variances", 1979). The blocks depend on the shape alone. 16-bit rows are widened block by block.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/batch_norm2d/batch_norm2d.h"
+#include "kernels/cpu/elements.h"
+
+#ifdef HS_ISA
+
+namespace hs::HS_ISA {
+namespace {
+
+constexpr int64_t groups = 16;           // of rows, whose sums are added in order
+constexpr int64_t block_values = 2048;   // 8 KiB in f32
+constexpr int64_t most_channels = 1024;  // then a block is two rows
+
+bool takes(const Tensor& x) {
+  const int64_t C = x.shape().back();
+  return (is_f32(x) || is_16_bit(x)) && C % lanes == 0 && C > 0 && C <= most_channels;
+}
+
+// Calls body(first, rows) for the blocks of rows begin .. end - 1.
+template <class Body>
+void for_blocks(int64_t begin, int64_t end, int64_t C, const Body& body) {
+  const int64_t step = block_values / C;
+  for (int64_t first = begin; first < end; first += step) body(first, std::min(step, end - first));
+}
+
+template <class Body>
+void for_blocks_of_group(int64_t group, int64_t M, int64_t C, const Body& body) {
+  for_blocks(group * M / groups, (group + 1) * M / groups, C, body);
+}
+
+// A block in f32, if T is not f32.
+template <class T>
+struct Buffer {
+  float values[stores_16_bits<T> ? block_values : 1];
+
+  const float* read(const T* from, int64_t count) { return as_computing(from, count, values); }
+  // Where to compute a result that belongs at `to`, and its way there.
+  float* place(T* to) {
+    if constexpr (stores_16_bits<T>) return values;
+    return reinterpret_cast<float*>(to);
+  }
+  void write(T* to, int64_t count) const {
+    if constexpr (stores_16_bits<T>) narrow(values, to, count);
+  }
+};
+
+// dy in f32, but zero where ReLU made y zero. y: nullptr without ReLU.
+template <class T>
+struct GradientBuffer {
+  float values[block_values];
+
+  const float* read(const T* dy, const T* y, int64_t first, int64_t count) {
+    const float* gradients = as_computing(dy + first, count, values);
+    if (!y) return gradients;
+    for (int64_t i = 0; i < count; ++i) {
+      const float gradient = gradients[i];  // read on both paths, so that the compiler may use vectors
+      values[i] = is_closed(y[first + i]) ? 0 : gradient;
+    }
+    return values;
+  }
+};
+
+// The sums over a block's rows of what add(row, sums) adds. In four chains of additions: one would wait for each.
+template <int count, class Add>
+void sum_rows(int64_t rows, Vec (&total)[count], const Add& add) {
+  Vec sums[4][count] = {};
+  int64_t row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    for (int i = 0; i < 4; ++i) add(row + i, sums[i]);
+  }
+  for (; row < rows; ++row) add(row, sums[0]);
+  for (int k = 0; k < count; ++k) total[k] = (sums[0][k] + sums[1][k]) + (sums[2][k] + sums[3][k]);
+}
+
+// Of `count` values per channel their mean and the sum of their squared distances from it.
+struct Moments {
+  double *mean, *squares;  // (C)
+  double count = 0;
+
+  // Joins those of `others` values of channel c.
+  void join(double others, int64_t c, double other_mean, double other_squares) const {
+    const double part = others / (count + others), distance = other_mean - mean[c];
+    mean[c] += distance * part;
+    squares[c] += other_squares + distance * distance * count * part;
+  }
+};
+
+double* doubles(Tensor& workspace) { return reinterpret_cast<double*>(workspace.mutable_data<uint8_t>()); }
+
+int64_t statistics_workspace(int64_t C) { return 2 * groups * C * static_cast<int64_t>(sizeof(double)); }
+
+template <class T>
+void statistics(const BatchNorm2dStatistics& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
+  double* moments = doubles(workspace);  // (groups, 2, C)
+  const T* from = call.x.data<T>();
+  parallel(groups, [=](int64_t group, int) {
+    Moments own{.mean = moments + 2 * group * C, .squares = moments + (2 * group + 1) * C};
+    std::fill_n(own.mean, 2 * C, 0.0);
+    for_blocks_of_group(group, M, C, [&](int64_t first, int64_t rows) {
+      Buffer<T> buffer;
+      const float* block = buffer.read(from + first * C, rows * C);
+      for (int64_t c = 0; c < C; c += lanes) {
+        Vec sum[1], apart[2];
+        sum_rows(rows, sum, [=](int64_t row, Vec(&s)[1]) { s[0] += load(block + row * C + c); });
+        const Vec near = sum[0] / broadcast(static_cast<float>(rows));  // the mean, but for its rounding
+        sum_rows(rows, apart, [=](int64_t row, Vec(&s)[2]) {
+          const Vec distance = load(block + row * C + c) - near;
+          s[0] += distance;
+          s[1] = fma(distance, distance, s[1]);
+        });
+        for (int64_t i = 0; i < lanes; ++i) {
+          const double rest = apart[0][i] / static_cast<double>(rows);
+          own.join(static_cast<double>(rows), c + i, near[i] + rest, apart[1][i] - apart[0][i] * rest);
+        }
+      }
+      own.count += static_cast<double>(rows);
+    });
+  });
+  const auto count_of = [M](int64_t group) {
+    const int64_t begin = group * M / groups, end = (group + 1) * M / groups;
+    return static_cast<double>(end - begin);
+  };
+  Moments all{.mean = moments, .squares = moments + C, .count = count_of(0)};  // of the first group
+  for (int64_t group = 1; group < groups; ++group) {
+    const double count = count_of(group);
+    if (count == 0) continue;
+    const double* other = moments + 2 * group * C;
+    for (int64_t c = 0; c < C; ++c) all.join(count, c, other[c], other[C + c]);
+    all.count += count;
+  }
+  float *mean = call.mean.mutable_data<float>(), *variance = call.variance.mutable_data<float>();
+  for (int64_t c = 0; c < C; ++c) {
+    mean[c] = static_cast<float>(all.mean[c]);
+    variance[c] = static_cast<float>(all.squares[c] / static_cast<double>(M - 1));
+  }
+}
+
+// scale / sqrt(variance + eps) of each channel. scale: nullptr for ones.
+void factors(const Tensor& variance, const BatchNormVariance& kind, int64_t M, const float* scale, float* result) {
+  const float* from = variance.data<float>();
+  const double factor = kind.factor(M);
+  for (int64_t c = 0; c < variance.size(); ++c) {
+    result[c] = static_cast<float>((scale ? scale[c] : 1) / std::sqrt(from[c] * factor + kind.eps));
+  }
+}
+
+int64_t forward_workspace(int64_t C) { return C * static_cast<int64_t>(sizeof(float)); }
+
+template <class T>
+void forward(const BatchNorm2dForward& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
+  float* scales = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (C)
+  factors(call.variance, call.kind, M, call.scale.data<float>(), scales);
+  const float *means = call.mean.data<float>(), *shifts = call.shift.data<float>();
+  const T* x = call.x.data<T>();
+  T* y = call.y.mutable_data<T>();
+  const bool relu = call.relu;
+  parallel_ranges(M, elementwise_grain / C, [=](int64_t begin, int64_t end) {
+    for_blocks(begin, end, C, [&](int64_t first, int64_t rows) {
+      Buffer<T> in, out;
+      const float* block = in.read(x + first * C, rows * C);
+      float* to = out.place(y + first * C);
+      for (int64_t c = 0; c < C; c += lanes) {
+        const Vec mean = load(means + c), scale = load(scales + c), shift = load(shifts + c);
+        for (int64_t i = c; i < rows * C; i += C) {
+          const Vec value = fma(load(block + i) - mean, scale, shift);
+          store(to + i, relu ? (value <= 0 ? Vec{} : value) : value);
+        }
+      }
+      out.write(y + first * C, rows * C);
+    });
+  });
+}
+
+int64_t backward_workspace(int64_t C) { return statistics_workspace(C) + 4 * C * static_cast<int64_t>(sizeof(float)); }
+
+template <class T>
+void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
+  double* sums = doubles(workspace);                                 // (groups, 2, C): of dy, and of dy (x - mean)
+  float* inverse = reinterpret_cast<float*>(sums + 2 * groups * C);  // (C): 1 / sqrt(variance + eps)
+  float *scales = inverse + C, *offsets = scales + C,
+        *slopes = offsets + C;  // (C): dx = scale (dy - offset - slope (x - mean))
+  factors(call.variance, call.kind, M, nullptr, inverse);
+  factors(call.variance, call.kind, M, call.scale.data<float>(), scales);
+  const float* means = call.mean.data<float>();
+  const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+  const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
+  if (call.needs_sums()) {
+    parallel(groups, [=](int64_t group, int) {
+      double *of_dy = sums + 2 * group * C, *of_products = of_dy + C;
+      std::fill_n(of_dy, 2 * C, 0.0);
+      for_blocks_of_group(group, M, C, [&](int64_t first, int64_t rows) {
+        Buffer<T> x_buffer;
+        GradientBuffer<T> dy_buffer;
+        const float* block = x_buffer.read(x + first * C, rows * C);
+        const float* gradients = dy_buffer.read(dy, y, first * C, rows * C);
+        for (int64_t c = 0; c < C; c += lanes) {
+          const Vec mean = load(means + c);
+          Vec total[2];
+          sum_rows(rows, total, [=](int64_t row, Vec(&s)[2]) {
+            const Vec gradient = load(gradients + row * C + c);
+            s[0] += gradient;
+            s[1] = fma(gradient, load(block + row * C + c) - mean, s[1]);
+          });
+          for (int64_t i = 0; i < lanes; ++i) of_dy[c + i] += total[0][i];
+          for (int64_t i = 0; i < lanes; ++i) of_products[c + i] += total[1][i];
+        }
+      });
+    });
+    for (int64_t group = 1; group < groups; ++group) {
+      for (int64_t i = 0; i < 2 * C; ++i) sums[i] += sums[2 * group * C + i];
+    }
+    for (int64_t c = 0; c < C; ++c) {
+      offsets[c] = static_cast<float>(sums[c] / static_cast<double>(M));
+      slopes[c] = static_cast<float>(sums[C + c] * inverse[c] * inverse[c] / static_cast<double>(M));
+    }
+  }
+  if (call.dshift.defined()) {
+    update_gradient(call.dshift, call.accumulate, [=](int64_t c, double before) { return before + sums[c]; });
+  }
+  if (call.dscale.defined()) {
+    update_gradient(call.dscale, call.accumulate,
+                    [=](int64_t c, double before) { return before + sums[C + c] * inverse[c]; });
+  }
+  if (!call.dx.defined()) return;
+  T* dx = call.dx.mutable_data<T>();
+  const bool of_batch = call.kind.of_batch;
+  parallel_ranges(M, elementwise_grain / C, [=](int64_t begin, int64_t end) {
+    for_blocks(begin, end, C, [&](int64_t first, int64_t rows) {
+      Buffer<T> x_buffer, out;
+      GradientBuffer<T> dy_buffer;
+      const float* gradients = dy_buffer.read(dy, y, first * C, rows * C);
+      const float* block = of_batch ? x_buffer.read(x + first * C, rows * C) : nullptr;
+      float* to = out.place(dx + first * C);
+      for (int64_t c = 0; c < C; c += lanes) {
+        const Vec scale = load(scales + c);
+        if (!of_batch) {
+          for (int64_t i = c; i < rows * C; i += C) store(to + i, scale * load(gradients + i));
+          continue;
+        }
+        const Vec mean = load(means + c), offset = load(offsets + c), slope = load(slopes + c);
+        for (int64_t i = c; i < rows * C; i += C) {
+          store(to + i, scale * ((load(gradients + i) - offset) - slope * (load(block + i) - mean)));
+        }
+      }
+      out.write(dx + first * C, rows * C);
+    });
+  });
+}
+
+// What an instruction set has for a type.
+template <class T>
+constexpr BatchNorm2dSimd of_type = {statistics<T>, forward<T>, backward<T>};
+
+const BatchNorm2dSimd& for_type(const Tensor& x) {
+  return x.dtype() == DType::f16 ? of_type<Half> : x.dtype() == DType::bf16 ? of_type<BFloat16> : of_type<float>;
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+
+namespace hs {
+namespace {
+
+struct BatchNorm2dSimd {
+  void (*statistics)(const BatchNorm2dStatistics&, Tensor& workspace);
+  void (*forward)(const BatchNorm2dForward&, Tensor& workspace);
+  void (*backward)(const BatchNorm2dBackward&, Tensor& workspace);
+};
+
+}  // namespace
+}  // namespace hs
+
+#define HS_SOURCE "kernels/batch_norm2d/simd.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
+REGISTER_KERNEL(batch_norm2d_statistics, cpu, "simd",
+                {.run =
+                     +[](const BatchNorm2dStatistics& call, Tensor& workspace) {
+                       HS_FOR_THIS_CPU(for_type)
+                       (call.x).statistics(call, workspace);
+                     },
+                 .supported = [](const BatchNorm2dStatistics& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
+                 .workspace =
+                     [](const BatchNorm2dStatistics& call) {
+                       return HS_FOR_THIS_CPU(statistics_workspace)(call.x.shape().back());
+                     },
+                 .rank = 10});
+REGISTER_KERNEL(batch_norm2d_forward, cpu, "simd",
+                {.run =
+                     +[](const BatchNorm2dForward& call, Tensor& workspace) {
+                       HS_FOR_THIS_CPU(for_type)
+                       (call.x).forward(call, workspace);
+                     },
+                 .supported = [](const BatchNorm2dForward& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
+                 .workspace =
+                     [](const BatchNorm2dForward& call) {
+                       return HS_FOR_THIS_CPU(forward_workspace)(call.x.shape().back());
+                     },
+                 .rank = 10});
+REGISTER_KERNEL(batch_norm2d_backward, cpu, "simd",
+                {.run =
+                     +[](const BatchNorm2dBackward& call, Tensor& workspace) {
+                       HS_FOR_THIS_CPU(for_type)
+                       (call.x).backward(call, workspace);
+                     },
+                 .supported = [](const BatchNorm2dBackward& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
+                 .workspace =
+                     [](const BatchNorm2dBackward& call) {
+                       return HS_FOR_THIS_CPU(backward_workspace)(call.x.shape().back());
+                     },
+                 .rank = 10});
+
+}  // namespace hs
+
+#endif

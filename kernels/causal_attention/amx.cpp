@@ -1,0 +1,25 @@
+// Registers causal_attention for bf16 on AMX tiles. Read kernels/causal_attention/amx.h.
+#include "kernels/causal_attention/amx.h"
+
+#if defined(__x86_64__)
+
+namespace hs {
+namespace {
+
+REGISTER_KERNEL(causal_attention_forward, cpu, "amx",
+                {.run = amx::attention_forward<amx::HardwareTiles>,
+                 .supported =
+                     [](const CausalAttentionForward& call) { return amx::takes_attention(call) && amx::is_usable(); },
+                 .workspace = amx::attention_workspace<CausalAttentionForward>,
+                 .rank = 20});
+REGISTER_KERNEL(causal_attention_backward, cpu, "amx",
+                {.run = amx::attention_backward<amx::HardwareTiles>,
+                 .supported =
+                     [](const CausalAttentionBackward& call) { return amx::takes_attention(call) && amx::is_usable(); },
+                 .workspace = amx::attention_workspace<CausalAttentionBackward>,
+                 .rank = 20});
+
+}  // namespace
+}  // namespace hs
+
+#endif

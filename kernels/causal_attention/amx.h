@@ -1,0 +1,248 @@
+// causal_attention for bf16 on tiles: the "amx" variant, 32 queries at a time. As in kernels/causal_attention/
+// streaming.cpp, a thread has a slice, and rows of S exist only for the queries at hand; but they are whole rows, so
+// that no running maximum is needed. Products, with what is summed over in pairs or rows as tiles want it:
+//
+//   S = q k'   dP = dy v'      over D: k and v as cells of two columns, (D / 2, keys)
+//   y = P v    dq = dS k       over keys: P and dS as rows, v and k as pairs of rows, (keys / 2, D)
+//   dk' = q' dS   dv' = dy' P  over the queries: dS and P as pairs of rows, (16, keys); sums stay (D, keys)
+//
+// S and dP are sums of exact products. P and dS, which are f32, are split in two bf16 numbers each (kernels/
+// causal_attention/rows.h): nothing is rounded to bf16 but y and dqkv. Internal to amx.cpp and its test.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/causal_attention/causal_attention.h"
+#include "kernels/causal_attention/rows.h"
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+namespace hs::amx {
+
+inline constexpr int64_t strip = 32;  // queries
+
+// Packed copies of a thread. Rows of `keys` are longer than that: cache lines of rows 4 KiB apart compete.
+struct AttentionMemory {
+  int64_t keys, width, row;                     // T and D in multiples of 32; elements between rows of keys
+  uint16_t *rows, *q, *dy, *high, *low;         // (keys, width); (strip, width) twice; (strip, row) twice
+  Cell *k_cells, *v_cells, *k_pairs, *v_pairs;  // (width / 2, row) and (keys / 2, width)
+  Cell *pairs_high, *pairs_low;                 // (strip / 2, row)
+  Cell *pairs, *q_columns, *dy_columns;         // (strip / 2, width), (width, strip / 2)
+  float *S, *dP, *sums;                         // (strip, row) twice; (strip, width)
+  float *dk, *dv, *gradient;                    // (width, row) twice; (keys, width)
+  int64_t bytes = 0;
+
+  explicit AttentionMemory(const AttentionSizes& s, uint8_t* memory = nullptr)
+      : keys(round_up(s.T, 32)), width(round_up(s.D, 32)), row(keys + 32) {
+    const auto take = [&](auto*& part, int64_t count) {
+      part = memory ? reinterpret_cast<std::remove_reference_t<decltype(part)>>(memory + bytes) : nullptr;
+      bytes += round_up(count * static_cast<int64_t>(sizeof *part), 64);
+    };
+    take(rows, keys * width), take(q, strip * width), take(dy, strip * width);
+    take(high, strip * row), take(low, strip * row);
+    take(k_cells, width / 2 * row), take(v_cells, width / 2 * row);
+    take(k_pairs, keys / 2 * width), take(v_pairs, keys / 2 * width);
+    take(pairs_high, strip / 2 * row), take(pairs_low, strip / 2 * row);
+    take(pairs, strip / 2 * width), take(q_columns, width * strip / 2), take(dy_columns, width * strip / 2);
+    take(S, strip * row), take(dP, strip * row), take(sums, strip * width);
+    take(dk, width * row), take(dv, width * row), take(gradient, keys * width);
+  }
+};
+
+// `rows` rows of D numbers, `stride` apart; zeros up to (padded_rows, width).
+inline void copy_rows(const BFloat16* from, int64_t stride, int64_t rows, int64_t D, uint16_t* to, int64_t padded_rows,
+                      int64_t width) {
+  for (int64_t i = 0; i < padded_rows; ++i, from += stride, to += width) {
+    const int64_t valid = i < rows ? D : 0;
+    if (valid > 0) std::memcpy(to, from, static_cast<size_t>(valid) * sizeof *to);
+    std::fill(to + valid, to + width, uint16_t{0});
+  }
+}
+
+// (keys, width) -> cells of two columns, (width / 2, row).
+inline void to_cells(const AttentionMemory& m, Cell* to) {
+  transpose(reinterpret_cast<const Cell*>(m.rows), m.width / 2, m.keys, m.width / 2, to, m.row);
+}
+
+// (strip, width) -> (width, strip) as cells of two queries.
+inline void to_columns(const AttentionMemory& m, const uint16_t* from, Cell* to) {
+  interleave_rows(from, m.width, strip, m.width, m.pairs, m.width);
+  transpose(m.pairs, m.width, strip / 2, m.width, to, strip / 2);
+}
+
+// C (32 rows, columns) = sum over A's of A B, or += if `add`; columns and depth are multiples of 32. a: rows of `depth`
+// bf16; b: (depth / 2, columns) pairs; strides in elements. low: a second A, or B, of the same layout, or nullptr.
+template <class Tiles>
+void multiply(const uint16_t* a, const uint16_t* low_a, int64_t a_row, const Cell* b, const Cell* low_b, int64_t b_row,
+              int64_t columns, int64_t depth, float* c, int64_t c_row, bool add) {
+  using Sums = Block<Tiles, 2, 2>;
+  for (int64_t n = 0; n < columns; n += 32) {
+    const auto accumulate = [=](const uint16_t* left, const Cell* right) {
+      for (int64_t k = 0; k < depth; k += tile_depth) {
+        Sums::multiply(left + k, a_row * 2, 16 * a_row * 2, right + k / 2 * b_row + n, b_row * 4, 64);
+      }
+    };
+    if (add) {
+      Sums::load_sums(c + n, c_row * 4, 16 * c_row);
+    } else {
+      Sums::zero_sums();
+    }
+    accumulate(a, b);
+    if (low_a) accumulate(low_a, b);
+    if (low_b) accumulate(a, low_b);
+    Sums::store_sums(c + n, c_row * 4, 16 * c_row);
+  }
+}
+
+// S of a strip, or dP: (strip, keys) = q k'.
+template <class Tiles>
+void multiply_rows(const AttentionMemory& m, const uint16_t* q, const Cell* cells, int64_t keys, float* S) {
+  multiply<Tiles>(q, nullptr, m.width, cells, nullptr, m.row, keys, m.width, S, m.row, false);
+}
+
+inline float scale_of(const AttentionSizes& size) { return 1 / std::sqrt(static_cast<float>(size.D)); }
+
+// Rows (valid, width), times factor(row), become bf16 rows of D numbers, `stride` apart. Overwrites m.rows.
+template <class Factor>
+void store_rows(const AttentionMemory& m, float* from, int64_t valid, int64_t D, const Factor& factor, BFloat16* to,
+                int64_t stride) {
+  for (int64_t r = 0; r < valid; ++r) {
+    const float f = factor(r);
+    for (int64_t d = 0; d < m.width; ++d) from[r * m.width + d] *= f;
+  }
+  BFloat16* rounded = reinterpret_cast<BFloat16*>(m.rows);
+  narrow(from, rounded, valid * m.width);
+  for (int64_t r = 0; r < valid; ++r) std::copy_n(rounded + r * m.width, D, to + r * stride);
+}
+
+template <class Tiles>
+void attend(const AttentionSizes& size, const AttentionMemory& m, const BFloat16* q, float* log_sums, BFloat16* y) {
+  const Session<Tiles> session;
+  const AttentionRows& row_functions = attention_rows();
+  const int64_t stride = 3 * size.C;
+  copy_rows(q + size.C, stride, size.T, size.D, m.rows, m.keys, m.width);
+  to_cells(m, m.k_cells);
+  copy_rows(q + 2 * size.C, stride, size.T, size.D, m.rows, m.keys, m.width);
+  interleave_rows(m.rows, m.width, m.keys, m.width, m.v_pairs, m.width);
+  for (int64_t i = 0; i < size.T; i += strip) {
+    const int64_t valid = std::min(strip, size.T - i), keys = i + strip;
+    float largest[strip], sum[strip];
+    copy_rows(q + i * stride, stride, valid, size.D, m.q, strip, m.width);
+    multiply_rows<Tiles>(m, m.q, m.k_cells, keys, m.S);
+    for (int64_t r = 0; r < strip; ++r) {
+      float* S = m.S + r * m.row;
+      row_functions.exponentials(S, i + r + 1, keys, scale_of(size), largest[r], sum[r]);
+      row_functions.split_row(S, keys, m.high + r * m.row, m.low + r * m.row);
+    }
+    multiply<Tiles>(m.high, m.low, m.row, m.v_pairs, nullptr, m.width, m.width, keys, m.sums, m.width, false);
+    const auto normalize = [&](int64_t r) { return 1 / sum[r]; };
+    store_rows(m, m.sums, valid, size.D, normalize, y + i * size.C, size.C);
+    for (int64_t r = 0; r < valid; ++r) log_sums[i + r] = largest[r] + std::log(sum[r]);
+  }
+}
+
+template <class Tiles>
+void attend_backward(const AttentionSizes& size, const AttentionMemory& m, const BFloat16* q, const float* log_sums,
+                     const BFloat16* dy, BFloat16* dq) {
+  const Session<Tiles> session;
+  const AttentionRows& row_functions = attention_rows();
+  const int64_t stride = 3 * size.C, half = strip / 2;
+  const auto scale = [&](int64_t) { return scale_of(size); };
+  copy_rows(q + size.C, stride, size.T, size.D, m.rows, m.keys, m.width);
+  to_cells(m, m.k_cells);
+  interleave_rows(m.rows, m.width, m.keys, m.width, m.k_pairs, m.width);
+  copy_rows(q + 2 * size.C, stride, size.T, size.D, m.rows, m.keys, m.width);
+  to_cells(m, m.v_cells);
+  std::fill_n(m.dk, m.width * m.row, 0.0f);
+  std::fill_n(m.dv, m.width * m.row, 0.0f);
+  // (width, keys) += columns (width, strip) times pairs (strip, keys).
+  const auto add_columns = [&](const Cell* columns, int64_t keys, float* sums) {
+    for (int64_t d = 0; d < m.width; d += 32) {
+      multiply<Tiles>(reinterpret_cast<const uint16_t*>(columns + d * half), nullptr, strip, m.pairs_high, m.pairs_low,
+                      m.row, keys, strip, sums + d * m.row, m.row, true);
+    }
+  };
+  const auto split_pairs = [&](const float* values, int64_t keys) {
+    for (int64_t r = 0; r < half; ++r) {
+      const float* first = values + 2 * r * m.row;
+      row_functions.split_pair(first, first + m.row, keys, m.pairs_high + r * m.row, m.pairs_low + r * m.row);
+    }
+  };
+  for (int64_t i = 0; i < size.T; i += strip) {
+    const int64_t valid = std::min(strip, size.T - i), keys = i + strip;
+    copy_rows(q + i * stride, stride, valid, size.D, m.q, strip, m.width);
+    copy_rows(dy + i * size.C, size.C, valid, size.D, m.dy, strip, m.width);
+    to_columns(m, m.q, m.q_columns);
+    to_columns(m, m.dy, m.dy_columns);
+    multiply_rows<Tiles>(m, m.q, m.k_cells, keys, m.S);
+    multiply_rows<Tiles>(m, m.dy, m.v_cells, keys, m.dP);
+    for (int64_t r = 0; r < strip; ++r) {
+      float *S = m.S + r * m.row, *dP = m.dP + r * m.row;
+      if (r >= valid) {
+        std::fill_n(S, keys, 0.0f);
+        std::fill_n(dP, keys, 0.0f);
+      } else {
+        row_functions.differentiate(S, dP, i + r + 1, keys, scale_of(size), log_sums[i + r]);
+      }
+      row_functions.split_row(dP, keys, m.high + r * m.row, m.low + r * m.row);
+    }
+    multiply<Tiles>(m.high, m.low, m.row, m.k_pairs, nullptr, m.width, m.width, keys, m.sums, m.width, false);
+    store_rows(m, m.sums, valid, size.D, scale, dq + i * stride, stride);
+    split_pairs(m.S, keys);
+    add_columns(m.dy_columns, keys, m.dv);
+    split_pairs(m.dP, keys);
+    add_columns(m.q_columns, keys, m.dk);
+  }
+  const auto store_gradient = [&](const float* sums, const auto& factor, BFloat16* to) {
+    transpose(reinterpret_cast<const Cell*>(sums), m.row, m.width, m.keys, reinterpret_cast<Cell*>(m.gradient),
+              m.width);
+    store_rows(m, m.gradient, size.T, size.D, factor, to, stride);
+  };
+  store_gradient(m.dk, scale, dq + size.C);
+  store_gradient(
+      m.dv, [](int64_t) { return 1.0f; }, dq + 2 * size.C);
+}
+
+template <class Tiles>
+void attention_forward(const CausalAttentionForward& call, Tensor& workspace) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const int64_t bytes = AttentionMemory(size).bytes;
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const BFloat16* qkv = call.qkv.data<BFloat16>();
+  float* log_sums = call.log_sums.mutable_data<float>();
+  BFloat16* y = call.y.mutable_data<BFloat16>();
+  parallel(size.slices(), [=](int64_t slice, int thread) {
+    attend<Tiles>(size, AttentionMemory(size, memory + thread * bytes), qkv + size.in_qkv(slice),
+                  log_sums + slice * size.T, y + size.in_y(slice));
+  });
+}
+
+template <class Tiles>
+void attention_backward(const CausalAttentionBackward& call, Tensor& workspace) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const int64_t bytes = AttentionMemory(size).bytes;
+  uint8_t* memory = workspace.mutable_data<uint8_t>();
+  const BFloat16 *qkv = call.qkv.data<BFloat16>(), *dy = call.dy.data<BFloat16>();
+  const float* log_sums = call.log_sums.data<float>();
+  BFloat16* dqkv = call.dqkv.mutable_data<BFloat16>();
+  parallel(size.slices(), [=](int64_t slice, int thread) {
+    attend_backward<Tiles>(size, AttentionMemory(size, memory + thread * bytes), qkv + size.in_qkv(slice),
+                           log_sums + slice * size.T, dy + size.in_y(slice), dqkv + size.in_qkv(slice));
+  });
+}
+
+template <class Call>
+int64_t attention_workspace(const Call& call) {
+  return threads() * AttentionMemory(AttentionSizes(call.qkv, call.heads)).bytes;
+}
+
+template <class Call>
+bool takes_attention(const Call& call) {
+  return call.qkv.dtype() == DType::bf16;
+}
+
+}  // namespace hs::amx

@@ -1,0 +1,384 @@
+// causal_attention without T x T matrices, on vectors, in f32 (f16 and bf16 are widened): variant "streaming". A thread
+// computes a slice (one head of one sequence) from beginning to end, 16 queries at a time:
+//
+//                keys 0..63   64..127     forward: block by block, the maximum m and the sum l of each row so far, and
+//   16 queries  [ S block  ][ S block ]   y = sum of exp(S - m) v. If a block has a larger maximum, what was summed
+//               [          ][        \]   before is scaled by exp(old m - new m). At the end y / l; L = m + log l.
+//                                         backward: P = exp(S - L) of whole rows, then dP, delta, dS; the 16 queries
+//                                         finish their dq and add to dk and dv of all keys before them.
+//
+// The running maximum: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; attention with it:
+// Dao et al., "FlashAttention", NeurIPS 2022. Keys after the last of the 16 queries are never looked at. Of those among
+// the 16, P is 0 where the key is later. Everything is a product of small packed matrices: multiply() below. s is
+// multiplied into the packed q.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/causal_attention/causal_attention.h"
+#include "kernels/causal_attention/rows.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+#ifdef HS_ISA
+#include "kernels/cpu/vector_math.h"
+
+namespace hs::HS_ISA {
+namespace {
+
+constexpr int unit_rows = registers == 32 ? 8 : 4, unit_vectors = 2;  // sums in registers, with a row of B and an A
+
+// A (rows, steps), at a[row * a_row + step * a_step]; B (steps, columns) and C (rows, columns), row-major.
+struct Product {
+  int64_t rows, columns, steps;  // rows and columns are multiples of 16
+  const float* a;
+  int64_t a_row, a_step;
+  const float* b;
+  int64_t b_row;
+  float* c;
+  int64_t c_row;
+};
+
+template <int vectors>
+void multiply_unit(const Product& p, int64_t row, int64_t column, bool add) {
+  Vec sum[unit_rows][vectors] = {};
+  const float *a = p.a + row * p.a_row, *b = p.b + column;
+  float* c = p.c + row * p.c_row + column;
+  for (int64_t step = 0; step < p.steps; ++step, a += p.a_step, b += p.b_row) {
+    Vec w[vectors];
+    for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
+    for (int r = 0; r < unit_rows; ++r) {
+      const Vec x = broadcast(a[r * p.a_row]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < unit_rows; ++r, c += p.c_row) {
+    for (int v = 0; v < vectors; ++v) store(c + v * lanes, add ? load(c + v * lanes) + sum[r][v] : sum[r][v]);
+  }
+}
+
+// C = A B, or C += A B.
+void multiply(const Product& p, bool add) {
+  for (int64_t column = 0; column < p.columns; column += unit_vectors * lanes) {
+    for (int64_t row = 0; row < p.rows; row += unit_rows) {
+      if (p.columns - column >= unit_vectors * lanes) {
+        multiply_unit<unit_vectors>(p, row, column, add);
+      } else {
+        multiply_unit<1>(p, row, column, add);
+      }
+    }
+  }
+}
+
+// `rows` rows of D numbers, `stride` apart, times `factor`; zeros up to (padded_rows, width).
+template <class T>
+void pack_rows(const T* from, int64_t stride, int64_t rows, int64_t D, float factor, float* to, int64_t padded_rows,
+               int64_t width) {
+  for (int64_t i = 0; i < padded_rows; ++i, from += stride, to += width) {
+    if (i >= rows) {
+      std::fill_n(to, width, 0.0f);
+      continue;
+    }
+    if constexpr (stores_16_bits<T>) {
+      widen(from, to, D);
+    } else {
+      std::copy_n(from, D, to);
+    }
+    for (int64_t d = 0; d < D; ++d) to[d] *= factor;
+    std::fill(to + D, to + width, 0.0f);
+  }
+}
+
+// (keys, width) -> blocks of key_block keys, each (width, key_block).
+void transpose_blocks(const float* from, int64_t keys, int64_t width, float* to) {
+  for (int64_t j = 0; j < keys; j += key_block) {
+    transpose(reinterpret_cast<const Cell*>(from + j * width), width, std::min(key_block, keys - j), width,
+              reinterpret_cast<Cell*>(to + j * width), key_block);
+  }
+}
+
+// The 16 queries of a forward pass: maximum and sum of exp(S - maximum) so far, and the factor of a new maximum.
+struct Softmax {
+  alignas(64) float largest[query_rows], factor[query_rows];
+  Vec sum[query_rows] = {};
+  Softmax() { std::fill_n(largest, query_rows, -INFINITY); }
+
+  // S, a block (16, keys), becomes exp(S - maximum), and 0 from key `visible` of the first row on, one later per row.
+  void add_block(float* S, int64_t visible, int64_t keys) {
+    float before[query_rows];
+    std::copy_n(largest, query_rows, before);
+    for (int64_t r = 0; r < query_rows; ++r) {
+      Vec most = broadcast(largest[r]);
+      for (int64_t j = 0; j < keys; j += lanes) {
+        most = larger(load_first_or(S + r * key_block + j, visible + r - j, -INFINITY), most);
+      }
+      largest[r] = lane_max(most);
+    }
+    for (int64_t r = 0; r < query_rows; r += lanes) store(factor + r, exp(load(before + r) - load(largest + r)));
+    for (int64_t r = 0; r < query_rows; ++r) {
+      sum[r] *= factor[r];
+      for (int64_t j = 0; j < keys; j += lanes) {
+        const Vec p = exp(load_first_or(S + r * key_block + j, visible + r - j, -INFINITY) - largest[r]);
+        store(S + r * key_block + j, p);
+        sum[r] += p;
+      }
+    }
+  }
+};
+
+// Packed copies, by thread. Offsets in floats; all matrices have rows and columns in multiples of 16.
+struct ForwardLayout {
+  int64_t keys, width, k, k_blocks, v, q, y, S, size;
+  explicit ForwardLayout(const AttentionSizes& s) : keys(round_up(s.T, 16)), width(round_up(s.D, 16)) {
+    k = 0;                                    // (keys, width)
+    k_blocks = k + keys * width;              // (blocks, width, key_block)
+    v = k_blocks + keys_in_blocks() * width;  // (keys, width)
+    q = v + keys * width;                     // (query_rows, width)
+    y = q + query_rows * width;               // (query_rows, width)
+    S = y + query_rows * width;               // (query_rows, key_block)
+    size = S + query_rows * key_block;
+  }
+  int64_t keys_in_blocks() const { return round_up(keys, key_block); }
+};
+
+template <class T>
+void forward_slice(const AttentionSizes& size, const ForwardLayout& layout, const T* q, float* memory, float* log_sums,
+                   T* y) {
+  const int64_t width = layout.width, stride = 3 * size.C;
+  float *packed_k = memory + layout.k, *k_blocks = memory + layout.k_blocks, *packed_v = memory + layout.v,
+        *packed_q = memory + layout.q, *sum = memory + layout.y, *S = memory + layout.S;
+  pack_rows(q + size.C, stride, size.T, size.D, 1, packed_k, layout.keys, width);
+  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, packed_v, layout.keys, width);
+  transpose_blocks(packed_k, layout.keys, width, k_blocks);
+  for (int64_t i = 0; i < size.T; i += query_rows) {
+    const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
+    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), packed_q, query_rows, width);
+    Softmax softmax;
+    for (int64_t j = 0; j < keys; j += key_block) {
+      const int64_t count = std::min(key_block, keys - j);
+      multiply({query_rows, count, width, packed_q, width, 1, k_blocks + j * width, key_block, S, key_block}, false);
+      softmax.add_block(S, i + 1 - j, count);
+      for (int64_t r = 0; j > 0 && r < query_rows; ++r) {
+        for (int64_t d = 0; d < width; d += lanes) {
+          store(sum + r * width + d, load(sum + r * width + d) * softmax.factor[r]);
+        }
+      }
+      multiply({query_rows, width, count, S, key_block, 1, packed_v + j * width, width, sum, width}, j > 0);
+    }
+    for (int64_t r = 0; r < valid; ++r) {
+      const float total = lane_sum(softmax.sum[r]);
+      for (int64_t d = 0; d < width; d += lanes) store(sum + r * width + d, load(sum + r * width + d) / total);
+      store_block(sum + r * width, y + (i + r) * size.C, size.D);
+      log_sums[i + r] = softmax.largest[r] + std::log(total);
+    }
+  }
+}
+
+struct BackwardLayout {
+  int64_t keys, width, row, k, k_blocks, v_blocks, dk, dv, q, dy, dq, P, dS, size;
+  explicit BackwardLayout(const AttentionSizes& s) : keys(round_up(s.T, 16)), width(round_up(s.D, 16)) {
+    row = keys + 16;  // of P and dS; if it were a multiple of 4 KiB, their rows would compete for cache lines
+    const int64_t in_blocks = round_up(keys, key_block) * width;
+    k = 0;                        // (keys, width)
+    k_blocks = k + keys * width;  // (blocks, width, key_block)
+    v_blocks = k_blocks + in_blocks;
+    dk = v_blocks + in_blocks;  // (keys, width)
+    dv = dk + keys * width;     // (keys, width)
+    q = dv + keys * width;      // (query_rows, width)
+    dy = q + query_rows * width;
+    dq = dy + query_rows * width;
+    P = dq + query_rows * width;  // (query_rows, row)
+    dS = P + query_rows * row;
+    size = dS + query_rows * row;
+  }
+};
+
+// P = exp(factor S - log_sum), 0 from key `visible` on, and dS = P (dP - delta) replace S and dP of one query.
+void differentiate_row(float* S, float* dP, int64_t visible, int64_t keys, float factor, float log_sum) {
+  Vec sum = {};
+  for (int64_t j = 0; j < keys; j += lanes) {
+    const Vec p = exp(load_first_or(S + j, visible - j, -INFINITY) * factor - log_sum);
+    store(S + j, p);
+    sum = fma(p, load(dP + j), sum);
+  }
+  const float delta = lane_sum(sum);
+  for (int64_t j = 0; j < keys; j += lanes) store(dP + j, load(S + j) * (load(dP + j) - delta));
+}
+
+template <class T>
+void backward_slice(const AttentionSizes& size, const BackwardLayout& layout, const T* q, const float* log_sums,
+                    const T* dy, float* memory, T* dq) {
+  const int64_t width = layout.width, stride = 3 * size.C, row = layout.row;
+  float *packed_k = memory + layout.k, *k_blocks = memory + layout.k_blocks, *v_blocks = memory + layout.v_blocks,
+        *dk = memory + layout.dk, *dv = memory + layout.dv, *packed_q = memory + layout.q,
+        *packed_dy = memory + layout.dy, *packed_dq = memory + layout.dq, *P = memory + layout.P,
+        *dS = memory + layout.dS;
+  pack_rows(q + size.C, stride, size.T, size.D, 1, packed_k, layout.keys, width);
+  transpose_blocks(packed_k, layout.keys, width, k_blocks);
+  pack_rows(q + 2 * size.C, stride, size.T, size.D, 1, dv, layout.keys, width);  // v for a moment
+  transpose_blocks(dv, layout.keys, width, v_blocks);
+  std::fill_n(dk, layout.keys * width, 0.0f);
+  std::fill_n(dv, layout.keys * width, 0.0f);
+  for (int64_t i = 0; i < size.T; i += query_rows) {
+    const int64_t valid = std::min(query_rows, size.T - i), keys = i + query_rows;
+    pack_rows(q + i * stride, stride, valid, size.D, scale_of(size), packed_q, query_rows, width);
+    pack_rows(dy + i * size.C, size.C, valid, size.D, 1, packed_dy, query_rows, width);
+    for (int64_t j = 0; j < keys; j += key_block) {
+      const int64_t count = std::min(key_block, keys - j);
+      multiply({query_rows, count, width, packed_q, width, 1, k_blocks + j * width, key_block, P + j, row}, false);
+      multiply({query_rows, count, width, packed_dy, width, 1, v_blocks + j * width, key_block, dS + j, row}, false);
+    }
+    for (int64_t r = 0; r < valid; ++r) {
+      differentiate_row(P + r * row, dS + r * row, i + r + 1, keys, 1, log_sums[i + r]);
+    }
+    multiply({query_rows, width, keys, dS, row, 1, packed_k, width, packed_dq, width}, false);
+    multiply({keys, width, valid, dS, 1, row, packed_q, width, dk, width}, true);
+    multiply({keys, width, valid, P, 1, row, packed_dy, width, dv, width}, true);
+    for (int64_t r = 0; r < valid; ++r) {
+      for (int64_t d = 0; d < width; d += lanes) {
+        store(packed_dq + r * width + d, load(packed_dq + r * width + d) * scale_of(size));
+      }
+      store_block(packed_dq + r * width, dq + (i + r) * stride, size.D);
+    }
+  }
+  for (int64_t j = 0; j < size.T; ++j) {
+    store_block(dk + j * width, dq + size.C + j * stride, size.D);
+    store_block(dv + j * width, dq + 2 * size.C + j * stride, size.D);
+  }
+}
+
+void forward(const CausalAttentionForward& call, Tensor& workspace) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const ForwardLayout layout(size);
+  float *memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()),
+        *log_sums = call.log_sums.mutable_data<float>();
+  for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
+    const T* qkv = call.qkv.data<T>();
+    T* y = call.y.mutable_data<T>();
+    parallel(size.slices(), [=](int64_t slice, int thread) {
+      forward_slice(size, layout, qkv + size.in_qkv(slice), memory + thread * layout.size, log_sums + slice * size.T,
+                    y + size.in_y(slice));
+    });
+  });
+}
+
+void backward(const CausalAttentionBackward& call, Tensor& workspace) {
+  const AttentionSizes size(call.qkv, call.heads);
+  const BackwardLayout layout(size);
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const float* log_sums = call.log_sums.data<float>();
+  for_f32_or_16_bits(call.qkv.dtype(), [&]<class T>() {
+    const T *qkv = call.qkv.data<T>(), *dy = call.dy.data<T>();
+    T* dqkv = call.dqkv.mutable_data<T>();
+    parallel(size.slices(), [=](int64_t slice, int thread) {
+      backward_slice(size, layout, qkv + size.in_qkv(slice), log_sums + slice * size.T, dy + size.in_y(slice),
+                     memory + thread * layout.size, dqkv + size.in_qkv(slice));
+    });
+  });
+}
+
+// ---- for kernels/causal_attention/amx.h ----
+
+void row_exponentials(float* S, int64_t visible, int64_t keys, float factor, float& largest, float& sum) {
+  Vec most = broadcast(-INFINITY), total = {};
+  for (int64_t j = 0; j < visible; j += lanes) most = larger(load_first_or(S + j, visible - j, -INFINITY), most);
+  const float maximum = largest = lane_max(most) * factor;
+  for (int64_t j = 0; j < keys; j += lanes) {
+    const Vec p = exp(load_first_or(S + j, visible - j, -INFINITY) * factor - maximum);
+    store(S + j, p);
+    total += p;
+  }
+  sum = lane_sum(total);
+}
+
+using Words = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));
+using Halves = uint16_t __attribute__((vector_size(HS_VECTOR_BYTES / 2)));
+
+// Two bf16 numbers, in the upper halves. Ties are rounded away from zero, which does not matter: what is left over of
+// the first is the second.
+struct Split {
+  Words high, low;
+  explicit Split(Vec v) : high(rounded(v)), low(rounded(v - __builtin_bit_cast(Vec, high))) {}
+  static Words rounded(Vec v) { return (__builtin_bit_cast(Words, v) + 0x8000u) & 0xffff0000u; }
+};
+
+void split_row(const float* values, int64_t count, uint16_t* high, uint16_t* low) {
+  for (int64_t j = 0; j < count; j += lanes) {
+    const Split split(load(values + j));
+    const Halves high_halves = __builtin_convertvector(split.high >> 16, Halves);
+    const Halves low_halves = __builtin_convertvector(split.low >> 16, Halves);
+    std::memcpy(high + j, &high_halves, sizeof high_halves);
+    std::memcpy(low + j, &low_halves, sizeof low_halves);
+  }
+}
+
+void split_pair(const float* first, const float* second, int64_t count, Cell* high, Cell* low) {
+  for (int64_t j = 0; j < count; j += lanes) {
+    const Split a(load(first + j)), b(load(second + j));
+    const Words highs = a.high >> 16 | b.high;
+    const Words lows = a.low >> 16 | b.low;
+    std::memcpy(high + j, &highs, sizeof highs);
+    std::memcpy(low + j, &lows, sizeof lows);
+  }
+}
+
+constexpr AttentionRows row_functions = {row_exponentials, differentiate_row, split_row, split_pair};
+
+int64_t forward_workspace(const CausalAttentionForward& call) {
+  return threads() * ForwardLayout(AttentionSizes(call.qkv, call.heads)).size * static_cast<int64_t>(sizeof(float));
+}
+int64_t backward_workspace(const CausalAttentionBackward& call) {
+  return threads() * BackwardLayout(AttentionSizes(call.qkv, call.heads)).size * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+
+namespace hs {
+namespace {
+
+constexpr int64_t query_rows = 16, key_block = 64;
+
+float scale_of(const AttentionSizes& size) { return 1 / std::sqrt(static_cast<float>(size.D)); }
+
+bool supports(const Tensor& qkv) { return is_f32(qkv) || is_16_bit(qkv); }
+
+}  // namespace
+}  // namespace hs
+
+#define HS_SOURCE "kernels/causal_attention/streaming.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+
+const AttentionRows& attention_rows() { return HS_FOR_THIS_CPU(row_functions); }
+
+namespace {
+
+REGISTER_KERNEL(
+    causal_attention_forward, cpu, "streaming",
+    {.run =
+         +[](const CausalAttentionForward& call, Tensor& workspace) {
+           HS_FOR_THIS_CPU(forward)
+           (call, workspace);
+         },
+     .supported = [](const CausalAttentionForward& call) { return supports(call.qkv); },
+     .workspace = +[](const CausalAttentionForward& call) { return HS_FOR_THIS_CPU(forward_workspace)(call); },
+     .rank = 10});
+REGISTER_KERNEL(
+    causal_attention_backward, cpu, "streaming",
+    {.run =
+         +[](const CausalAttentionBackward& call, Tensor& workspace) {
+           HS_FOR_THIS_CPU(backward)
+           (call, workspace);
+         },
+     .supported = [](const CausalAttentionBackward& call) { return supports(call.qkv); },
+     .workspace = +[](const CausalAttentionBackward& call) { return HS_FOR_THIS_CPU(backward_workspace)(call); },
+     .rank = 10});
+
+}  // namespace
+}  // namespace hs
+#endif

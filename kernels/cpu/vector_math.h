@@ -1,0 +1,69 @@
+// Functions of vectors of floats: sum and maximum of the lanes, and the exponential.
+// No `#pragma once`: a file that kernels/cpu/each_isa.h compiles includes it once per instruction set, in its HS_ISA
+// part, and <bit> before it.
+namespace hs::HS_ISA {
+
+// In a fixed tree: lane i and lane i + lanes / 2, and so on.
+inline float lane_sum(Vec v) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_reduce_add_ps(v);
+#else
+  float values[lanes];
+  store(values, v);
+  for (int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) values[i] += values[i + half];
+  }
+  return values[0];
+#endif
+}
+
+// The larger of each pair of lanes; b if one of them is NaN.
+inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+
+inline float lane_max(Vec v) {
+#if HS_VECTOR_BYTES == 64
+  return _mm512_reduce_max_ps(v);
+#else
+  float values[lanes];
+  store(values, v);
+  for (int64_t half = lanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) values[i] = values[i] > values[i + half] ? values[i] : values[i + half];
+  }
+  return values[0];
+#endif
+}
+
+// The first `count` lanes of v, all if there are fewer, and zeros.
+inline Vec first_lanes(Vec v, int64_t count) { return count >= lanes ? v : where_bits((1u << count) - 1, v); }
+
+// The first `count` floats, all if there are fewer lanes and none if it is negative, and `rest` in the other lanes.
+inline Vec load_first_or(const float* from, int64_t count, float rest) {
+  if (count >= lanes) return load(from);
+  if (count <= 0) return broadcast(rest);
+  Ints lane;
+  for (int i = 0; i < lanes; ++i) lane[i] = i;
+  return lane < static_cast<int32_t>(count) ? load_first(from, count) : broadcast(rest);
+}
+
+// e^x, off by at most 2 units in the last place. Below -87.33, where the
+// result would be subnormal, 0; above 88.37, what it is there, 2.4e38. NaN stays NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a polynomial with the coefficients of Cephes' expf (Moshier); 2^n is n
+// written into the exponent. ln 2 is subtracted in two parts, of which n times the first is exact.
+inline Vec exp(Vec x) {
+  constexpr float smallest = -87.33654f, largest = 88.37f, magic = 0x1.8p23f;
+  const Vec bounded = x > largest ? broadcast(largest) : x;
+  const Vec shifted = fma(bounded, broadcast(1.442695041f), broadcast(magic));  // n in the lowest bits
+  const Vec n = shifted - magic;
+  const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), bounded));
+  Vec p = broadcast(1.9875691500e-4f);
+  for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
+    p = fma(p, r, broadcast(c));
+  }
+  p = fma(p, r * r, r) + 1.0f;
+  using Words = uint32_t __attribute__((vector_size(HS_VECTOR_BYTES)));  // they may wrap, where the result is not used
+  const Words power = (__builtin_bit_cast(Words, shifted) << 23) + 0x3f800000u;
+  const Vec result = p * __builtin_bit_cast(Vec, power);
+  return x < smallest ? Vec{} : result;
+}
+
+}  // namespace hs::HS_ISA

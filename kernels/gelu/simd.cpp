@@ -1,0 +1,106 @@
+// gelu on vectors, in f32, with the exponential of kernels/cpu/vector_math.h: variant "simd".
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cpu/elements.h"
+#include "kernels/gelu/gelu.h"
+
+#ifdef HS_ISA
+#include "kernels/cpu/vector_math.h"
+
+namespace hs::HS_ISA {
+namespace {
+
+// As in kernels/gelu/gelu.cpp.
+struct Gate {
+  Vec s, rest, slope;
+  explicit Gate(Vec x) {
+    constexpr auto linear = static_cast<float>(gelu_linear), per_square = static_cast<float>(gelu_cubic);
+    const Vec square = x * x;
+    const Vec cubic = (square > gelu_most_square ? broadcast(gelu_most_square) : square) * per_square;  // NaN stays
+    const Vec e = exp((x > 0.0f ? -x : x) * (linear + cubic)), more = 1.0f / (1.0f + e), less = e * more;
+    s = x > 0.0f ? more : less;
+    rest = x > 0.0f ? less : more;
+    slope = linear + 3.0f * cubic;
+  }
+};
+
+// Not lambdas: in a template, GCC compiles theirs without the instruction set that is enabled here.
+struct Value {
+  Vec operator()(Vec x) const { return x * Gate(x).s; }
+};
+struct Gradient {
+  Vec operator()(Vec x, Vec dy) const {
+    const Gate gate(x);
+    return dy * fma(x * (gate.s * gate.rest), gate.slope, gate.s);
+  }
+};
+
+template <class F, class... In>
+void map_floats(int64_t count, float* y, const In*... x) {
+  for (int64_t i = 0; i < count; i += lanes) store_first(y + i, F()(load_first(x + i, count - i)...), count - i);
+}
+
+// y[i] = F(x[i]...) for i from begin to end - 1, vector by vector; 16-bit elements are widened and narrowed in blocks.
+template <class F, class T, class... In>
+void map_vectors(int64_t begin, int64_t end, T* y, const In*... x) {
+  in_blocks<T>(begin, end, [&](int64_t first, int64_t count) {
+    if constexpr (stores_16_bits<T>) {
+      float out[block_size];
+      const auto widened = [&](auto&&... blocks) { map_floats<F>(count, out, blocks.read(x + first, count)...); };
+      widened(Block<In>()...);
+      narrow(out, y + first, count);
+    } else {
+      map_floats<F>(count, y + first, (x + first)...);
+    }
+  });
+}
+
+void forward(const GeluForward& call) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() {
+    const T* x = call.x.data<T>();
+    T* y = call.y.mutable_data<T>();
+    parallel_ranges(call.x.size(), elementwise_grain,
+                    [=](int64_t begin, int64_t end) { map_vectors<Value>(begin, end, y, x); });
+  });
+}
+
+void backward(const GeluBackward& call) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() {
+    const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+    T* dx = call.dx.mutable_data<T>();
+    parallel_ranges(call.x.size(), elementwise_grain,
+                    [=](int64_t begin, int64_t end) { map_vectors<Gradient>(begin, end, dx, x, dy); });
+  });
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/gelu/simd.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+namespace {
+
+REGISTER_KERNEL(gelu_forward, cpu, "simd",
+                {.run =
+                     +[](const GeluForward& call) {
+                       HS_FOR_THIS_CPU(forward)
+                       (call);
+                     },
+                 .supported = [](const GeluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .rank = 10});
+REGISTER_KERNEL(gelu_backward, cpu, "simd",
+                {.run =
+                     +[](const GeluBackward& call) {
+                       HS_FOR_THIS_CPU(backward)
+                       (call);
+                     },
+                 .supported = [](const GeluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .rank = 10});
+
+}  // namespace
+}  // namespace hs
+#endif

@@ -1,0 +1,117 @@
+#include "kernels/layer_norm/layer_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/check.h"
+#include "kernels/cpu/elements.h"
+
+namespace hs {
+
+Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon) {
+  const Op op("layer_norm");
+  const DType of_rows = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  check(x.shape().rank() > 0 && x.shape().back() > 0 && scale.shape() == Shape{x.shape().back()} &&
+            (!shift.defined() || shift.shape() == scale.shape()),
+        "layer_norm: x is {}, scale {} and shift {}; expected both as long as a row of x, at least 1", x, scale, shift);
+  check(scale.dtype() == of_rows && (!shift.defined() || shift.dtype() == of_rows),
+        "layer_norm: x is {}, scale {} and shift {}; cast scale and shift to {}", x, scale, shift, name(of_rows));
+  Tensor y = x.empty_like(), rows = Tensor::empty({x.size() / x.shape().back(), 2}, of_rows, x.device());
+  layer_norm_forward({x, scale, shift, epsilon, rows, y});
+  return record("layer_norm", y, {x, scale, shift},
+                [x = x.saved(), scale = scale.saved(), rows = rows.saved(), needs_x = x.requires_grad(),
+                 to_scale = GradientTarget(scale), to_shift = GradientTarget(shift)](const Tensor& dy) -> Gradients {
+                  const GradientMode mode = gradient_mode({&to_scale, &to_shift});
+                  Tensor dx = needs_x ? x.empty_like() : Tensor();
+                  Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
+                  layer_norm_backward({x, scale, rows, dy, mode == GradientMode::add, dx, dscale, dshift});
+                  if (mode != GradientMode::fresh) return {dx, {}, {}};
+                  return {dx, dscale, dshift};
+                });
+}
+
+namespace {
+
+// Sums are taken in double, and what is stored is rounded once.
+void forward_cpu(const LayerNormForward& call) {
+  const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
+  const double epsilon = call.epsilon;
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T* x = call.x.data<T>();
+    const Real *scale = call.scale.data<Real>(), *shift = call.shift.defined() ? call.shift.data<Real>() : nullptr;
+    Real* rows = call.rows.mutable_data<Real>();
+    T* y = call.y.mutable_data<T>();
+    parallel(layer_norm_groups, [=](int64_t group, int) {
+      for (int64_t i = group * R / layer_norm_groups; i < (group + 1) * R / layer_norm_groups; ++i) {
+        const auto value = [=](int64_t c) { return double{to_computing(x[i * C + c])}; };
+        double sum = 0, squares = 0;
+        for (int64_t c = 0; c < C; ++c) sum += value(c);
+        const double mean = sum / static_cast<double>(C);
+        for (int64_t c = 0; c < C; ++c) squares += (value(c) - mean) * (value(c) - mean);
+        const double r = 1 / std::sqrt(squares / static_cast<double>(C) + epsilon);
+        for (int64_t c = 0; c < C; ++c) {
+          const double result = (value(c) - mean) * r * scale[c] + (shift ? shift[c] : 0);
+          y[i * C + c] = from_computing<T>(static_cast<Real>(result));
+        }
+        rows[2 * i] = static_cast<Real>(mean);
+        rows[2 * i + 1] = static_cast<Real>(r);
+      }
+    });
+  });
+}
+
+int64_t backward_workspace(const LayerNormBackward& call) {
+  return layer_norm_groups * 2 * call.x.shape().back() * static_cast<int64_t>(sizeof(double));
+}
+
+void backward_cpu(const LayerNormBackward& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
+  double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (groups, 2, C)
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    using Real = Computing<T>;
+    const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+    const Real *scale = call.scale.data<Real>(), *rows = call.rows.data<Real>();
+    T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+    parallel(layer_norm_groups, [=](int64_t group, int) {
+      double *dscale = partial + group * 2 * C, *dshift = dscale + C;
+      std::fill(dscale, dscale + 2 * C, 0.0);
+      for (int64_t i = group * R / layer_norm_groups; i < (group + 1) * R / layer_norm_groups; ++i) {
+        const double mean = rows[2 * i], r = rows[2 * i + 1];
+        const auto d = [=](int64_t c) { return double{to_computing(dy[i * C + c])}; };
+        const auto n = [=](int64_t c) { return (to_computing(x[i * C + c]) - mean) * r; };
+        double sum_g = 0, sum_gn = 0;
+        for (int64_t c = 0; c < C; ++c) {
+          dscale[c] += d(c) * n(c);
+          dshift[c] += d(c);
+          sum_g += d(c) * scale[c];
+          sum_gn += d(c) * scale[c] * n(c);
+        }
+        if (!dx) continue;
+        for (int64_t c = 0; c < C; ++c) {
+          const double result = r * (d(c) * scale[c] - (sum_g + n(c) * sum_gn) / static_cast<double>(C));
+          dx[i * C + c] = from_computing<T>(static_cast<Real>(result));
+        }
+      }
+    });
+  });
+  const auto add_groups = [&](Tensor& gradient, const double* first) {
+    if (!gradient.defined()) return;
+    update_gradient(gradient, call.accumulate, [=](int64_t c, double total) {
+      for (int64_t group = 0; group < layer_norm_groups; ++group) total += first[group * 2 * C + c];
+      return total;
+    });
+  };
+  add_groups(call.dscale, partial);
+  add_groups(call.dshift, partial + C);
+}
+
+REGISTER_KERNEL(layer_norm_forward, cpu, "simple",
+                {.run = forward_cpu, .supported = [](const LayerNormForward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(layer_norm_backward, cpu, "simple",
+                {.run = backward_cpu,
+                 .supported = [](const LayerNormBackward& call) { return is_float(call.x); },
+                 .workspace = backward_workspace});
+
+}  // namespace
+}  // namespace hs

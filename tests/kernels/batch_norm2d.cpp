@@ -1,0 +1,241 @@
+// batch_norm2d beyond the op table: what must hold of normalized values and of gradients through them, large means, the
+// running tensors and what stands in for their gradients, and errors.
+#include "kernels/batch_norm2d/batch_norm2d.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint.h"
+#include "engine/error.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/relu/relu.h"
+#include "tests/op_table/op_table.h"
+#include "tests/support/variants.h"
+
+namespace hs::test {
+namespace {
+
+constexpr double u32 = tolerance::u32;
+
+// Uniform, of this mean and deviation.
+Tensor random_values(const Shape& shape, uint32_t purpose, double mean = 0, double deviation = 1) {
+  const RandomStream stream{2028, RandomPurpose::init, purpose, 0, 0};
+  std::vector<float> values(static_cast<size_t>(shape.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double uniform = 2 * to_unit_float(random_bits(stream, i)) - 1;
+    values[i] = static_cast<float>(mean + std::sqrt(3.0) * deviation * uniform);
+  }
+  return Tensor::from(values, shape);
+}
+
+Tensor leaf(Tensor x) {
+  x.set_requires_grad(true);
+  return x;
+}
+
+Tensor constant(int64_t C, float value) { return Tensor::from(std::vector<float>(static_cast<size_t>(C), value), {C}); }
+
+struct Sums {
+  double of_x = 0, of_squares = 0, of_products = 0;
+};
+// Of each channel: the sums of x, of its squares and of its products with y.
+std::vector<Sums> channel_sums(const Numbers& x, const Numbers& y, size_t C) {
+  std::vector<Sums> sums(C);
+  for (size_t i = 0; i < x.size(); ++i) {
+    sums[i % C].of_x += x[i];
+    sums[i % C].of_squares += x[i] * x[i];
+    sums[i % C].of_products += x[i] * y[i];
+  }
+  return sums;
+}
+
+// Mean and variance (divided by M - 1) of each channel.
+struct Moments {
+  Numbers mean, variance;
+  Moments(const Numbers& x, size_t C) : mean(C), variance(C) {
+    const auto M = static_cast<double>(x.size() / C);
+    for (size_t i = 0; i < x.size(); ++i) mean[i % C] += x[i] / M;
+    for (size_t i = 0; i < x.size(); ++i) variance[i % C] += std::pow(x[i] - mean[i % C], 2) / (M - 1);
+  }
+};
+
+uint64_t calls_of(const KernelSlot& slot) {
+  uint64_t calls = 0;
+  for (const VariantBase* variant = slot.variants(); variant; variant = variant->next) calls += variant->calls;
+  return calls;
+}
+
+// Calls body() with the default variants and then with each CPU variant of batch_norm2d forced that supports it.
+template <class Body>
+void for_variants(const Body& body) {
+  body();
+  for (KernelSlot* slot :
+       {static_cast<KernelSlot*>(&batch_norm2d_statistics), static_cast<KernelSlot*>(&batch_norm2d_forward),
+        static_cast<KernelSlot*>(&batch_norm2d_backward)}) {
+    for (const char* variant : {"simple", "simd"}) {
+      INFO(std::string(slot->name()), "=", std::string(variant));
+      slot->force(variant);
+      body();
+      slot->force(nullptr);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("normalized values have mean shift and deviation scale; dx sums to zero and is orthogonal to them") {
+  constexpr size_t C = 32;
+  const Shape shape{9, 11, 13, C};
+  const double M = 9 * 11 * 13;
+  for_variants([&] {
+    const Tensor x = leaf(random_values(shape, 1, 0.5, 2)), scale = constant(C, 1.5f), shift = constant(C, -0.25f);
+    const Tensor y = batch_norm2d(x, scale, shift, {}, {}, {.eps = 0});
+    const Numbers normalized = to_numbers(y);
+    const Moments moments(normalized, C);
+    for (size_t c = 0; c < C; ++c) {
+      CHECK(moments.mean[c] == doctest::Approx(-0.25).epsilon(1e-6));
+      CHECK(moments.variance[c] * (M - 1) / M == doctest::Approx(1.5 * 1.5).epsilon(1e-6));
+    }
+    backward(y, random_values(shape, 2));
+    const Numbers dx = to_numbers(x.grad());
+    const auto against_y = channel_sums(dx, normalized, C), of_y = channel_sums(normalized, dx, C);
+    for (size_t c = 0; c < C; ++c) {
+      const double size = std::sqrt(against_y[c].of_squares);
+      // M values, each rounded by at most u32 of its size, and the same for what was subtracted from each.
+      CHECK(std::fabs(against_y[c].of_x) <= 4 * u32 * std::sqrt(M) * size);
+      CHECK(std::fabs(against_y[c].of_products) <= 4 * u32 * std::sqrt(M) * size * std::sqrt(of_y[c].of_squares));
+    }
+  });
+}
+
+TEST_CASE("a mean a thousand times the deviation costs no digits of the variance but those of x") {
+  constexpr size_t C = 16;
+  for_variants([&] {
+    const Tensor x = random_values({40, 9, 10, C}, 3, 1000, 1);
+    const Moments expected(to_numbers(x), C);
+    Tensor mean = Tensor::empty({C}, DType::f32), variance = Tensor::empty({C}, DType::f32);
+    batch_norm2d_statistics({x, mean, variance});
+    for (size_t c = 0; c < C; ++c) {
+      CHECK(to_numbers(mean)[c] == doctest::Approx(expected.mean[c]).epsilon(2 * u32));
+      CHECK(to_numbers(variance)[c] == doctest::Approx(expected.variance[c]).epsilon(8 * u32));  // 1e6 u32 without care
+    }
+  });
+}
+
+TEST_CASE("in training the running tensors stay, and their gradients are the mean and the unbiased variance") {
+  constexpr size_t C = 16;
+  const Tensor x = random_values({3, 5, 4, C}, 4, 2, 3), scale = leaf(random_values({C}, 5)),
+               shift = leaf(constant(C, 1)), running_mean = leaf(constant(C, 7)),
+               running_variance = leaf(constant(C, 8));
+  const Moments expected(to_numbers(x), C);
+  for (const double times : {1.0, 2.0}) {  // gradients add up
+    const Tensor y = batch_norm2d(x, scale, shift, running_mean, running_variance);
+    backward(y, random_values(y.shape(), times == 1 ? 6 : 7));
+    for (size_t c = 0; c < C; ++c) {
+      CHECK(to_numbers(running_mean.grad())[c] == doctest::Approx(times * expected.mean[c]).epsilon(1e-6));
+      CHECK(to_numbers(running_variance.grad())[c] == doctest::Approx(times * expected.variance[c]).epsilon(1e-6));
+    }
+  }
+  CHECK(to_numbers(running_mean) == Numbers(C, 7));
+  CHECK(to_numbers(running_variance) == Numbers(C, 8));
+}
+
+TEST_CASE("with only the running tensors wanted, backward still returns the statistics") {
+  const Tensor x = random_values({6, 4}, 8), running_mean = leaf(constant(4, 0)),
+               running_variance = leaf(constant(4, 1));
+  const Tensor y = batch_norm2d(x, constant(4, 1), constant(4, 0), running_mean, running_variance);
+  backward(y, x);
+  CHECK(to_numbers(running_mean.grad())[3] == doctest::Approx(Moments(to_numbers(x), 4).mean[3]));
+}
+
+TEST_CASE("a checkpointed block returns the statistics once, with the bits of one that is not") {
+  constexpr int64_t C = 16;
+  const Tensor x = random_values({8, C}, 9), dy = random_values({8, C}, 10);
+  const auto statistics = [&](bool checkpointed) {
+    const Tensor input = leaf(x.clone()), scale = leaf(constant(C, 1)), shift = leaf(constant(C, 0)),
+                 running_mean = leaf(constant(C, 0)), running_variance = leaf(constant(C, 1));
+    const auto block = [&](const Tensor& in) { return batch_norm2d(in, scale, shift, running_mean, running_variance); };
+    backward(checkpointed ? checkpoint(block, input) : block(input), dy);
+    return std::vector<Tensor>{input.grad(), running_mean.grad(), running_variance.grad()};
+  };
+  const auto plain = statistics(false), again = statistics(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bytes(plain[i], again[i]));
+}
+
+TEST_CASE("outside of training the running values are used and get no gradients; with those of x, y is the same") {
+  constexpr size_t C = 16;
+  const Tensor x = random_values({5, 7, C}, 11, 3, 2), scale = random_values({C}, 12), shift = random_values({C}, 13);
+  const Tensor in_training = batch_norm2d(x, scale, shift, {}, {});
+  const Moments moments(to_numbers(x), C);
+  Numbers biased = moments.variance;
+  for (double& variance : biased) variance *= 34.0 / 35;
+  const Tensor mean = leaf(cast(Tensor::from(moments.mean, {C}), DType::f32)),
+               variance = leaf(cast(Tensor::from(biased, {C}), DType::f32)), input = leaf(x.clone());
+  const AmbientScope scope;
+  ambient().training = false;
+  const Tensor y = batch_norm2d(input, scale, shift, mean, variance);
+  const Comparison same = compare(to_numbers(y), to_numbers(in_training), {4 * u32, 16 * u32, 0});
+  INFO(same.summary);
+  CHECK(same.passed);
+  backward(y, x);
+  CHECK(input.grad().defined());
+  CHECK(!mean.grad().defined());
+  CHECK(!variance.grad().defined());
+}
+
+TEST_CASE("a fused ReLU gives the bits of a separate one, in every type") {
+  constexpr int64_t C = 32;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const auto run = [&](bool fuse) {
+      const AmbientScope scope;
+      ambient().fuse = fuse;
+      const Tensor x = leaf(random_values({4, 5, C}, 14)), scale = leaf(random_values({C}, 15)),
+                   shift = leaf(random_values({C}, 16));
+      const uint64_t before = calls_of(relu_forward);
+      const Tensor y = batch_norm2d(cast(x, dtype), scale, shift, {}, {}, {.relu = true});
+      CHECK((calls_of(relu_forward) == before) == fuse);
+      backward(y, cast(random_values(y.shape(), 17), dtype));
+      return std::vector<Tensor>{y.detach(), x.grad(), scale.grad(), shift.grad()};
+    };
+    const auto fused = run(true), separate = run(false);
+    for (size_t i = 0; i < fused.size(); ++i) CHECK(same_bytes(fused[i], separate[i]));
+  }
+}
+
+TEST_CASE("arguments that do not fit are one line that says what would") {
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      return error.what();
+    }
+    return "";
+  };
+  const Tensor scale = constant(3, 1);
+  CHECK(message([&] {
+          batch_norm2d(Tensor::zeros({1, 1, 1, 3}, DType::f32), scale, scale, {}, {});
+        }) ==
+        "batch_norm2d: x is (1, 1, 1, 3), which is 1 values per channel; expected at least 2 in training, use a larger "
+        "batch");
+  const Tensor x = Tensor::zeros({2, 3}, DType::f32);
+  CHECK(message([&] { batch_norm2d(x, constant(2, 1), scale, {}, {}); }) ==
+        "batch_norm2d: x is f32(2, 3), scale f32(2) and shift f32(3); expected both as f32(3)");
+  const Tensor half = cast(x, DType::f16);
+  CHECK(message([&] { batch_norm2d(half, cast(scale, DType::f16), scale, {}, {}); }) ==
+        "batch_norm2d: x is f16(2, 3), scale f16(3) and shift f32(3); expected both as f32(3)");
+  CHECK(message([&] { batch_norm2d(x, scale, scale, constant(4, 0), {}); }) ==
+        "batch_norm2d: x is f32(2, 3), running_mean f32(4) and running_variance undefined; expected both as f32(3) or "
+        "undefined");
+  const Inference inference;
+  CHECK(message([&] { batch_norm2d(x, scale, scale, scale, {}); }) ==
+        "batch_norm2d: x is f32(2, 3), running_mean f32(3) and running_variance undefined; expected both as f32(3)");
+}
+
+}  // namespace hs::test

@@ -1,0 +1,100 @@
+// Rows of normalizations.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/ambient.h"
+#include "kernels/batch_norm2d/batch_norm2d.h"
+#include "kernels/cast/cast.h"
+#include "tests/op_table/groups.h"
+
+namespace hs::test {
+namespace {
+
+constexpr double eps = 1e-3;
+
+double running_mean(size_t c) { return 0.25 * static_cast<double>(c % 5) - 0.5; }
+double running_variance(size_t c) { return 0.5 + static_cast<double>(c % 3); }
+
+// As the op wants parameters: f32 if x has 16 bits.
+Tensor parameter(const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
+
+Tensor running_values(const Tensor& x, double (*value)(size_t c)) {
+  Numbers values(static_cast<size_t>(x.shape().back()));
+  for (size_t c = 0; c < values.size(); ++c) values[c] = value(c);
+  if (x.dtype() == DType::f64) return Tensor::from(values, {x.shape().back()});
+  return Tensor::from(std::vector<float>(values.begin(), values.end()), {x.shape().back()}).to(x.device());
+}
+
+Tensor normalized(const Inputs& in, bool training, bool relu) {
+  const AmbientScope scope;
+  ambient().training = training;
+  Tensor mean, variance;
+  if (!training) mean = running_values(in[0], running_mean), variance = running_values(in[0], running_variance);
+  return batch_norm2d(in[0], parameter(in[1]), parameter(in[2]), mean, variance, {.eps = eps, .relu = relu});
+}
+
+Numbers naive(const std::vector<Numbers>& in, bool training, bool relu) {
+  const size_t C = in[1].size(), M = in[0].size() / C;
+  Numbers y = in[0];
+  for (size_t c = 0; c < C; ++c) {
+    double mean = training ? 0 : running_mean(c), variance = training ? 0 : running_variance(c);
+    for (size_t row = 0; training && row < M; ++row) mean += y[row * C + c] / static_cast<double>(M);
+    for (size_t row = 0; training && row < M; ++row) {
+      variance += std::pow(y[row * C + c] - mean, 2) / static_cast<double>(M);
+    }
+    for (size_t i = c; i < y.size(); i += C) {
+      y[i] = (y[i] - mean) / std::sqrt(variance + eps) * in[1][c] + in[2][c];
+      if (relu) y[i] = std::max(y[i], 0.0);
+    }
+  }
+  return y;
+}
+
+}  // namespace
+
+void add_normalizations(Table& table) {
+  struct Way {
+    const char* name;
+    bool training, relu;
+  };
+  constexpr Way training{"", true, false}, evaluation{" in evaluation", false, false},
+      with_relu{" with ReLU", true, true}, with_relu_in_evaluation{" with ReLU in evaluation", false, true};
+  struct Sizes {
+    Shape x;
+    Way way;
+  };
+  for (const auto& [shape, way] : {Sizes{{2, 3, 4, 3}, training},
+                                   {{2, 1}, training},  // the fewest values
+                                   {{7, 16}, training},
+                                   {{2, 3, 5, 32}, training},
+                                   {{3, 4, 48}, training},
+                                   {{2, 20, 26, 16}, training},  // several blocks of rows
+                                   {{5, 103, 33}, training},     // and of columns
+                                   {{3, 9, 11, 64}, training},
+                                   {{2, 1040}, training},
+                                   {{3, 5, 4, 3}, evaluation},
+                                   {{1, 2, 2, 64}, evaluation},
+                                   {{1, 16}, evaluation},
+                                   {{0, 4, 4, 16}, evaluation},
+                                   {{2, 20, 26, 16}, evaluation},
+                                   {{2, 2, 2, 3}, with_relu},
+                                   {{2, 2, 3, 16}, with_relu},
+                                   {{2, 2, 3, 16}, with_relu_in_evaluation}}) {
+    table.push_back({.name = fmt::format("batch_norm2d{} {}", way.name, shape.to_string()),
+                     .shapes = {shape, {shape.back()}, {shape.back()}},
+                     .run = [way](const Inputs& in) { return normalized(in, way.training, way.relu); },
+                     // x - mean, and dy less what the statistics pass back, cancel: what either is off by counts times
+                     // scale / deviation, about 2. dscale and dshift are f32 sums of up to 1040 values.
+                     .forward = {4 * tolerance::u32, 8 * tolerance::u32, 0},
+                     .gradient = {4 * tolerance::u32, 32 * tolerance::u32, 0},
+                     .reference = [way](const std::vector<Numbers>& in) { return naive(in, way.training, way.relu); },
+                     .fill = way.relu ? Fill::spaced : Fill::uniform,
+                     .integers = false,
+                     .nan = shape.size() > 0,
+                     .flops = 8 * count(shape)});
+  }
+}
+
+}  // namespace hs::test
