@@ -145,7 +145,9 @@ std::string describe(const Place& place) {
   return format("%s:%d", file ? file + 1 : place.file, place.line);
 }
 
-bool same(const Place& a, const Place& b) { return a.line == b.line && strcmp(a.file, b.file) == 0; }
+bool same(const Place& a, const Place& b) {
+  return &a == &b || (a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0));
+}
 
 std::string kernel_and_block() {
   return format("kernel %s, block (%u,%u,%u)", symbol_name(launch_now.kernel).c_str(), blockIdx.x, blockIdx.y,

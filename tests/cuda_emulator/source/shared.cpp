@@ -3,6 +3,7 @@
 // race, whichever of them happened to run first here.
 #include "emulator/shared.h"
 
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 
@@ -16,12 +17,6 @@ enum : uint8_t { unwritten, plain, atomic, pending };
 enum : int8_t { nobody, one_warp, several_warps };
 constexpr int16_t several = -2;  // writers, all of them atomic
 
-bool happened_before(int thread, uint32_t epoch, uint32_t time, const Thread& self) {
-  if (epoch != block.epoch || thread == self.number) return true;
-  if (thread == several || thread / 32 != self.warp) return false;
-  return block.warps[static_cast<size_t>(self.warp)].known[self.lane][thread % 32] > time;
-}
-
 const char* verb(Access kind) {
   return kind == Access::read     ? "reads"
          : kind == Access::atomic ? "updates"
@@ -29,16 +24,38 @@ const char* verb(Access kind) {
                                   : "copies to";
 }
 
+constexpr size_t dynamic_limit = 227 << 10;
+alignas(1024) std::byte dynamic_bytes[dynamic_limit];
+SharedBuffer dynamic_buffer{dynamic_bytes, dynamic_limit, 2, 4};
+
+std::string name_of(const SharedBuffer& buffer) {
+  return &buffer == &dynamic_buffer ? "dynamic shared memory" : symbol_name(buffer.data);
+}
+
+// One access by one thread, against what each of its cells has seen. Every shared access of a kernel comes through
+// here: half of the time of an emulated test.
 struct Check {
   SharedBuffer& buffer;
   size_t offset;
   Access kind;
   const Thread& self;
+  const uint32_t* known;  // Warp::known of this thread
 
-  std::string where() const {
-    return format("%s[%zu]",
-                  &buffer == &dynamic_shared_buffer() ? "dynamic shared memory" : symbol_name(buffer.data).c_str(),
-                  offset / buffer.element);
+  std::string where() const { return format("%s[%zu]", name_of(buffer).c_str(), offset / buffer.element); }
+
+  bool happened_before(int thread, uint32_t epoch, uint32_t time) const {
+    if (epoch != block.epoch || thread == self.number) return true;
+    if (thread == several || thread / 32 != self.warp) return false;
+    return known[thread % 32] > time;
+  }
+  // Of the cell's readers, all of one warp and of this epoch, a lane of whose read this thread has not heard; -1: none.
+  int unheard_reader(const SharedCell& cell) const {
+    if (cell.reader / 32 != self.warp) return std::countr_zero(cell.read_lanes);
+    for (uint32_t left = cell.read_lanes & ~(1u << self.lane); left; left &= left - 1) {
+      const int lane = std::countr_zero(left);
+      if (known[lane] <= cell.read_time) return lane;
+    }
+    return -1;
   }
   void race(int other, const char* did) const {
     const std::string who = other == several ? "several threads" : format("thread %d", other);
@@ -49,7 +66,7 @@ struct Check {
   void against_writer(const SharedCell& cell) const {
     if (cell.state == unwritten || cell.write_epoch < block.first_epoch) return;
     if (kind == Access::atomic && cell.state == atomic) return;
-    if (!happened_before(cell.writer, cell.write_epoch, cell.write_time, self)) race(cell.writer, "wrote");
+    if (!happened_before(cell.writer, cell.write_epoch, cell.write_time)) race(cell.writer, "wrote");
   }
   void against_readers(const SharedCell& cell) const {
     if (cell.readers == nobody || cell.read_epoch != block.epoch) return;
@@ -57,33 +74,25 @@ struct Check {
       race(cell.reader / 32 != self.warp ? cell.reader : cell.other_reader, "reads");
       return;
     }
-    for (int u = 0; u < 32; ++u) {
-      const int thread = cell.reader / 32 * 32 + u;
-      if ((cell.read_lanes >> u & 1) && !happened_before(thread, cell.read_epoch, cell.read_time, self)) {
-        return race(thread, "reads");
-      }
-    }
+    const int lane = unheard_reader(cell);
+    if (lane >= 0) race(cell.reader / 32 * 32 + lane, "reads");
   }
 
   void read(SharedCell& cell, uint32_t time) const {
     against_writer(cell);
     const uint32_t bit = 1u << self.lane;
-    bool alone = cell.readers == nobody || cell.read_epoch != block.epoch;
-    if (!alone && cell.readers == one_warp && cell.reader / 32 == self.warp) {
-      alone = true;  // if this lane has heard of all earlier ones, who is ordered after it is ordered after them
-      for (int u = 0; u < 32; ++u) {
-        if (cell.read_lanes >> u & 1)
-          alone &= happened_before(self.warp * 32 + u, cell.read_epoch, cell.read_time, self);
+    if (cell.readers != nobody && cell.read_epoch == block.epoch) {
+      if (cell.readers == several_warps || cell.reader / 32 != self.warp) {
+        if (cell.readers == one_warp) cell.other_reader = static_cast<int16_t>(self.number);
+        cell.readers = several_warps;
+        return;
       }
-      if (!alone) {
+      if (unheard_reader(cell) >= 0) {
         cell.read_lanes |= bit;
         cell.read_time = std::min(cell.read_time, time);
         return;
       }
-    } else if (!alone) {
-      if (cell.readers == one_warp) cell.other_reader = static_cast<int16_t>(self.number);
-      cell.readers = several_warps;
-      return;
+      // This lane has heard of all earlier ones: who is ordered after it is ordered after them.
     }
     cell.readers = one_warp;
     cell.reader = static_cast<int16_t>(self.number);
@@ -132,26 +141,27 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
     return false;
   }
   const Thread& self = as_lane < 0 ? *running : block.threads[static_cast<size_t>(running->warp * 32 + as_lane)];
-  const size_t size = this == &dynamic_shared_buffer() ? block.dynamic_bytes : bytes;
-  if (this == &dynamic_shared_buffer()) element = count;
+  const size_t size = this == &dynamic_buffer ? block.dynamic_bytes : bytes;
+  if (this == &dynamic_buffer) element = count;
   if (offset < 0 || static_cast<size_t>(offset) + count > size) {
     const ptrdiff_t index = offset / static_cast<ptrdiff_t>(element);
-    device_fault(cudaErrorIllegalAddress, "%s: index %td is out of bounds, it has %zu elements",
-                 this == &dynamic_shared_buffer() ? "dynamic shared memory" : symbol_name(data).c_str(), index,
-                 size / element);
+    device_fault(cudaErrorIllegalAddress, "%s: index %td is out of bounds, it has %zu elements", name_of(*this).c_str(),
+                 index, size / element);
     return false;
   }
   const size_t first = static_cast<size_t>(offset);
+  const uint32_t* const known = block.warps[static_cast<size_t>(self.warp)].known[self.lane];
+  Check check{*this, first, kind, self, known};
   if (count > 1 && (count & (count - 1)) == 0 && first % count != 0) {
-    device_fault(cudaErrorMisalignedAddress, "%s: an access of %zu bytes at byte %zu",
-                 Check{*this, first, kind, self}.where().c_str(), count, first);
+    device_fault(cudaErrorMisalignedAddress, "%s: an access of %zu bytes at byte %zu", check.where().c_str(), count,
+                 first);
     return false;
   }
   if (!cells) cells = static_cast<SharedCell*>(std::calloc((bytes + granule - 1) / granule, sizeof(SharedCell)));
-  const uint32_t time = block.warps[static_cast<size_t>(self.warp)].known[self.lane][self.lane];
-  for (size_t at = first; at < first + count; at += granule) {
-    SharedCell& cell = cells[at / granule];
-    const Check check{*this, at, kind, self};
+  const uint32_t time = known[self.lane];
+  SharedCell* next = cells + first / granule;
+  for (; check.offset < first + count; check.offset += granule) {
+    SharedCell& cell = *next++;
     const bool written = cell.state != unwritten && cell.write_epoch >= block.first_epoch;
     if (kind == Access::end_async) {
       cell.state = plain;  // visible to this thread now, to others after the next barrier
@@ -172,12 +182,7 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
   return true;
 }
 
-SharedBuffer& dynamic_shared_buffer() {
-  constexpr size_t limit = 227 << 10;
-  alignas(1024) static std::byte bytes[limit];
-  static SharedBuffer buffer{bytes, limit, 2, 4};
-  return buffer;
-}
+SharedBuffer& dynamic_shared_buffer() { return dynamic_buffer; }
 
 void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int bytes, int valid_bytes) {
   start_copies();
