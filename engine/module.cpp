@@ -13,23 +13,35 @@ namespace hs {
 
 void Module::add_parameter(std::string name, Tensor& value) { own_.push_back({std::move(name), &value}); }
 
+void Module::add_statistic(std::string name, Tensor& value) { own_.push_back({std::move(name), &value, true}); }
+
 void Module::add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
 
 std::vector<NamedParameter> Module::parameters() {
   std::vector<NamedParameter> all = own_;
   for (auto& [child_name, child] : children_) {
     for (NamedParameter& parameter : child->parameters()) {
-      all.push_back({child_name + "." + parameter.name, parameter.value});
+      all.push_back({child_name + "." + parameter.name, parameter.value, parameter.is_statistic});
     }
   }
   return all;
 }
 
-int64_t Module::parameter_count() {
+namespace {
+
+int64_t count_values(const std::vector<NamedParameter>& parameters, bool statistics) {
   int64_t count = 0;
-  for (const NamedParameter& parameter : parameters()) count += parameter.value->size();
+  for (const NamedParameter& parameter : parameters) {
+    if (parameter.is_statistic == statistics) count += parameter.value->size();
+  }
   return count;
 }
+
+}  // namespace
+
+int64_t Module::parameter_count() { return count_values(parameters(), false); }
+
+int64_t Module::statistic_count() { return count_values(parameters(), true); }
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
@@ -54,6 +66,7 @@ int64_t slot_size(int64_t size) {
 }  // namespace
 
 ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
+  std::ranges::stable_partition(parameters_, &NamedParameter::is_statistic);
   int64_t size = 0;
   for (const NamedParameter& parameter : parameters_) {
     const Tensor& value = *parameter.value;
@@ -67,6 +80,7 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
     check(std::ranges::count(parameters_, parameter.value, &NamedParameter::value) == 1,
           "parameter {} is registered twice; register it, or its layer, once", parameter.name);
     size += slot_size(value.size());
+    if (parameter.is_statistic) statistics_size_ = size;
   }
   {
     const MemoryPurposeScope purpose(MemoryPurpose::parameters);
@@ -103,14 +117,14 @@ void ParameterArena::cast_parameters(DType type) {
   const Op op("cast_parameters");
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   if (!casts_.defined() || casts_.dtype() != type) {
-    casts_ = Tensor::empty(values.shape(), type, values.device());
-    int64_t begin = 0;
+    casts_ = Tensor::empty({values.size() - statistics_size_}, type, values.device());
     for (const NamedParameter& parameter : parameters_) {
+      if (parameter.is_statistic) continue;
+      const int64_t begin = offset(parameter) - statistics_size_;
       parameter.value->grad_info()->cast = casts_.slice(begin, parameter.value->shape());
-      begin += slot_size(parameter.value->size());
     }
   }
-  cast_forward({values, casts_});
+  cast_forward({values.slice(statistics_size_, casts_.shape()), casts_});
   casts_match_now();
 }
 

@@ -14,6 +14,7 @@ namespace hs {
 struct NamedParameter {
   std::string name;  // "conv1.weight"
   Tensor* value;     // the module's member
+  bool is_statistic = false;
 };
 
 // Neither copyable nor movable: parameters() returns pointers to members.
@@ -28,10 +29,15 @@ class Module {
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
-  int64_t parameter_count();
+  int64_t parameter_count();  // trained values
+  int64_t statistic_count();  // the others
 
  protected:
   void add_parameter(std::string name, Tensor& value);
+  // A value that is not trained, but averaged over the steps: batch norm's running mean. An op's backward rule returns
+  // what it has measured in a micro-batch as the gradient of this leaf; Optimizer::step() folds the mean over the
+  // micro-batches into the value. REQUIRES: each micro-batch of a training step gives it a gradient
+  void add_statistic(std::string name, Tensor& value);
   void add_child(std::string name, Module& child);
 
  private:
@@ -61,7 +67,8 @@ Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t 
 
 class ParameterArena {
  public:
-  // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros.
+  // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros. Statistics
+  // come first: backward is done with the last of them when it is done with everything.
   static constexpr int64_t granule = 64;
 
   // Moves the module's parameters to `device` and into the arena: afterwards each is a leaf whose value and gradient
@@ -73,7 +80,8 @@ class ParameterArena {
 
   Tensor values;        // (size); the gaps between slices hold zeros
   Tensor& gradients();  // (size)
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }  // in the order of their offsets
+  int64_t statistics_size() const { return statistics_size_; }                   // where the trained ones begin
   // Where one of them begins in `values`.
   int64_t offset(const NamedParameter& parameter) const {
     return parameter.value->data<float>() - values.data<float>();
@@ -81,10 +89,10 @@ class ParameterArena {
   // Nothing is written now: what is written to a gradient next replaces what it holds, and who reads it sees zeros.
   void zero_gradients();
 
-  // Casts every parameter's current value to f16 or bf16, in one kernel (GradInfo::cast), unless it has been.
+  // Casts every trained parameter's current value to f16 or bf16, in one kernel (GradInfo::cast), unless it has been.
   void cast_parameters(DType type);
-  // Calls change(casts), which changes the values. It must update `casts` with them unless that is undefined, which it
-  // is if the casts do not match the values anyway.
+  // Calls change(casts), which changes the values. It must update `casts`, of the trained ones, with them unless that
+  // is undefined, which it is if the casts do not match the values anyway.
   void update(const std::function<void(Tensor& casts)>& change);
 
  private:
@@ -93,7 +101,8 @@ class ParameterArena {
 
   Tensor gradients_;
   std::vector<NamedParameter> parameters_;
-  Tensor casts_;                                                  // (size), in the type last requested
+  int64_t statistics_size_ = 0;
+  Tensor casts_;                                                  // of the trained ones, in the type last requested
   uint64_t casts_version_ = 0;                                    // of the values that they match
   std::shared_ptr<const void> lives_ = std::make_shared<char>();  // GradInfo::arena refers to it
 };

@@ -7,18 +7,22 @@
 namespace hs {
 namespace {
 
+Tensor trained(const ParameterArena& arena, const Tensor& all) {
+  return all.slice(arena.statistics_size(), {all.size() - arena.statistics_size()});
+}
+
 Tensor zeros_like(const Tensor& x) { return Tensor::zeros(x.shape(), x.dtype(), x.device()); }
 
 class Sgd : public Optimizer {
  public:
   Sgd(ParameterArena& arena, const OptimizerConfig& config)
-      : Optimizer(arena, config), velocity_(zeros_like(arena.values)) {}
+      : Optimizer(arena, config), velocity_(zeros_like(values_)) {}
 
  protected:
   std::map<std::string, Tensor> moments() const override { return {{"velocity", velocity_}}; }
   void update(Tensor& casts) override {
     const SgdRule rule{config_.momentum, config_.weight_decay, config_.name == "nesterov"};
-    sgd_step({arena_.gradients(), rule, rates_, velocity_, arena_.values, casts, decay_});
+    sgd_step({gradients_, rule, rates_, velocity_, values_, casts, decay_});
   }
 
  private:
@@ -28,16 +32,13 @@ class Sgd : public Optimizer {
 class Adam : public Optimizer {
  public:
   Adam(ParameterArena& arena, const OptimizerConfig& config, bool decoupled)
-      : Optimizer(arena, config),
-        decoupled_(decoupled),
-        mean_(zeros_like(arena.values)),
-        square_(zeros_like(arena.values)) {}
+      : Optimizer(arena, config), decoupled_(decoupled), mean_(zeros_like(values_)), square_(zeros_like(values_)) {}
 
  protected:
   std::map<std::string, Tensor> moments() const override { return {{"mean", mean_}, {"square", square_}}; }
   void update(Tensor& casts) override {
     const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, decoupled_};
-    adam_step({arena_.gradients(), rule, rates_, mean_, square_, arena_.values, casts, decay_});
+    adam_step({gradients_, rule, rates_, mean_, square_, values_, casts, decay_});
   }
 
  private:
@@ -45,11 +46,12 @@ class Adam : public Optimizer {
   Tensor mean_, square_;
 };
 
-// Where each parameter lies in the arena, as LarsStep reads it.
+// Where each trained parameter lies among them, as LarsStep reads it.
 Tensor parts_of(const ParameterArena& arena) {
   std::vector<int32_t> parts;
   for (const NamedParameter& parameter : arena.parameters()) {
-    const auto begin = static_cast<int32_t>(arena.offset(parameter));
+    if (parameter.is_statistic) continue;
+    const auto begin = static_cast<int32_t>(arena.offset(parameter) - arena.statistics_size());
     parts.insert(parts.end(),
                  {begin, begin + static_cast<int32_t>(parameter.value->size()), parameter.value->shape().rank() > 1});
   }
@@ -59,14 +61,14 @@ Tensor parts_of(const ParameterArena& arena) {
 class Lars : public Optimizer {
  public:
   Lars(ParameterArena& arena, const OptimizerConfig& config)
-      : Optimizer(arena, config), parts_(parts_of(arena)), velocity_(zeros_like(arena.values)) {}
+      : Optimizer(arena, config), parts_(parts_of(arena)), velocity_(zeros_like(values_)) {}
 
  protected:
   std::map<std::string, Tensor> moments() const override { return {{"velocity", velocity_}}; }
   void update(Tensor& casts) override {
     const LarsRule rule{config_.momentum, config_.weight_decay, config_.trust};
-    lars_step({arena_.gradients(), rule, rates_, parts_, velocity_, arena_.values});
-    if (casts.defined()) cast_forward({arena_.values, casts});
+    lars_step({gradients_, rule, rates_, parts_, velocity_, values_});
+    if (casts.defined()) cast_forward({values_, casts});
   }
 
  private:
@@ -76,29 +78,27 @@ class Lars : public Optimizer {
 class Lamb : public Optimizer {
  public:
   Lamb(ParameterArena& arena, const OptimizerConfig& config)
-      : Optimizer(arena, config),
-        parts_(parts_of(arena)),
-        mean_(zeros_like(arena.values)),
-        square_(zeros_like(arena.values)) {}
+      : Optimizer(arena, config), parts_(parts_of(arena)), mean_(zeros_like(values_)), square_(zeros_like(values_)) {}
 
  protected:
   std::map<std::string, Tensor> moments() const override { return {{"mean", mean_}, {"square", square_}}; }
   void update(Tensor& casts) override {
     const LambRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay};
-    lamb_step({arena_.gradients(), rule, rates_, parts_, mean_, square_, arena_.values});
-    if (casts.defined()) cast_forward({arena_.values, casts});
+    lamb_step({gradients_, rule, rates_, parts_, mean_, square_, values_});
+    if (casts.defined()) cast_forward({values_, casts});
   }
 
  private:
   Tensor parts_, mean_, square_;
 };
 
-// The weight decay of each granule: none where a parameter of one dimension lies.
+// The weight decay of each granule of the trained parameters: none where a parameter of one dimension lies.
 Tensor decay_of(const ParameterArena& arena, float weight_decay) {
-  std::vector<float> decay(static_cast<size_t>(arena.values.size() / ParameterArena::granule), weight_decay);
+  const int64_t size = arena.values.size() - arena.statistics_size();
+  std::vector<float> decay(static_cast<size_t>(size / ParameterArena::granule), weight_decay);
   for (const NamedParameter& parameter : arena.parameters()) {
-    if (parameter.value->shape().rank() > 1) continue;
-    const int64_t begin = arena.offset(parameter), end = begin + parameter.value->size();
+    if (parameter.is_statistic || parameter.value->shape().rank() > 1) continue;
+    const int64_t begin = arena.offset(parameter) - arena.statistics_size(), end = begin + parameter.value->size();
     for (int64_t i = begin; i < end; i += ParameterArena::granule) {
       decay[static_cast<size_t>(i / ParameterArena::granule)] = 0;
     }
@@ -111,8 +111,11 @@ Tensor decay_of(const ParameterArena& arena, float weight_decay) {
 Optimizer::Optimizer(ParameterArena& arena, const OptimizerConfig& config)
     : config_(config),
       arena_(arena),
+      values_(trained(arena, arena.values)),
+      gradients_(trained(arena, arena.gradients())),
       step_(Tensor::zeros({}, DType::i32, arena.values.device())),
       rates_(Tensor::zeros({step_rates}, DType::f32, arena.values.device())),
+      measured_(Tensor::zeros({2}, DType::f32, arena.values.device())),
       no_scaling_({}, arena.values.device()) {
   set_learning_rate(config.learning_rate);
   if (config.weight_decay != 0 && !config.decay_vectors) decay_ = decay_of(arena, config.weight_decay);
@@ -145,22 +148,27 @@ void Optimizer::set_learning_rate(float rate) {
   rates_.slice(rate_base_learning, {1}).copy_from(Tensor::from(std::vector<float>{rate}, {1}));
 }
 
+void Optimizer::fold(int64_t micro_batches) {
+  const Shape shape{arena_.statistics_size()};
+  const Tensor sum = arena_.gradients().slice(0, shape);
+  Tensor value = arena_.values.slice(0, shape);
+  arena_.update([&](Tensor&) { fold_statistics({sum, rates_, config_.statistics_momentum, micro_batches, value}); });
+}
+
 void Optimizer::step() { step(no_scaling_); }
 
-void Optimizer::step(GradScaler& scaler, const Tensor& loss) {
+void Optimizer::step(GradScaler& scaler, const Tensor& loss, int64_t micro_batches) {
   check(config_.loss_outlier <= 0 || loss.defined(), "optimizer: outliers of the loss, but step() was not given one");
   const Op op("optimizer");
   const MemoryPurposeScope purpose(MemoryPurpose::optimizer);
   const bool measures = scaler.config().enabled || config_.clip > 0 || config_.outlier > 0;
-  if (measures && !measured_.defined()) {
-    const PoolScope shared(nullptr);  // it is kept, so it must not take a block that a captured step will ask for
-    measured_ = Tensor::empty({2}, DType::f32, step_.device());
-  }
   const StepRule rule{config_.beta1,   config_.beta2,   config_.clip,        config_.schedule,
                       scaler.config(), config_.outlier, config_.loss_outlier};
+  arena_.gradients();  // fills in zeros where nothing was written
   begin_step({rule, measures ? measured_ : no_tensor(), scaler.state(), step_, rates_,
-              measures ? arena_.gradients() : no_tensor(), loss, usual_});
+              measures ? gradients_ : no_tensor(), loss, usual_});
   arena_.update([this](Tensor& casts) { update(casts); });
+  if (values_.size() < arena_.values.size()) fold(micro_batches);
   if (average_.defined()) average_step({arena_.values, rates_, step_, config_.average_decay, average_});
 }
 

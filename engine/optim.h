@@ -42,6 +42,7 @@ struct OptimizerConfig {
   // Keeps a moving average of the weights, which forgets by this factor in each step (less in the first ones); 0: none
   // (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
   float average_decay = 0;
+  float statistics_momentum = 0.1f;  // the weight of a step's mean in statistics (Module::add_statistic); PyTorch's
   Schedule schedule = {};
 };
 
@@ -50,22 +51,23 @@ class Optimizer {
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);
   virtual ~Optimizer() = default;
 
-  // Updates every parameter from the gradients in the arena, in this order: divide out the scaler's scale, check for
-  // inf, NaN and outliers, clip, update, average, advance count, schedule and scale. If a gradient is not finite, or
-  // with clipping or outliers their norm is not (the sum of squares is f32: beyond 1.8e19), nothing is updated, and of
-  // the last three only the scale advances; of an outlier nothing does. The scaler counts the step as skipped. Without
-  // a scaler, clipping and outliers there is no check. Does not zero the gradients; does not wait for the device.
-  // `loss`: the step's, an f32 scalar, if outliers of it are left out; one that is not finite counts as such a
-  // gradient.
-  void step(GradScaler& scaler, const Tensor& loss = {});
+  // Updates every trained parameter from the gradients in the arena, in this order: divide out the scaler's scale,
+  // check for inf, NaN and outliers, clip, update, average, advance count, schedule and scale; and folds into each
+  // statistic s what was measured, s += statistics_momentum * (sum / micro_batches - s), where the sum is its
+  // "gradient". If a gradient is not finite, or with clipping or outliers their norm is not (the sum of squares is f32:
+  // beyond 1.8e19), nothing is updated, and of the last three only the scale advances; of an outlier nothing does. The
+  // scaler counts the step as skipped. Without a scaler, clipping and outliers there is no check. Does not zero the
+  // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if outliers of it are left out; one
+  // that is not finite counts as such a gradient. `micro_batches`: how many the gradients are of, on all ranks.
+  void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1);
   void step();  // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }
   // These wait for the device.
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
   int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
   const Tensor& step_counter() const { return step_; }                  // i32 scalar, for ambient().step
-  // What later steps read of earlier ones, by name, besides the count: (size) f32 each, sharing the optimizer's
-  // storage.
+  // What later steps read of earlier ones, by name, besides the count: f32, sharing the optimizer's storage; laid out
+  // as the arena, or as its trained parameters.
   std::map<std::string, Tensor> memory() const;
   const Tensor& usual() const { return usual_; }      // the same of norms and losses; undefined without outliers
   const Tensor& average() const { return average_; }  // (size) f32, laid out as the arena; undefined without
@@ -77,14 +79,17 @@ class Optimizer {
   virtual void update(Tensor& casts) = 0;  // of the values and, if defined, their 16-bit casts
   virtual std::map<std::string, Tensor> moments() const = 0;
 
+  void fold(int64_t micro_batches);  // the statistics
+
   OptimizerConfig config_;
   ParameterArena& arena_;
-  Tensor step_;   // i32 scalar
-  Tensor rates_;  // (step_rates) f32
-  Tensor decay_;  // of each granule, undefined if it is the same for all
+  Tensor values_, gradients_;  // of the arena's trained parameters
+  Tensor step_;                // i32 scalar
+  Tensor rates_;               // (step_rates) f32
+  Tensor measured_;            // (2) f32
+  Tensor decay_;               // of each granule, undefined if it is the same for all
   Tensor average_;
   Tensor usual_;
-  Tensor measured_;  // (2) f32, undefined if nothing needs it
   GradScaler no_scaling_;
 };
 

@@ -123,6 +123,17 @@ struct AverageStep {
 };
 constinit inline Kernel<AverageStep> average_step{"average_step"};
 
+// value += momentum * (sum / micro_batches - value), unless the step was skipped.
+struct FoldStatistics {
+  const Tensor& sum;  // of what the micro-batches of the step have measured
+  const Tensor& rates;
+  float momentum;
+  int64_t micro_batches;
+  Tensor& value;
+  auto tensors() const { return tensor_list(sum, rates, value); }
+};
+constinit inline Kernel<FoldStatistics> fold_statistics{"fold_statistics"};
+
 struct SgdStep {
   const Tensor& gradient;
   const SgdRule& rule;

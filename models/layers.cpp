@@ -32,6 +32,22 @@ Tensor Conv2d::forward_pool_relu(const Tensor& x, const Dropout* dropout) {
   return conv2d_pool_relu(x, weight_, bias_, options_, dropout ? dropout->rule() : DropoutRule());
 }
 
+BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options) : options_(options) {
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  const auto constant = [channels](float value) {
+    return Tensor::from(std::vector<float>(static_cast<size_t>(channels), value), {channels});
+  };
+  weight_ = constant(1), bias_ = constant(0), running_mean_ = constant(0), running_var_ = constant(1);
+  add_parameter("weight", weight_);
+  add_parameter("bias", bias_);
+  add_statistic("running_mean", running_mean_);
+  add_statistic("running_var", running_var_);
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_);
+}
+
 Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {
   const uint32_t layer = keys.next();
   weight_ = uniform_init({in, out}, in, keys.seed(), layer, 0);

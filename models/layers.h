@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/module.h"
+#include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/dropout/dropout.h"
 
@@ -27,6 +28,18 @@ class Conv2d : public Module {
   Conv2dOptions options_;
   Tensor weight_;  // (KH*KW*in_channels, out_channels)
   Tensor bias_;    // (out_channels), or undefined
+};
+
+// Scale and shift start at 1 and 0. The running mean and variance are statistics (Module::add_statistic), which start
+// at 0 and 1; all four have PyTorch's names.
+class BatchNorm2d : public Module {
+ public:
+  explicit BatchNorm2d(int64_t channels, const BatchNormOptions& options = {});
+  Tensor forward(const Tensor& x) override;  // (N, H, W, channels) -> the same shape
+
+ private:
+  BatchNormOptions options_;
+  Tensor weight_, bias_, running_mean_, running_var_;  // (channels) each
 };
 
 class Linear : public Module {

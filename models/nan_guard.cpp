@@ -35,7 +35,7 @@ std::string with_layer(const std::string& parameter) {
 }
 
 std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images) {
-  for (const NamedParameter& parameter : arena.parameters()) {
+  for (const NamedParameter& parameter : model.parameters()) {  // in its order: statistics after what they depend on
     if (!is_finite(parameter.value->detach())) return with_layer(parameter.name);
   }
   const std::string stage = images.defined() ? first_stage_not_finite(model, images) : "";

@@ -238,7 +238,7 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
   if (on_gradients_) on_gradients_(scaler_);
   {
     const StepPart part("update", seconds.update);
-    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, share.sizes, samples) : Tensor());
+    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, share.sizes, samples) : Tensor(), std::ssize(share.sizes));
   }
   if (on_phase_) on_phase_("update", {});
 }

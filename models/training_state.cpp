@@ -20,14 +20,14 @@ Tensor copy_to_host(const Tensor& tensor) {
   return copy;
 }
 
-// Calls use(name, its tensor) for each tensor that a step changes. The optimizer's arrays and the weights are arrays of
-// the arena's size; `part_of` cuts a parameter's part out of one.
+// Calls use(name, its part) for each parameter that `whole` has a part for: all of them if it is laid out as the arena,
+// or the trained ones, which come last there.
 template <class Use>
 void for_each_part(const ParameterArena& arena, const std::string& prefix, const Tensor& whole, const Use& use) {
-  const auto* first = static_cast<const float*>(arena.values.raw_data());
+  const int64_t first = arena.values.size() - whole.size();
   for (const NamedParameter& parameter : arena.parameters()) {
-    const int64_t begin = static_cast<const float*>(parameter.value->raw_data()) - first;
-    use(prefix + parameter.name, whole.slice(begin, parameter.value->shape()));
+    const int64_t begin = arena.offset(parameter) - first;
+    if (begin >= 0) use(prefix + parameter.name, whole.slice(begin, parameter.value->shape()));
   }
 }
 

@@ -39,7 +39,9 @@ void GradientCounts::add(const Tensor& gradient) {
 
 GradientWatch::GradientWatch(const ParameterArena& arena)
     : Observer(Event::gradient, Watch::this_thread), arena_(arena), attached_(*this) {
-  for (const NamedParameter& parameter : arena.parameters()) parameters_.push_back({parameter.name, DType::f32, {}});
+  for (const NamedParameter& parameter : arena.parameters()) {
+    if (!parameter.is_statistic) parameters_.push_back({parameter.name, DType::f32, {}});
+  }
 }
 
 // Every step runs the same ops in the same order.
@@ -50,7 +52,10 @@ void GradientWatch::gradient(const char* op, const Tensor& dy) {
 }
 
 void GradientWatch::on_gradients(const GradScaler& scaler) {
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].counts.add(arena_.parameters()[i].value->grad());
+  const size_t statistics = arena_.parameters().size() - parameters_.size();  // they come first
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].counts.add(arena_.parameters()[statistics + i].value->grad());
+  }
   if (steps_ == 0) first_scale_ = scaler.scale();
   note_scale(scaler.scale(), scaler.skipped());
   ++steps_;

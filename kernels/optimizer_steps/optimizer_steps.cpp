@@ -92,6 +92,13 @@ void average_step_cpu(const AverageStep& call) {
   });
 }
 
+void fold_statistics_cpu(const FoldStatistics& call) {
+  if (call.rates.data<float>()[rate_skip] != 0) return;
+  const float *sum = call.sum.data<float>(), count = static_cast<float>(call.micro_batches), momentum = call.momentum;
+  float* value = call.value.mutable_data<float>();
+  for (int64_t i = 0; i < call.value.size(); ++i) value[i] += momentum * (sum[i] / count - value[i]);
+}
+
 // Calls update(begin, end, weight decay) for pieces of the parameters that have one decay, and casts each while it is
 // in the cache.
 template <class Call, class Update>
@@ -142,6 +149,7 @@ REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});
 REGISTER_KERNEL(measure_gradients, cpu, "simple", {.run = measure_gradients_cpu});
 REGISTER_KERNEL(begin_step, cpu, "simple", {.run = begin_step_cpu});
 REGISTER_KERNEL(average_step, cpu, "simple", {.run = average_step_cpu});
+REGISTER_KERNEL(fold_statistics, cpu, "simple", {.run = fold_statistics_cpu});
 REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu});
 REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});
 

@@ -103,6 +103,20 @@ void average_step_cuda(const AverageStep& call) {
                     average, call.value.data<float>(), static_cast<const float*>(average));
 }
 
+struct Fold {
+  float momentum, count;
+  const float* rates;
+  __device__ float operator()(int64_t, float sum, float value) const {
+    return rates[rate_skip] != 0 ? value : value + momentum * (sum / count - value);
+  }
+};
+
+void fold_statistics_cuda(const FoldStatistics& call) {
+  float* value = call.value.mutable_data<float>();
+  const Fold fold{call.momentum, static_cast<float>(call.micro_batches), call.rates.data<float>()};
+  cuda::elementwise(call.value.size(), fold, value, call.sum.data<float>(), static_cast<const float*>(value));
+}
+
 // No cast is wanted.
 struct NoCast {
   __device__ void store(int64_t, float) const {}
@@ -230,6 +244,7 @@ REGISTER_KERNEL(begin_step, cuda, "last_block",
                  .workspace = [](const BeginStep&) { return measure_workspace; },
                  .rank = 10});
 REGISTER_KERNEL(average_step, cuda, "simple", {.run = average_step_cuda});
+REGISTER_KERNEL(fold_statistics, cuda, "simple", {.run = fold_statistics_cuda});
 REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
 REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});
 

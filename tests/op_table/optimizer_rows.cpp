@@ -243,6 +243,22 @@ void add_optimizer_steps(Table& table) {
                            return average;
                          },
                      .same_on_devices = true});
+    add_step(table, {.name = fmt::format("fold_statistics ({})", size),
+                     .shapes = {{size}, {size}},
+                     .run =
+                         [=](const Inputs& in) {
+                           Tensor value = in[1].clone();
+                           fold_statistics({in[0], rates(0.1f), 0.25f, 3, value});
+                           return value;
+                         },
+                     .forward = tolerance::optimizer,
+                     .reference =
+                         [](const std::vector<Numbers>& in) {
+                           Numbers value = in[1];
+                           for (size_t i = 0; i < value.size(); ++i) value[i] += 0.25 * (in[0][i] / 3 - value[i]);
+                           return value;
+                         },
+                     .same_on_devices = true});
     for (const bool decoupled : {false, true}) {
       add_step(table,
                {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),

@@ -33,6 +33,7 @@ class SmallStaged : public StagedModel {
  public:
   SmallStaged()
       : conv1_(1, 4, {}, keys_),
+        norm1_(4, {.relu = true}),
         conv2_(4, 8, {}, keys_),
         dropout1_(0.25, keys_),
         dropout2_(0.25, keys_),
@@ -40,10 +41,11 @@ class SmallStaged : public StagedModel {
         dropout3_(0.5, keys_),
         linear2_(16, 10, keys_) {
     add_child("conv1", conv1_);
+    add_child("norm1", norm1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
     add_child("linear2", linear2_);
-    add_stage("conv1", [this](const Tensor& x) { return dropout1_.forward(relu(conv1_.forward(x))); });
+    add_stage("conv1", [this](const Tensor& x) { return dropout1_.forward(norm1_.forward(conv1_.forward(x))); });
     add_stage("conv2", [this](const Tensor& x) { return relu(conv2_.forward(x)); });
     add_stage("pool", [this](const Tensor& x) { return dropout2_.forward(max_pool2d(x, 2, 2)); });
     add_stage("linear1", [this](const Tensor& x) {
@@ -54,7 +56,9 @@ class SmallStaged : public StagedModel {
 
  private:
   LayerKeys keys_{1};
-  Conv2d conv1_, conv2_;
+  Conv2d conv1_;
+  BatchNorm2d norm1_;
+  Conv2d conv2_;
   Dropout dropout1_, dropout2_;
   Linear linear1_;
   Dropout dropout3_;

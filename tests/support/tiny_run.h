@@ -12,21 +12,25 @@
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
 #include "kernels/max_pool2d/max_pool2d.h"
-#include "kernels/relu/relu.h"
 #include "models/layers.h"
 #include "models/staged_model.h"
 #include "models/train.h"
 
 namespace hs::test {
 
-// A convolution, dropout and a linear layer.
+// A convolution, batch norm, dropout and a linear layer.
 class TinyModel : public StagedModel {
  public:
   TinyModel(uint64_t seed, double dropout)
-      : keys_(seed), conv_(1, 3, {}, keys_), dropout_(dropout, keys_), linear_(3 * 13 * 13, 10, keys_) {
+      : keys_(seed),
+        conv_(1, 3, {}, keys_),
+        norm_(3, {.relu = true}),
+        dropout_(dropout, keys_),
+        linear_(3 * 13 * 13, 10, keys_) {
     add_child("conv", conv_);
+    add_child("norm", norm_);
     add_child("linear", linear_);
-    add_stage("conv", [this](const Tensor& x) { return max_pool2d(relu(conv_.forward(x)), 2, 2); });
+    add_stage("conv", [this](const Tensor& x) { return max_pool2d(norm_.forward(conv_.forward(x)), 2, 2); });
     add_stage("dropout", [this](const Tensor& x) { return dropout_.forward(x.reshape({x.shape()[0], 3 * 13 * 13})); });
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(x); });
   }
@@ -34,6 +38,7 @@ class TinyModel : public StagedModel {
  private:
   LayerKeys keys_;
   Conv2d conv_;
+  BatchNorm2d norm_;
   Dropout dropout_;
   Linear linear_;
 };
