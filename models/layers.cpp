@@ -1,7 +1,11 @@
 #include "models/layers.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/linear/linear.h"
 
@@ -15,14 +19,49 @@ Tensor flatten(const Tensor& x) {
   return x.reshape({shape[0], rest});
 }
 
-Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias)
+namespace {
+
+// Normal with this variance, without what lies beyond two deviations; `deviation` allows for what is cut off.
+Tensor truncated_normal_init(const Shape& shape, double variance, uint64_t seed, uint32_t layer) {
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  constexpr double of_truncated = 0.87962566103423978;  // the deviation of a standard normal that is cut at 2
+  const double deviation = std::sqrt(variance) / of_truncated;
+  std::vector<float> values(static_cast<size_t>(shape.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    double normal = 3;
+    for (uint32_t attempt = 0; std::fabs(normal) > 2; ++attempt) {
+      const Random4 random = random_block({seed, RandomPurpose::init, layer, 0, attempt}, static_cast<uint32_t>(i));
+      const double radius = std::sqrt(-2 * std::log(1.0 - to_unit_float(random.word[0])));  // Box and Muller, 1958
+      normal = radius * std::cos(2 * std::numbers::pi * to_unit_float(random.word[1]));
+    }
+    values[i] = static_cast<float>(deviation * normal);
+  }
+  return Tensor::from(values, shape);
+}
+
+Tensor initial_weight(Init init, const Shape& shape, uint64_t seed, uint32_t layer) {
+  const int64_t fan_in = shape[0];
+  if (init == Init::uniform) return uniform_init(shape, fan_in, seed, layer, 0);
+  return truncated_normal_init(shape, 2 / static_cast<double>(fan_in), seed, layer);
+}
+
+Tensor initial_bias(Init init, int64_t size, int64_t fan_in, uint64_t seed, uint32_t layer) {
+  if (init == Init::uniform) return uniform_init({size}, fan_in, seed, layer, 1);
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  return Tensor::zeros({size}, DType::f32);
+}
+
+}  // namespace
+
+Conv2d::Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias,
+               Init init)
     : options_(options) {
   const int64_t fan_in = options.kernel_h * options.kernel_w * in_channels;
   const uint32_t layer = keys.next();
-  weight_ = uniform_init({fan_in, out_channels}, fan_in, keys.seed(), layer, 0);
+  weight_ = initial_weight(init, {fan_in, out_channels}, keys.seed(), layer);
   add_parameter("weight", weight_);
   if (bias == Bias::off) return;
-  bias_ = uniform_init({out_channels}, fan_in, keys.seed(), layer, 1);
+  bias_ = initial_bias(init, out_channels, fan_in, keys.seed(), layer);
   add_parameter("bias", bias_);
 }
 
@@ -48,12 +87,12 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
   return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_);
 }
 
-Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias) {
+Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init) {
   const uint32_t layer = keys.next();
-  weight_ = uniform_init({in, out}, in, keys.seed(), layer, 0);
+  weight_ = initial_weight(init, {in, out}, keys.seed(), layer);
   add_parameter("weight", weight_);
   if (bias == Bias::off) return;
-  bias_ = uniform_init({out}, in, keys.seed(), layer, 1);
+  bias_ = initial_bias(init, out, in, keys.seed(), layer);
   add_parameter("bias", bias_);
 }
 

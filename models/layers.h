@@ -1,5 +1,5 @@
-// Layers: ops together with their parameters. Weights and biases start uniform in +-1/sqrt(fan_in), from the model's
-// seed and the layer's number; both come from the model's LayerKeys (engine/module.h).
+// Layers: ops together with their parameters. Weights and biases start uniform in +-1/sqrt(fan_in) unless a layer is
+// told otherwise, from the model's seed and the layer's number; both come from the model's LayerKeys (engine/module.h).
 #pragma once
 
 #include "engine/module.h"
@@ -14,12 +14,17 @@ Tensor flatten(const Tensor& x);
 
 enum class Bias : bool { off, on };
 
+// How weights start. he_normal: from a normal distribution that is truncated at two deviations and then has the
+// variance 2 / fan_in, and biases from 0 (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015; truncated as
+// in Keras).
+enum class Init : uint8_t { uniform, he_normal };
+
 class Dropout;
 
 class Conv2d : public Module {
  public:
-  Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys,
-         Bias bias = Bias::on);
+  Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
+         Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
   // Then max-pooling by 2 and ReLU: (N, OH / 2, OW / 2, out_channels); and dropout, if given.
   Tensor forward_pool_relu(const Tensor& x, const Dropout* dropout = nullptr);
@@ -44,7 +49,7 @@ class BatchNorm2d : public Module {
 
 class Linear : public Module {
  public:
-  Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on);
+  Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, in) -> (N, out)
   const Tensor& weight() const { return weight_; }
   const Tensor& bias() const { return bias_; }

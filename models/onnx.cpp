@@ -5,10 +5,12 @@
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/protobuf.h"
+#include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/bias_add/bias_add.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/global_average_pool2d/global_average_pool2d.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
 
@@ -22,6 +24,9 @@ constexpr int64_t ir_version = 8, opset = 17, float_type = 1;
 
 std::string attribute(std::string_view name, int64_t value) {
   return field(5, field(1, name) + number_field(3, value) + number_field(20, 2));
+}
+std::string float_attribute(std::string_view name, float value) {
+  return field(5, field(1, name) + float_field(2, value) + number_field(20, 1));
 }
 std::string attribute(std::string_view name, const std::vector<int64_t>& values) {
   std::string message = field(1, name);
@@ -74,6 +79,11 @@ class Graph {
       const std::vector<int64_t> window = {call->window, call->window}, stride = {call->stride, call->stride};
       const std::string attributes = attribute("kernel_shape", window) + attribute("strides", stride);
       return set(call->y, node("MaxPool", {use(call->x, Layout::channels_first)}, attributes), Layout::channels_first);
+    }
+    if (const auto* call = of(batch_norm2d_forward, one)) return add_batch_norm(*call);
+    if (const auto* call = of(global_average_pool2d_forward, one)) {
+      const std::string y = node("GlobalAveragePool", {use(call->x, Layout::channels_first)});  // (N, C, 1, 1)
+      return set(call->y, node("Flatten", {y}, attribute("axis", 1)), Layout::as_here);
     }
     if (const auto* call = of(relu_forward, one)) return add_like("Relu", call->x, {}, call->y);
     if (const auto* call = of(add_forward, one)) return add_like("Add", call->a, call->b, call->y);
@@ -177,6 +187,15 @@ class Graph {
     const std::string y = node(
         "Conv", inputs, attribute("kernel_shape", kernel) + attribute("strides", strides) + attribute("pads", pads));
     set(call.y, call.relu ? node("Relu", {y}) : y, Layout::channels_first);
+  }
+
+  void add_batch_norm(const BatchNorm2dForward& call) {
+    std::vector<std::string> inputs = {use(call.x, Layout::channels_first)};
+    for (const Tensor* each : {&call.scale, &call.shift, &call.mean, &call.variance}) {
+      inputs.push_back(use(*each, Layout::as_here));
+    }
+    const std::string attributes = float_attribute("epsilon", static_cast<float>(call.kind.eps));
+    set(call.y, node("BatchNormalization", inputs, attributes), Layout::channels_first);
   }
 
   void add_gemm(const Gemm& call) {

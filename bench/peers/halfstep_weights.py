@@ -6,11 +6,16 @@ halfstep stores a convolution's weight as (KH*KW*C, OC) and a linear one as (in,
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+NOT_STORED = "num_batches_tracked"  # of a batch norm: a count that nothing reads where there is a momentum
+
 
 def load(module, path):
     """Copies the weights of a file into the module."""
     tensors, channels = load_file(path), int(safe_open(path, "pt").metadata()["channels"])
     for name, to in module.state_dict().items():
+        if name.endswith(NOT_STORED):
+            tensors[name] = to
+            continue
         if to.dim() == 4: tensors[name] = tensors[name].reshape(*to.shape[2:], to.shape[1], len(to)).permute(3, 2, 0, 1)
         if to.dim() == 2: tensors[name] = tensors[name].reshape(-1, channels, len(to)).permute(2, 1, 0).flatten(1)
         channels = {4: len(to), 2: 1}.get(to.dim(), channels)  # of what the next layer gets
@@ -24,6 +29,7 @@ def save(module, path, model, rows=28, columns=28, channels=1, classes=10, block
                 "deviation": deviation}
     tensors = {}
     for name, t in module.state_dict().items():
+        if name.endswith(NOT_STORED): continue
         if t.dim() == 4: tensors[name] = t.permute(2, 3, 1, 0).reshape(-1, len(t))
         elif t.dim() == 2: tensors[name] = t.reshape(len(t), channels, -1).permute(2, 1, 0).reshape(-1, len(t))
         else: tensors[name] = t

@@ -36,10 +36,11 @@ def tensors(path, out):
 
 
 def torch_model(name, channels):
-    """bench/peers has them for one channel; deep_cnn, with three blocks, is only here."""
+    """bench/peers has them for one channel; deep_cnn, with three blocks, and resnet8 are only here."""
     import torch_mnist
     from torch import nn
     if name == "deep_cnn": return DeepCnn(channels)
+    if name == "resnet8": return ResNet8(channels)
     model = torch_mnist.MODELS[name]()
     if channels != 1 and name == "mlp": model.linear1 = nn.Linear(784 * channels, 500)
     if channels != 1 and name != "mlp": model.conv1 = nn.Conv2d(channels, 32, 3)
@@ -62,6 +63,40 @@ def DeepCnn(channels):
             for b in (self.block1, self.block2, self.block3): x = x + F.relu(b(x)) / 3
             return self.linear(F.max_pool2d(x, 4).flatten(1))
     return Deep()
+
+
+def ResNet8(channels):
+    import torch.nn.functional as F
+    from torch import nn, rand
+
+    def norm(channels):  # as after training: no mean is 0 and no variance is 1
+        bn = nn.BatchNorm2d(channels)
+        for tensor in bn.state_dict().values():
+            if tensor.is_floating_point(): tensor.copy_(rand(channels) + 0.5)
+        return bn
+
+    class Block(nn.Module):
+        def __init__(self, channels, out, stride):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1), norm(out)
+            self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1), norm(out)
+            if stride > 1: self.shortcut = nn.Conv2d(channels, out, 1, stride)
+
+        def forward(self, x):
+            y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+            return F.relu(y + (self.shortcut(x) if hasattr(self, "shortcut") else x))
+
+    class ResNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(channels, 16, 3, 1, 1), norm(16)
+            self.block1, self.block2, self.block3 = Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2)
+            self.linear = nn.Linear(64, 10)
+
+        def forward(self, x):
+            x = self.block3(self.block2(self.block1(F.relu(self.bn(self.conv(x))))))
+            return self.linear(x.mean((2, 3)))
+    return ResNet()
 
 
 def torch(how, *words):

