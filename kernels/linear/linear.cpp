@@ -17,16 +17,18 @@ Tensor as_rows(const Tensor& x) {
   return x.detach().reshape({rows, x.shape().back()});
 }
 
-// Empty if no kernel computes all of them faster than one after the other, as the CPU's does not.
+// Empty if no kernel computes all of them faster than one after the other.
 Gradients gradients_at_once(const Tensor& x, const Tensor& w, const Tensor& dy, bool needs_x,
                             const GradientTarget& to_weight, const GradientTarget& to_bias) {
-  if (x.device() == Device::cpu || !ambient().fuse || gemm.is_forced() || column_sum.is_forced()) return {};
+  if (!ambient().fuse || gemm.is_forced() || column_sum.is_forced()) return {};
+  // Asked before gradient_mode(), after which all must be written.
+  const auto buffer = [&](const GradientTarget& of) { return of.tensor(GradientMode::replace, dy.device()); };
+  Tensor dx = needs_x ? x : Tensor(), dweight = buffer(to_weight), dbias = buffer(to_bias);
+  if (!linear_backward.variant_for({x, w, dy, false, dx, dweight, dbias})) return {};
   const GradientMode mode = gradient_mode({&to_weight, &to_bias});
-  Tensor dx = needs_x ? x.empty_like() : Tensor();
-  Tensor dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
-  const LinearBackward call{x, w, dy, mode == GradientMode::add, dx, dweight, dbias};
-  if (!linear_backward.variant_for(call)) return {};
-  linear_backward(call);
+  if (needs_x) dx = x.empty_like();
+  dweight = to_weight.tensor(mode, dy.device()), dbias = to_bias.tensor(mode, dy.device());
+  linear_backward({x, w, dy, mode == GradientMode::add, dx, dweight, dbias});
   if (mode != GradientMode::fresh) dweight = dbias = {};
   return {dx, dweight, dbias};
 }
@@ -53,7 +55,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightO
        to_weight = GradientTarget(weight), to_bias = GradientTarget(bias)](const Tensor& gradient) -> Gradients {
         const Tensor dy = as_rows(gradient);
         Gradients gradients;
-        if (by_rows) gradients = gradients_at_once(x, w, dy, needs_x, to_weight, to_bias);
+        if (by_rows && x.device() != Device::cpu) gradients = gradients_at_once(x, w, dy, needs_x, to_weight, to_bias);
         if (gradients.empty()) {
           gradients.resize(3);
           if (needs_x) gradients[0] = matmul(dy, w, {}, for_x);

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/ambient.h"
+#include "engine/autograd.h"
+#include "engine/module.h"
 #include "engine/optim.h"
 #include "engine/random.h"
 #include "engine/slots.h"
@@ -17,6 +20,7 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/linear/linear.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/reduce/reduce.h"
@@ -455,6 +459,16 @@ TEST_CASE("more work than threads: the loops go round") {
   CHECK(same_on_device(dx, din));
 }
 
+// Without a bias.
+class Linear : public Module {
+ public:
+  explicit Linear(int64_t out) : weight_(whole({8, out}, 3)) { add_parameter("weight", weight_); }
+  Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }
+
+ private:
+  Tensor weight_;
+};
+
 }  // namespace
 TEST_CASE("embedding: an index outside of the table gives a row of NaN, and backward ignores it") {
   constexpr int64_t V = 3, C = 40;
@@ -476,6 +490,26 @@ TEST_CASE("embedding: an index outside of the table gives a row of NaN, and back
       CHECK(d[C + c] == 0);
       CHECK(d[2 * C + c] == in[c] + in[3 * C + c]);
     }
+  }
+}
+
+// Of 16 outputs one kernel computes all gradients, of 17 several do.
+TEST_CASE("a linear layer's gradients replace those of the step before, whether one kernel computes them or several") {
+  const AmbientScope scope;
+  ambient().recording = true;
+  for (const int64_t out : {16, 17}) {
+    CAPTURE(out);
+    Linear layer(out);
+    ParameterArena arena(layer, Device::cuda);
+    const Tensor x = on_device(whole({5, 8}, 1)), dy = on_device(whole({5, out}, 2));
+    std::vector<std::vector<float>> gradients;
+    for (int step = 0; step < 3; ++step) {
+      arena.zero_gradients();
+      backward(layer.forward(x), dy.clone());
+      gradients.push_back(arena.gradients().to_vector<float>());
+    }
+    CHECK(gradients[1] == gradients[0]);
+    CHECK(gradients[2] == gradients[0]);
   }
 }
 
