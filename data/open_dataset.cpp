@@ -23,9 +23,11 @@ struct KnownSet {
   const char* name;
   PixelScale scale;  // of the training images, as published
 };
-constexpr KnownSet known_sets[] = {
-    {"mnist", {0.1307f, 0.3081f}}, {"fashion_mnist", {0.2860f, 0.3530f}}, {"cifar10", cifar10_scale}};
-constexpr int known_classes = 10;  // of each of them
+constexpr KnownSet known_sets[] = {{"mnist", {0.1307f, 0.3081f}},
+                                   {"fashion_mnist", {0.2860f, 0.3530f}},
+                                   {"cifar10", cifar10_scale},
+                                   {"tinyshakespeare", default_pixel_scale}};
+constexpr int known_classes = 10;  // of each of those with images
 
 const KnownSet* find_known(const std::string& name) {
   const auto* known = std::ranges::find(known_sets, name, &KnownSet::name);
@@ -71,6 +73,8 @@ std::vector<FoundDataset> formats_in(const fs::path& folder) {
     const auto part = [&](const char* name) { return is_there(place / name) ? place : fs::path(); };
     add(DataFormat::cifar10, part("data_batch_1.bin"), part("test_batch.bin"));
   }
+  const fs::path text = first_there({folder / "input.txt"});
+  add(DataFormat::text, text, text);
   const auto images = [](const fs::path& path) { return is_image_folder(path) ? path : fs::path(); };
   const fs::path train = images(folder / "train"), test = images(folder / "test");
   add(DataFormat::images, train, test);
@@ -83,8 +87,9 @@ FoundDataset find_in_folder(const fs::path& folder) {
   if (all.empty()) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
-         "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...) and for folders "
-         "of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist or cifar10",
+         "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt) "
+         "and for folders of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist, cifar10 or "
+         "tinyshakespeare",
          printable(folder));
   }
   if (all.size() > 1) {
@@ -174,6 +179,8 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
       return open_images(found, part);
     case DataFormat::cifar10:
       return open_cifar10(path, part == Part::train);
+    case DataFormat::text:
+      return open_text(path, found.set, part == Part::train, found.context);
     case DataFormat::generated:
       return open_generated(part, limit);
   }
@@ -197,12 +204,12 @@ FoundDataset complete_mnist(const IdxPlace& place) {
 const char* name(Part part) { return part == Part::train ? "train" : "test"; }
 
 const char* name(DataFormat format) {
-  constexpr const char* names[] = {"idx", "record", "tfrecord", "images", "cifar10", "generated"};
+  constexpr const char* names[] = {"idx", "record", "tfrecord", "images", "cifar10", "text", "generated"};
   return names[static_cast<size_t>(format)];
 }
 
 const std::vector<std::string>& dataset_names() {
-  static const std::vector<std::string> names = {"mnist", "fashion_mnist", "cifar10", "synthetic"};
+  static const std::vector<std::string> names = {"mnist", "fashion_mnist", "cifar10", "tinyshakespeare", "synthetic"};
   return names;
 }
 
@@ -219,8 +226,9 @@ FoundDataset find_dataset(const std::string& name_or_path) {
   if (is_there(path) || has_shards(path)) {
     if (tfrecord) return {DataFormat::tfrecord, identity_of(path), path, {}};
     if (file.find(".record") != std::string::npos) return {DataFormat::record, identity_of(path), path, {}};
-    fail(ExitCode::bad_input, "{}: expected a folder, or a file whose name has .record or .tfrecord in it",
-         printable(path));
+    if (file.ends_with(".txt")) return {DataFormat::text, identity_of(path), path, path};
+    fail(ExitCode::bad_input,
+         "{}: expected a folder, or a file whose name has .record or .tfrecord in it or ends in .txt", printable(path));
   }
   fail(ExitCode::io, "{}: not found; expected a folder, record files, or one of the names {}", printable(path),
        fmt::join(dataset_names(), ", "));
@@ -251,15 +259,16 @@ std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part
 }
 
 void check_one_set(const std::string& name_or_path, const SampleInfo& a, const SampleInfo& b) {
-  if (a.shape() == b.shape() && b.classes <= a.classes) return;
+  if (a.shape() == b.shape() && b.classes <= a.classes && a.vocabulary == b.vocabulary) return;
   fail(ExitCode::bad_input,
        "{}: training images are {} of {} classes but test images {} of {}; they are not of one set", name_or_path,
        a.text(), a.classes, b.text(), b.classes);
 }
 
 std::string describe(const SampleInfo& train, const SampleInfo& test) {
-  return fmt::format("{} from {}: {} training and {} test images of {} classes", train.name, train.description,
-                     train.count, test.count, train.classes);
+  return fmt::format("{} from {}: {} training and {} test {} of {} {}", train.name, train.description, train.count,
+                     test.count, train.is_text() ? "windows" : "images", train.classes,
+                     train.is_text() ? "symbols" : "classes");
 }
 
 }  // namespace hs

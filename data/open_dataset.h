@@ -6,8 +6,10 @@
 //   tfrecord  train.tfrecord-00000-of-00001 ... or train.tfrecord, test. as well        both
 //   images    train/CLASS/FILE, test/CLASS/FILE, or CLASS/FILE                          both, or training only
 //   cifar10   data_batch_1.bin ..., test_batch.bin, also in cifar-10-batches-bin/       both
+//   text      input.txt                                                                 both
 //
-// A prefix or a file of the formats record and tfrecord is a set with a training split only.
+// A prefix or a file of the formats record and tfrecord is a set with a training split only. A file whose name ends in
+// .txt is a text, with both.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +19,13 @@
 #include <string>
 #include <vector>
 
+#include "data/formats/text.h"
 #include "data/io/sample_source.h"
 
 namespace hs {
 
 enum class Part { train, test };
-enum class DataFormat { idx, record, tfrecord, images, cifar10, generated };
+enum class DataFormat { idx, record, tfrecord, images, cifar10, text, generated };
 
 const char* name(Part part);
 const char* name(DataFormat format);
@@ -32,12 +35,13 @@ struct FoundDataset {
   SetIdentity set;
   std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such split
   std::filesystem::path test;
+  int64_t context = default_context;  // of a text
 
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
 };
 
-// "mnist", "fashion_mnist", "cifar10": looked for in $HALFSTEP_DATA/NAME, then in $HOME/.cache/halfstep/NAME.
-// "synthetic": generated digits.
+// "mnist", "fashion_mnist", "cifar10", "tinyshakespeare": looked for in $HALFSTEP_DATA/NAME, then in
+// $HOME/.cache/halfstep/NAME. "synthetic": generated digits.
 const std::vector<std::string>& dataset_names();
 
 // A name of dataset_names(), otherwise a path ("./mnist" is a path). A folder named after a set is treated as that set.

@@ -64,7 +64,7 @@ std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, co
   // Generated samples take time, and the first ones are the same however many there are.
   const bool takes_some = are_digits || found.format == DataFormat::generated;
   auto source = open_dataset(found, part, takes_some ? limit.samples : 0);
-  if (!takes_some && part == Part::train) warn_of_empty_classes(name_or_path, *source);
+  if (!takes_some && part == Part::train && !source->info().is_text()) warn_of_empty_classes(name_or_path, *source);
   const int64_t count = source->info().count;
   if (limit.samples > count && !limit.may_be_too_large) {
     fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
@@ -75,9 +75,10 @@ std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, co
 
 }  // namespace
 
-TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test) {
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test, int64_t context) {
   if (name_or_path.empty()) return open_digits("", train, test);
-  const FoundDataset found = find_dataset(name_or_path);
+  FoundDataset found = find_dataset(name_or_path);
+  found.context = context;
   TrainingData data;
   data.train = open_part(found, Part::train, train, name_or_path);
   data.test = open_part(found, Part::test, test, name_or_path);

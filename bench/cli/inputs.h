@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "data/formats/text.h"
 #include "data/io/sample_source.h"
 #include "data/loader/loader.h"
 #include "engine/device.h"
@@ -41,8 +42,9 @@ struct Limit {
 };
 
 // --data NAME|DIR, as for open_dataset(); if empty, as open_digits(). Says so if the data is generated. Throws what
-// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together).
-TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test);
+// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together). context: of a text.
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test,
+                                int64_t context = default_context);
 
 // --data DIR with MNIST in it, as for find_digits(); if empty, the usual places, or generated digits. Throws as
 // open_training_data(), and Error (bad_input) if images are not 28x28x1, the size that the models expect.

@@ -76,6 +76,7 @@ std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder
 int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::path& folder) const {
   const auto source = open_dataset(found, part);
   SampleInfo info = source->info();
+  if (info.is_text()) fail(ExitCode::usage, "convert: {} is a text, and the formats to write hold images", info.name);
   const int64_t limit = part == Part::train ? train_ : test_;
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;

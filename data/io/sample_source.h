@@ -1,6 +1,7 @@
-// SampleSource: labelled images by index, wherever they are: in memory, in one mapped file, or in thousands of small
-// ones. Every format is one implementation; the loader, the converter and the training program know none of them.
-// Read next: data/open_dataset.h (which format a path contains), data/formats/record_file.h (the format made for this).
+// SampleSource: labelled images, or windows of a text (data/formats/text.h), by index, wherever they are: in memory, in
+// one mapped file, or in thousands of small ones. Every format is one implementation; the loader, the converter and the
+// training program know none of them. Read next: data/open_dataset.h (which format a path contains),
+// data/formats/record_file.h (the format made for this).
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,9 @@ struct SampleInfo : ImageShape {
   int64_t count = 0;        // samples, at least 1
   int classes = 0;
   PixelScale scale = default_pixel_scale;
+  std::string vocabulary = {};  // of a text, the byte of each symbol; empty: the samples are images
 
+  bool is_text() const { return !vocabulary.empty(); }
   const ImageShape& shape() const { return *this; }
 };
 

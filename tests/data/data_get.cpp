@@ -192,4 +192,23 @@ TEST_CASE("get: a mirror fails, the next one goes on; a complete folder is left 
   CHECK(files_below(folder.path / "a") == 4);
 }
 
+TEST_CASE("get: Tiny Shakespeare is one file, stored as it is published") {
+  const char* data = std::getenv("HALFSTEP_DATA");
+  const fs::path text = fs::path(data ? data : "") / "tinyshakespeare";
+  if (data == nullptr || !fs::exists(text / "input.txt")) {
+    MESSAGE("skipped: needs $HALFSTEP_DATA/tinyshakespeare/input.txt");
+    return;
+  }
+  const TemporaryFolder folder, damaged;
+  write(damaged.path / "input.txt", read_text(text / "input.txt") + "x");
+  check_failure(get(folder, {"tinyshakespeare", "a"}, {{"HALFSTEP_MIRRORS", damaged.path.string()}}), 4,
+                "no mirror gave all files of Tiny Shakespeare: ");
+  CHECK(!fs::exists(folder.path / "a"));
+  const Settings mirrors = {{"HALFSTEP_MIRRORS", damaged.path.string() + " " + text.string()}};
+  const Result result = get(folder, {"tinyshakespeare", "a"}, mirrors);
+  CHECK_MESSAGE(result.code == 0, result.error);
+  CHECK(read_text(folder.path / "a" / "input.txt") == read_text(text / "input.txt"));
+  CHECK(contains(get(folder, {"tinyshakespeare", "a"}, mirrors).out, "is complete and valid, nothing to do"));
+}
+
 }  // namespace

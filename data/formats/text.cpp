@@ -1,0 +1,75 @@
+#include "data/formats/text.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "engine/check.h"
+#include "engine/input_file.h"
+
+namespace hs {
+namespace {
+
+class TextSource : public SampleSource {
+ public:
+  TextSource(SampleInfo info, std::vector<uint8_t> symbols, int64_t stride)
+      : SampleSource(std::move(info)), symbols_(std::move(symbols)), stride_(stride) {}
+
+  bool is_in_memory() const override { return true; }
+
+ private:
+  void read_sample(int64_t index, uint8_t* image) const override {
+    std::copy_n(symbols_.data() + index * stride_, info().columns, image);
+  }
+  int32_t sample_label(int64_t index) const override {
+    return symbols_[static_cast<size_t>(index * stride_ + info().columns - 1)];
+  }
+
+  const std::vector<uint8_t> symbols_;  // of this split
+  const int64_t stride_;                // from the beginning of one window to that of the next one
+};
+
+// The distinct bytes, sorted.
+std::string vocabulary_of(const std::vector<uint8_t>& bytes) {
+  std::array<bool, 256> seen{};
+  for (const uint8_t byte : bytes) seen[byte] = true;
+  std::string vocabulary;
+  for (size_t byte = 0; byte < seen.size(); ++byte) {
+    if (seen[byte]) vocabulary.push_back(static_cast<char>(byte));
+  }
+  return vocabulary;
+}
+
+}  // namespace
+
+std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const SetIdentity& set, bool training,
+                                        int64_t context) {
+  check(context >= 1 && context <= largest_context, "open_text: a context of {}, expected 1 to {}", context,
+        largest_context);
+  const std::vector<uint8_t> bytes = read_file(file, max_text_bytes);
+  const std::string vocabulary = vocabulary_of(bytes);
+  std::array<uint8_t, 256> number{};
+  for (size_t i = 0; i < vocabulary.size(); ++i) number[static_cast<uint8_t>(vocabulary[i])] = static_cast<uint8_t>(i);
+
+  const auto size = std::ssize(bytes);
+  const int64_t border = size * 9 / 10;
+  const int64_t begin = training ? 0 : border, symbols = training ? border : size - border;
+  if (symbols < context + 1) {
+    fail(ExitCode::bad_input,
+         "{}: {} of its {} bytes are for {}, expected at least {}, a context of {} and the byte after it; use a longer "
+         "text or a smaller context",
+         printable(file), symbols, size, training ? "training" : "the test", context + 1, context);
+  }
+  std::vector<uint8_t> numbers(static_cast<size_t>(symbols));
+  std::transform(bytes.begin() + begin, bytes.begin() + begin + symbols, numbers.begin(),
+                 [&](uint8_t byte) { return number[byte]; });
+
+  const int64_t stride = training ? std::max<int64_t>(1, context / 4) : context;
+  SampleInfo info{{1, context + 1, 1}, set.name, fmt::format("text file {}", printable(file))};
+  info.count = (symbols - context - 1) / stride + 1;
+  info.classes = static_cast<int>(vocabulary.size());
+  info.vocabulary = vocabulary;
+  return std::make_unique<TextSource>(std::move(info), std::move(numbers), stride);
+}
+
+}  // namespace hs

@@ -1,0 +1,25 @@
+// A text file as samples for a model that predicts the next symbol. The symbols are the file's distinct bytes, sorted,
+// and numbered from 0. A sample is a window of `context` symbols and the one after them, stored as an image of
+// 1 x (context + 1) x 1 symbol numbers, so that loaders, caches and shuffling treat it as any other image. Its label is
+// its last symbol. The first 90 % of the file are for training, where windows begin every context / 4 symbols; the rest
+// is the test, where each window begins at the last symbol of the one before, so that no symbol is predicted twice.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "data/io/sample_source.h"
+
+namespace hs {
+
+inline constexpr int64_t default_context = 128;
+inline constexpr int64_t largest_context = max_image_side - 1;
+inline constexpr uint64_t max_text_bytes = uint64_t{1} << 30;
+
+// Reads the whole file; the vocabulary is that of both splits. Throws Error: io (it cannot be read), bad_input (no
+// regular file, more than max_text_bytes, or the split is too short for one window).
+// REQUIRES: 1 <= context <= largest_context
+std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const SetIdentity& set, bool training,
+                                        int64_t context = default_context);
+
+}  // namespace hs

@@ -1,0 +1,144 @@
+// A text as windows of symbols: the vocabulary, the two splits, where windows begin, and files that are not one.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "data/formats/text.h"
+#include "data/loader/loader.h"
+#include "data/memory_source.h"
+#include "data/open_dataset.h"
+#include "tests/support/bad_input.h"
+#include "tests/support/sample_sets.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+namespace fs = std::filesystem;
+
+// 100 bytes: byte i is "edcba"[i % 5], but the last one is a byte above 127 that only the test split has.
+Bytes hundred() {
+  Bytes bytes;
+  for (size_t i = 0; i < 99; ++i) bytes.push_back(static_cast<uint8_t>("edcba"[i % 5]));
+  bytes.push_back(0xfe);
+  return bytes;
+}
+
+TEST_CASE("the symbols are the bytes of the whole file, sorted; windows begin every quarter of a context") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "input.txt", hundred());
+  const SetIdentity set{"hundred"};
+  for (const int64_t context : {1, 2, 4, 8, 9}) {
+    CAPTURE(context);
+    for (const bool training : {true, false}) {
+      CAPTURE(training);
+      const auto source = open_text(folder / "input.txt", set, training, context);
+      const SampleInfo& info = source->info();
+      CHECK(info.name == "hundred");
+      CHECK(info.is_text());
+      CHECK(info.vocabulary == "abcde\xfe");
+      CHECK(info.classes == 6);
+      CHECK(info.shape() == ImageShape{1, context + 1, 1});
+      const int64_t begin = training ? 0 : 90, size = training ? 90 : 10;
+      const int64_t stride = training ? std::max<int64_t>(1, context / 4) : context;
+      CHECK(info.count == (size - context - 1) / stride + 1);
+      int wrong = 0;
+      for (int64_t i = 0; i < info.count; ++i) {
+        const Bytes window = read_image(*source, i);
+        for (int64_t t = 0; t <= context; ++t) {
+          const int64_t at = begin + i * stride + t;
+          wrong += window[static_cast<size_t>(t)] != (at == 99 ? 5 : 4 - at % 5);
+        }
+        wrong += source->label(i) != window.back();
+      }
+      CHECK(wrong == 0);
+      CHECK((info.count - 1) * stride + context + 1 <= size);          // the last window ends within the split
+      CHECK((info.count - 1) * stride + context + 1 + stride > size);  // and another one would not
+    }
+  }
+}
+
+TEST_CASE("a text is found by its folder, its file or its name, with the context that was asked for") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "set" / "input.txt", hundred());
+  write_bytes(folder / "play.txt", hundred());
+  for (const fs::path& path : {folder / "set", folder / "play.txt"}) {
+    FoundDataset found = find_dataset(path.string());
+    CHECK(found.format == DataFormat::text);
+    CHECK(found.context == 128);
+    CHECK(std::string(name(found.format)) == "text");
+    found.context = 4;
+    const auto train = open_dataset(found, Part::train), test = open_dataset(found, Part::test, 1);
+    CHECK(train->info().count == 86);
+    CHECK(test->info().count == 1);
+    CHECK(train->info().vocabulary == test->info().vocabulary);
+    check_one_set("set", train->info(), test->info());
+    CHECK(describe(train->info(), test->info()).ends_with("86 training and 1 test windows of 6 symbols"));
+  }
+  SampleInfo other = open_text(folder / "play.txt", {}, false, 4)->info();
+  const SampleInfo info = other;
+  other.vocabulary.back() = 'z';
+  check_refused(outcome_of([&] { check_one_set("set", info, other); }), ExitCode::bad_input, "set: ", "not of one set");
+  write_bytes(folder / "set" / "train-images-idx3-ubyte", {});
+  check_refused(outcome_of([&] { find_dataset((folder / "set").string()); }), ExitCode::bad_input,
+                (folder / "set").string(), "files of two formats, idx and text");
+}
+
+TEST_CASE("too short for a window, empty, missing, no file: refused in one line") {
+  const DamagedFile train([](const fs::path& path) { open_text(path, {}, true, 9); }, "input.txt");
+  const DamagedFile test([](const fs::path& path) { open_text(path, {}, false, 9); }, "input.txt");
+  const Bytes bytes = hundred();
+  train.check_refused({}, "0 of its 0 bytes are for training, expected at least 10, a context of 9");
+  train.check_refused(first_bytes(bytes, 11), "9 of its 11 bytes are for training, expected at least 10");
+  CHECK(train.read(first_bytes(bytes, 12)).code == ExitCode::ok);
+  test.check_refused(first_bytes(bytes, 90), "9 of its 90 bytes are for the test, expected at least 10");
+  CHECK(test.read(first_bytes(bytes, 91)).code == ExitCode::ok);
+  const TemporaryFolder folder;
+  const std::string path = (folder / "input.txt").string();
+  check_refused(outcome_of([&] { open_text(path, {}, true); }), ExitCode::io, path, "No such file");
+  fs::create_directory(path);
+  check_refused(outcome_of([&] { open_text(path, {}, true); }), ExitCode::bad_input, path, "");
+  for (const int64_t context : {0, 512}) {
+    CHECK(outcome_of([&] { open_text(path, {}, true, context); }).code == ExitCode::usage);
+  }
+}
+
+TEST_CASE("Tiny Shakespeare has 65 symbols, a tenth of it for the test") {
+  const char* data = std::getenv("HALFSTEP_DATA");
+  if (data == nullptr || !fs::exists(fs::path(data) / "tinyshakespeare/input.txt")) {
+    MESSAGE("skipped: needs $HALFSTEP_DATA/tinyshakespeare/input.txt");
+    return;
+  }
+  const auto train = open_dataset("tinyshakespeare", Part::train), test = open_dataset("tinyshakespeare", Part::test);
+  CHECK(train->info().classes == 65);
+  CHECK(train->info().vocabulary.starts_with("\n !$&',-.3:;?AB"));
+  CHECK(train->info().count == (1'003'854 - 129) / 32 + 1);
+  CHECK(test->info().count == (111'540 - 129) / 128 + 1);
+  std::string beginning;
+  for (const uint8_t symbol : read_image(*train, 0)) beginning += train->info().vocabulary[symbol];
+  CHECK(beginning.starts_with("First Citizen:\nBefore we proceed"));
+}
+
+TEST_CASE("a loader gives the windows of a text as those of any set in memory, with every cache") {
+  const TemporaryFolder folder;
+  write_bytes(folder / "play.txt", hundred());
+  const auto source = open_text(folder / "play.txt", {}, true, 8);
+  const MemorySource memory = load_samples(*source);
+  Loader reference(memory, {.batch = 4, .seed = 7});
+  std::vector<Batch> expected;
+  for (int i = 0; i < 24; ++i) expected.push_back(reference.next());
+  for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
+    for (const int64_t workers : {0, 2}) {
+      Loader loader(*source, {.batch = 4, .seed = 7, .prefetch = 2, .workers = workers, .cache = cache});
+      int wrong = 0;
+      for (const Batch& batch : expected) {
+        const Batch got = loader.next();
+        wrong += got.images.to_vector<uint8_t>() != batch.images.to_vector<uint8_t>();
+        wrong += got.samples.to_vector<int32_t>() != batch.samples.to_vector<int32_t>();
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+}  // namespace
