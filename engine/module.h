@@ -17,6 +17,9 @@ struct NamedParameter {
   bool is_statistic = false;
 };
 
+// What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
+enum class InputKind : bool { images, tokens };
+
 // Neither copyable nor movable: parameters() returns pointers to members.
 class Module {
  public:
@@ -26,6 +29,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
+  virtual InputKind input_kind() const { return InputKind::images; }
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();

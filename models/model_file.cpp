@@ -15,7 +15,8 @@ constexpr const char* layout =
     "row-major; convolution weights (KH*KW*C, OC), linear weights (in, out); images (N, H, W, C)";
 constexpr size_t most_differences = 5;  // that a message lists
 
-// The members of ModelSizes, with limits, so that a file cannot ask for any amount of memory.
+// The members of ModelSizes, with limits, so that a file cannot ask for any amount of memory. Those of a text are in
+// the files of its models alone.
 struct SizeMember {
   const char* key;
   int64_t ModelSizes::*member;
@@ -26,6 +27,7 @@ constexpr SizeMember size_members[] = {{"rows", &ModelSizes::rows, 512},
                                        {"channels", &ModelSizes::channels, 4},
                                        {"classes", &ModelSizes::classes, 1000},
                                        {"blocks", &ModelSizes::blocks, 4096}};
+constexpr SizeMember text_members[] = {{"width", &ModelSizes::width, 4096}, {"heads", &ModelSizes::heads, 256}};
 
 class Reader {
  public:
@@ -39,14 +41,17 @@ class Reader {
     }
     return found->second;
   }
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
+    fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {}", file_.name(), key,
+         printable_text(text(key)), expected);
+  }
   template <class Number>
   Number number(const std::string& key, Number low, Number high) const {
     const std::string& digits = text(key);
     Number value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || !(value >= low && value <= high)) {
-      fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {} to {}", file_.name(), key,
-           printable_text(digits), low, high);
+      refuse(key, fmt::format("{} to {}", low, high));
     }
     return value;
   }
@@ -59,6 +64,22 @@ std::string text_of(const SafetensorsEntry& entry) {
   return fmt::format("{}({})", entry.dtype, fmt::join(entry.shape, ", "));
 }
 std::string text_of(const Tensor& parameter) { return "F32" + parameter.shape().to_string(); }
+
+// Two hexadecimal digits a byte: metadata are UTF-8, and a text need not be.
+std::string bytes_of_hex(const Reader& reader, const std::string& key) {
+  const std::string& digits = reader.text(key);
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2) {
+    uint8_t byte = 0;
+    const char* end = digits.data() + std::min(i + 2, digits.size());
+    const auto [read, error] = std::from_chars(digits.data() + i, end, byte, 16);
+    if (error != std::errc() || read != end || digits.size() % 2 != 0) {
+      reader.refuse(key, "two hexadecimal digits a symbol");
+    }
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
+}
 
 ModelDescription read_description(const SafetensorsFile& file) {
   const Reader reader(file);
@@ -78,6 +99,17 @@ ModelDescription read_description(const SafetensorsFile& file) {
          fmt::join(model_names(), ", "));
   }
   for (const auto& [key, member, most] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, most);
+  if (model_input(description.model) == InputKind::tokens) {
+    description.sizes.input = InputKind::tokens;
+    for (const auto& [key, member, most] : text_members) {
+      description.sizes.*member = reader.number<int64_t>(key, 1, most);
+    }
+    description.vocabulary = bytes_of_hex(reader, "vocabulary");
+    if (std::ssize(description.vocabulary) != description.sizes.classes) {
+      fail(ExitCode::checkpoint, "{}: its metadata have a vocabulary of {} symbols, expected {}", file.name(),
+           description.vocabulary.size(), description.sizes.classes);
+    }
+  }
   description.scale.mean = reader.number<float>("mean", -1e6f, 1e6f);
   description.scale.deviation = reader.number<float>("deviation", 1e-6f, 1e6f);
   description.data = reader.text("data");
@@ -94,10 +126,18 @@ Metadata describe(const ModelDescription& description) {
                        {"mean", fmt::format("{}", description.scale.mean)},
                        {"deviation", fmt::format("{}", description.scale.deviation)},
                        {"data", printable_text(description.data)}};
-  for (const auto& [key, member, most] : size_members) {
-    const int64_t size = description.sizes.*member;
-    check(size >= 1 && size <= most, "a model's file: {} {}, expected 1 to {}", size, key, most);
-    metadata[key] = std::to_string(size);
+  ModelSizes sizes = description.sizes;
+  sizes.blocks = model_depth(description.model, sizes.blocks);
+  const auto add = [&](const SizeMember& size) {
+    const int64_t value = sizes.*size.member;
+    check(value >= 1 && value <= size.most, "a model's file: {} {}, expected 1 to {}", value, size.key, size.most);
+    metadata[size.key] = std::to_string(value);
+  };
+  for (const SizeMember& size : size_members) add(size);
+  if (sizes.input == InputKind::tokens) {
+    for (const SizeMember& size : text_members) add(size);
+    std::string& digits = metadata["vocabulary"];
+    for (const char symbol : description.vocabulary) digits += fmt::format("{:02x}", static_cast<uint8_t>(symbol));
   }
   return metadata;
 }

@@ -17,8 +17,9 @@ namespace hs {
 struct ModelDescription {
   std::string model;  // as for make_model()
   ModelSizes sizes;
-  PixelScale scale;  // how pixels become the model's input: see normalize_image()
-  std::string data;  // the name of the data set that it was trained on; for people
+  PixelScale scale;             // how pixels become the model's input: see normalize_image()
+  std::string data;             // the name of the data set that it was trained on; for people
+  std::string vocabulary = {};  // of a model of a text, the byte of each symbol
 };
 
 struct LoadedModel {

@@ -26,18 +26,41 @@ RegisteredModel::RegisteredModel(const char* name, Make make, const ModelOptions
 }
 
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes) {
-  check(sizes.blocks > 0, "make_model: {} blocks, expected 1 or more", sizes.blocks);
+  check(sizes.blocks >= 0, "make_model: {} blocks, expected 1 or more, or 0 for the usual depth", sizes.blocks);
   const auto found = entries().find(name);
   if (found == entries().end()) {
     fail(ExitCode::usage, "model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
   }
-  return found->second.make(seed, sizes);
+  const InputKind input = found->second.options.input;
+  if (sizes.input != input) {
+    const auto kind = [](InputKind which) { return which == InputKind::tokens ? "a text" : "images"; };
+    fail(ExitCode::bad_input, "model {}: reads {}, but the data are {}; models that read {}: {}", name, kind(input),
+         kind(sizes.input), kind(sizes.input), fmt::join(model_names(sizes.input), ", "));
+  }
+  ModelSizes all = sizes;
+  all.blocks = model_depth(name, sizes.blocks);
+  auto model = found->second.make(seed, all);
+  check(model->input_kind() == input, "model {}: its input_kind() is not what it is registered with", name);
+  return model;
 }
 
-std::vector<std::string> model_names() {
+std::vector<std::string> model_names(std::optional<InputKind> input) {
   std::vector<std::string> names;
-  for (const auto& [name, entry] : entries()) names.push_back(name);
+  for (const auto& [name, entry] : entries()) {
+    if (!input || entry.options.input == *input) names.push_back(name);
+  }
   return names;
+}
+
+int64_t model_depth(std::string_view name, int64_t blocks) {
+  const auto found = entries().find(name);
+  return blocks > 0 || found == entries().end() ? blocks : found->second.options.blocks;
+}
+
+InputKind model_input(std::string_view name) {
+  const auto found = entries().find(name);
+  check(found != entries().end(), "model {}: no such model", name);
+  return found->second.options.input;
 }
 
 bool model_has_blocks(std::string_view name) {

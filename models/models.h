@@ -1,9 +1,11 @@
 // The models, by name. Each has its own file, with its class, layers and registration; nothing else knows a model's
-// name, unless it is a default. All take normalised images (N, H, W, C) in f32, or inside an Autocast scope in its
-// type, and return logits (N, classes). docs/add_a_model.md adds one.
+// name, unless it is a default. Most take normalised images (N, H, W, C) in f32, or inside an Autocast scope in its
+// type, and return logits (N, classes). Those of a text take tokens (N, T) in i32 and return logits (N * T, classes),
+// for the token after each. docs/add_a_model.md adds one.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,21 +17,29 @@ namespace hs {
 inline constexpr int64_t default_blocks = 64;
 
 // The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer.
+// Windows of a text are images of 1 x (context + 1) x 1, and its symbols are the classes.
 struct ModelSizes {
   int64_t rows = 28;
   int64_t columns = 28;
   int64_t channels = 1;
   int64_t classes = 10;
-  int64_t blocks = default_blocks;  // the depth of a model registered with has_blocks; others ignore it
+  int64_t blocks = 0;  // the depth of a model registered with has_blocks, 0: its usual one; others ignore it
+  InputKind input = InputKind::images;
+  int64_t width = 128, heads = 4;  // of a model of a text; others ignore them
+
+  int64_t context() const { return columns - 1; }  // tokens that a model of a text sees
 };
 
 // Throws Error: usage (no model has this name: the message lists those that exist), bad_input (the images are too
-// small).
-// REQUIRES: blocks > 0
+// small, or the model reads a text and they are images, or the other way round).
+// REQUIRES: blocks >= 0
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes = {});
 
-std::vector<std::string> model_names();        // in alphabetical order
-bool model_has_blocks(std::string_view name);  // whether ModelSizes::blocks is its depth
+std::vector<std::string> model_names(std::optional<InputKind> input = {});  // in alphabetical order
+bool model_has_blocks(std::string_view name);                               // whether ModelSizes::blocks is its depth
+// The depth for ModelSizes::blocks: the model's usual one for 0.
+int64_t model_depth(std::string_view name, int64_t blocks);
+InputKind model_input(std::string_view name);  // REQUIRES: a model has this name
 
 // --- for the models' files ---
 
@@ -39,6 +49,8 @@ int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*sh
 
 struct ModelOptions {
   bool has_blocks = false;
+  int64_t blocks = default_blocks;  // its usual depth
+  InputKind input = InputKind::images;
 };
 
 class RegisteredModel {

@@ -34,24 +34,25 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   const Inference scope;
   const int64_t batches = source.batches_per_epoch();
   const LeafRange own = exchange ? leaves_of(batches, exchange->size(), exchange->rank()) : LeafRange{0, batches};
-  std::vector<float> results(static_cast<size_t>(3 * batches));  // of each batch: loss, samples, correct ones
+  std::vector<float> results(static_cast<size_t>(3 * batches));  // of each batch: loss, predictions, correct ones
   for (int64_t i = own.begin; i < own.end; ++i) {
     if (is_interrupted && is_interrupted()) throw Interrupted();
     const Batch batch = on_device(source.next(), device);
-    const Tensor logits = model.forward(prepare(batch, source.pixel_scale()));  // (N, classes)
+    const auto [input, labels] = prepare(model.input_kind(), batch, source.pixel_scale());
+    const Tensor logits = model.forward(input);  // (predictions, classes)
     float* const result = &results[static_cast<size_t>(3 * i)];
-    result[0] = static_cast<float>(softmax_cross_entropy(logits, batch.labels).item());
-    result[1] = static_cast<float>(batch.labels.size());
-    result[2] = static_cast<float>(count_correct(logits, batch.labels));
+    result[0] = static_cast<float>(softmax_cross_entropy(logits, labels).item());
+    result[1] = static_cast<float>(labels.size());
+    result[2] = static_cast<float>(count_correct(logits, labels));
   }
   if (exchange && !exchange->gather(results, is_interrupted)) throw Interrupted();
-  double loss_sum = 0, correct = 0;
+  double loss_sum = 0, correct = 0, predictions = 0;
   for (size_t i = 0; i < results.size(); i += 3) {
     loss_sum += double{results[i]} * double{results[i + 1]};
+    predictions += double{results[i + 1]};
     correct += double{results[i + 2]};
   }
-  const double samples = static_cast<double>(source.samples());
-  return {correct / samples, loss_sum / samples};
+  return {correct / predictions, loss_sum / predictions};
 }
 
 namespace {
@@ -348,10 +349,11 @@ void Run::check_skipped(const Batch& last) {
 
 std::string Run::first_bad_tensor(const Batch& last) {
   const Autocast amp(config_.precision, arena_);
-  const Tensor images = last.images.defined() ? prepare(on_device(last, config_.device), training_.pixel_scale(),
-                                                        config_.augment, config_.seed)
-                                              : Tensor();
-  return first_not_finite(arena_, model_, images);
+  if (!last.images.defined()) return first_not_finite(arena_, model_, {});
+  const Batch batch = on_device(last, config_.device);
+  return first_not_finite(
+      arena_, model_,
+      prepare(model_.input_kind(), batch, training_.pixel_scale(), config_.augment, config_.seed).input);
 }
 
 void Run::read_scales() {

@@ -49,8 +49,8 @@ struct Progress {
 };
 
 struct Evaluation {
-  double accuracy = 0;  // 0 to 1
-  double loss = 0;      // mean over the samples
+  double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text
+  double loss = 0;      // mean over the predictions
 };
 
 struct EpochResult {

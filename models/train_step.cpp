@@ -7,12 +7,14 @@
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
+#include "engine/check.h"
 #include "engine/slots.h"
 #include "kernels/augment/augment.h"
 #include "kernels/gather_batch/gather_batch.h"
 #include "kernels/log_step/log_step.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "kernels/split_windows/split_windows.h"
 
 namespace hs {
 namespace {
@@ -44,6 +46,12 @@ Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<int64_t>& 
   return mean;
 }
 
+NetworkInput tokens_of(const Batch& batch, const AugmentOptions& augment) {
+  check(!augment.any(), "augment: changes images, but the model reads a text; leave it out");
+  const TokenBatch text = split_windows(batch.images);
+  return {text.tokens, text.labels};
+}
+
 }  // namespace
 
 Batch on_device(const Batch& batch, Device device) {
@@ -52,15 +60,18 @@ Batch on_device(const Batch& batch, Device device) {
   return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
 }
 
-Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment, uint64_t seed) {
+NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment,
+                     uint64_t seed) {
+  if (kind == InputKind::tokens) return tokens_of(batch, augment);
   Tensor images = batch.images;
   if (augment.any()) images = augment_image(images, batch.samples, batch.epoch, augment, seed);
-  return images.dtype() == DType::f32 ? images : normalize_image(images, scale, ambient().autocast);
+  return {images.dtype() == DType::f32 ? images : normalize_image(images, scale, ambient().autocast), batch.labels};
 }
 
 TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
                      const PixelScale& pixel_scale, const TrainConfig& config, const TrainHooks& hooks)
     : model_(model),
+      input_kind_(model.input_kind()),
       arena_(arena),
       optimizer_(optimizer),
       scaler_(scaler),
@@ -182,8 +193,9 @@ Batch TrainStep::gather(const ResidentSet& set, int64_t offset) {
 }
 
 void TrainStep::look_once(const Batch& batch) {
-  const auto look = std::exchange(before_first_, nullptr);
-  if (look) look(prepare(batch, pixel_scale_, augment_, seed_), batch.labels);
+  if (!before_first_) return;
+  const auto [input, labels] = prepare(input_kind_, batch, pixel_scale_, augment_, seed_);
+  std::exchange(before_first_, nullptr)(input, labels);
 }
 
 void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses,
@@ -208,8 +220,8 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
       const StepPart part("forward", seconds.forward);
       // The mean over the samples of the whole step, however they are divided.
       dloss = scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / samples);
-      const Tensor images = prepare(batch, pixel_scale_, augment_, seed_);
-      loss = softmax_cross_entropy(model_.forward(images), batch.labels, dloss, label_smoothing_);
+      const auto [input, labels] = prepare(input_kind_, batch, pixel_scale_, augment_, seed_);
+      loss = softmax_cross_entropy(model_.forward(input), labels, dloss, label_smoothing_);
     }
     losses.push_back(loss.detach());
     const bool is_last = losses.size() == inputs.size();

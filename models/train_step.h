@@ -32,9 +32,17 @@ class StepPart {
 // Tensors that are already on the device are not copied.
 Batch on_device(const Batch& batch, Device device);
 
-// The input of a network: images, augmented if requested, and normalised here unless the loader did it. They are f32,
-// or in an Autocast scope of its type: the first product or convolution would cast them.
-Tensor prepare(const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {}, uint64_t seed = 0);
+// What a model reads, and what its logits are compared with, row by row.
+struct NetworkInput {
+  Tensor input;
+  Tensor labels;
+};
+
+// Of images: the batch's, augmented if requested, and normalised here unless the loader did it. They are f32, or in an
+// Autocast scope of its type: the first product or convolution would cast them. Of tokens: the first T symbols (N, T)
+// of each window of T + 1, and as labels (N * T) the symbols that follow them.
+NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {},
+                     uint64_t seed = 0);
 
 // Where the steps of a group log, by index; scales are undefined without loss scaling.
 struct StepLogs {
@@ -80,6 +88,7 @@ class TrainStep {
   void exchange_losses(const StepShare& share, const std::vector<Tensor>& losses);
 
   Module& model_;
+  const InputKind input_kind_;
   ParameterArena& arena_;
   Optimizer& optimizer_;
   GradScaler& scaler_;

@@ -60,6 +60,8 @@ class Flags {
   Flags& model(std::string& value);
   Flags& blocks(int64_t& value,
                 const std::string& model);  // after model(); a record has null if the model has no blocks
+  // Of the windows of a text; after model(): only a model of a text has one, for others a record has null.
+  Flags& context(int64_t& value, const std::string& model);
   Flags& data(std::string& name_or_path);
   Flags& digits(std::string& folder);  // --data for commands that support only MNIST
   Flags& train(int64_t& samples);

@@ -3,6 +3,7 @@
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/inputs.h"
+#include "data/formats/text.h"
 #include "data/loader/loader.h"
 #include "engine/autocast.h"
 #include "engine/check.h"
@@ -31,20 +32,36 @@ const char* name(CacheMode mode) { return caches[static_cast<size_t>(mode)].firs
 
 Flags& Flags::model(std::string& value) { return choice("--model", value, model_names(), "Model"); }
 
+Flags& Flags::context(int64_t& value, const std::string& model) {
+  integer("--context", value, 1, largest_context,
+          "Symbols of a text that a model sees before it predicts the next one");
+  Flag& flag = flags_.back();
+  flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
+    read(word);
+    if (model_input(model) == InputKind::tokens) return;
+    fail(ExitCode::usage, "--context {}: {} reads images; models that read a text: {}", value, model,
+         fmt::join(model_names(InputKind::tokens), ", "));
+  };
+  flag.value = [&value, &model] { return model_input(model) == InputKind::tokens ? Json(value) : Json(nullptr); };
+  return *this;
+}
+
 Flags& Flags::blocks(int64_t& value, const std::string& model) {
-  integer("--blocks", value, 1, 4096, "Blocks of the model (" + models_with_blocks() + ")");
+  integer_or_auto("--blocks", value, 0, 1, 4096,
+                  "Blocks of the model (" + models_with_blocks() + "), auto: as many as it usually has");
   Flag& flag = flags_.back();
   flag.reader = [read = flag.reader, &value, &model](const std::string& word) {
     read(word);
     if (model_has_blocks(model)) return;
     fail(ExitCode::usage, "--blocks {}: {} has none; models with blocks: {}", value, model, models_with_blocks());
   };
-  flag.value = [&value, &model] { return model_has_blocks(model) ? Json(value) : Json(nullptr); };
+  flag.value = [&value, &model] { return model_has_blocks(model) ? Json(model_depth(model, value)) : Json(nullptr); };
   return *this;
 }
 
 Flags& Flags::data(std::string& name_or_path) {
-  return text("--data", name_or_path, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
+  return text("--data", name_or_path, "NAME",
+              "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format");
 }
 
 Flags& Flags::digits(std::string& folder) {

@@ -41,7 +41,7 @@ docs/benchmarks.md says how the verdicts come about.
  private:
   std::string model_ = "mnist_cnn", data_, device_ = "auto";
   Precision precision_ = Precision::f32;
-  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0;
+  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0, context_ = default_context;
   LoaderOptions loading_ = measure::Experiment().loading;
   measure::TuningFile tuning_;
   report::Outputs outputs_;
@@ -51,6 +51,7 @@ void DoctorCommand::declare(cli::Flags& flags) {
   flags.model(model_).record();
   flags.blocks(blocks_, model_);
   flags.data(data_);
+  flags.context(context_, model_).record();
   flags.train(train_);
   flags.batch(batch_).record();
   flags.precision(precision_).record();
@@ -112,7 +113,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
   const Device device = cli::resolve_device(device_);
   tuning_.use(device);
   cli::use_threads(threads_);
-  const cli::TrainingData data = cli::open_training_data(data_, {train_, !flags.given("--train")}, {1, true});
+  const cli::TrainingData data = cli::open_training_data(data_, {train_, !flags.given("--train")}, {1, true}, context_);
   const SampleInfo& info = data.train->info();
   LoaderOptions loading = loading_;
   loading.batch = batch_;

@@ -178,7 +178,7 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   outputs_.open();
   cli::use_threads(threads_);
   const Device device = cli::resolve_device(device_);
-  const LoadedModel loaded = load_model(model_);
+  const LoadedModel loaded = measure::load_image_model(model_);
   const cli::TrainingData data = cli::open_training_data(data_, {1, true}, {test_, !flags.given("--test")});
   const SampleInfo& info = data.test->info();
   measure::check_fits(loaded.description, info);

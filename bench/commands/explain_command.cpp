@@ -78,7 +78,7 @@ docs/benchmarks.md says what the columns mean.
   std::vector<std::string> kernels_;
   measure::TuningFile tuning_;
   bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 2;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, context_ = default_context;
   report::Outputs outputs_;
 };
 
@@ -86,6 +86,7 @@ void ExplainCommand::declare(cli::Flags& flags) {
   flags.model(model_).record();
   flags.blocks(blocks_, model_);
   flags.data(data_);
+  flags.context(context_, model_).record();
   flags.batch(batch_, 60000).record();
   flags.precision(precision_).record();
   flags.checkpoint([this](const std::string& how) { checkpoint_ = parse_checkpoint(how); }).record();
@@ -203,7 +204,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   cli::use_threads(threads_);
   OutputFile dot(dot_, "--dot");
   outputs_.open({&dot});
-  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
+  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true}, context_);
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
   const cli::ForcedKernels forced(kernels_);

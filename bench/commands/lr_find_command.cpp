@@ -39,7 +39,7 @@ docs/recipes.md says how to read the curve.
  private:
   measure::Experiment experiment_;
   std::string data_, device_ = "auto";
-  int64_t steps_ = 200, seed_ = 1, threads_ = 0;
+  int64_t steps_ = 200, seed_ = 1, threads_ = 0, context_ = default_context;
   double to_ = 10;
   report::Outputs outputs_;
 };
@@ -50,6 +50,7 @@ void LrFindCommand::declare(cli::Flags& flags) {
   flags.model(experiment_.model).record();
   flags.blocks(experiment_.blocks, experiment_.model).record();
   flags.data(data_);
+  flags.context(context_, experiment_.model).record();
   flags.batch(experiment_.batch).record();
   flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
       .record();
@@ -100,7 +101,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   cli::use_threads(threads_);
   experiment_.device = cli::resolve_device(device_);
   const cli::TrainingData data =
-      cli::open_training_data(data_, {steps_ * experiment_.batch, true}, {experiment_.batch, true});
+      cli::open_training_data(data_, {steps_ * experiment_.batch, true}, {experiment_.batch, true}, context_);
   const int64_t batches = (data.train->info().count + experiment_.batch - 1) / experiment_.batch;
   experiment_.epochs = (steps_ + batches - 1) / batches;
   const double ratio = to_ / experiment_.learning_rate, total = static_cast<double>(batches * experiment_.epochs);

@@ -136,7 +136,7 @@ void PredictCommand::run(const cli::Flags& flags) {
     if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
   }
   if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
-  loaded_ = load_model(model_);
+  loaded_ = measure::load_image_model(model_);
   const int64_t channels = loaded_.description.sizes.channels;
   if (!test_ && channels != 1 && channels != 3) {
     fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,

@@ -57,6 +57,7 @@ class TrainCommand : public cli::Command {
 
   measure::Experiment experiment_;
   std::string data_;
+  int64_t context_ = default_context;
   int64_t train_ = 20000, test_ = 5000;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0, scale_lr_ = 0;
   std::string device_ = "auto", graph_ = "auto";
@@ -91,6 +92,7 @@ docs/benchmarks.md says what is measured and how.
 void TrainCommand::declare(cli::Flags& flags) {
   flags.model(experiment_.model).record();
   flags.data(data_);
+  flags.context(context_, experiment_.model).record();
   flags.train(train_);
   flags.test(test_);
   flags.epochs(experiment_.epochs).record();
@@ -106,6 +108,11 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record("momentum", [this] {
         return measure::has_momentum(experiment_.optimizer) ? Json(experiment_.momentum) : Json(nullptr);
       });
+  flags
+      .real("--beta2", experiment_.beta2, 0, 0.999999,
+            "How much the mean of squared gradients keeps in a step, with adam, adamw and lamb")
+      .record("beta2",
+              [this] { return measure::has_betas(experiment_.optimizer) ? Json(experiment_.beta2) : Json(nullptr); });
   flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
   flags
       .named_choice("--decay", experiment_.decay_vectors, {{"all", true}, {"weights", false}},
@@ -193,6 +200,10 @@ void TrainCommand::check_combinations(const cli::Flags& flags) const {
   if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer)) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do",
          experiment_.momentum, experiment_.optimizer);
+  }
+  if (flags.given("--beta2") && !measure::has_betas(experiment_.optimizer)) {
+    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do", experiment_.beta2,
+         experiment_.optimizer);
   }
   for (const char* flag : {"--step-every", "--step-factor"}) {
     if (flags.given(flag) && experiment_.schedule != "step") {
@@ -318,8 +329,9 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
     saving_.attach(hooks);
     const auto save_last = [&](Module& trained) {
       if (run < repeat_ || !model.is_wanted()) return;
-      const ModelSizes sizes = {info.rows, info.columns, info.channels, info.classes, experiment_.blocks};
-      write_safetensors(model, parameters_of(trained), describe({experiment_.model, sizes, info.scale, info.name}));
+      const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
+      write_safetensors(model, parameters_of(trained),
+                        describe({experiment_.model, sizes, info.scale, info.name, info.vocabulary}));
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
@@ -442,7 +454,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   experiment_.sum = ranks_.sum();
   tuning_.use(experiment_.device);
   const cli::TrainingData data =
-      cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")});
+      cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_);
   scale_learning_rate(flags, data.train->info().count);
   if (dry_run_) {
     print_plan(data);

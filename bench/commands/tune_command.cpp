@@ -50,7 +50,7 @@ docs/benchmarks.md says what is measured and how.
   std::string model_ = "mnist_cnn", data_, device_ = "auto", out_;
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50, context_ = default_context;
   double seconds_ = 2;
   report::Outputs outputs_;
 };
@@ -59,6 +59,7 @@ void TuneCommand::declare(cli::Flags& flags) {
   flags.model(model_).record();
   flags.blocks(blocks_, model_).record();
   flags.data(data_);
+  flags.context(context_, model_).record();
   flags.batch(batch_, 60000).record();
   flags.precision(precision_).record();
   flags.fuse(fuse_).record();
@@ -132,7 +133,7 @@ void TuneCommand::run(const cli::Flags& flags) {
   cli::use_threads(threads_);
   OutputFile out(out_, "--out");
   outputs_.open({&out});
-  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true});
+  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true}, context_);
   const SampleInfo& info = data.train->info();
   ambient().fuse = fuse_;
   measure::OneStep step(model_, blocks_, info, precision_, device);

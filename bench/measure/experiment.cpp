@@ -19,6 +19,13 @@ bool has_momentum(const std::string& optimizer) {
   return optimizer == "sgd" || optimizer == "nesterov" || optimizer == "lars";
 }
 
+bool has_betas(const std::string& optimizer) { return !has_momentum(optimizer); }
+
+ModelSizes sizes_for(const SampleInfo& set, int64_t blocks) {
+  return {set.rows,    set.columns, set.channels,
+          set.classes, blocks,      set.is_text() ? InputKind::tokens : InputKind::images};
+}
+
 std::string sha256(const ParameterArena& arena) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
@@ -42,6 +49,7 @@ TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
   config.optimizer.name = experiment.optimizer;
   config.optimizer.learning_rate = static_cast<float>(experiment.learning_rate);
   config.optimizer.momentum = static_cast<float>(experiment.momentum);
+  config.optimizer.beta2 = static_cast<float>(experiment.beta2);
   config.optimizer.weight_decay = static_cast<float>(experiment.weight_decay);
   config.optimizer.decay_vectors = experiment.decay_vectors;
   config.seed = seed;
@@ -114,8 +122,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   const cli::ForcedKernels forced(experiment.kernels);
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
-  const auto model =
-      make_model(experiment.model, seed, {info.rows, info.columns, info.channels, info.classes, experiment.blocks});
+  const auto model = make_model(experiment.model, seed, sizes_for(info, experiment.blocks));
   ParameterArena arena(*model, experiment.device);
   const int64_t held_out = held_out_samples(experiment, info.count);
   const MixedSamples kept(train_set, 0, info.count - held_out), held(train_set, info.count - held_out, held_out);

@@ -25,6 +25,7 @@ struct Experiment {
   std::string optimizer = "adam";
   double learning_rate = 1e-3;
   double momentum = 0.9;  // see has_momentum()
+  double beta2 = 0.999;   // see has_betas()
   double weight_decay = 0;
   bool decay_vectors = true;  // see OptimizerConfig
   int64_t epochs = 5;
@@ -46,7 +47,7 @@ struct Experiment {
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
-  int64_t blocks = default_blocks;  // see ModelSizes
+  int64_t blocks = 0;  // see ModelSizes
   CheckpointChoice checkpoint;
   double validation = 0;  // the fraction of the training set that is held out to validate on
   Cadence validate_every = {.epochs = 1};
@@ -55,6 +56,10 @@ struct Experiment {
 };
 
 bool has_momentum(const std::string& optimizer);
+bool has_betas(const std::string& optimizer);
+
+// Of a model for this data set.
+ModelSizes sizes_for(const SampleInfo& set, int64_t blocks);
 
 // How a run was checkpointed, if a budget was requested.
 struct CheckpointPlan {

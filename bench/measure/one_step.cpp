@@ -6,7 +6,7 @@ namespace hs::bench::measure {
 
 OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
                  const CheckpointChoice& checkpoint)
-    : model_(make_model(model, 1, {set.rows, set.columns, set.channels, set.classes, blocks})),
+    : model_(make_model(model, 1, sizes_for(set, blocks))),
       arena_(*model_, device),
       optimizer_(make_optimizer(arena_, {})),
       scaler_({.enabled = precision == Precision::f16}, device) {

@@ -19,7 +19,7 @@ namespace hs::bench::measure {
 
 class OneStep {
  public:
-  // A model for the data set's images, trained with Adam. `blocks`: see ModelSizes.
+  // A model for the data set, trained with Adam. `blocks`: see ModelSizes.
   OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
           const CheckpointChoice& checkpoint = {});
 

@@ -5,6 +5,7 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 #include "kernels/normalize_image/normalize_image.h"
 
 namespace hs::bench::measure {
@@ -28,6 +29,13 @@ std::vector<std::vector<double>> predict(Module& model, const Tensor& images, co
     for (double& value : probabilities) value /= sum;
   }
   return all;
+}
+
+LoadedModel load_image_model(const std::string& file) {
+  LoadedModel loaded = load_model(file);
+  if (loaded.model->input_kind() == InputKind::images) return loaded;
+  fail(ExitCode::usage, "{}: {} is a model of a text, expected one of images; generate writes with it", printable(file),
+       loaded.description.model);
 }
 
 size_t most_probable(const std::vector<double>& probabilities) {

@@ -10,6 +10,9 @@
 
 namespace hs::bench::measure {
 
+// As load_model(), and throws Error (usage) if it is a model of a text.
+LoadedModel load_image_model(const std::string& file);
+
 // For each image of (N, H, W, C) the probability of each class. images: u8 pixels, on the model's device. Throws Error
 // (numeric) if the model computes something that is not finite.
 std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale);

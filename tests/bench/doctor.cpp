@@ -162,7 +162,7 @@ TEST_CASE("doctor: parts that add up to the step, and a verdict") {
 }
 
 TEST_CASE("explain: the step of each model from the first kernel to the update") {
-  for (const std::string& model : model_names()) {
+  for (const std::string& model : model_names(InputKind::images)) {
     CAPTURE(model);
     const TemporaryFolder folder;
     const std::string dot = (folder / "step.dot").string();

@@ -175,7 +175,7 @@ TEST_CASE("train: sets of other sizes and classes, and models that cannot take t
   write_set(folder / "wide", {12, 30, 3}, 7);
   write_set(folder / "tiny", {5, 5, 1}, 1000);
   const std::string few = "train --epochs 1 --batch 16 --quiet ";
-  for (const std::string& model : hs::model_names()) {
+  for (const std::string& model : hs::model_names(hs::InputKind::images)) {
     CAPTURE(model);
     const Ended ended = bench(few + "--json - --model " + model + " --data " + (folder / "wide").string());
     if (ended.code != 0) {  // a model may be made for larger images

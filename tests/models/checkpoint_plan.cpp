@@ -130,7 +130,7 @@ TEST_CASE("for every budget the plan is the fastest that there is, found by tryi
 }
 
 TEST_CASE("a step's peak is at or under the prediction, and within 5 % of it") {
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     for (const Precision precision : {Precision::f32, Precision::bf16}) {
       CAPTURE(name);
       CAPTURE(hs::name(precision));

@@ -73,7 +73,7 @@ struct Case {
 
 std::vector<Case> models() {
   std::vector<Case> all;
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     for (const int64_t channels : {1, 3}) all.push_back({name, {.channels = channels, .blocks = 3}});
   }
   return all;
@@ -153,6 +153,27 @@ TEST_CASE("PyTorch loads our weights into the same model, and we load PyTorch's"
     CHECK(theirs.description.scale.mean == 0.1307f);
     check_close(forward(*theirs.model, images[i]), file(models()[i], "logits"));
   }
+}
+
+TEST_CASE("PyTorch loads our char_gpt into nanoGPT's modules, and we load theirs") {
+  if (!python_has("safetensors torch")) return;
+  const TemporaryFolder folder;
+  const ModelSizes sizes{1, 17, 1, 11, 2, InputKind::tokens, 32, 4};
+  std::vector<int32_t> values;
+  for (uint64_t i = 0; i < 3 * 16; ++i) {
+    values.push_back(static_cast<int32_t>(random_bits({5, RandomPurpose::synthetic, 1, 2, 0}, i) % 11));
+  }
+  const Tensor tokens = Tensor::from(values, {3, 16});
+  write_safetensors(folder / "x", {{"x", tokens}}, {});
+  const auto model = make_model("char_gpt", 3, sizes);
+  save_model(folder / "model", *model, {"char_gpt", sizes, {0, 1}, "a text", "abcdefghijk"});
+  const std::string words = quoted(folder / "model") + quoted(folder / "x") + quoted(folder / "logits");
+  REQUIRE(run_python("gpt load" + words).status == 0);
+  check_close(forward(*model, tokens), folder / "logits");
+  REQUIRE(run_python("gpt save" + words).status == 0);
+  const LoadedModel theirs = load_model(folder / "model");
+  CHECK(theirs.description.vocabulary == "abcdefghijk");
+  check_close(forward(*theirs.model, tokens), folder / "logits");
 }
 
 TEST_CASE("ONNX: the checker accepts every model, and ONNX Runtime gives the same logits") {

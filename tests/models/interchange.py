@@ -5,6 +5,7 @@
     torch load|save MODEL FILE X OUT ...
                                   PyTorch's model with the weights of FILE, or of its own, which go to FILE; OUT: its
                                   logits for the images of X. Any number of models
+    gpt load|save FILE X OUT      the same for a small char_gpt, as nanoGPT has it, and the tokens of X
     onnx FILE X OUT ...           the ONNX checker's verdict on FILE, then ONNX Runtime's logits for the images of X
     events FOLDER                 TensorBoard's curves as JSON: by tag, steps and values
     npy FILE ...                  shape, type and bytes of each array as JSON
@@ -110,6 +111,67 @@ def torch(how, *words):
         if how == "load": halfstep_weights.load(model, path)
         else: halfstep_weights.save(model, path, name, channels=x.shape[1], blocks=3)
         with no_grad(): save_file({"logits": model(x).contiguous()}, out)
+
+
+def CharGpt(symbols, context, width, heads, blocks):
+    """nanoGPT's modules, without biases."""
+    import torch.nn.functional as F
+    from torch import nn
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c_attn = nn.Linear(width, 3 * width, bias=False)
+            self.c_proj = nn.Linear(width, width, bias=False)
+
+        def forward(self, x):
+            q, k, v = (a.view(*x.shape[:2], heads, -1).transpose(1, 2) for a in self.c_attn(x).split(width, dim=2))
+            return self.c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
+
+    class Mlp(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.c_fc = nn.Linear(width, 4 * width, bias=False)
+            self.c_proj = nn.Linear(4 * width, width, bias=False)
+
+        def forward(self, x): return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+            self.attn, self.mlp = Attention(), Mlp()
+
+        def forward(self, x):
+            x = x + self.attn(self.ln_1(x))
+            return x + self.mlp(self.ln_2(x))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.transformer = nn.ModuleDict({
+                "wte": nn.Embedding(symbols, width), "wpe": nn.Embedding(context, width),
+                "h": nn.ModuleList([Block() for _ in range(blocks)]), "ln_f": nn.LayerNorm(width, bias=False)})
+            self.lm_head = nn.Linear(width, symbols, bias=False)
+            self.lm_head.weight = self.transformer.wte.weight
+
+        def forward(self, tokens):
+            x = self.transformer.wte(tokens) + self.transformer.wpe.weight[:tokens.shape[1]]
+            for block in self.transformer.h: x = block(x)
+            return self.lm_head(self.transformer.ln_f(x)).flatten(0, 1)
+    return Gpt()
+
+
+def gpt(how, path, tokens, out):
+    import halfstep_weights
+    from safetensors.torch import load_file, save_file
+    from torch import manual_seed, no_grad
+    manual_seed(1)
+    model = CharGpt(11, 16, 32, 4, 2).eval()
+    if how == "load": halfstep_weights.load(model, path)
+    else: halfstep_weights.save(model, path, "char_gpt", rows=1, columns=17, classes=11, blocks=2, mean=0, deviation=1,
+                                width=32, heads=4, vocabulary="6162636465666768696a6b")
+    with no_grad(): save_file({"logits": model(load_file(tokens)["x"].long()).contiguous()}, out)
 
 
 def onnx(*words):

@@ -29,7 +29,7 @@ std::vector<float> logits(StagedModel& model, const ModelSizes& sizes) {
 
 TEST_CASE("every model comes back with its description and the same outputs") {
   const TemporaryFolder folder;
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     for (const ModelSizes& sizes : {ModelSizes{.blocks = 3}, ModelSizes{20, 31, 3, 7, 2}}) {
       CAPTURE(name);
       const auto path = folder / name;
@@ -126,7 +126,7 @@ TEST_CASE("metadata that lie") {
   refused("format", "pt", "its format is pt, expected halfstep model");
   refused("version", "2", "written by version 2 of the format, this program reads up to 1; update it");
   refused("version", "0", "its metadata have the version 0, expected 1 to");
-  refused("model", "resnet", "a model resnet, expected one of deep_cnn, mlp, mnist_cnn, mnist_cnn_large");
+  refused("model", "resnet", "a model resnet, expected one of char_gpt, deep_cnn, mlp, mnist_cnn, mnist_cnn_large");
   refused("model", "\x1b[2J", "a model \\x1b[2J, expected");
   refused("model", "mnist_cnn", "its tensors do not fit the model: conv1.weight is missing");
   refused("rows", "27", "linear1.weight is F32(784, 500), expected F32(756, 500)");

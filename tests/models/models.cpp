@@ -197,7 +197,7 @@ TEST_CASE("two models of one name are refused, and only models with blocks have 
 
 TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the batch") {
   const Inference scope;
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
     Floats pixels;
@@ -222,7 +222,7 @@ Tensor counter(uint32_t step) { return Tensor::from(std::vector<int32_t>{static_
 TEST_CASE("dropout drops while training, by step and seed, and never in evaluation") {
   const AmbientScope scope;
   const Tensor images = Tensor::from(Floats(2 * 784, 0.5f), {2, 28, 28, 1});
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
     const auto logits = [&](bool training, uint64_t seed, uint32_t step, uint32_t micro_step) {
@@ -326,7 +326,7 @@ Trained train_on_blobs(const std::string& name, int64_t samples, int64_t batch, 
 
 TEST_CASE("every model learns to tell ten squares apart") {
   set_threads(1);  // steps this small only wait for each other
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     if (name == "resnet8") continue;  // it averages over the image, and these classes differ in a place: see its tests
     const bool large = name == "mnist_cnn_large";
@@ -385,7 +385,7 @@ TEST_CASE("a learning rate that is absurd ends training with a numeric error tha
   const AmbientScope scope;
   ambient() = {.recording = true, .training = false, .seed = 77, .step = counter(5), .micro_step = 2};
   const Ambient before = ambient();
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
     ParameterArena arena(*model);
@@ -411,7 +411,7 @@ TEST_CASE("a learning rate that is absurd ends training with a numeric error tha
 }
 
 TEST_CASE("an empty batch is refused with a sentence or gives empty logits") {
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {.blocks = test_blocks});
     try {

@@ -263,7 +263,7 @@ struct Order : Observer {
 
 // Otherwise buckets would still be right, but wait for the end of backward.
 TEST_CASE("backward finishes the models' parameters from the arena's end to its begin") {
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);
     const auto model = make_model(name, 1, {28, 28, 1, 10, 2});
     ParameterArena arena(*model);

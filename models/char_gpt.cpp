@@ -1,0 +1,138 @@
+// char_gpt: a transformer that predicts the next symbol of a text (Radford et al., "Language models are unsupervised
+// multitask learners", 2019, in the small form of nanoGPT): embedding of symbols and positions, 4 blocks of width 128
+// with 4 heads, layer norm, and a linear layer that shares the embedding's weights; 812,288 parameters for the 65
+// symbols of Tiny Shakespeare and a context of 128. There are no biases, and no dropout. Parameters have the names of
+// nanoGPT's state_dict.
+#include <cmath>
+#include <memory>
+#include <numbers>
+#include <vector>
+
+#include "engine/check.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "kernels/causal_attention/causal_attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/linear/linear.h"
+#include "models/models.h"
+
+namespace hs {
+namespace {
+
+constexpr double usual_deviation = 0.02;  // of initial weights; GPT-2's
+
+// Normal with mean 0, from (seed, layer), by Box and Muller's method.
+Tensor normal_init(const Shape& shape, double deviation, uint64_t seed, uint32_t layer) {
+  const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+  const RandomStream stream{seed, RandomPurpose::init, layer, 0, 0};
+  Tensor values = Tensor::empty(shape, DType::f32);
+  float* data = values.mutable_data<float>();
+  for (int64_t i = 0; i < values.size(); ++i) {
+    const auto uniform = [&](uint64_t j) { return double{to_unit_float(random_bits(stream, j))}; };
+    const auto pair = 2 * static_cast<uint64_t>(i);
+    const double radius = std::sqrt(-2 * std::log(1 - uniform(pair)));
+    data[i] = static_cast<float>(deviation * radius * std::cos(2 * std::numbers::pi * uniform(pair + 1)));
+  }
+  return values;
+}
+
+class Norm : public Module {
+ public:
+  explicit Norm(int64_t width) : weight_(Tensor::from(std::vector<float>(static_cast<size_t>(width), 1), {width})) {
+    add_parameter("weight", weight_);
+  }
+  Tensor forward(const Tensor& x) override { return layer_norm(x, weight_); }
+
+ private:
+  Tensor weight_;  // (C)
+};
+
+class Projection : public Module {
+ public:
+  Projection(int64_t in, int64_t out, LayerKeys& keys, double deviation = usual_deviation)
+      : weight_(normal_init({in, out}, deviation, keys.seed(), keys.next())) {
+    add_parameter("weight", weight_);
+  }
+  Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }  // (..., in) -> (..., out)
+
+ private:
+  Tensor weight_;  // (in, out)
+};
+
+// x + attention(norm(x)), then the same with a feed-forward layer: (N, T, C) -> (N, T, C).
+class Block : public Module {
+ public:
+  Block(const ModelSizes& sizes, LayerKeys& keys)
+      : heads_(sizes.heads),
+        norm1_(sizes.width),
+        qkv_(sizes.width, 3 * sizes.width, keys),
+        attended_(sizes.width, sizes.width, keys, last_deviation(sizes)),
+        norm2_(sizes.width),
+        wide_(sizes.width, 4 * sizes.width, keys),
+        narrow_(4 * sizes.width, sizes.width, keys, last_deviation(sizes)) {
+    add_child("ln_1", norm1_);
+    add_child("attn.c_attn", qkv_);
+    add_child("attn.c_proj", attended_);
+    add_child("ln_2", norm2_);
+    add_child("mlp.c_fc", wide_);
+    add_child("mlp.c_proj", narrow_);
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = add_to(x, attended_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
+    return add_to(y, narrow_.forward(gelu(wide_.forward(norm2_.forward(y)))));
+  }
+
+ private:
+  // Smaller with depth, so that the sum of all blocks starts with the same variance at any depth.
+  static double last_deviation(const ModelSizes& sizes) {
+    return usual_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
+  }
+  // The sum over all blocks stays f32 in an Autocast scope.
+  static Tensor add_to(const Tensor& x, const Tensor& y) { return add(x, cast(y, x.dtype())); }
+
+  const int64_t heads_;
+  Norm norm1_;
+  Projection qkv_, attended_;
+  Norm norm2_;
+  Projection wide_, narrow_;
+};
+
+class CharGpt : public StagedModel {
+ public:
+  CharGpt(LayerKeys& keys, const ModelSizes& sizes)
+      : symbols_(normal_init({sizes.classes, sizes.width}, usual_deviation, keys.seed(), keys.next())),
+        positions_(normal_init({sizes.context(), sizes.width}, usual_deviation, keys.seed(), keys.next())),
+        norm_(sizes.width) {
+    check(sizes.width % sizes.heads == 0, "char_gpt: a width of {} and {} heads, expected a multiple of them",
+          sizes.width, sizes.heads);
+    add_parameter("transformer.wte.weight", symbols_);
+    add_parameter("transformer.wpe.weight", positions_);
+    add_stage("embedding", [this](const Tensor& tokens) { return embedding(tokens, symbols_, positions_); });
+    for (int64_t b = 0; b < sizes.blocks; ++b) {
+      Block& block = *blocks_.emplace_back(std::make_unique<Block>(sizes, keys));
+      add_child(fmt::format("transformer.h.{}", b), block);
+      add_stage(fmt::format("block{}", b + 1), [&block](const Tensor& x) { return block.forward(x); });
+    }
+    add_child("transformer.ln_f", norm_);
+    add_stage("head", [this](const Tensor& x) {
+      const Tensor logits = linear(norm_.forward(x), symbols_, {}, WeightOrder::out_in);
+      return logits.reshape({x.shape()[0] * x.shape()[1], symbols_.shape()[0]});
+    });
+    // (N, T) -> (N, T, C) -> ... -> (N, T, C) -> (N * T, classes)
+  }
+  InputKind input_kind() const override { return InputKind::tokens; }
+
+ private:
+  Tensor symbols_;    // (classes, C), also the head's weight
+  Tensor positions_;  // (context, C)
+  std::vector<std::unique_ptr<Block>> blocks_;
+  Norm norm_;
+};
+
+REGISTER_MODEL("char_gpt", CharGpt, {.has_blocks = true, .blocks = 4, .input = InputKind::tokens});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,341 @@
+// char_gpt: what the head of its file promises, PyTorch's losses and gradients (tests/golden/README.md), that no logit
+// depends on a later token, and that the training loop trains it as it trains any other model.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/loader/loader.h"
+#include "engine/ambient.h"
+#include "engine/autograd.h"
+#include "engine/parallel.h"
+#include "kernels/cast/cast.h"
+#include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "models/measure_stages.h"
+#include "models/model_file.h"
+#include "models/train.h"
+#include "models/train_step.h"
+#include "tests/support/npy.h"
+#include "tests/support/rule_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace hs::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+ModelSizes text_sizes(int64_t context, int64_t symbols, int64_t blocks = 0, int64_t width = 128, int64_t heads = 4) {
+  return {1, context + 1, 1, symbols, blocks, InputKind::tokens, width, heads};
+}
+const ModelSizes small = text_sizes(16, rule_symbols, 2, 32);
+
+Batch first_batch(const MemorySource& set) {
+  Loader loader(set, {.batch = set.info().count, .shuffle = false});
+  return loader.next();
+}
+
+TEST_CASE("char_gpt has 812,288 parameters for Tiny Shakespeare, with nanoGPT's names") {
+  const auto model = make_model("char_gpt", 1, text_sizes(128, 65));
+  CHECK(model->parameter_count() == 812'288);
+  CHECK(model->stages().size() == 6);
+  CHECK(model->input_kind() == InputKind::tokens);
+  const auto parameters = model->parameters();
+  REQUIRE(parameters.size() == 2 + 4 * 6 + 1);
+  const std::pair<const char*, Shape> beginning[] = {{"transformer.wte.weight", {65, 128}},
+                                                     {"transformer.wpe.weight", {128, 128}},
+                                                     {"transformer.h.0.ln_1.weight", {128}},
+                                                     {"transformer.h.0.attn.c_attn.weight", {128, 384}},
+                                                     {"transformer.h.0.attn.c_proj.weight", {128, 128}},
+                                                     {"transformer.h.0.ln_2.weight", {128}},
+                                                     {"transformer.h.0.mlp.c_fc.weight", {128, 512}},
+                                                     {"transformer.h.0.mlp.c_proj.weight", {512, 128}}};
+  for (size_t i = 0; i < std::size(beginning); ++i) {
+    CHECK(parameters[i].name == beginning[i].first);
+    CHECK(parameters[i].value->shape() == beginning[i].second);
+  }
+  CHECK(parameters.back().name == "transformer.ln_f.weight");
+}
+
+TEST_CASE("matrices start normal with deviation 0.02, the last of each half block smaller, norms with 1") {
+  const auto model = make_model("char_gpt", 3, text_sizes(128, 65)),
+             same = make_model("char_gpt", 3, text_sizes(128, 65));
+  const auto parameters = model->parameters(), others = same->parameters();
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto& [name, value] = parameters[p];
+    CAPTURE(name);
+    const Floats values = value->to_vector<float>();
+    CHECK(values == others[p].value->to_vector<float>());
+    if (value->shape().rank() == 1) {
+      CHECK(values == Floats(128, 1));
+      continue;
+    }
+    double sum = 0, squares = 0, inside = 0;
+    const double deviation = name.ends_with("c_proj.weight") ? 0.02 / std::sqrt(8) : 0.02;
+    for (const float v : values) {
+      sum += v;
+      squares += double{v} * v;
+      inside += std::fabs(v) < deviation;
+    }
+    const auto n = static_cast<double>(values.size());
+    CHECK(std::fabs(sum / n) < 5 * deviation / std::sqrt(n));
+    CHECK(std::sqrt(squares / n) == doctest::Approx(deviation).epsilon(5 / std::sqrt(2 * n)));
+    CHECK(inside / n == doctest::Approx(0.6827).epsilon(5 * 0.68 / std::sqrt(n)));  // a normal distribution
+    if (p > 0) CHECK(values[0] != parameters[p - 1].value->to_vector<float>()[0]);
+  }
+}
+
+// Of logits with a deviation of sqrt(128) * 0.02 = 0.23; the one of the token itself, which wrote the input, is larger.
+TEST_CASE("the first loss is that of a guess: ln 65") {
+  const MemorySource set = rule_text(4, 128);
+  const Inference scope;
+  const auto model = make_model("char_gpt", 1, text_sizes(128, 65));
+  const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(set), {});
+  const Tensor logits = model->forward(tokens);
+  CHECK(logits.shape() == Shape{4 * 128, 65});
+  CHECK(std::fabs(softmax_cross_entropy(logits, labels).item() - std::log(65)) < 0.1);
+}
+
+TEST_CASE("a batch of windows: the first symbols are read, the last ones predicted; images and text are not mixed up") {
+  const auto model = make_model("char_gpt", 1, small), images = make_model("mlp", 1);
+  Batch batch = first_batch(rule_text(3, 16));
+  const auto [tokens, labels] = prepare(InputKind::tokens, batch, {});
+  CHECK(tokens.shape() == Shape{3, 16});
+  CHECK(labels.shape() == Shape{48});
+  const auto window = batch.images.to_vector<uint8_t>();
+  const auto token = tokens.to_vector<int32_t>(), label = labels.to_vector<int32_t>();
+  int wrong = 0;
+  for (size_t i = 0; i < 48; ++i) {
+    wrong += token[i] != window[i / 16 * 17 + i % 16] || label[i] != window[i / 16 * 17 + i % 16 + 1];
+  }
+  CHECK(wrong == 0);
+
+  CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}, {.flip = true}),
+                       doctest::Contains("augment: changes images"), Error);
+  batch.images = Tensor::zeros({3, 28, 28, 1}, DType::u8);
+  CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}), doctest::Contains("expected u8 (N, 1, T + 1, 1)"), Error);
+  batch.images = Tensor::zeros({3, 1, 17, 1}, DType::f32);  // normalised on the host
+  CHECK_THROWS_WITH_AS(prepare(InputKind::tokens, batch, {}), doctest::Contains("expected u8 (N, 1, T + 1, 1)"), Error);
+  CHECK_THROWS_WITH_AS(make_model("char_gpt", 1), doctest::Contains("model char_gpt: reads a text, but the data are"),
+                       Error);
+  CHECK_THROWS_WITH_AS(make_model("mlp", 1, small), doctest::Contains("model mlp: reads images, but the data are"),
+                       Error);
+  CHECK_THROWS_WITH_AS(make_model("char_gpt", 1, text_sizes(16, 11, 2, 30)), doctest::Contains("a width of 30"), Error);
+}
+
+TEST_CASE("no logit depends on a later token: the bits before it stay the same") {
+  const Inference scope;
+  const auto model = make_model("char_gpt", 5, text_sizes(70, rule_symbols, 2, 32));
+  for (const NamedParameter& parameter : model->parameters()) {  // larger weights: later tokens would be seen
+    Floats values = parameter.value->to_vector<float>();
+    for (float& value : values) value *= 10;
+    parameter.value->copy_from(Tensor::from(values, parameter.value->shape()));
+  }
+  ParameterArena arena(*model);
+  const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(rule_text(1, 70)), {});
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    CAPTURE(std::string(name(precision)));
+    const Autocast amp(precision, arena);
+    const auto logits = [&](const std::vector<int32_t>& of) {
+      const Tensor y = model->forward(Tensor::from(of, {1, 70}));
+      return (precision == Precision::f32 ? y : cast(y, DType::f32)).to_vector<float>();
+    };
+    const auto before = tokens.to_vector<int32_t>();
+    const Floats expected = logits(before);
+    for (const size_t t : {0, 1, 15, 16, 31, 32, 63, 64, 69}) {
+      CAPTURE(t);
+      std::vector<int32_t> changed = before;
+      changed[t] = (changed[t] + 1) % static_cast<int32_t>(rule_symbols);
+      const Floats got = logits(changed);
+      const size_t border = t * rule_symbols;
+      CHECK(std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(border), expected.begin()));
+      CHECK_FALSE(std::equal(got.begin() + static_cast<std::ptrdiff_t>(border), got.end(),
+                             expected.begin() + static_cast<std::ptrdiff_t>(border)));
+    }
+  }
+}
+
+NpyArray golden(const std::string& name) {
+  return read_npy(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "tests/golden/char_gpt" / (name + ".npy"));
+}
+
+// ||got - reference|| / ||reference||
+double relative_error(const Floats& got, std::span<const float> reference) {
+  double difference = 0, length = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double expected = reference[i], d = got[i] - expected;
+    difference += d * d;
+    length += expected * expected;
+  }
+  REQUIRE(length > 0);
+  return std::sqrt(difference / length);
+}
+
+TEST_CASE("ten steps of char_gpt follow PyTorch in double: every loss, and all gradients of the first and last step") {
+  constexpr int64_t batch = 4, steps = 10, context = 16;
+  constexpr double tolerance = 1e-5;
+  const AmbientScope scope;
+  ambient().recording = true;
+  const auto model = make_model("char_gpt", 1, small);
+  ParameterArena arena(*model);
+  const NpyArray initial = golden("initial"), windows = golden("windows"), losses = golden("losses");
+  REQUIRE(initial.shape == std::vector<int64_t>{model->parameter_count()});
+  REQUIRE(windows.shape == std::vector<int64_t>{steps * batch, context + 1});
+  size_t at = 0;
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const auto size = static_cast<size_t>(parameter.value->size());
+    parameter.value->detach().copy_from(Tensor::from(initial.as<float>().subspan(at, size), parameter.value->shape()));
+    at += size;
+  }
+  const auto optimizer = make_optimizer(arena, {.name = "sgd", .learning_rate = 0.1f, .momentum = 0.9f});
+  for (int64_t step = 1; step <= steps; ++step) {
+    CAPTURE(step);
+    constexpr auto bytes = static_cast<size_t>(batch * (context + 1));
+    const Tensor images = Tensor::from(windows.as<uint8_t>().subspan(static_cast<size_t>(step - 1) * bytes, bytes),
+                                       {batch, 1, context + 1, 1});
+    const auto [tokens, labels] = prepare(InputKind::tokens, {images, {}}, {});
+    optimizer->zero_gradients();
+    const Tensor loss = softmax_cross_entropy(model->forward(tokens), labels);
+    backward(loss);
+    const double error = loss.item() - losses.as<double>()[static_cast<size_t>(step - 1)];
+    CAPTURE(error);
+    CHECK_FALSE(!(std::fabs(error) <= tolerance));
+    if (step == 1 || step == steps) {
+      const NpyArray gradients = golden("gradients" + std::to_string(step));
+      REQUIRE(gradients.shape == initial.shape);
+      at = 0;
+      for (const NamedParameter& parameter : arena.parameters()) {
+        CAPTURE(parameter.name);
+        const Floats got = parameter.value->grad().to_vector<float>();
+        const double off = relative_error(got, gradients.as<float>().subspan(at, got.size()));
+        CAPTURE(off);
+        CHECK_FALSE(!(off <= tolerance));
+        at += got.size();
+      }
+    }
+    optimizer->step();
+  }
+}
+
+struct Trained {
+  TrainResult result;
+  Floats weights;
+};
+
+Trained train_on_rule(TrainConfig config, const std::vector<Segment>& segments = {}, int64_t windows = 640,
+                      const LoaderOptions& loading = {.batch = 32, .seed = 3}) {
+  const MemorySource set = rule_text(windows, 16), unseen = rule_text(64, 16, 1);
+  const auto model = make_model("char_gpt", 2, small);
+  model->set_segments(segments);
+  ParameterArena arena(*model);
+  Loader training(set, loading), test(unseen, {.batch = 30, .shuffle = false});
+  const TrainResult result = train(*model, arena, training, test, config);
+  return {result, arena.values.to_vector<float>()};
+}
+
+// A broken mask falls below ln 2 = 0.693; without attention, positions or one of the gradients the loss stays above.
+// The first symbol of a window cannot be known, so the best is 15/16 ln 2 + 1/16 ln 11 = 0.80.
+TEST_CASE("char_gpt learns a rule down to the entropy of its coin, and not below") {
+  TrainConfig config;
+  config.epochs = 12;
+  config.optimizer = {.name = "adamw",
+                      .learning_rate = 5e-3f,
+                      .beta2 = 0.99f,
+                      .weight_decay = 0.1f,
+                      .decay_vectors = false,
+                      .clip = 1,
+                      .schedule = {.kind = ScheduleKind::cosine, .warmup_steps = 20}};
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    CAPTURE(std::string(name(precision)));
+    config.precision = precision;
+    const TrainResult result = train_on_rule(config).result;
+    CHECK(result.epochs.front().test.loss > 1.5);
+    CHECK(result.epochs.back().test.loss < 1.05);
+    CHECK(result.epochs.back().test.loss > 0.79);
+    CHECK(result.epochs.back().test.accuracy > 0.4);  // one of two, but for the first symbols of a window
+    CHECK(result.epochs.back().test.accuracy < 0.6);
+  }
+}
+
+TEST_CASE("threads, checkpointing and where batches come from change no bit; accumulation almost none") {
+  TrainConfig config;
+  config.epochs = 2;
+  const auto weights = [&](const std::vector<Segment>& segments, const LoaderOptions& loading = {.batch = 32}) {
+    return train_on_rule(config, segments, 70, loading).weights;  // the last batch of an epoch has 6
+  };
+  set_threads(1);
+  const Floats one = weights({});
+  set_threads(3);
+  CHECK(weights({}) == one);
+  set_threads(0);
+  CHECK(weights({{0, 4}}) == one);
+  CHECK(weights({{0, 1}, {1, 3}, {3, 4}}) == one);
+  CHECK(weights({}, {.batch = 32, .prefetch = 2, .workers = 2, .cache = CacheMode::device}) == one);
+  config.optimizer = {.name = "sgd", .learning_rate = 0.1f};
+  const Floats whole = weights({});
+  config.accumulate = 2;
+  const Floats parts = weights({}, {.batch = 16});
+  REQUIRE(parts.size() == whole.size());
+  double largest = 0;
+  for (size_t i = 0; i < parts.size(); ++i) largest = std::max<double>(largest, std::fabs(parts[i] - whole[i]));
+  CHECK(largest < 1e-5);
+  CHECK(parts != make_model("char_gpt", 2, small)->parameters()[0].value->to_vector<float>());
+}
+
+TEST_CASE("checkpointing of char_gpt: the peak is at or under what the plan predicts, and within 5 % of it") {
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    CAPTURE(std::string(name(precision)));
+    const AmbientScope scope;
+    ambient().recording = ambient().training = true;
+    const auto model = make_model("char_gpt", 1, text_sizes(32, rule_symbols, 4, 64));
+    ParameterArena arena(*model);
+    const Autocast amp(precision, arena);
+    const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(rule_text(16, 32)), {});
+    const StepCosts costs = measure_stages(*model, tokens, labels);
+    REQUIRE(costs.stages.size() == 7);
+    for (const std::vector<Segment>& plan : {std::vector<Segment>{}, {{0, 6}}, {{1, 2}, {2, 3}, {3, 4}, {4, 5}}}) {
+      model->set_segments(plan);
+      const int64_t predicted = predict(costs, plan).peak;
+      reset_peak(Device::cpu);
+      const Tensor loss = softmax_cross_entropy(model->forward(tokens), labels);  // the logits go here
+      backward(loss);
+      const auto measured = static_cast<int64_t>(memory_stats(Device::cpu).peak);
+      CHECK(measured <= predicted);
+      CHECK(static_cast<double>(measured) >= 0.95 * static_cast<double>(predicted));
+    }
+  }
+}
+
+TEST_CASE("a model's file keeps its sizes and the vocabulary, whatever bytes are in it") {
+  const TemporaryFolder folder;
+  const auto model = make_model("char_gpt", 9, small);
+  const std::string vocabulary(
+      "\0\n\x7f\x80\xff"
+      "abcdef",
+      11);
+  save_model(folder / "m", *model, {"char_gpt", small, {0, 1}, "rule", vocabulary});
+  const LoadedModel loaded = load_model(folder / "m");
+  CHECK(loaded.description.vocabulary == vocabulary);
+  CHECK(loaded.description.sizes.context() == 16);
+  CHECK(loaded.description.sizes.width == 32);
+  CHECK(loaded.description.sizes.heads == 4);
+  CHECK(loaded.description.sizes.blocks == 2);
+  const Inference scope;
+  const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(rule_text(2, 16)), {});
+  CHECK(loaded.model->forward(tokens).to_vector<float>() == model->forward(tokens).to_vector<float>());
+
+  const SafetensorsFile file(folder / "m");
+  for (const auto& [value, part] : {std::pair("0", "two hexadecimal digits"),
+                                    {"0g", "two hexadecimal digits"},
+                                    {"00", "a vocabulary of 1 symbols, expected 11"}}) {
+    Metadata metadata = file.metadata();
+    metadata["vocabulary"] = value;
+    write_safetensors(folder / "bad", parameters_of(*model), metadata);
+    CHECK_THROWS_WITH_AS(load_model(folder / "bad"), doctest::Contains(part), Error);
+  }
+}
+
+}  // namespace
+}  // namespace hs::test
