@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
                             make_tune_command,   make_scaling_command,    make_lr_find_command, make_explain_command,
                             make_doctor_command, make_loader_command,     make_memory_command,  make_peers_command,
                             make_report_command, make_compare_command,    make_predict_command, make_evaluate_command,
-                            make_export_command, make_scale_command}) {
+                            make_export_command, make_scale_command,      make_generate_command}) {
       commands.push_back(make());
     }
     hs::bench::cli::run_command_line(commands, argc, argv);

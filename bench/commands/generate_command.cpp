@@ -1,0 +1,65 @@
+// halfstep-bench generate: text from a trained model of a text.
+#include "bench/cli/console.h"
+#include "bench/cli/inputs.h"
+#include "bench/cli/interrupt.h"
+#include "bench/commands/commands.h"
+#include "engine/check.h"
+#include "models/generate.h"
+
+namespace hs::bench::commands {
+namespace {
+
+class GenerateCommand : public cli::Command {
+ public:
+  std::string name() const override { return "generate"; }
+  std::string summary() const override { return "Write text as a trained model of a text does"; }
+  std::string footnote() const override {
+    return R"(Examples:
+  halfstep-bench train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors
+  halfstep-bench generate --model shakespeare.safetensors --prompt "ROMEO:" --temperature 0.8
+
+Prints the prompt and what the model writes after it. The same seed writes the same text.
+)";
+  }
+  void declare(cli::Flags& flags) override {
+    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
+    flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break)");
+    flags.integer("--length", options_.length, 1, 1'000'000, "Symbols to write");
+    flags.real("--temperature", options_.temperature, 0.01, 100, "Below 1 likely symbols become likelier");
+    flags.integer("--top-k", options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
+    flags.seed(seed_);
+    flags.threads(threads_);
+    flags.device(device_);
+  }
+  void run(const cli::Flags& flags) override;
+
+ private:
+  std::string model_, prompt_ = "\n", device_ = "auto";
+  GenerateOptions options_;
+  int64_t seed_ = 1, threads_ = 0;
+};
+
+void GenerateCommand::run(const cli::Flags&) {
+  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+  cli::use_threads(threads_);
+  const Device device = cli::resolve_device(device_);
+  options_.seed = static_cast<uint64_t>(seed_);
+  const LoadedModel loaded = load_model(model_);
+  const ParameterArena arena(*loaded.model, device);
+  std::string text = prompt_;
+  generate(
+      *loaded.model, loaded.description, prompt_, options_,
+      [&](char symbol) {
+        cli::check_signals("while generating; the text was not written");
+        text.push_back(symbol);
+        return true;
+      },
+      device);
+  cli::write_stdout(text + "\n");
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_generate_command() { return std::make_unique<GenerateCommand>(); }
+
+}  // namespace hs::bench::commands

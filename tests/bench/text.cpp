@@ -1,0 +1,90 @@
+// Models of a text on the command line: train, explain, generate, and what is refused.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/bench_program.h"
+#include "tests/support/rule_text.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::test;
+namespace fs = std::filesystem;
+
+// A folder with the rule's text, and a model that was trained on it for a moment.
+struct Trained {
+  Trained() {
+    fs::create_directory(folder / "set");
+    std::ofstream text(folder / "set" / "input.txt", std::ios::binary);
+    for (const uint8_t symbol : rule_text(1, 4000).images()) text.put("abcdefghijk"[symbol]);
+    text.close();
+    trained = run_bench_line(training + "--json r.json --save-model m", {.folder = folder.path});
+  }
+  const std::string training =
+      "train --model char_gpt --data set --context 16 --blocks 1 --train 128 --test 20 --batch 32 --epochs 1 --threads "
+      "1 "
+      "--device cpu --quiet ";
+  TemporaryFolder folder;
+  Ended trained;
+};
+const Trained& set() {
+  static const Trained one;
+  return one;
+}
+Ended run_there(const std::string& line) { return run_bench_line(line, {.folder = set().folder.path}); }
+
+TEST_CASE("train: a text's record has context and blocks, and the losses are per symbol") {
+  REQUIRE_MESSAGE(set().trained.code == 0, set().trained.err);
+  const auto record = nlohmann::json::parse(read_text(set().folder / "r.json"));
+  CHECK(record["config"]["context"] == 16);
+  CHECK(record["config"]["blocks"] == 1);
+  CHECK(record["data"]["name"] == "set");
+  CHECK(record["data"]["train"] == 128);
+  const double loss = record["rows"][0]["final_loss"];
+  CHECK(loss < 2.6);
+  CHECK(loss > 0.69);
+}
+
+TEST_CASE("generate: the same seed writes the same text, of the set's symbols, after the prompt") {
+  const std::string line = "generate --model m --threads 1 --device cpu --prompt ab --length 40";
+  const Ended one = run_there(line);
+  REQUIRE_MESSAGE(one.code == 0, one.err);
+  CHECK(one.err == "");
+  CHECK(one.out.size() == 2 + 40 + 1);  // longer than the context
+  CHECK(one.out.starts_with("ab"));
+  CHECK(one.out.find_first_not_of("abcdefghijk\n") == std::string::npos);
+  CHECK(run_there(line).out == one.out);
+  CHECK(run_there("generate --model m --threads 2 --device cpu --prompt ab --length 40").out == one.out);
+  CHECK(run_there(line + " --seed 2").out != one.out);
+  CHECK(run_there(line + " --temperature 5").out != one.out);
+  // Of one symbol alone there is nothing to draw.
+  CHECK(run_there(line + " --top-k 1").out == run_there(line + " --top-k 1 --seed 2").out);
+}
+
+TEST_CASE("explain of a text, and what does not fit: one line each") {
+  const Ended explained = run_there("explain --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -");
+  REQUIRE_MESSAGE(explained.code == 0, explained.err);
+  CHECK(explained.out.find("\"causal_attention_forward\"") != std::string::npos);
+  CHECK(explained.out.find("\"split_windows\"") != std::string::npos);
+
+  check_one_line(run_there("train --model char_gpt --data set --context 500 --device cpu"), 3,
+                 "401 of its 4001 bytes are for the test, expected at least 501, a context of 500");
+  check_one_line(run_there("train --model char_gpt --data set --context 512"), 2, "--context 512: expected a whole");
+  check_one_line(run_there("train --model mlp --data set --test 1 --device cpu"), 3,
+                 "--model mlp: reads images, but the data are a text; models that read a text: char_gpt");
+  check_one_line(run_there(set().training + "--preprocess host"), 2, "expected u8 (N, 1, T + 1, 1)");
+  check_one_line(run_there(set().training + "--augment flip"), 2, "augment");
+  check_one_line(run_there("convert set out"), 2, "set is a text");
+  check_one_line(run_there("generate --model m --device cpu --prompt abz"), 2, "the prompt has \"z\"");
+  check_one_line(run_there("generate --device cpu"), 2, "--model: is missing");
+  check_one_line(run_there("generate --model none --device cpu"), 4, "none");
+  check_one_line(run_there("predict --model m --test --data set"), 2, "a model of a text");
+  check_one_line(run_there("evaluate --model m --device cpu --data set"), 2, "a model of a text");
+}
+
+}  // namespace
