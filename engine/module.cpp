@@ -66,7 +66,7 @@ int64_t slot_size(int64_t size) {
 }  // namespace
 
 ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
-  std::ranges::stable_partition(parameters_, &NamedParameter::is_statistic);
+  std::stable_partition(parameters_.begin(), parameters_.end(), std::mem_fn(&NamedParameter::is_statistic));
   int64_t size = 0;
   for (const NamedParameter& parameter : parameters_) {
     const Tensor& value = *parameter.value;

@@ -63,9 +63,9 @@ class Projection : public Module {
 };
 
 // x + attention(norm(x)), then the same with a feed-forward layer: (N, T, C) -> (N, T, C).
-class Block : public Module {
+class TransformerBlock : public Module {
  public:
-  Block(const ModelSizes& sizes, LayerKeys& keys)
+  TransformerBlock(const ModelSizes& sizes, LayerKeys& keys)
       : heads_(sizes.heads),
         norm1_(sizes.width),
         qkv_(sizes.width, 3 * sizes.width, keys),
@@ -112,7 +112,7 @@ class CharGpt : public StagedModel {
     add_parameter("transformer.wpe.weight", positions_);
     add_stage("embedding", [this](const Tensor& tokens) { return embedding(tokens, symbols_, positions_); });
     for (int64_t b = 0; b < sizes.blocks; ++b) {
-      Block& block = *blocks_.emplace_back(std::make_unique<Block>(sizes, keys));
+      TransformerBlock& block = *blocks_.emplace_back(std::make_unique<TransformerBlock>(sizes, keys));
       add_child(fmt::format("transformer.h.{}", b), block);
       add_stage(fmt::format("block{}", b + 1), [&block](const Tensor& x) { return block.forward(x); });
     }
@@ -128,7 +128,7 @@ class CharGpt : public StagedModel {
  private:
   Tensor symbols_;    // (classes, C), also the head's weight
   Tensor positions_;  // (context, C)
-  std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<std::unique_ptr<TransformerBlock>> blocks_;
   Norm norm_;
 };
 

@@ -4,7 +4,7 @@
 // There is no generator of random numbers in it: they are functions of the seed and of counters, and so is the order of
 // samples. It is taken between two optimizer steps, so there are no gradients in it either. Names:
 //
-//   conv1.weight                   a parameter, as the model names it
+//   conv1.weight                   a parameter or statistic, as the model names it
 //   optimizer.mean.conv1.weight    the optimizer's memory of it (Optimizer::memory())
 //   optimizer.step, scaler         the count of steps; GradScaler::state()
 //   progress.*                     of models/train.cpp: results so far

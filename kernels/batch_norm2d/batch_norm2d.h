@@ -5,11 +5,11 @@
 // the result independent of the number of threads and ranks. Otherwise they are the running ones.
 //
 // The op does not change the running tensors. In training its backward rule returns, in the place of their gradients,
-// the mean of x and the variance of x divided by M - 1, for running tensors that are leaves and want gradients; an
-// optimizer can fold those into the running values once per step. So a forward pass without a backward pass counts
-// nowhere, and one that checkpointing repeats counts once. These "gradients" do not depend on dy: a loss scale is not
-// in them, nor the weight of a micro-batch, and backward() adds up those of several micro-batches, as it does with all
-// gradients. Outside of training the running tensors get no gradients.
+// the mean of x and the variance of x divided by M - 1, for running tensors that are leaves and want gradients;
+// Optimizer::step() folds those into the running values once per step (Module::add_statistic). So a forward pass
+// without a backward pass counts nowhere, and one that checkpointing repeats counts once. These "gradients" do not
+// depend on dy: a loss scale is not in them, nor the weight of a micro-batch, and backward() adds up those of several
+// micro-batches, as it does with all gradients. Outside of training the running tensors get no gradients.
 #pragma once
 
 #include "engine/autograd.h"

@@ -192,7 +192,7 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
   for (const char* command : {"explain", "doctor"}) {
     const Ended ended = bench(std::string(command) + " --model mlp --blocks 3");
     CHECK(ended.code == 2);
-    CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: deep_cnn") != std::string::npos);
+    CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: char_gpt, deep_cnn") != std::string::npos);
   }
 }
 
