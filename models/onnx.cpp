@@ -1,5 +1,6 @@
 #include "models/onnx.h"
 
+#include <cmath>
 #include <map>
 
 #include "engine/ambient.h"
@@ -7,10 +8,14 @@
 #include "engine/protobuf.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/bias_add/bias_add.h"
+#include "kernels/causal_attention/causal_attention.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/global_average_pool2d/global_average_pool2d.h"
+#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/relu/relu.h"
 
@@ -20,7 +25,7 @@ namespace {
 using namespace protobuf;
 
 // Numbers of fields and enums are those of onnx.proto.
-constexpr int64_t ir_version = 8, opset = 17, float_type = 1;
+constexpr int64_t ir_version = 8, opset = 17, float_type = 1, int64_type = 7;
 
 std::string attribute(std::string_view name, int64_t value) {
   return field(5, field(1, name) + number_field(3, value) + number_field(20, 2));
@@ -41,11 +46,18 @@ std::string tensor_message(std::string_view name, const Tensor& values) {
   return message + number_field(2, float_type) + field(8, name) + field(9, bytes);
 }
 
+// A scalar without dims, otherwise a vector.
+std::string integers_message(std::string_view name, const std::vector<int64_t>& values, bool is_scalar) {
+  const std::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int64_t));
+  return (is_scalar ? "" : number_field(1, std::ssize(values))) + number_field(2, int64_type) + field(8, name) +
+         field(9, bytes);
+}
+
 // A ValueInfoProto; the first dimension has a name instead of a size.
-std::string value_message(std::string_view name, std::initializer_list<int64_t> dims) {
+std::string value_message(std::string_view name, std::initializer_list<int64_t> dims, int64_t type = float_type) {
   std::string shape = field(1, field(2, "N"));
   for (const int64_t dim : dims) shape += field(1, number_field(1, dim));
-  return field(1, name) + field(2, field(1, number_field(1, float_type) + field(2, shape)));
+  return field(1, name) + field(2, field(1, number_field(1, type) + field(2, shape)));
 }
 
 // (KH*KW*C, OC) -> (OC, C, KH, KW)
@@ -65,11 +77,11 @@ Tensor to_onnx_layout(const Tensor& weight, const Conv2dSizes& s) {
 
 class Graph {
  public:
-  Graph(Module& model, const Tensor& images) {
+  Graph(Module& model, const Tensor& input, InputKind kind) : is_text_(kind == InputKind::tokens) {
     for (const NamedTensor& parameter : parameters_of(model)) {
       values_[parameter.tensor.raw_data()] = {parameter.name, parameter.tensor, Layout::as_here, true};
     }
-    set(images, "images", Layout::as_here);
+    set(input, is_text_ ? "tokens" : "images", Layout::as_here);
   }
 
   void add(const SpiedCall& one) {
@@ -95,6 +107,10 @@ class Graph {
     if (const auto* call = of(scale_forward, one)) {
       return add_like("Mul", call->x, Tensor::from<float>({static_cast<float>(call->factor)}, {}), call->y);
     }
+    if (const auto* call = of(embedding_forward, one)) return add_embedding(*call);
+    if (const auto* call = of(layer_norm_forward, one)) return add_layer_norm(*call);
+    if (const auto* call = of(gelu_forward, one)) return add_gelu(*call);
+    if (const auto* call = of(causal_attention_forward, one)) return add_attention(*call);
     fail(ExitCode::usage, "onnx: the model calls the kernel {}, which has no counterpart in models/onnx.cpp",
          one.slot.name());
   }
@@ -104,6 +120,11 @@ class Graph {
     nodes_ += field(
         1, field(1, use(logits, Layout::as_here)) + field(2, "logits") + field(3, "output") + field(4, "Identity"));
     const ModelSizes& sizes = description.sizes;
+    if (is_text_) {
+      return nodes_ + field(2, description.model) + initializers_ +
+             field(11, value_message("tokens", {sizes.context()}, int64_type)) +
+             field(12, value_message("logits", {sizes.context(), logits.shape().back()}));
+    }
     return nodes_ + field(2, description.model) + initializers_ +
            field(11, value_message("images", {sizes.rows, sizes.columns, sizes.channels})) +
            field(12, value_message("logits", {logits.shape().back()}));
@@ -145,6 +166,7 @@ class Graph {
     }
     Value& value = found->second;
     if (std::exchange(value.is_parameter, false)) initializers_ += field(5, tensor_message(value.name, tensor));
+    if (is_text_) return value.name;  // all are (N, T, columns), whatever the kernels take them for
     const bool is_image = value.tensor.shape().rank() == 4, is_flattened = value.tensor.shape() != tensor.shape();
     if (is_flattened) layout = Layout::as_here;
     std::string name = value.name;
@@ -203,6 +225,7 @@ class Graph {
     if (options.alpha != 1 || options.beta != 0 || options.epilogue == Epilogue::relu_backward) {
       fail(ExitCode::usage, "onnx: a product with alpha, beta or a mask has no counterpart in models/onnx.cpp");
     }
+    if (is_text_) return add_product(call);
     std::vector<std::string> inputs = {use(call.a, Layout::as_here), use(call.b, Layout::as_here)};
     if (call.bias.defined()) inputs.push_back(use(call.bias, Layout::as_here));
     const std::string y =
@@ -210,6 +233,72 @@ class Graph {
     set(call.c, options.epilogue == Epilogue::relu ? node("Relu", {y}) : y, Layout::as_here);
   }
 
+  // ---- of texts: values are (N, T, columns) ----
+
+  std::string value_of(const Tensor& tensor) { return use(tensor, Layout::as_here); }
+  void set_text(const Tensor& tensor, const std::string& name) { set(tensor, name, Layout::as_here); }
+
+  std::string constant(const Tensor& values) {
+    std::string name = fmt::format("constant_{}", ++count_);
+    initializers_ += field(5, tensor_message(name, values));
+    return name;
+  }
+  std::string number(double value) { return constant(Tensor::from<float>({static_cast<float>(value)}, {})); }
+  std::string integers(const std::vector<int64_t>& values, bool is_scalar = false) {
+    std::string name = fmt::format("constant_{}", ++count_);
+    initializers_ += field(5, integers_message(name, values, is_scalar));
+    return name;
+  }
+  std::string transpose(const std::string& x, const std::vector<int64_t>& order) {
+    return node("Transpose", {x}, attribute("perm", order));
+  }
+
+  void add_product(const Gemm& call) {
+    check(!call.options.transpose_a && call.options.epilogue == Epilogue::none && !call.bias.defined(),
+          "onnx: a product of a text's model with a bias, or of a transposed input, has no counterpart");
+    const std::string b = value_of(call.b);
+    set_text(call.c, node("MatMul", {value_of(call.a), call.options.transpose_b ? transpose(b, {1, 0}) : b}));
+  }
+
+  void add_embedding(const EmbeddingForward& call) {
+    const std::string rows = node("Gather", {value_of(call.table), value_of(call.indices)});
+    set_text(call.y, call.positions.defined() ? node("Add", {rows, value_of(call.positions)}) : rows);
+  }
+
+  void add_layer_norm(const LayerNormForward& call) {
+    check(call.epsilon == 1e-5, "onnx: layer_norm with epsilon {}, expected 1e-5, the standard's", call.epsilon);
+    std::vector<std::string> inputs = {value_of(call.x), value_of(call.scale)};
+    if (call.shift.defined()) inputs.push_back(value_of(call.shift));
+    set_text(call.y, node("LayerNormalization", inputs));
+  }
+
+  // x s(2 u) with the logistic function s, as kernels/gelu/gelu.h has it: the standard has no Gelu before opset 20.
+  void add_gelu(const GeluForward& call) {
+    const std::string x = value_of(call.x), square = node("Mul", {x, x});
+    const std::string factor = node("Add", {node("Mul", {square, number(gelu_cubic)}), number(gelu_linear)});
+    set_text(call.y, node("Mul", {x, node("Sigmoid", {node("Mul", {x, factor})})}));
+  }
+
+  void add_attention(const CausalAttentionForward& call) {
+    const AttentionSizes s(call.qkv, call.heads);
+    const std::string split = node("Reshape", {value_of(call.qkv), integers({0, 0, 3, s.heads, s.D})});
+    const std::string parts = transpose(split, {2, 0, 3, 1, 4});  // (3, N, heads, T, D)
+    const auto part = [&](int64_t which) {
+      return node("Gather", {parts, integers({which}, true)});  // along the first dimension
+    };
+    const std::string q = part(0), k = part(1), v = part(2);
+    std::vector<float> later(static_cast<size_t>(s.T * s.T));
+    for (int64_t i = 0; i < s.T; ++i) {
+      for (int64_t j = i + 1; j < s.T; ++j) later[static_cast<size_t>(i * s.T + j)] = -INFINITY;
+    }
+    const std::string scores = node("MatMul", {q, transpose(k, {0, 1, 3, 2})});
+    const std::string scaled = node("Mul", {scores, number(1 / std::sqrt(static_cast<double>(s.D)))});
+    const std::string masked = node("Add", {scaled, constant(Tensor::from(later, {s.T, s.T}))});
+    const std::string y = transpose(node("MatMul", {node("Softmax", {masked}), v}), {0, 2, 1, 3});
+    set_text(call.y, node("Reshape", {y, integers({0, 0, s.C})}));
+  }
+
+  const bool is_text_;
   std::map<const void*, Value> values_;  // by the address of their elements
   std::string nodes_, initializers_;
   int count_ = 0;
@@ -242,12 +331,14 @@ std::string to_onnx(Module& model, const ModelDescription& description) {
   const Inference scope;
   ambient().fuse = false;  // one kernel, one node
   const ModelSizes& sizes = description.sizes;
-  const Tensor images = Tensor::zeros({1, sizes.rows, sizes.columns, sizes.channels}, DType::f32);
-  Graph graph(model, images);
+  const bool is_text = model.input_kind() == InputKind::tokens;
+  const Tensor input = is_text ? Tensor::zeros({1, sizes.context()}, DType::i32)
+                               : Tensor::zeros({1, sizes.rows, sizes.columns, sizes.channels}, DType::f32);
+  Graph graph(model, input, model.input_kind());
   Tensor logits;
   {
     const Spy spy(graph);
-    logits = model.forward(images);
+    logits = model.forward(input);
   }
   std::string message = number_field(1, ir_version) + field(2, "halfstep") +
                         field(7, graph.message(logits, description)) + field(8, number_field(2, opset));

@@ -12,8 +12,9 @@
 namespace hs {
 
 // The file's bytes. Input "images": f32 (N, rows, columns, channels), normalised as for the model itself; output
-// "logits": f32 (N, classes); N is free. Dropout is left out. The description is in the file's metadata. Throws Error
-// (usage) that names a kernel or a shape that has no counterpart here.
+// "logits": f32 (N, classes); N is free. Of a model of a text: input "tokens": i64 (N, context), output "logits": f32
+// (N, context, classes). Dropout is left out. The description is in the file's metadata. Throws Error (usage) that
+// names a kernel or a shape that has no counterpart here.
 std::string to_onnx(Module& model, const ModelDescription& description);
 
 }  // namespace hs

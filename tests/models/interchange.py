@@ -183,7 +183,9 @@ def onnx(*words):
         onnx.checker.check_model(model, full_check=True)
         assert {p.key: p.value for p in model.metadata_props}["format"] == "halfstep model"
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        save_file({"logits": session.run(["logits"], {"images": load_file(images)["x"]})[0]}, out)
+        x, name = load_file(images)["x"], session.get_inputs()[0].name
+        if name == "tokens": x = x.astype("int64")
+        save_file({"logits": session.run(["logits"], {name: x})[0]}, out)
 
 
 def events(folder):
