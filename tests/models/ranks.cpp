@@ -20,6 +20,7 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/loopback.h"
+#include "tests/support/rule_text.h"
 #include "tests/support/tiny_run.h"
 
 namespace hs::test {
@@ -122,6 +123,39 @@ TEST_CASE("any number of ranks gives the weights and losses of one process, bit 
       CAPTURE(ranks);
       for (const Outcome& outcome : train_ranks(setting, ranks, ranks == 3 ? 200 : 0)) CHECK(outcome == alone);
     }
+  }
+}
+
+// Its embedding is written twice in each backward, by the head and by the embedding: a bucket must wait for both.
+TEST_CASE("ranks train a model of a text to the weights and losses of one process") {
+  const auto train_text = [](Exchange* exchange) {
+    const MemorySource set = rule_text(22, 8), test_set = rule_text(5, 8, 1);
+    const auto model = make_model("char_gpt", 3, {1, 9, 1, rule_symbols, 1, InputKind::tokens, 16, 2});
+    ParameterArena arena(*model);
+    LoaderOptions loading = {.batch = 2, .shuffle = false, .seed = 5};
+    if (exchange) loading.ranks = exchange->size(), loading.rank = exchange->rank();
+    Loader test(test_set, loading);
+    loading.group = 4;
+    loading.shuffle = true;
+    Loader training(set, loading);
+    TrainConfig config;
+    config.epochs = 2;
+    config.optimizer = {.name = "adamw", .learning_rate = 1e-2f, .clip = 1};
+    config.accumulate = 4;
+    config.sum = {.tree = true, .exchange = exchange, .bucket_bytes = 1};
+    const TrainResult result = train(*model, arena, training, test, config);
+    std::vector<double> all = {result.epochs[1].training_loss, result.epochs[1].test.loss,
+                               result.epochs[1].test.accuracy};
+    for (const float weight : arena.values.to_vector<float>()) all.push_back(double{weight});
+    return all;
+  };
+  const std::vector<double> alone = train_text(nullptr);
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    std::vector<std::vector<double>> outcomes(static_cast<size_t>(ranks));
+    on_ranks(ranks, 0,
+             [&](Exchange& exchange) { outcomes[static_cast<size_t>(exchange.rank())] = train_text(&exchange); });
+    for (const std::vector<double>& outcome : outcomes) CHECK(outcome == alone);
   }
 }
 
