@@ -21,7 +21,8 @@ struct Trained {
   Trained() {
     fs::create_directory(folder / "set");
     std::ofstream text(folder / "set" / "input.txt", std::ios::binary);
-    for (const uint8_t symbol : rule_text(1, 4000).images()) text.put("abcdefghijk"[symbol]);
+    const MemorySource symbols = rule_text(1, 4000);
+    for (const uint8_t symbol : symbols.images()) text.put("abcdefghijk"[symbol]);
     text.close();
     trained = run_bench_line(training + "--json r.json --save-model m", {.folder = folder.path});
   }
