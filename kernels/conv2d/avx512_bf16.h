@@ -58,7 +58,7 @@ constexpr void (*tiles[])(const Tile&, float*) = {nullptr, multiply_tile<1>, mul
                                                   multiply_tile<4>};
 
 // Panels of up to 64 output channels, zero beyond OC: (panel, K/2, channels of the panel) pairs.
-void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16* weight, Cell* packed) {
+inline void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16* weight, Cell* packed) {
   for (int64_t first = 0; first < padded_oc; first += panel_channels) {
     const int64_t channels = std::min(panel_channels, padded_oc - first);
     const int64_t valid = std::min(channels, s.OC - first);
@@ -68,7 +68,7 @@ void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16* weigh
 }
 
 // The image with its padding around it: rows of `row` elements, zero up to `size`.
-void copy_padded(const Conv2dSizes& s, int64_t row, const BFloat16* image, BFloat16* padded, int64_t size) {
+inline void copy_padded(const Conv2dSizes& s, int64_t row, const BFloat16* image, BFloat16* padded, int64_t size) {
   std::fill_n(padded, size, BFloat16{0});
   for (int64_t h = 0; h < s.H; ++h) {
     std::copy_n(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * row + s.padding * s.C);

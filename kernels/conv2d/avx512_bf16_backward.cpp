@@ -1,9 +1,11 @@
-// conv2d for bf16 with AVX-512 BF16, backward. Like kernels/conv2d/direct_backward.cpp it visits the nonzero gradients
+// conv2d for bf16 with AVX-512 BF16, backward. A dy with few zeros takes the tiles of kernels/conv2d/dense_backward.h.
+// Otherwise, like kernels/conv2d/direct_backward.cpp, it visits the nonzero gradients
 // only, but in pairs, because vdpbf16ps adds two products to each sum: dweight[oc] takes two pixels of one output
 // channel at a time, dx[field] two output channels of one pixel. The two rows of 32 channels that belong to a pair are
 // interleaved in registers. That leaves the 32 sums in the order 0-3, 8-11, 16-19, 24-27, 4-7, ...: they are kept so,
 // and put in order at the end. Of inf and NaN in x or weight only what meets a nonzero gradient is seen.
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/dense_backward.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
@@ -210,7 +212,7 @@ void transpose_weights(const Conv2dSizes& s, const BFloat16* weight, BFloat16* t
   });
 }
 
-void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
+void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const Layout layout(s);
   const int64_t groups = conv2d_groups(s), pixels = s.OH * s.OW, image_size = s.H * s.W * s.C, fields = s.OC * s.K();
@@ -277,16 +279,28 @@ void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
   }
 }
 
-bool supports_backward(const Conv2dBackward& call) {
-  return call.x.dtype() == DType::bf16 && call.sizes.C % unit == 0 && call.sizes.OC < 65536 && without_relu(call) &&
-         cpu_features().avx512_bf16;
+bool supports_lists(const Conv2dSizes& s) { return s.C % unit == 0 && s.OC < 65536; }
+bool supports_dense(const Conv2dSizes& s) { return s.OC % 2 == 0 && fills_vectors(s); }
+
+void backward_avx512_bf16(const Conv2dBackward& call, Tensor& workspace) {
+  const bool lists = supports_lists(call.sizes), dense = supports_dense(call.sizes);
+  if (dense && (!lists || has_few_zeros(call))) return dense_backward_bf16(call, workspace);
+  backward_by_lists(call, workspace);
 }
 
-REGISTER_KERNEL(conv2d_backward, cpu, "avx512_bf16",
-                {.run = backward_avx512_bf16,
-                 .supported = supports_backward,
-                 .workspace = [](const Conv2dBackward& call) { return Layout(call.sizes).size; },
-                 .rank = 20});
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return std::max(supports_lists(call.sizes) ? Layout(call.sizes).size : 0,
+                  supports_dense(call.sizes) ? dense_workspace_bf16(call) : 0);
+}
+
+bool supports_backward(const Conv2dBackward& call) {
+  return call.x.dtype() == DType::bf16 && (supports_lists(call.sizes) || supports_dense(call.sizes)) &&
+         without_relu(call) && cpu_features().avx512_bf16;
+}
+
+REGISTER_KERNEL(
+    conv2d_backward, cpu, "avx512_bf16",
+    {.run = backward_avx512_bf16, .supported = supports_backward, .workspace = backward_workspace, .rank = 20});
 
 }  // namespace
 }  // namespace hs

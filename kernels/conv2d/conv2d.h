@@ -48,7 +48,8 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 // differ in the zeros that they multiply:
 //   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
 //   im2col               all of the formula: zeros in dy and the padding
-//   direct, avx512_bf16  no zeros in dy: an inf or NaN in x or weight contributes nothing where dy is 0
+//   direct, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes nothing there;
+//                        otherwise all, and the padding
 //   amx                  also the zeros that it puts around the data: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.

@@ -1,8 +1,9 @@
-// conv2d without im2col, in f32 (f16 and bf16 are widened): backward of the "direct" variant, for a dy of any kind.
-// Read first: kernels/conv2d/direct_backward.h.
+// conv2d without im2col, in f32 (f16 and bf16 are widened): backward of the "direct" variant. A dy with few zeros takes
+// the tiles of kernels/conv2d/dense_backward.h. Read first: kernels/conv2d/direct_backward.h.
 #include <algorithm>
 
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/dense_backward.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
@@ -87,11 +88,15 @@ namespace hs {
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                 {.run =
                      +[](const Conv2dBackward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(backward_direct)
-                       (call, workspace);
+                       if (fills_vectors(call.sizes) && has_few_zeros(call)) return dense_backward(call, workspace);
+                       HS_FOR_THIS_CPU(backward_direct)(call, workspace);
                      },
                  .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = [](const Conv2dBackward& call) { return HS_FOR_THIS_CPU(backward_workspace)(call); },
+                 .workspace =
+                     [](const Conv2dBackward& call) {
+                       const int64_t lists = HS_FOR_THIS_CPU(backward_workspace)(call);
+                       return fills_vectors(call.sizes) ? std::max(lists, dense_workspace(call)) : lists;
+                     },
                  .rank = 10});
 
 }  // namespace hs

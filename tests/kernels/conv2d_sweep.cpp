@@ -234,9 +234,16 @@ std::set<const VariantBase*> run_case(const Case& c, DType dtype, const std::set
   };
   const Numbers dense = sixty_fourths(out.size(), 3, true);
   const Tensor dy = tensor_of(dense, out, dtype);
-  check_backward(conv2d_backward, dense, [&](const auto& call, Tensor& dx, Tensor& dweight, Tensor& dbias) {
-    return call({x, weight, dy, s, c.accumulates, dx, dweight, dbias});
-  });
+  Numbers sparse = dense;  // as behind max-pooling and ReLU; variants may take another way then
+  for (size_t i = 0; i < sparse.size(); ++i) sparse[i] = random_bits({.seed = 6}, i) % 8 == 0 ? sparse[i] : 0;
+  run.remark = ", few zeros";
+  for (const Numbers& values : {dense, sparse}) {
+    const Tensor of_values = tensor_of(values, out, dtype);
+    check_backward(conv2d_backward, values, [&](const auto& call, Tensor& dx, Tensor& dweight, Tensor& dbias) {
+      return call({x, weight, of_values, s, c.accumulates, dx, dweight, dbias});
+    });
+    run.remark = ", mostly zeros";
+  }
   Numbers open = dense;  // dy where ReLU let y through
   for (size_t i = 0; i < open.size(); ++i) open[i] = positive[i] > 0 ? open[i] : 0;
   const Tensor relu_y = tensor_of(positive, out, dtype);
