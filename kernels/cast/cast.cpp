@@ -49,6 +49,10 @@ void cast_range(int64_t begin, int64_t end, const From* in, To* out) {
     for (int64_t i = begin; i < end; ++i) out[i] = from_computing<To>(to_odd(in[i]));
   } else if constexpr (stores_16_bits<From> && std::is_same_v<To, double>) {
     for (int64_t i = begin; i < end; ++i) out[i] = to_computing(in[i]);
+  } else if constexpr (stores_16_bits<From> && std::is_same_v<To, float>) {
+    widen(in + begin, out + begin, end - begin);
+  } else if constexpr (std::is_same_v<From, float> && stores_16_bits<To>) {
+    narrow(in + begin, out + begin, end - begin);
   } else {
     map_range(
         begin, end, [](auto value) { return static_cast<Computing<To>>(value); }, out, in);

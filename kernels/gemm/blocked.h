@@ -9,8 +9,9 @@
 //   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512)
 //
 // After the last slice, the strip's sums become C at once (kernels/gemm/finish.h), while they are in the first-level
-// cache. op(A) is read where it lies if it is f32; 16-bit values are packed once for the whole call. Few tiles and a
-// long K: K is cut into parts, whose sums are added in order. All borders depend on M, N and K only.
+// cache. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed once for
+// the whole call. Few tiles and a long K: K is cut into parts, whose sums are added in order. All borders depend on M, N
+// and K only.
 //
 // A variant is a class:
 //   struct Product {
@@ -133,21 +134,34 @@ inline int64_t left_stride(int64_t cells) {
   return stride % 256 == 0 ? stride + 16 : stride;
 }
 
+// Whether memory has the cells of op(A) as they are: floats, or pairs along a row.
+template <class Product>
+bool is_read_in_place(const Factor<typename Product::Element>& f, int64_t K) {
+  if (std::is_same_v<typename Product::Element, float>) return true;
+  constexpr bool same_cells = sizeof(typename Product::Element) * Product::depth == sizeof(Cell);
+  return same_cells && !Product::rows_first && f.k_is_inner && f.stride % Product::depth == 0 &&
+         K % Product::depth == 0;
+}
+
 // Cells of the workspace for op(A).
 template <class Product>
 int64_t left_cells(const Factor<typename Product::Element>& f, int64_t M, int64_t K) {
-  if constexpr (std::is_same_v<typename Product::Element, float>) return 0;
+  if (is_read_in_place<Product>(f, K)) return 0;
   const int64_t steps = steps_of<Product>(K);
   // A strip of tiles begins at any row and reads up to 15 rows behind the last; their sums are not stored.
   return f.k_is_inner || Product::rows_first ? round_up(M + 15, 16) * left_stride(steps)
                                              : round_up(steps, 16) * left_stride(M);
 }
 
-// Packs the whole of op(A), unless it is f32.
+// Packs the whole of op(A), unless it can be read in place.
 template <class Product>
 Left pack_left(const Factor<typename Product::Element>& f, int64_t M, int64_t K, Cell* to) {
+  if (is_read_in_place<Product>(f, K)) {
+    const int64_t row = f.stride / Product::depth;
+    return Left{reinterpret_cast<const Cell*>(f.data), f.k_is_inner ? row : 1, f.k_is_inner ? 1 : row};
+  }
   if constexpr (std::is_same_v<typename Product::Element, float>) {
-    return Left{reinterpret_cast<const Cell*>(f.data), f.k_is_inner ? f.stride : 1, f.k_is_inner ? 1 : f.stride};
+    return {};
   } else {
     const bool by_rows = f.k_is_inner || Product::rows_first;
     const int64_t stride = left_stride(by_rows ? steps_of<Product>(K) : M);
