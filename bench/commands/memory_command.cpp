@@ -53,15 +53,15 @@ class MemoryCommand : public cli::Command {
  private:
   measure::StepCase step_case(Precision precision, int64_t accumulate) const;
   MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
-                        const SampleSource& digits) const;
-  std::vector<MemoryRow> measure_rows(const SampleSource& digits) const;
-  std::vector<MemoryRow> measure_curve(const SampleSource& digits) const;
+                        const SampleSource& samples) const;
+  std::vector<MemoryRow> measure_rows(const SampleSource& samples) const;
+  std::vector<MemoryRow> measure_curve(const SampleSource& samples) const;
   report::Table table_of(const std::vector<MemoryRow>& rows) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
 
   std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
-  int64_t blocks_ = default_blocks, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
+  int64_t blocks_ = default_blocks, context_ = default_context, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
   Device device_ = Device::cpu;
@@ -71,6 +71,7 @@ class MemoryCommand : public cli::Command {
 std::string MemoryCommand::footnote() const {
   return R"(Examples:
   halfstep-bench memory
+  halfstep-bench memory --model char_gpt --blocks auto --data tinyshakespeare
   halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
   halfstep-bench memory --dry-run
 
@@ -81,7 +82,8 @@ docs/benchmarks.md says what the columns mean.
 void MemoryCommand::declare(cli::Flags& flags) {
   flags.model(model_).record();
   flags.blocks(blocks_, model_).record();
-  flags.digits(data_);
+  flags.data(data_);
+  flags.context(context_, model_).record();
   flags.batch(batch_, largest_batch_looked_at).record();
   flags.record("optimizer", [] { return "adam"; });
   const auto read_budget = [this](const std::string& bytes) {
@@ -111,23 +113,23 @@ measure::StepCase MemoryCommand::step_case(Precision precision, int64_t accumula
 }
 
 MemoryRow MemoryCommand::measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate,
-                                     int64_t steps, const SampleSource& digits) const {
+                                     int64_t steps, const SampleSource& samples) const {
   const CheckpointChoice choice = parse_checkpoint(checkpoint);
   const auto plan = [&](const StepCosts& costs) { return segments_of(choice, costs); };
   return {precision, checkpoint, accumulate,
-          measure::measure_step(step_case(precision, accumulate), digits, plan, steps)};
+          measure::measure_step(step_case(precision, accumulate), samples, plan, steps)};
 }
 
-std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) const {
+std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& samples) const {
   std::vector<MemoryRow> rows;
   for (const Precision precision : precisions) {
     for (const char* checkpoint : checkpoints) {
       for (const int64_t accumulate : accumulations) {
         if (!quiet_)
           cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
-        MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, digits);
+        MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
         row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan->segments,
-                                                   digits, budget_bytes_, largest_batch_looked_at);
+                                                   samples, budget_bytes_, largest_batch_looked_at);
         rows.push_back(std::move(row));
       }
     }
@@ -135,11 +137,11 @@ std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& digits) c
   return rows;
 }
 
-std::vector<MemoryRow> MemoryCommand::measure_curve(const SampleSource& digits) const {
+std::vector<MemoryRow> MemoryCommand::measure_curve(const SampleSource& samples) const {
   std::vector<MemoryRow> points;
   const auto add = [&](const std::string& checkpoint) {
     if (!quiet_) cli::notice("curve, checkpoint " + checkpoint);
-    points.push_back(measure_one(Precision::f32, checkpoint, 1, steps_, digits));
+    points.push_back(measure_one(Precision::f32, checkpoint, 1, steps_, samples));
   };
   add("off");
   add("budget=auto");
@@ -293,8 +295,8 @@ void MemoryCommand::run(const cli::Flags& flags) {
   device_ = cli::resolve_device(device_name_);
   cli::use_threads(threads_);
   outputs_.open();
-  constexpr int64_t images = 512;  // memory does not depend on their contents
-  const cli::TrainingData data = cli::open_digits(data_, {images}, {1});
+  constexpr int64_t samples = 512;  // memory does not depend on their contents
+  const cli::TrainingData data = cli::open_training_data(data_, {samples, true}, {1, true}, context_);
   if (dry_run_) return print_plan(data);
 
   const measure::AccumulationCost cost =

@@ -16,22 +16,22 @@ namespace {
 
 double ms_since(Clock::time_point start) { return seconds_since(start) * 1e3; }
 
-// `count` samples, cycling through those of `digits`.
-MemorySource repeated(const SampleSource& digits, int64_t count) {
-  const SampleInfo& info = digits.info();
+// `count` samples, cycling through those of `samples`.
+MemorySource repeated(const SampleSource& samples, int64_t count) {
+  const SampleInfo& info = samples.info();
   std::vector<uint8_t> images(static_cast<size_t>(count * info.image_bytes()));
   std::vector<int32_t> labels;
   for (int64_t n = 0; n < count; ++n) {
-    digits.read(n % info.count, images.data() + n * info.image_bytes());
-    labels.push_back(digits.label(n % info.count));
+    samples.read(n % info.count, images.data() + n * info.image_bytes());
+    labels.push_back(samples.label(n % info.count));
   }
   return {info, std::move(images), std::move(labels)};
 }
 
 // Each epoch is one step, so its hooks mark where a step begins and ends. The evaluation in between has one sample.
-void run_steps(const StepCase& what, const SampleSource& digits, int64_t steps, const TrainHooks& hooks,
+void run_steps(const StepCase& what, const SampleSource& samples, int64_t steps, const TrainHooks& hooks,
                StagedModel& model, ParameterArena& arena) {
-  const MemorySource training_set = repeated(digits, what.batch * what.accumulate), test_set = repeated(digits, 1);
+  const MemorySource training_set = repeated(samples, what.batch * what.accumulate), test_set = repeated(samples, 1);
   Loader training(training_set, {.batch = what.batch, .shuffle = false, .seed = what.seed});
   Loader test(test_set, {.batch = 1, .shuffle = false, .seed = what.seed});
   TrainConfig config;
@@ -45,8 +45,8 @@ void run_steps(const StepCase& what, const SampleSource& digits, int64_t steps, 
 
 }  // namespace
 
-MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps) {
-  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
+MeasuredStep measure_step(const StepCase& what, const SampleSource& samples, const Choose& choose, int64_t steps) {
+  const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
   ParameterArena arena(*model, what.device);
   MeasuredStep measured;
   std::vector<double> times;
@@ -81,26 +81,26 @@ MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, cons
     measured.peak_by_purpose = stats.peak_by_purpose;
     measured.after = stats.live_by_purpose;
   };
-  run_steps(what, digits, 1 + steps, hooks, *model, arena);
+  run_steps(what, samples, 1 + steps, hooks, *model, arena);
   measured.milliseconds = median(times);
   measured.weights_sha256 = sha256(arena);
   return measured;
 }
 
-int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments) {
-  const auto model = make_model(what.model, what.seed, {.blocks = what.blocks});
+int64_t peak_of_step(const StepCase& what, const SampleSource& samples, const std::vector<Segment>& segments) {
+  const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
   ParameterArena arena(*model, what.device);
   model->set_segments(segments);
   TrainHooks hooks;
   int64_t peak = 0;
   hooks.before_first_step = [&](const Tensor&, const Tensor&) { reset_peak(what.device); };
   hooks.on_step = [&](const Progress&) { peak = static_cast<int64_t>(memory_stats(what.device).peak); };
-  run_steps(what, digits, 1, hooks, *model, arena);
+  run_steps(what, samples, 1, hooks, *model, arena);
   return peak;
 }
 
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
-                      const SampleSource& digits, int64_t budget, int64_t most) {
+                      const SampleSource& samples, int64_t budget, int64_t most) {
   // A straight line: memory independent of the batch, plus a constant per sample that fits the known peak.
   int64_t constant = 0;
   for (const MemoryPurpose purpose : {MemoryPurpose::parameters, MemoryPurpose::gradients, MemoryPurpose::optimizer}) {
@@ -114,18 +114,18 @@ int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std
     const auto on_line = static_cast<int64_t>(static_cast<double>(budget - constant) / per_sample);
     larger.batch = std::clamp(on_line, fits + 1, too_large - 1);
     if (budget <= constant || on_line <= fits) break;
-    const int64_t peak = peak_of_step(larger, digits, segments);
+    const int64_t peak = peak_of_step(larger, samples, segments);
     (peak <= budget ? fits : too_large) = larger.batch;
     per_sample = static_cast<double>(peak - constant) / static_cast<double>(larger.batch);
   }
   return fits;
 }
 
-AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
+AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& samples, int64_t micro_batches,
                                       int64_t repeats) {
-  OneStep step(what.model, what.blocks, digits.info(), what.precision, what.device);
+  OneStep step(what.model, what.blocks, samples.info(), what.precision, what.device);
   const auto pass = [&](int64_t count, int64_t batch) {
-    const MemorySource set = repeated(digits, batch);
+    const MemorySource set = repeated(samples, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});
     const std::vector<Batch> inputs(static_cast<size_t>(count), loader.next());
     runtime(what.device).synchronize();

@@ -36,21 +36,21 @@ using Choose = std::function<std::vector<Segment>(const StepCosts& costs)>;
 
 // Trains with Adam for one untimed and `steps` timed steps, cycling through the samples; each step runs all its
 // micro-batches. Throws Error (usage) if no segments are possible.
-MeasuredStep measure_step(const StepCase& what, const SampleSource& digits, const Choose& choose, int64_t steps);
+MeasuredStep measure_step(const StepCase& what, const SampleSource& samples, const Choose& choose, int64_t steps);
 // The peak of one step with these segments.
-int64_t peak_of_step(const StepCase& what, const SampleSource& digits, const std::vector<Segment>& segments);
+int64_t peak_of_step(const StepCase& what, const SampleSource& samples, const std::vector<Segment>& segments);
 
 // The largest batch found, up to `most`, whose step with these segments has a peak of at most `budget`; each candidate
 // is checked by running a step. `known` is where the search starts. 0: none.
 int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
-                      const SampleSource& digits, int64_t budget, int64_t most);
+                      const SampleSource& samples, int64_t budget, int64_t most);
 
 // A step of `micro_batches` batches compared with a step of one batch of the same total size; medians in milliseconds.
 struct AccumulationCost {
   int64_t micro_batches, batch;
   double accumulated_ms, one_batch_ms;
 };
-AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& digits, int64_t micro_batches,
+AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& samples, int64_t micro_batches,
                                       int64_t repeats);
 
 }  // namespace hs::bench::measure

@@ -1,6 +1,7 @@
 // Models of a text on the command line: train, explain, generate, and what is refused.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -49,6 +50,22 @@ TEST_CASE("train: a text's record has context and blocks, and the losses are per
   const double loss = record["rows"][0]["final_loss"];
   CHECK(loss < 2.6);
   CHECK(loss > 0.69);
+}
+
+TEST_CASE("memory: the rows of a model of a text") {
+  const Ended ran = run_there(
+      "memory --model char_gpt --data set --context 16 --blocks 3 --batch 16 --steps 1 --budget 4M --threads 1 "
+      "--device "
+      "cpu --json memory.json");
+  REQUIRE_MESSAGE(ran.code == 0, ran.err);
+  const auto record = nlohmann::json::parse(read_text(set().folder / "memory.json"));
+  CHECK(record["config"]["context"] == 16);
+  for (const auto& row : record["rows"]) {
+    const double predicted = row["predicted_peak_bytes"], peak = row["peak_bytes"];
+    CHECK(std::abs(predicted - peak) < 0.02 * peak);
+  }
+  CHECK(record["rows"][4]["checkpoint"] == "budget=auto");
+  CHECK(record["rows"][4]["peak_bytes"] < record["rows"][0]["peak_bytes"]);
 }
 
 TEST_CASE("generate: the same seed writes the same text, of the set's symbols, after the prompt") {
