@@ -36,13 +36,13 @@ def parser(doc, version, models, precisions):
     """With the flags that all peers have; those of `halfstep-bench train` mean the same."""
     result = argparse.ArgumentParser(description=doc.splitlines()[0])
     result.add_argument("--version", action="version", version=version)
-    result.add_argument("--data", type=pathlib.Path, required=True, metavar="DIR", help="folder with the IDX files")
-    result.add_argument("--model", choices=models, default="mnist_cnn")
+    result.add_argument("--data", type=pathlib.Path, required=True, metavar="DIR", help="folder with the files of the set")
+    result.add_argument("--model", choices=models, default=next(iter(models)))
     result.add_argument("--train", type=int, default=20000, help="images to train on, from the first")
     result.add_argument("--test", type=int, default=5000)
     result.add_argument("--epochs", type=int, default=5)
     result.add_argument("--batch", type=int, default=64)
-    result.add_argument("--lr", type=float, default=1e-3, help="of Adam")
+    result.add_argument("--lr", type=float, default=1e-3, help="learning rate")
     result.add_argument("--seed", type=int, default=1, help="of the first run; each repeat takes the next")
     result.add_argument("--repeat", type=int, default=1, help="runs; their median time is reported")
     result.add_argument("--threads", type=int, default=cores())
@@ -53,8 +53,8 @@ def parser(doc, version, models, precisions):
     return result
 
 
-def parse(parser):
-    args = parser.parse_args()
+def parse(parser, words=None):
+    args = parser.parse_args(words)
     for name in ("train", "test", "epochs", "batch", "repeat", "threads"):
         if getattr(args, name) < 1: parser.error(f"--{name} must be at least 1")
     if args.json and args.json != "-":  # before any work
@@ -92,6 +92,23 @@ def read_set(args, stem, count, flag):
     return pixels[:count * 784], classes[:count]
 
 
+def schedule_factor(kind, warmup, total, step):
+    """The factor on the learning rate in the step after `step` steps of `total`, as in engine/schedule.h."""
+    def along_cosine(start, end, x): return end + (start - end) * (1 + math.cos(math.pi * min(x, 1))) / 2
+    if step < warmup: return (step + 1) / (warmup + 1)
+    if kind == "constant": return 1
+    if kind == "one-cycle":
+        top = 0.3 * total - 1
+        if step <= top: return along_cosine(1 / 25, 1, step / top if top > 0 else 1)
+        up = max(top, 0)
+        return along_cosine(1, 1 / 25e4, (step - up) / (total - 1 - up) if total - 1 > up else 1)
+    progress = min((step - warmup) / (total - warmup), 1) if total > warmup else 1
+    return 1 - progress if kind == "linear" else along_cosine(1, 0, progress)
+
+
+SCHEDULES = ["constant", "linear", "cosine", "one-cycle"]
+
+
 def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -124,7 +141,8 @@ def line(args, row, version):
     return (f"{row['name']}, {args.device}, {version}, {args.threads} threads: "
             f"{row['seconds']:.2f} s ({row['samples_per_second']:.0f} samples/s, "
             f"warm-up {row['warmup_seconds']:.2f} s not counted), "
-            f"test accuracy {row['test_accuracy']:.4f}, last epoch's loss {row['final_loss']:.4f}")
+            f"test accuracy {row['test_accuracy']:.4f}, last epoch's loss {row['final_loss']:.4f}"
+            + (f", test loss {row['test_loss']:.4f}" if "test_loss" in row else ""))
 
 
 def write_json(args, report):

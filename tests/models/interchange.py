@@ -37,7 +37,7 @@ def tensors(path, out):
 
 
 def torch_model(name, channels):
-    """bench/peers has them for one channel; deep_cnn, with three blocks, and resnet8 are only here."""
+    """bench/peers has them, those of MNIST for one channel; deep_cnn, with three blocks, is only here."""
     import torch_mnist
     from torch import nn
     if name == "deep_cnn": return DeepCnn(channels)
@@ -67,37 +67,14 @@ def DeepCnn(channels):
 
 
 def ResNet8(channels):
-    import torch.nn.functional as F
+    import torch_models
     from torch import nn, rand
-
-    def norm(channels):  # as after training: no mean is 0 and no variance is 1
-        bn = nn.BatchNorm2d(channels)
-        for tensor in bn.state_dict().values():
-            if tensor.is_floating_point(): tensor.copy_(rand(channels) + 0.5)
-        return bn
-
-    class Block(nn.Module):
-        def __init__(self, channels, out, stride):
-            super().__init__()
-            self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1), norm(out)
-            self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1), norm(out)
-            if stride > 1: self.shortcut = nn.Conv2d(channels, out, 1, stride)
-
-        def forward(self, x):
-            y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-            return F.relu(y + (self.shortcut(x) if hasattr(self, "shortcut") else x))
-
-    class ResNet(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.bn = nn.Conv2d(channels, 16, 3, 1, 1), norm(16)
-            self.block1, self.block2, self.block3 = Block(16, 16, 1), Block(16, 32, 2), Block(32, 64, 2)
-            self.linear = nn.Linear(64, 10)
-
-        def forward(self, x):
-            x = self.block3(self.block2(self.block1(F.relu(self.bn(self.conv(x))))))
-            return self.linear(x.mean((2, 3)))
-    return ResNet()
+    model = torch_models.ResNet8(channels)
+    for layer in model.modules():  # as after training: no mean is 0 and no variance is 1
+        if not isinstance(layer, nn.BatchNorm2d): continue
+        for tensor in layer.state_dict().values():
+            if tensor.is_floating_point(): tensor.copy_(rand(len(tensor)) + 0.5)
+    return model
 
 
 def torch(how, *words):
@@ -113,59 +90,11 @@ def torch(how, *words):
         with no_grad(): save_file({"logits": model(x).contiguous()}, out)
 
 
-def CharGpt(symbols, context, width, heads, blocks):
-    """nanoGPT's modules, without biases."""
-    import torch.nn.functional as F
-    from torch import nn
-
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c_attn = nn.Linear(width, 3 * width, bias=False)
-            self.c_proj = nn.Linear(width, width, bias=False)
-
-        def forward(self, x):
-            q, k, v = (a.view(*x.shape[:2], heads, -1).transpose(1, 2) for a in self.c_attn(x).split(width, dim=2))
-            return self.c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
-
-    class Mlp(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.c_fc = nn.Linear(width, 4 * width, bias=False)
-            self.c_proj = nn.Linear(4 * width, width, bias=False)
-
-        def forward(self, x): return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
-            self.attn, self.mlp = Attention(), Mlp()
-
-        def forward(self, x):
-            x = x + self.attn(self.ln_1(x))
-            return x + self.mlp(self.ln_2(x))
-
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.transformer = nn.ModuleDict({
-                "wte": nn.Embedding(symbols, width), "wpe": nn.Embedding(context, width),
-                "h": nn.ModuleList([Block() for _ in range(blocks)]), "ln_f": nn.LayerNorm(width, bias=False)})
-            self.lm_head = nn.Linear(width, symbols, bias=False)
-            self.lm_head.weight = self.transformer.wte.weight
-
-        def forward(self, tokens):
-            x = self.transformer.wte(tokens) + self.transformer.wpe.weight[:tokens.shape[1]]
-            for block in self.transformer.h: x = block(x)
-            return self.lm_head(self.transformer.ln_f(x)).flatten(0, 1)
-    return Gpt()
-
-
 def gpt(how, path, tokens, out):
     import halfstep_weights
     from safetensors.torch import load_file, save_file
     from torch import manual_seed, no_grad
+    from torch_models import CharGpt
     manual_seed(1)
     model = CharGpt(11, 16, 32, 4, 2).eval()
     if how == "load": halfstep_weights.load(model, path)
