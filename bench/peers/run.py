@@ -59,7 +59,7 @@ RANKS = [  # with --ranks above 1, on the CPU
 ]
 PEER_SCHEMA = "halfstep-peer-1"
 SCRIPTS = {"jax": "jax_mnist.py", "torch": "torch_mnist.py", "torch_ddp": "torch_ddp.py"}
-NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist", "torch_ddp"]  # prefixes of messages
+NAMES = ["halfstep-bench", "jax_mnist", "torch_mnist", "torch_ddp", "torch_models"]  # prefixes of messages
 MISSED, USAGE, BAD_INPUT, IO, DEVICE, OUT_OF_MEMORY = 1, 2, 3, 4, 7, 8  # exit codes of engine/error.h
 MOST_OUTPUT = 64 << 20
 SECONDS_TO_END = 1
