@@ -17,7 +17,7 @@ void run_dx(int vectors, const DxTile<float>& dx) {
       {},     {},    reinterpret_cast<const float*>(dx.weight), no_bias, -std::numeric_limits<float>::infinity(), dx.KH,
       dx.run, dx.row};
   std::ranges::copy(dx.fields, tile.fields);
-  for (int i = 0; i < tile_pixels(vectors); ++i) tile.outputs[i] = dx.to + i * vectors * lanes;
+  std::ranges::copy(dx.outputs, tile.outputs);
   forward_tiles[vectors](tile);
 }
 
@@ -25,37 +25,44 @@ void pack_for_dx(const Conv2dSizes& s, int64_t padded_c, const float* weight, Ce
   pack_weights(s, weight, padded_c, reinterpret_cast<float*>(packed));
 }
 
-template <int taps, int vectors>
+template <int vectors, int channels>
 void run_dweight(const DweightTile& t) {
-  Vec sum[taps][vectors];
-  for (int k = 0; k < taps; ++k) {
-    for (int v = 0; v < vectors; ++v) sum[k][v] = load(t.dweight + k * t.dweight_row + v * lanes);
+  Vec sum[channels][vectors];
+  for (int c = 0; c < channels; ++c) {
+    for (int v = 0; v < vectors; ++v) sum[c][v] = load(t.dweight + c * t.field + v * lanes);
   }
   const float* dy = reinterpret_cast<const float*>(t.dy);
   for (int64_t row = 0; row < t.rows; ++row) {
     const float* x = reinterpret_cast<const float*>(t.x + row * t.x_row);
     for (int64_t pixel = 0; pixel < t.groups; ++pixel, dy += t.dy_group, x += t.x_group) {
-      Vec d[vectors];
-      for (int v = 0; v < vectors; ++v) d[v] = load(dy + v * lanes);
-      for (int k = 0; k < taps; ++k) {
-        const Vec tap = broadcast(x[k]);
-        for (int v = 0; v < vectors; ++v) sum[k][v] = fma(tap, d[v], sum[k][v]);
+      Vec taps[vectors];
+      for (int v = 0; v < vectors; ++v) taps[v] = load(x + v * lanes);
+      for (int c = 0; c < channels; ++c) {
+        const Vec d = broadcast(dy[c]);
+        for (int v = 0; v < vectors; ++v) sum[c][v] = fma(d, taps[v], sum[c][v]);
       }
     }
   }
-  for (int k = 0; k < taps; ++k) {
-    for (int v = 0; v < vectors; ++v) store(t.dweight + k * t.dweight_row + v * lanes, sum[k][v]);
+  for (int c = 0; c < channels; ++c) {
+    for (int v = 0; v < vectors; ++v) store(t.dweight + c * t.field + v * lanes, sum[c][v]);
   }
 }
 
-void add_dbias(const Cell* dy, int64_t count, int64_t distance, float* dbias) {
-  Vec sum = load(dbias);
-  for (int64_t i = 0; i < count; ++i) sum += load(reinterpret_cast<const float*>(dy + i * distance));
-  store(dbias, sum);
+void add_dbias(const Cell* cells, int64_t count, int64_t row, int64_t channels, float* dbias) {
+  const float* dy = reinterpret_cast<const float*>(cells);
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes) {
+    Vec sum = load(dbias + c);
+    for (int64_t i = 0; i < count; ++i) sum += load(dy + i * row + c);
+    store(dbias + c, sum);
+  }
+  for (; c < channels; ++c) {
+    for (int64_t i = 0; i < count; ++i) dbias[c] += dy[i * row + c];
+  }
 }
 
-// The sums fit the registers, beside dy and a tap. GCC unrolls no loop of more than 16.
-constexpr int most_taps = registers == 32 ? 16 : 12, most_taps_by_two = registers == 32 ? 12 : 6;
+constexpr int most_channels =
+    registers == 32 ? 8 : 4;  // their sums fit the registers, beside taps and an element of dy
 
 constexpr DenseTiles<float> dense_tiles = {
     .lanes = lanes,
@@ -63,10 +70,11 @@ constexpr DenseTiles<float> dense_tiles = {
     .tile_pixels = tile_pixels,
     .run_dx = run_dx,
     .pack = pack_for_dx,
-    .dweight = {{most_taps, {nullptr, run_dweight<most_taps, 1>, nullptr}},
-                {most_taps_by_two, {nullptr, run_dweight<most_taps_by_two, 1>, run_dweight<most_taps_by_two, 2>}},
-                {4, {nullptr, run_dweight<4, 1>, run_dweight<4, 2>}},
-                {1, {nullptr, run_dweight<1, 1>, run_dweight<1, 2>}}},
+    .channels = most_channels,
+    .dweight = {{},
+                {run_dweight<1, 1>, run_dweight<1, most_channels>},
+                {run_dweight<2, 1>, run_dweight<2, most_channels>},
+                {run_dweight<3, 1>, run_dweight<3, most_channels>}},
     .to_cells = [](const float* image, int64_t, int64_t, Cell*) { return reinterpret_cast<const Cell*>(image); },
     .add_dbias = add_dbias};
 

@@ -3,7 +3,8 @@
 //   dx is a convolution of dy with the weights turned around, by the tiles of the forward pass. With a stride s the
 //   pixels of dx whose row and column have the same remainders by s see the same weights: s * s convolutions, one for
 //   each pair of remainders, with every s-th row and column of the kernel.
-//   dweight sums over pixels: a tile of several taps by one or two vectors of output channels; each tap is broadcast.
+//   dweight sums over pixels: a tile of some output channels by vectors of taps, which lie side by side in the image.
+//   Each element of dy is broadcast to the vectors, and each vector serves all channels of the tile.
 // Internal to the variants "direct" and "avx512_bf16", which take this way if dy has few zeros. They differ in a cell
 // (kernels/cpu/pack.h), the 32 bits that one lane multiplies: a float, or two bf16, which vdpbf16ps multiplies and
 // adds. The two are output channels in dx, and pixels side by side in dweight and dbias.
@@ -40,24 +41,20 @@ struct DxTile {
   const Element* fields[most_tile_pixels];
   const Cell* weight;  // (KH * run in cells, channels), packed
   int64_t KH, run, row;
-  float* to;  // (pixels, channels)
+  float* outputs[most_tile_pixels];  // the channels of each pixel; of bf16 one after the other
 };
 
 alignas(64) constexpr float no_bias[most_panel] = {};
 
-// Some rows of dy, and the first tap of a tile in the image. The distances are in cells.
+// Some rows of dy, from the first channel of a tile, and the image from the first tap. The distances are in cells.
 struct DweightTile {
   const Cell *dy, *x;
   int64_t rows, groups;              // cells of pixels in a row of dy
   int64_t dy_group, x_group, x_row;  // from one to the next
   float* dweight;
-  int64_t dweight_row;
+  int64_t field;  // floats from one channel's weights to the next one's
 };
-
-struct DweightTileSize {
-  int64_t taps;
-  void (*run[3])(const DweightTile&);  // by the number of vectors; nullptr: does not fit the registers
-};
+constexpr int most_tap_vectors = 3;
 
 // What an instruction set has. Element: float or BFloat16
 template <class Element>
@@ -67,12 +64,13 @@ struct DenseTiles {
   void (*run_dx)(int vectors, const DxTile<Element>&);
   // (K, OC) -> panels, of a convolution with s.OC channels that are filled up to padded_oc.
   void (*pack)(const Conv2dSizes& s, int64_t padded_oc, const Element* weight, Cell* packed);
-  DweightTileSize dweight[4];  // falling, the last with one tap; [0] is for one vector
+  int64_t channels;  // of a tile of dweight; the rest of them are done one by one
+  void (*dweight[most_tap_vectors + 1][2])(const DweightTile&);  // by the number of vectors: one channel, and several
   // An image in cells, for dweight: each element with the one that lies `distance` behind it, in the next pixel. May be
   // the image itself.
   const Cell* (*to_cells)(const Element* image, int64_t distance, int64_t count, Cell* cells);
-  // dbias[channel] += the sum of `count` cells, which lie `distance` apart.
-  void (*add_dbias)(const Cell* dy, int64_t count, int64_t distance, float* dbias);
+  // dbias[channel] += the sum of `count` rows of cells.
+  void (*add_dbias)(const Cell* dy, int64_t count, int64_t row, int64_t channels, float* dbias);
 };
 
 template <class Element>
@@ -93,7 +91,8 @@ template <class Element>
 struct DenseLayout {
   int64_t image_row, image;                    // of the padded image, in elements
   int64_t top, left, dy_row, plane;            // border of dy, and its row and size with the border, in elements
-  int64_t groups, padded_oc, padded_c;         // cells of pixels in a row of dy
+  int64_t groups, dy_group, padded_c;          // cells of pixels in a row of dy, and from one to the next
+  int64_t padded_run, field;                   // floats of a kernel row and of a channel in dweight
   int64_t dx_weights;                          // cells of the weights of all phases
   int64_t weights, turned, dweights, dbiases;  // offsets in bytes from here on
   int64_t images, cells, planes, own_dy, dy_cells, results, size;
@@ -104,25 +103,29 @@ struct DenseLayout {
     dy_row = (left + std::max(s.OW, (s.W - 1 + s.padding) / s.stride + 1)) * s.OC;
     plane = round_up((top + std::max(s.OH, (s.H - 1 + s.padding) / s.stride + 1)) * dy_row, 32);
     groups = (s.OW + per_cell<Element> - 1) / per_cell<Element>;
-    padded_oc = round_up(s.OC, lanes), padded_c = round_up(s.C, lanes);
+    dy_group = per_cell<Element> == 1 ? s.OC : round_up(s.OC, 16);
+    padded_c = round_up(s.C, lanes);
+    padded_run = round_up(s.KW * s.C, lanes), field = s.KH * padded_run;
     dx_weights = s.KH * s.KW * s.OC / per_cell<Element> * padded_c;
     int64_t total = 0;
     const auto next = [&total](int64_t bytes) { return (total += round_up(bytes, 64)) - round_up(bytes, 64); };
     const auto each_thread = [&next](int64_t bytes) { return next(threads() * bytes); };
     weights = next(dx_weights * 4);
     turned = next(s.OC * s.K() * static_cast<int64_t>(sizeof(Element)));  // of a phase: (K, C)
-    dweights = next(conv2d_groups(s) * s.K() * padded_oc * 4);            // (groups, K, padded OC)
-    dbiases = next(conv2d_groups(s) * padded_oc * 4);                     // (groups, padded OC)
+    dweights = next(conv2d_groups(s) * s.OC * field * 4);                 // (groups, OC, KH, padded run)
+    dbiases = next(conv2d_groups(s) * dy_group * 4);                      // (groups, dy_group)
     images = each_thread(padded_image(s) * static_cast<int64_t>(sizeof(Element)));
-    cells = each_thread(per_cell<Element> == 1 ? 0 : image * 4);
+    cells = each_thread(per_cell<Element> == 1 ? 0 : cells_of_image(lanes) * 4);
     planes = each_thread(plane * static_cast<int64_t>(sizeof(Element)));
     own_dy = each_thread(s.OH * s.OW * s.OC * static_cast<int64_t>(sizeof(Element)));
-    dy_cells = each_thread(s.OH * groups * padded_oc * 4);
+    dy_cells = each_thread(per_cell<Element> == 1 ? 0 : s.OH * groups * dy_group * 4);
     results = each_thread(most_tile_pixels * most_panel * 4);
     size = total;
   }
-  // With what the neighbour of the last pixel has.
-  int64_t padded_image(const Conv2dSizes& s) const { return image + s.stride * s.C; }
+  // The last vector of taps may run over the end of the image,
+  int64_t cells_of_image(int64_t lanes) const { return image + lanes; }
+  // and a pair has its pixel's neighbour.
+  int64_t padded_image(const Conv2dSizes& s) const { return image + 16 + s.stride * s.C; }
 };
 
 // Elements as they are computed with: copied, or widened.
@@ -206,20 +209,23 @@ void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const De
       const int64_t channels = std::min(tiles.panel, layout.padded_c - first), valid = std::min(channels, s.C - first);
       const int vectors = static_cast<int>(channels / tiles.lanes);
       const int64_t tile_pixels = tiles.tile_pixels(vectors);
-      DxTile<Element> tile{{}, weights + before + first * cells, rows.taps, run, layout.dy_row, results};
+      const bool in_place = std::is_same_v<T, float> && valid == channels;
+      const auto place = [&](int64_t o) {
+        const int64_t h = (rows.begin + o / width) * s.stride + rows.first - s.padding;
+        const int64_t w = (columns.begin + o % width) * s.stride + columns.first - s.padding;
+        return dx + (h * s.W + w) * s.C + first;
+      };
+      DxTile<Element> tile{{}, weights + before + first * cells, rows.taps, run, layout.dy_row, {}};
       for (int64_t pixel = 0; pixel < pixels; pixel += tile_pixels) {
         const int64_t count = std::min(tile_pixels, pixels - pixel);
         for (int64_t i = 0; i < tile_pixels; ++i) {
           const int64_t o = pixel + std::min(i, count - 1);  // a short last tile repeats its last pixel
           tile.fields[i] = plane + (rows.begin + o / width - rows.taps + 1 + layout.top) * layout.dy_row +
                            (columns.begin + o % width - columns.taps + 1 + layout.left) * s.OC;
+          tile.outputs[i] = in_place ? reinterpret_cast<float*>(place(o)) : results + i * channels;
         }
         tiles.run_dx(vectors, tile);
-        for (int64_t i = 0; i < count; ++i) {
-          const int64_t h = (rows.begin + (pixel + i) / width) * s.stride + rows.first - s.padding;
-          const int64_t w = (columns.begin + (pixel + i) % width) * s.stride + columns.first - s.padding;
-          store_block(results + i * channels, dx + (h * s.W + w) * s.C + first, valid);
-        }
+        for (int64_t i = 0; i < count && !in_place; ++i) store_block(results + i * channels, place(pixel + i), valid);
       }
     }
   });
@@ -231,35 +237,42 @@ constexpr int64_t cells_of_tile = 64;
 template <class Element>
 void add_dweight(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
                  const Cell* cells, const Cell* dy, float* dweight) {
-  const int64_t run = s.KW * s.C, step = (cells_of_tile + layout.groups - 1) / layout.groups;
-  const int64_t x_group = per_cell<Element> * s.stride * s.C;
+  const int64_t step = (cells_of_tile + layout.groups - 1) / layout.groups;
+  DweightTile tile{nullptr,
+                   nullptr,
+                   0,
+                   layout.groups,
+                   layout.dy_group,
+                   per_cell<Element> * s.stride * s.C,
+                   s.stride * layout.image_row,
+                   nullptr,
+                   layout.field};
   for (int64_t oh = 0; oh < s.OH; oh += step) {
+    tile.rows = std::min(step, s.OH - oh);
     for (int64_t kh = 0; kh < s.KH; ++kh) {
-      for (int64_t k = 0; k < run;) {
-        const DweightTileSize* tile = layout.padded_oc > tiles.lanes ? tiles.dweight + 1 : tiles.dweight;
-        while (tile->taps > run - k) ++tile;
-        for (int64_t oc = 0, vectors = 0; oc < layout.padded_oc; oc += vectors * tiles.lanes) {
-          vectors = layout.padded_oc - oc >= 2 * tiles.lanes ? 2 : 1;
-          tile->run[vectors]({dy + oh * layout.groups * layout.padded_oc + oc,
-                              cells + (oh * s.stride + kh) * layout.image_row + k, std::min(step, s.OH - oh),
-                              layout.groups, layout.padded_oc, x_group, s.stride * layout.image_row,
-                              dweight + (kh * run + k) * layout.padded_oc + oc, layout.padded_oc});
+      for (int64_t k = 0; k < layout.padded_run; k += most_tap_vectors * tiles.lanes) {
+        const int64_t vectors = std::min<int64_t>(most_tap_vectors, (layout.padded_run - k) / tiles.lanes);
+        tile.x = cells + (oh * s.stride + kh) * layout.image_row + k;
+        for (int64_t oc = 0, channels = 0; oc < s.OC; oc += channels) {
+          channels = s.OC - oc >= tiles.channels ? tiles.channels : 1;
+          tile.dy = dy + oh * layout.groups * layout.dy_group + oc;
+          tile.dweight = dweight + oc * layout.field + kh * layout.padded_run + k;
+          tiles.dweight[vectors][channels > 1](tile);
         }
-        k += tile->taps;
       }
     }
   }
 }
 
-// A row of dy in cells, filled up with zeros.
-inline void write_cells(const Conv2dSizes& s, const BFloat16* dy, Cell* cells, int64_t padded_oc) {
-  interleave_rows(&dy->bits, s.OC, s.OW, s.OC, cells, padded_oc);
-}
-inline void write_cells(const Conv2dSizes& s, const float* dy, Cell* cells, int64_t padded_oc) {
-  float* to = reinterpret_cast<float*>(cells);
-  for (int64_t pixel = 0; pixel < s.OW; ++pixel, dy += s.OC, to += padded_oc) {
-    std::fill(std::copy_n(dy, s.OC, to), to + padded_oc, 0.0f);
+// dy in cells.
+inline const Cell* dy_in_cells(const Conv2dSizes& s, const BFloat16* dy, Cell* cells, int64_t row) {
+  for (int64_t h = 0; h < s.OH; ++h) {
+    interleave_rows(&dy[h * s.OW * s.OC].bits, s.OC, s.OW, s.OC, cells + h * row, round_up(s.OC, 16));
   }
+  return cells;
+}
+inline const Cell* dy_in_cells(const Conv2dSizes&, const float* dy, Cell*, int64_t) {
+  return reinterpret_cast<const Cell*>(dy);
 }
 
 // A thread's part of what begins at `memory`. size: of a part, in T
@@ -274,7 +287,7 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
   const Conv2dSizes& s = call.sizes;
   const DenseLayout<Element> layout(s, tiles.lanes);
   const int64_t groups = conv2d_groups(s), image_size = s.H * s.W * s.C, dy_size = s.OH * s.OW * s.OC;
-  const int64_t fields = s.K() * layout.padded_oc, dy_rows_size = layout.groups * layout.padded_oc;
+  const int64_t fields = s.OC * layout.field, dy_row = layout.groups * layout.dy_group;
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   const T *images = call.x.data<T>(), *dout = call.dy.data<T>();
   const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
@@ -291,12 +304,12 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
     Element* image = part_of<Element>(memory + layout.images, thread, layout.padded_image(s));
     Element* plane = part_of<Element>(memory + layout.planes, thread, layout.plane);
     Element* own_dy = part_of<Element>(memory + layout.own_dy, thread, dy_size);
-    Cell* cells = part_of<Cell>(memory + layout.cells, thread, layout.image);
-    Cell* dy_cells = part_of<Cell>(memory + layout.dy_cells, thread, s.OH * dy_rows_size);
+    Cell* own_cells = part_of<Cell>(memory + layout.cells, thread, layout.cells_of_image(tiles.lanes));
+    Cell* own_dy_cells = part_of<Cell>(memory + layout.dy_cells, thread, s.OH * dy_row);
     float* results = part_of<float>(memory + layout.results, thread, most_tile_pixels * most_panel);
-    float *dweight = dweights + group * fields, *dbias = dbiases + group * layout.padded_oc;
+    float *dweight = dweights + group * fields, *dbias = dbiases + group * layout.dy_group;
     std::fill_n(dweight, fields, 0.0f);
-    std::fill_n(dbias, layout.padded_oc, 0.0f);
+    std::fill_n(dbias, layout.dy_group, 0.0f);
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
       const Element* dy = sample_of(dout + n * dy_size, y ? y + n * dy_size : nullptr, dy_size, own_dy);
       if (din) {
@@ -304,35 +317,33 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
                       layout.plane);
         write_dx(s, layout, tiles, plane, weights, results, din + n * image_size);
       }
-      for (int64_t h = 0; h < s.OH; ++h) {
-        write_cells(s, dy + h * s.OW * s.OC, dy_cells + h * dy_rows_size, layout.padded_oc);
-      }
-      if (call.dbias.defined()) {
-        for (int64_t oc = 0; oc < layout.padded_oc; oc += tiles.lanes) {
-          tiles.add_dbias(dy_cells + oc, s.OH * layout.groups, layout.padded_oc, dbias + oc);
-        }
-      }
+      const Cell* dy_cells = dy_in_cells(s, dy, own_dy_cells, dy_row);
+      if (call.dbias.defined()) tiles.add_dbias(dy_cells, s.OH * layout.groups, layout.dy_group, s.OC, dbias);
       if (!call.dweight.defined()) continue;
       copy_bordered(images + n * image_size, s.H, s.W * s.C, image, layout.image_row,
                     s.padding * (layout.image_row + s.C), layout.padded_image(s));
-      add_dweight(s, layout, tiles, tiles.to_cells(image, s.stride * s.C, layout.image, cells), dy_cells, dweight);
+      const Cell* cells = tiles.to_cells(image, s.stride * s.C, layout.cells_of_image(tiles.lanes), own_cells);
+      add_dweight(s, layout, tiles, cells, dy_cells, dweight);
     }
   });
 
-  // The groups meet in order.
-  const auto sum_of = [groups](const float* values, int64_t distance) {
-    float sum = 0;
-    for (int64_t group = 0; group < groups; ++group) sum += values[group * distance];
-    return sum;
-  };
-  if (call.dweight.defined()) {
+  if (call.dweight.defined()) {  // the groups meet in order
+    parallel_ranges(fields, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
+      for (int64_t group = 1; group < groups; ++group) {
+        for (int64_t i = begin; i < end; ++i) dweights[i] += dweights[group * fields + i];
+      }
+    });
+    const int64_t run = s.KW * s.C;
     update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
-      return before + sum_of(dweights + i / s.OC * layout.padded_oc + i % s.OC, fields);
+      const int64_t k = i / s.OC, oc = i % s.OC;
+      return groups == 0 ? before : before + dweights[oc * layout.field + k / run * layout.padded_run + k % run];
     });
   }
   if (call.dbias.defined()) {
-    update_gradient(call.dbias, call.accumulate,
-                    [&](int64_t oc, float before) { return before + sum_of(dbiases + oc, layout.padded_oc); });
+    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
+      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * layout.dy_group + oc];
+      return sum;
+    });
   }
 }
 
