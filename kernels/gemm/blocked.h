@@ -9,9 +9,9 @@
 //   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512)
 //
 // After the last slice, the strip's sums become C at once (kernels/gemm/finish.h), while they are in the first-level
-// cache. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed once for
-// the whole call. Few tiles and a long K: K is cut into parts, whose sums are added in order. All borders depend on M, N
-// and K only.
+// cache. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed once
+// for the whole call. Few tiles and a long K: K is cut into parts, whose sums are added in order. All borders depend on
+// M, N and K only.
 //
 // A variant is a class:
 //   struct Product {
