@@ -180,7 +180,7 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
     case DataFormat::cifar10:
       return open_cifar10(path, part == Part::train);
     case DataFormat::text:
-      return open_text(path, found.set, part == Part::train, found.context);
+      return open_text(path, found.set, part == Part::train, found.context, found.vocabulary);
     case DataFormat::generated:
       return open_generated(part, limit);
   }

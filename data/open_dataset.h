@@ -36,6 +36,7 @@ struct FoundDataset {
   std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such split
   std::filesystem::path test;
   int64_t context = default_context;  // of a text
+  std::string vocabulary = {};        // of a text, see open_text(); empty: its own
 
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
 };

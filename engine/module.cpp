@@ -21,27 +21,35 @@ std::vector<NamedParameter> Module::parameters() {
   std::vector<NamedParameter> all = own_;
   for (auto& [child_name, child] : children_) {
     for (NamedParameter& parameter : child->parameters()) {
-      all.push_back({child_name + "." + parameter.name, parameter.value, parameter.is_statistic});
+      parameter.name = child_name + "." + parameter.name;
+      all.push_back(std::move(parameter));
     }
   }
   return all;
 }
 
+void Module::freeze() {
+  for (NamedParameter& parameter : own_) parameter.is_frozen = !parameter.is_statistic;
+  for (auto& [name, child] : children_) child->freeze();
+}
+
 namespace {
 
-int64_t count_values(const std::vector<NamedParameter>& parameters, bool statistics) {
+int64_t count_values(const std::vector<NamedParameter>& parameters, bool statistic, bool frozen) {
   int64_t count = 0;
   for (const NamedParameter& parameter : parameters) {
-    if (parameter.is_statistic == statistics) count += parameter.value->size();
+    if (parameter.is_statistic == statistic && parameter.is_frozen == frozen) count += parameter.value->size();
   }
   return count;
 }
 
 }  // namespace
 
-int64_t Module::parameter_count() { return count_values(parameters(), false); }
+int64_t Module::parameter_count() { return count_values(parameters(), false, false); }
 
-int64_t Module::statistic_count() { return count_values(parameters(), true); }
+int64_t Module::statistic_count() { return count_values(parameters(), true, false); }
+
+int64_t Module::frozen_count() { return count_values(parameters(), false, true); }
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
@@ -67,7 +75,7 @@ int64_t slot_size(int64_t size) {
 
 ParameterArena::ParameterArena(Module& module, Device device) : parameters_(module.parameters()) {
   std::stable_partition(parameters_.begin(), parameters_.end(), std::mem_fn(&NamedParameter::is_statistic));
-  int64_t size = 0;
+  int64_t size = 0;  // of those that are not frozen
   for (const NamedParameter& parameter : parameters_) {
     const Tensor& value = *parameter.value;
     check(value.defined(), "parameter {} is undefined; give it a value before the ParameterArena is made",
@@ -79,7 +87,7 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
           parameter.name);
     check(std::ranges::count(parameters_, parameter.value, &NamedParameter::value) == 1,
           "parameter {} is registered twice; register it, or its layer, once", parameter.name);
-    size += slot_size(value.size());
+    if (!parameter.is_frozen) size += slot_size(value.size());
     if (parameter.is_statistic) statistics_size_ = size;
   }
   {
@@ -90,6 +98,11 @@ ParameterArena::ParameterArena(Module& module, Device device) : parameters_(modu
     const MemoryPurposeScope purpose(MemoryPurpose::gradients);
     gradients_ = Tensor::zeros({size}, DType::f32, device);
   }
+  for (const NamedParameter& parameter : parameters_) {
+    const MemoryPurposeScope purpose(MemoryPurpose::parameters);
+    if (parameter.is_frozen) *parameter.value = parameter.value->detach().to(device);
+  }
+  std::erase_if(parameters_, std::mem_fn(&NamedParameter::is_frozen));
   int64_t begin = 0;
   for (const NamedParameter& parameter : parameters_) {
     Tensor& tensor = *parameter.value;

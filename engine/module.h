@@ -15,6 +15,7 @@ struct NamedParameter {
   std::string name;  // "conv1.weight"
   Tensor* value;     // the module's member
   bool is_statistic = false;
+  bool is_frozen = false;  // see Module::freeze()
 };
 
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
@@ -34,7 +35,8 @@ class Module {
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
   int64_t parameter_count();  // trained values
-  int64_t statistic_count();  // the others
+  int64_t statistic_count();
+  int64_t frozen_count();
 
  protected:
   void add_parameter(std::string name, Tensor& value);
@@ -43,6 +45,9 @@ class Module {
   // micro-batches into the value. REQUIRES: each micro-batch of a training step gives it a gradient
   void add_statistic(std::string name, Tensor& value);
   void add_child(std::string name, Module& child);
+  // The parameters registered so far, those of children included, are constants from now on: they have no gradient, and
+  // no place in a ParameterArena. What is added later is trained. Statistics stay what they are.
+  void freeze();
 
  private:
   std::vector<NamedParameter> own_;
@@ -76,16 +81,17 @@ class ParameterArena {
   static constexpr int64_t granule = 64;
 
   // Moves the module's parameters to `device` and into the arena: afterwards each is a leaf whose value and gradient
-  // are slices, 256-byte aligned. The module must outlive the arena's use. Throws Error (usage) if a parameter is not
-  // f32, or is in another live arena, whose optimizer would lose it.
+  // are slices, 256-byte aligned. Frozen ones are only moved. The module must outlive the arena's use. Throws Error
+  // (usage) if a parameter is not f32, or is in another live arena, whose optimizer would lose it.
   explicit ParameterArena(Module& module, Device device = Device::cpu);
   ParameterArena(const ParameterArena&) = delete;
   ParameterArena& operator=(const ParameterArena&) = delete;
 
   Tensor values;        // (size); the gaps between slices hold zeros
   Tensor& gradients();  // (size)
-  const std::vector<NamedParameter>& parameters() const { return parameters_; }  // in the order of their offsets
-  int64_t statistics_size() const { return statistics_size_; }                   // where the trained ones begin
+  // In the order of their offsets, without frozen ones.
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  int64_t statistics_size() const { return statistics_size_; }  // where the trained ones begin
   // Where one of them begins in `values`.
   int64_t offset(const NamedParameter& parameter) const {
     return parameter.value->data<float>() - values.data<float>();

@@ -17,6 +17,7 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
+#include "models/lora.h"
 #include "models/models.h"
 
 namespace hs {
@@ -50,29 +51,17 @@ class Norm : public Module {
   Tensor weight_;  // (C)
 };
 
-class Projection : public Module {
- public:
-  Projection(int64_t in, int64_t out, LayerKeys& keys, double deviation = usual_deviation)
-      : weight_(normal_init({in, out}, deviation, keys.seed(), keys.next())) {
-    add_parameter("weight", weight_);
-  }
-  Tensor forward(const Tensor& x) override { return linear(x, weight_, {}); }  // (..., in) -> (..., out)
-
- private:
-  Tensor weight_;  // (in, out)
-};
-
 // x + attention(norm(x)), then the same with a feed-forward layer: (N, T, C) -> (N, T, C).
 class TransformerBlock : public Module {
  public:
   TransformerBlock(const ModelSizes& sizes, LayerKeys& keys)
       : heads_(sizes.heads),
         norm1_(sizes.width),
-        qkv_(sizes.width, 3 * sizes.width, keys),
-        attended_(sizes.width, sizes.width, keys, last_deviation(sizes)),
+        qkv_(initial(sizes.width, 3 * sizes.width, keys)),
+        attended_(initial(sizes.width, sizes.width, keys, last_deviation(sizes))),
         norm2_(sizes.width),
-        wide_(sizes.width, 4 * sizes.width, keys),
-        narrow_(4 * sizes.width, sizes.width, keys, last_deviation(sizes)) {
+        wide_(initial(sizes.width, 4 * sizes.width, keys)),
+        narrow_(initial(4 * sizes.width, sizes.width, keys, last_deviation(sizes))) {
     add_child("ln_1", norm1_);
     add_child("attn.c_attn", qkv_);
     add_child("attn.c_proj", attended_);
@@ -84,8 +73,14 @@ class TransformerBlock : public Module {
     const Tensor y = add_to(x, attended_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
     return add_to(y, narrow_.forward(gelu(wide_.forward(norm2_.forward(y)))));
   }
+  void adapt(const LoraOptions& options, LayerKeys& keys) {
+    for (LoraLinear* layer : {&qkv_, &attended_, &wide_, &narrow_}) layer->adapt(options, keys);
+  }
 
  private:
+  static Tensor initial(int64_t in, int64_t out, LayerKeys& keys, double deviation = usual_deviation) {
+    return normal_init({in, out}, deviation, keys.seed(), keys.next());
+  }
   // Smaller with depth, so that the sum of all blocks starts with the same variance at any depth.
   static double last_deviation(const ModelSizes& sizes) {
     return usual_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
@@ -95,9 +90,9 @@ class TransformerBlock : public Module {
 
   const int64_t heads_;
   Norm norm1_;
-  Projection qkv_, attended_;
+  LoraLinear qkv_, attended_;
   Norm norm2_;
-  Projection wide_, narrow_;
+  LoraLinear wide_, narrow_;
 };
 
 class CharGpt : public StagedModel {
@@ -124,6 +119,11 @@ class CharGpt : public StagedModel {
     // (N, T) -> (N, T, C) -> ... -> (N, T, C) -> (N * T, classes)
   }
   InputKind input_kind() const override { return InputKind::tokens; }
+
+  void adapt(const LoraOptions& options, LayerKeys& keys) override {
+    freeze();
+    for (const auto& block : blocks_) block->adapt(options, keys);
+  }
 
  private:
   Tensor symbols_;    // (classes, C), also the head's weight

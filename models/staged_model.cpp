@@ -20,6 +20,10 @@ void StagedModel::set_segments(std::vector<Segment> segments) {
   segments_ = std::move(segments);
 }
 
+void StagedModel::adapt(const LoraOptions&, LayerKeys&) {
+  fail(ExitCode::usage, "this model has no linear layers that take adapters; char_gpt has");
+}
+
 Tensor StagedModel::run(size_t begin, size_t end, const Tensor& x) const {
   Tensor y = stages_[begin].forward(x);
   for (size_t i = begin + 1; i < end; ++i) y = stages_[i].forward(y);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/module.h"
+#include "models/lora.h"
 
 namespace hs {
 
@@ -30,6 +31,10 @@ class StagedModel : public Module {
   // From the next forward on; none (the default) keeps everything. The results are the same bits for any segments.
   // Throws Error (usage) unless they are in order, not empty, disjoint and within the stages.
   void set_segments(std::vector<Segment> segments);
+
+  // Freezes all parameters and adds adapters to linear layers (models/lora.h), for a model that has some. Throws Error
+  // (usage) if it has none that take them.
+  virtual void adapt(const LoraOptions& options, LayerKeys& keys);
 
  protected:
   void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);

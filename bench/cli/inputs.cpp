@@ -75,10 +75,12 @@ std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, co
 
 }  // namespace
 
-TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test, int64_t context) {
+TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test, int64_t context,
+                                const std::string& vocabulary) {
   if (name_or_path.empty()) return open_digits("", train, test);
   FoundDataset found = find_dataset(name_or_path);
   found.context = context;
+  found.vocabulary = vocabulary;
   TrainingData data;
   data.train = open_part(found, Part::train, train, name_or_path);
   data.test = open_part(found, Part::test, test, name_or_path);

@@ -42,9 +42,10 @@ struct Limit {
 };
 
 // --data NAME|DIR, as for open_dataset(); if empty, as open_digits(). Says so if the data is generated. Throws what
-// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together). context: of a text.
+// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together). context, vocabulary:
+// of a text.
 TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test,
-                                int64_t context = default_context);
+                                int64_t context = default_context, const std::string& vocabulary = {});
 
 // --data DIR with MNIST in it, as for find_digits(); if empty, the usual places, or generated digits. Throws as
 // open_training_data(), and Error (bad_input) if images are not 28x28x1, the size that the models expect.

@@ -27,6 +27,7 @@ std::unique_ptr<cli::Command> make_compare_command();
 std::unique_ptr<cli::Command> make_predict_command();
 std::unique_ptr<cli::Command> make_evaluate_command();
 std::unique_ptr<cli::Command> make_generate_command();
+std::unique_ptr<cli::Command> make_merge_command();
 std::unique_ptr<cli::Command> make_export_command();
 
 }  // namespace hs::bench::commands

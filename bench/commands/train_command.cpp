@@ -12,6 +12,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/event_file.h"
+#include "bench/measure/fine_tuning.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/ranks.h"
@@ -64,6 +65,7 @@ class TrainCommand : public cli::Command {
   std::vector<std::string> kernels_;
   measure::TuningFile tuning_;
   measure::Goal goal_;
+  measure::FineTuning fine_tuning_;
   measure::Saving saving_;
   measure::Ranks ranks_;
   report::Outputs outputs_;
@@ -184,6 +186,7 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never")
       .record();
   saving_.declare(flags);
+  fine_tuning_.declare(flags, experiment_);
   outputs_.declare(flags);
   flags.text("--save-model", save_model_, "FILE",
              "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
@@ -327,10 +330,12 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
       hooks.is_interrupted = cli::stop_requested;
     }
     saving_.attach(hooks);
-    const auto save_last = [&](Module& trained) {
-      if (run < repeat_ || !model.is_wanted()) return;
+    const auto save_last = [&](StagedModel& trained) {
+      if (run < repeat_) return;
+      fine_tuning_.save(trained, experiment_);
+      if (!model.is_wanted()) return;
       const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
-      write_safetensors(model, parameters_of(trained),
+      write_safetensors(model, measure::FineTuning::parameters(trained, experiment_),
                         describe({experiment_.model, sizes, info.scale, info.name, info.vocabulary}));
     };
     meter.start();
@@ -423,6 +428,7 @@ void TrainCommand::join_ranks() {
   }
   quiet_ = true;
   outputs_.discard();
+  fine_tuning_.discard();
   save_model_ = tensorboard_ = trace_ = "";
 }
 
@@ -440,6 +446,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   if (model.front().is_stream())
     fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", save_model_);
   outputs_.open({&trace, &model.front()});
+  fine_tuning_.open(flags, experiment_, context_);
   cli::use_threads(threads_);
   const cli::ForcedKernels forced(kernels_);
   experiment_.device = cli::resolve_device(device_);
@@ -453,8 +460,9 @@ void TrainCommand::run(const cli::Flags& flags) {
   ranks_.use(experiment_.device);
   experiment_.sum = ranks_.sum();
   tuning_.use(experiment_.device);
-  const cli::TrainingData data =
-      cli::open_training_data(data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_);
+  const cli::TrainingData data = cli::open_training_data(
+      data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_, fine_tuning_.vocabulary());
+  fine_tuning_.check_fits(data.train->info());
   scale_learning_rate(flags, data.train->info().count);
   if (dry_run_) {
     print_plan(data);

@@ -12,6 +12,7 @@
 #include "data/loader/loader.h"
 #include "engine/check.h"
 #include "models/measure_stages.h"
+#include "models/model_file.h"
 
 namespace hs::bench::measure {
 
@@ -26,10 +27,10 @@ ModelSizes sizes_for(const SampleInfo& set, int64_t blocks) {
           set.classes, blocks,      set.is_text() ? InputKind::tokens : InputKind::images};
 }
 
-std::string sha256(const ParameterArena& arena) {
+std::string sha256(const std::vector<NamedParameter>& parameters) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
-  for (const NamedParameter& parameter : arena.parameters()) {
+  for (const NamedParameter& parameter : parameters) {
     const std::vector<float> values = parameter.value->to_vector<float>();
     fine = fine && EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1;
   }
@@ -116,13 +117,18 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
 
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train_set, const SampleSource& test_set,
                          uint64_t seed, const TrainHooks& hooks,
-                         const std::function<void(Module& model)>& when_trained) {
+                         const std::function<void(StagedModel& model)>& when_trained) {
   RunRecord record;
   record.seed = seed;
   const cli::ForcedKernels forced(experiment.kernels);
   reset_peak(experiment.device);
   const SampleInfo& info = train_set.info();
   const auto model = make_model(experiment.model, seed, sizes_for(info, experiment.blocks));
+  if (!experiment.start.empty()) load_parameters(*model, SafetensorsFile(experiment.start));
+  if (experiment.lora.rank > 0) {
+    LayerKeys keys(seed);
+    model->adapt(experiment.lora, keys);
+  }
   ParameterArena arena(*model, experiment.device);
   const int64_t held_out = held_out_samples(experiment, info.count);
   const MixedSamples kept(train_set, 0, info.count - held_out), held(train_set, info.count - held_out, held_out);
@@ -145,7 +151,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   TrainConfig config = train_config(experiment, seed);
   if (validation) config.validation = &*validation;
   record.result = train(*model, arena, training, test, config, recording);
-  record.weights_sha256 = sha256(arena);
+  record.weights_sha256 = sha256(arena.parameters());
   record.peak_bytes = memory_stats(experiment.device).peak;
   if (when_trained) when_trained(*model);
   return record;

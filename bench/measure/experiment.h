@@ -48,6 +48,8 @@ struct Experiment {
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
   int64_t blocks = 0;  // see ModelSizes
+  std::string start;   // a model's file, whose weights a run begins with; empty: the seed determines them
+  LoraOptions lora;
   CheckpointChoice checkpoint;
   double validation = 0;  // the fraction of the training set that is held out to validate on
   Cadence validate_every = {.epochs = 1};
@@ -71,7 +73,7 @@ struct CheckpointPlan {
 struct RunRecord {
   uint64_t seed = 0;
   TrainResult result;
-  std::string weights_sha256;  // of the values of all parameters, in order, without gaps
+  std::string weights_sha256;  // of the values of all parameters that are not frozen, in order, without gaps
   size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to the run's end
   std::optional<CheckpointPlan> plan;
   std::vector<int64_t> resident_bytes_by_epoch;
@@ -82,10 +84,10 @@ struct RunRecord {
 // peak is that of training. when_trained gets the trained model, which ends with the run. Throws Error as train().
 RunRecord run_experiment(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                          uint64_t seed, const TrainHooks& hooks,
-                         const std::function<void(Module& model)>& when_trained = {});
+                         const std::function<void(StagedModel& model)>& when_trained = {});
 
-// The SHA-256 of the values of all parameters, in order, without gaps.
-std::string sha256(const ParameterArena& arena);
+// The SHA-256 of the values of all these parameters, in order, without gaps.
+std::string sha256(const std::vector<NamedParameter>& parameters);
 
 // Returns a TrainHooks::before_first_step that sets the model's segments. For a budget it measures the step, fills in
 // `plan` and resets the device's peak. The model and `plan` must outlive training.

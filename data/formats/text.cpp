@@ -6,6 +6,7 @@
 
 #include "engine/check.h"
 #include "engine/input_file.h"
+#include "engine/printable.h"
 
 namespace hs {
 namespace {
@@ -40,14 +41,25 @@ std::string vocabulary_of(const std::vector<uint8_t>& bytes) {
   return vocabulary;
 }
 
+void check_known(const std::filesystem::path& file, const std::vector<uint8_t>& bytes, const std::string& vocabulary) {
+  std::array<bool, 256> known{};
+  for (const char byte : vocabulary) known[static_cast<uint8_t>(byte)] = true;
+  const auto unknown = std::ranges::find_if(bytes, [&](uint8_t byte) { return !known[byte]; });
+  if (unknown == bytes.end()) return;
+  fail(ExitCode::bad_input, "{}: byte {} is {}, which is none of the model's {} symbols; use a text of these symbols",
+       printable(file), unknown - bytes.begin(), printable_text(std::string(1, static_cast<char>(*unknown))),
+       vocabulary.size());
+}
+
 }  // namespace
 
 std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const SetIdentity& set, bool training,
-                                        int64_t context) {
+                                        int64_t context, const std::string& given_vocabulary) {
   check(context >= 1 && context <= largest_context, "open_text: a context of {}, expected 1 to {}", context,
         largest_context);
   const std::vector<uint8_t> bytes = read_file(file, max_text_bytes);
-  const std::string vocabulary = vocabulary_of(bytes);
+  const std::string vocabulary = given_vocabulary.empty() ? vocabulary_of(bytes) : given_vocabulary;
+  check_known(file, bytes, vocabulary);
   std::array<uint8_t, 256> number{};
   for (size_t i = 0; i < vocabulary.size(); ++i) number[static_cast<uint8_t>(vocabulary[i])] = static_cast<uint8_t>(i);
 

@@ -16,10 +16,11 @@ inline constexpr int64_t default_context = 128;
 inline constexpr int64_t largest_context = max_image_side - 1;
 inline constexpr uint64_t max_text_bytes = uint64_t{1} << 30;
 
-// Reads the whole file; the vocabulary is that of both splits. Throws Error: io (it cannot be read), bad_input (no
-// regular file, more than max_text_bytes, or the split is too short for one window).
+// Reads the whole file; the vocabulary is that of both splits, unless one is given: that of a trained model, distinct
+// bytes in the order of their numbers. Throws Error: io (it cannot be read), bad_input (no regular file, more than
+// max_text_bytes, a byte that the given vocabulary has not, or the split is too short for one window).
 // REQUIRES: 1 <= context <= largest_context
 std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const SetIdentity& set, bool training,
-                                        int64_t context = default_context);
+                                        int64_t context = default_context, const std::string& vocabulary = {});
 
 }  // namespace hs

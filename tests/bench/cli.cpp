@@ -271,6 +271,9 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"max_minutes", 0.0},
                      {"save_every", nullptr},
                      {"keep", nullptr},
+                     {"start_sha256", nullptr},
+                     {"lora", 0},
+                     {"lora_alpha", nullptr},
                      {"recipe", ""}};
   CHECK(config("") == expected.dump());
   expected.update({{"model", "deep_cnn"},

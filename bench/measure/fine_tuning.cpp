@@ -1,0 +1,81 @@
+#include "bench/measure/fine_tuning.h"
+
+#include "engine/check.h"
+#include "models/adapter_file.h"
+
+namespace hs::bench::measure {
+
+std::string sha256(StagedModel& model) { return sha256(model.parameters()); }
+
+void FineTuning::declare(cli::Flags& flags, Experiment& experiment) {
+  flags.text("--start", experiment.start, "FILE", "Begin with the weights of a model that --save-model wrote")
+      .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
+  flags
+      .integer("--lora", experiment.lora.rank, 0, 4096,
+               "Train adapters of this rank beside --start alone, 0: all of it")
+      .record();
+  flags
+      .real("--lora-alpha", experiment.lora.alpha, 0, 1e6,
+            "Adapters count by this, divided by the rank; 0: twice the rank")
+      .record("lora_alpha",
+              [&experiment] { return experiment.lora.rank > 0 ? Json(experiment.lora.used_alpha()) : Json(nullptr); });
+  flags.text("--save-adapters", save_adapters_, "DIR", "Write the trained adapters there, as peft does, for merge");
+}
+
+void FineTuning::open(const cli::Flags& flags, Experiment& experiment, int64_t& context) {
+  if (experiment.lora.rank == 0) {
+    for (const char* flag : {"--lora-alpha", "--save-adapters"}) {
+      if (flags.given(flag)) fail(ExitCode::usage, "{}: there are no adapters; give --lora 4 as well", flag);
+    }
+  }
+  if (experiment.start.empty()) {
+    if (experiment.lora.rank == 0) return;
+    fail(ExitCode::usage, "--lora {}: there is no model to adapt; give --start FILE as well", experiment.lora.rank);
+  }
+  const LoadedModel base = load_model(experiment.start);
+  const ModelDescription& of = base.description;
+  if (flags.given("--model") && experiment.model != of.model) {
+    fail(ExitCode::usage, "--model {}: --start {} is a {}; leave out --model", experiment.model, experiment.start,
+         of.model);
+  }
+  const auto check_same = [&](const char* flag, int64_t given, int64_t has) {
+    if (!flags.given(flag) || given == has) return;
+    fail(ExitCode::usage, "{} {}: --start {} has {}; leave it out", flag, given, experiment.start, has);
+  };
+  check_same("--blocks", experiment.blocks, of.sizes.blocks);
+  check_same("--context", context, of.sizes.context());
+  experiment.model = of.model;
+  experiment.blocks = of.sizes.blocks;
+  if (of.sizes.input == InputKind::tokens) context = of.sizes.context();
+  vocabulary_ = of.vocabulary;
+  sizes_ = of.sizes;
+  sha256_ = sha256(*base.model);
+  if (experiment.lora.rank > 0) {  // refused before anything is loaded or trained
+    LayerKeys keys(0);
+    base.model->adapt(experiment.lora, keys);
+  }
+  if (!save_adapters_.empty()) folder_.emplace(save_adapters_);
+}
+
+void FineTuning::check_fits(const SampleInfo& info) const {
+  if (!sizes_) return;
+  if (info.rows == sizes_->rows && info.columns == sizes_->columns && info.channels == sizes_->channels &&
+      info.classes == sizes_->classes) {
+    return;
+  }
+  fail(ExitCode::bad_input,
+       "--data {}: samples of {} in {} classes, and the model of --start is for {} x {} x {} in {}", info.name,
+       info.text(), info.classes, sizes_->rows, sizes_->columns, sizes_->channels, sizes_->classes);
+}
+
+std::vector<NamedTensor> FineTuning::parameters(StagedModel& trained, const Experiment& experiment) {
+  return experiment.lora.rank > 0 ? merged_parameters(trained, experiment.lora) : parameters_of(trained);
+}
+
+void FineTuning::save(StagedModel& trained, const Experiment& experiment) {
+  if (!folder_) return;
+  write_adapters(*folder_, trained, experiment.lora, sha256_);
+  folder_->keep();
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,96 @@
+#include "models/adapter_file.h"
+
+#include <charconv>
+#include <set>
+
+#include "engine/check.h"
+#include "engine/printable.h"
+#include "models/model_file.h"
+
+namespace hs {
+namespace {
+
+constexpr const char *format_name = "halfstep adapters", *version = "1";
+constexpr const char *tensors_name = "adapter_model.safetensors", *config_name = "adapter_config.json";
+
+// The adapters of a model alone, by peft's names.
+class Adapters : public Module {
+ public:
+  explicit Adapters(Module& model) {
+    for (const NamedParameter& parameter : model.parameters()) {
+      if (is_adapter(parameter.name)) add_parameter("base_model.model." + parameter.name, *parameter.value);
+    }
+  }
+  Tensor forward(const Tensor& x) override { return x; }
+};
+
+// The names of the adapted layers, without those of the modules around them.
+std::set<std::string> target_modules(const std::vector<NamedTensor>& adapters) {
+  std::set<std::string> names;
+  for (const NamedTensor& adapter : adapters) {
+    const size_t end = adapter.name.rfind(".lora_"), begin = adapter.name.rfind('.', end - 1) + 1;
+    names.insert(adapter.name.substr(begin, end - begin));
+  }
+  return names;
+}
+
+const std::string& text(const SafetensorsFile& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found != file.metadata().end()) return found->second;
+  fail(ExitCode::checkpoint, "{}: its metadata have no {}, expected adapters that halfstep saved", file.name(), key);
+}
+
+void check_text(const SafetensorsFile& file, const std::string& key, const std::string& expected) {
+  if (text(file, key) == expected) return;
+  fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {}", file.name(), key,
+       printable_text(text(file, key)), expected);
+}
+
+template <class Number>
+Number number(const SafetensorsFile& file, const std::string& key, Number low, Number high) {
+  const std::string& digits = text(file, key);
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc() && end == digits.data() + digits.size() && value >= low && value <= high) return value;
+  fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {} to {}", file.name(), key,
+       printable_text(digits), low, high);
+}
+
+}  // namespace
+
+void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions& options, const std::string& base) {
+  Adapters adapters(model);
+  const std::vector<NamedTensor> tensors = parameters_of(adapters);
+  write_safetensors(folder.path() / tensors_name, tensors,
+                    {{"format", format_name},
+                     {"version", version},
+                     {"rank", std::to_string(options.rank)},
+                     {"alpha", fmt::format("{}", options.used_alpha())},
+                     {"base_sha256", base}});
+  OutputFile config(folder.path() / config_name);
+  config.write(fmt::format(
+      R"({{"peft_type": "LORA", "task_type": null, "base_model_name_or_path": null, "inference_mode": true,
+ "r": {}, "lora_alpha": {}, "use_rslora": false, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": false,
+ "target_modules": ["{}"]}}
+)",
+      options.rank, options.used_alpha(), fmt::join(target_modules(tensors), R"(", ")")));
+  config.keep();
+}
+
+LoraOptions load_adapters(StagedModel& model, const std::string& base, const std::filesystem::path& folder) {
+  const SafetensorsFile file(folder / tensors_name);
+  check_text(file, "format", format_name);
+  check_text(file, "version", version);
+  const LoraOptions options{number<int64_t>(file, "rank", 1, 4096), number<double>(file, "alpha", 1e-6, 1e6)};
+  if (text(file, "base_sha256") != base) {
+    fail(ExitCode::checkpoint, "{}: trained on the model with the SHA-256 {}, and this one has {}; give that one",
+         file.name(), printable_text(text(file, "base_sha256")), base);
+  }
+  LayerKeys keys(0);
+  model.adapt(options, keys);
+  Adapters adapters(model);
+  load_parameters(adapters, file);
+  return options;
+}
+
+}  // namespace hs

@@ -1,0 +1,47 @@
+// LoRA: a trained network is adapted to new data by small matrices beside its large ones (Hu et al., "LoRA: low-rank
+// adaptation of large language models", ICLR 2022). A weight W (in, out) stays as it is; what is trained is A (r, in)
+// and B (out, r), and the layer computes
+//   y = x W + (alpha / r) (x A^T) B^T
+// B starts at zero, so that training starts with the network as it was. A and B lie as in Hugging Face's peft.
+// models/adapter_file.h saves them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/module.h"
+#include "engine/safetensors.h"
+
+namespace hs {
+
+struct LoraOptions {
+  int64_t rank = 0;  // 0: no adapters
+  double alpha = 0;  // 0: twice the rank
+  double used_alpha() const { return alpha > 0 ? alpha : 2 * static_cast<double>(rank); }
+  double factor() const { return used_alpha() / static_cast<double>(rank); }
+};
+
+// A linear layer without bias, to which adapters can be added: (..., in) -> (..., out).
+class LoraLinear : public Module {
+ public:
+  explicit LoraLinear(Tensor weight);  // (in, out)
+  Tensor forward(const Tensor& x) override;
+
+  // Adds lora_A.weight, uniform in +-1/sqrt(in), and lora_B.weight, zeros. Throws Error (usage) unless
+  // 1 <= rank <= in and out. REQUIRES: it has none yet
+  void adapt(const LoraOptions& options, LayerKeys& keys);
+
+ private:
+  Tensor weight_;  // (in, out)
+  Tensor a_, b_;   // (r, in) and (out, r), or undefined
+  double factor_ = 0;
+};
+
+inline constexpr const char* lora_names[] = {"lora_A.weight", "lora_B.weight"};
+bool is_adapter(const std::string& parameter);  // by its name
+
+// The parameters of the network without adapters that computes the same: W + (alpha / r) (B A)^T in place of each W
+// that has them, formed in f64 and rounded once. On the CPU.
+std::vector<NamedTensor> merged_parameters(Module& module, const LoraOptions& options);
+
+}  // namespace hs
