@@ -129,6 +129,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     LayerKeys keys(seed);
     model->adapt(experiment.lora, keys);
   }
+  record.trained_parameters = model->parameter_count();
   ParameterArena arena(*model, experiment.device);
   const int64_t held_out = held_out_samples(experiment, info.count);
   const MixedSamples kept(train_set, 0, info.count - held_out), held(train_set, info.count - held_out, held_out);

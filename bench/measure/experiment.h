@@ -73,6 +73,7 @@ struct CheckpointPlan {
 struct RunRecord {
   uint64_t seed = 0;
   TrainResult result;
+  int64_t trained_parameters = 0;
   std::string weights_sha256;  // of the values of all parameters that are not frozen, in order, without gaps
   size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to the run's end
   std::optional<CheckpointPlan> plan;

@@ -135,6 +135,7 @@ Json to_json(const Row& row) {
       {"test_accuracy", finite_or_null(mean(figures.accuracies))},
       {"test_accuracy_all", finite_or_null(figures.accuracies)},
       {"final_loss", finite_or_null(mean(figures.losses))},
+      {"trained_parameters", row.runs.empty() ? Json(nullptr) : Json(row.runs[0].trained_parameters)},
       {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
       {"peak_resident_bytes", cli::peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
