@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engine/check.h"
+#include "engine/output_file.h"
 #include "engine/printable.h"
 #include "models/model_file.h"
 

@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/output_file.h"
 #include "models/lora.h"
 #include "models/staged_model.h"
 
 namespace hs {
+
+class OutputFolder;
 
 // Writes both files into `folder`, which is to be kept. base: a hash of the values of the network that was adapted.
 // Throws Error (io).

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "engine/cpu_features.h"
 #include "engine/parallel.h"
 #include "engine/storage.h"
 #include "tests/support/one_step.h"
@@ -109,12 +110,14 @@ TEST_CASE("the counter counts what is allocated while it is on") {
 
 TEST_CASE("allocations of a training step") {
   set_threads(2);
+  // Whether products of bf16 read their left factor where it lies, and need no memory to pack it.
+  const size_t packs = cpu_features().avx512_bf16 && !cpu_features().amx_bf16 ? 0 : 1;
   check_counts("mnist_cnn", Precision::f32, true, {56, 18});
-  check_counts("mnist_cnn", Precision::bf16, true, {56, 20});
+  check_counts("mnist_cnn", Precision::bf16, true, {56, 19 + packs});
   check_counts("mnist_cnn", Precision::f32, false, {84, 26});
-  check_counts("mnist_cnn", Precision::bf16, false, {84, 28});
+  check_counts("mnist_cnn", Precision::bf16, false, {84, 27 + packs});
   check_counts("mlp", Precision::f32, true, {29, 8});
-  check_counts("mlp", Precision::bf16, true, {30, 14});
+  check_counts("mlp", Precision::bf16, true, {30, 11 + 3 * packs});
   set_threads(0);
 }
 

@@ -11,6 +11,7 @@
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/input_file.h"
+#include "engine/output_file.h"
 #include "engine/parallel.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
