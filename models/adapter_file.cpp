@@ -11,7 +11,7 @@
 namespace hs {
 namespace {
 
-constexpr const char *format_name = "halfstep adapters", *version = "1";
+constexpr const char *adapter_format = "halfstep adapters", *adapter_version = "1";
 constexpr const char *tensors_name = "adapter_model.safetensors", *config_name = "adapter_config.json";
 
 // The adapters of a model alone, by peft's names.
@@ -63,8 +63,8 @@ void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions
   Adapters adapters(model);
   const std::vector<NamedTensor> tensors = parameters_of(adapters);
   write_safetensors(folder.path() / tensors_name, tensors,
-                    {{"format", format_name},
-                     {"version", version},
+                    {{"format", adapter_format},
+                     {"version", adapter_version},
                      {"rank", std::to_string(options.rank)},
                      {"alpha", fmt::format("{}", options.used_alpha())},
                      {"base_sha256", base}});
@@ -80,8 +80,8 @@ void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions
 
 LoraOptions load_adapters(StagedModel& model, const std::string& base, const std::filesystem::path& folder) {
   const SafetensorsFile file(folder / tensors_name);
-  check_text(file, "format", format_name);
-  check_text(file, "version", version);
+  check_text(file, "format", adapter_format);
+  check_text(file, "version", adapter_version);
   const LoraOptions options{number<int64_t>(file, "rank", 1, 4096), number<double>(file, "alpha", 1e-6, 1e6)};
   if (text(file, "base_sha256") != base) {
     fail(ExitCode::checkpoint, "{}: trained on the model with the SHA-256 {}, and this one has {}; give that one",

@@ -11,7 +11,7 @@ namespace hs {
 LoraLinear::LoraLinear(Tensor weight) : weight_(std::move(weight)) { add_parameter("weight", weight_); }
 
 Tensor LoraLinear::forward(const Tensor& x) {
-  const Tensor y = linear(x, weight_, {});
+  Tensor y = linear(x, weight_, {});
   if (!a_.defined()) return y;
   const Tensor low = linear(x, a_, {}, WeightOrder::out_in);  // (..., r)
   return add(y, scale(linear(low, b_, {}, WeightOrder::out_in), factor_));
