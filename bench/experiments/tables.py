@@ -34,9 +34,10 @@ class Run:
 
     def check_belongs_to(self, row, seed):
         """The record is of these settings, not of those that the sheet had before."""
-        expected = {**row["settings"], "seed": seed, "learning-rate": row["settings"].get("lr")}
+        expected = {**row["settings"], "learning-rate": row["settings"].get("lr")}
+        if self.seed != seed: raise Failure(BAD_INPUT, f"{self.path}: seed is {self.seed}, expected {seed} as in its name")
         if "scale-lr" in expected: del expected["learning-rate"]  # the record has the scaled one
-        for flag in ("lr", "data", "mode"): expected.pop(flag, None)
+        for flag in ("lr", "data"): expected.pop(flag, None)
         if self.is_peer: expected.pop("epochs"), expected.pop("optimizer", None)  # counted and named in another way
         for flag, value in expected.items():
             found = self.settings.get(flag.replace("-", "_"))
@@ -82,13 +83,18 @@ COLUMNS = {
                                lambda run, sheet: run.reached(sheet.get("target_accuracy"))[0], absent="not reached"),
     "seconds_to_target": Column("s of training to the target", "times as fast to the target", 1,
                                 lambda run, sheet: run.reached(sheet.get("target_accuracy"))[1], absent="not reached"),
+    "trained_parameters": Column("trained parameters", "times fewer", 0, lambda run, _: run.row.get("trained_parameters")),
     "peak_mib": Column("peak MiB", "times less memory", 1, lambda run, _: mebibytes(run)),
 }
 
 
 def column_of(sheet, name):
-    """(the Column, whether its ratio is meant)"""
+    """(the Column, whether its ratio is meant). "seconds_to 0.7" is a target of its own."""
     is_ratio, plain = name.startswith("ratio "), name.removeprefix("ratio ")
+    if re.fullmatch(r"seconds_to 0\.\d+", plain):
+        target = float(plain.split()[1])
+        return Column(f"s of training to {100 * target:g} %", f"times as fast to {100 * target:g} %", 1,
+                      lambda run, _: run.reached(target)[1], absent="not reached"), is_ratio
     if plain not in COLUMNS or (is_ratio and not COLUMNS[plain].ratio_heading):
         raise Failure(BAD_INPUT, f"{sheet['name']}: no column {name!r}, expected some of {', '.join(COLUMNS)}")
     return COLUMNS[plain], is_ratio
@@ -133,12 +139,11 @@ def describe(row):
 
 def machine(runs):
     """The machines, programs and commits of all records, each once."""
-    def each(text): return ", ".join(sorted({text(run) for run in runs} - {""}))
+    def each(template, some): return ", ".join(sorted({template.format(**run.environment) for run in some}))
     ours, peers = [run for run in runs if not run.is_peer], [run for run in runs if run.is_peer]
-    text = "On " + each(lambda run: f"{run.environment['cores']} cores of {run.environment['cpu']}")
-    if ours:
-        text += f"; halfstep {each(lambda run: run.environment['commit'])}, " + each(lambda run: run.environment["compiler"])
-    if peers: text += "; PyTorch " + each(lambda run: run.environment["torch"])
+    text = "On " + each("{cores} cores of {cpu}", runs)
+    if ours: text += f"; halfstep {each('{commit}', ours)}, {each('{compiler}', ours)}"
+    if peers: text += f"; PyTorch {each('{torch}', peers)}"
     return text + "."
 
 

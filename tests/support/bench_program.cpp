@@ -18,9 +18,14 @@
 namespace hs::test {
 namespace {
 
-// Runs `peers` as bench/run does: through a script that receives the program's path.
+// Runs `peers` as bench/run does: through a script that receives the program's path. `experiment` is bench/experiment.
 Words command(const Words& words) {
   const bool is_peers = !words.empty() && words[0] == "peers";
+  if (!words.empty() && words[0] == "experiment") {
+    Words all = {"python3", HALFSTEP_SOURCE_DIR "/bench/experiment"};
+    all.insert(all.end(), words.begin() + 1, words.end());
+    return all;
+  }
   Words all = {HALFSTEP_BENCH_PROGRAM};
   if (is_peers) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/peers/run.py", HALFSTEP_BENCH_PROGRAM};
   all.insert(all.end(), words.begin() + (is_peers ? 1 : 0), words.end());

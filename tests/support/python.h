@@ -1,5 +1,5 @@
-// Runs tests/models/interchange.py with a Python that has the packages that other programs open our files with:
-// $HALFSTEP_PYTHON, or build/python of the checkout (made by .ci/run), or python3.
+// Runs tests/models/interchange.py, or another script, with a Python that has the packages that other programs open our
+// files with: $HALFSTEP_PYTHON, or build/python of the checkout (made by .ci/run), or python3.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -13,11 +13,11 @@
 namespace hs::test {
 
 // `words`: the script's arguments, quoted for a shell.
-inline ChildResult run_python(const std::string& words) {
+inline ChildResult run_python(const std::string& words, const std::string& script = "tests/models/interchange.py") {
   const std::filesystem::path top = HALFSTEP_SOURCE_DIR, local = top / "build/python/bin/python";
   const char* given = std::getenv("HALFSTEP_PYTHON");
   const std::string python = given ? given : std::filesystem::exists(local) ? local.string() : "python3";
-  return run_shell("'" + python + "' '" + (top / "tests/models/interchange.py").string() + "' " + words);
+  return run_shell("'" + python + "' '" + (top / script).string() + "' " + words);
 }
 
 // Says so if they are missing.
