@@ -9,6 +9,7 @@
 
 namespace hs {
 
+// The implicit inputs; see the head of this file.
 struct Ambient {
   bool recording = true;        // ops attach autograd history
   bool met_gradient = false;    // an op that was not recorded had an input that requires a gradient
@@ -21,7 +22,7 @@ struct Ambient {
   uint32_t micro_step = 0;      // micro-batches of this step so far
 };
 
-inline Ambient& ambient() {
+inline Ambient& ambient() {  // this thread's values
   thread_local Ambient value;
   return value;
 }

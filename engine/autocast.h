@@ -9,6 +9,7 @@
 
 namespace hs {
 
+// What the ops built on matrix products compute in.
 enum class Precision : uint8_t {
   f32,   // f32 everywhere
   tf32,  // f32 tensors; products may round their factors to TF32 (CUDA tensor cores; the same as f32 on the CPU)
@@ -16,9 +17,9 @@ enum class Precision : uint8_t {
   bf16,
 };
 
-const char* name(Precision precision);
+const char* name(Precision precision);  // "f32", "tf32", "f16" or "bf16"
 
-class Autocast {
+class Autocast {  // for this thread, while it is alive; scopes nest
  public:
   // Casts the parameters' current values. Open a scope at the start of a step, after the previous step's update; a
   // parameter modified inside the scope is detected and cast at each use.

@@ -25,24 +25,24 @@ struct Node;
 
 // What the graph knows about a tensor: everything but its bytes. A leaf has no node and keeps its gradient here.
 struct GradInfo {
-  GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}
+  GradInfo(const Shape& of_shape, DType of_dtype) : shape(of_shape), dtype(of_dtype) {}  // a leaf without a gradient
   ~GradInfo();
   GradInfo(const GradInfo&) = delete;
   GradInfo& operator=(const GradInfo&) = delete;
-  Shape shape;
-  DType dtype;
+  Shape shape;                // the tensor's
+  DType dtype;                // the tensor's, and its gradient's
   Tensor grad;                // leaves only
   uint32_t writes = 0;        // leaves only: how often rules have written to grad
   bool grad_is_zero = false;  // leaves only: grad counts as zeros, whatever it holds, until something is written to it
   Tensor cast;                // leaves only: the value in a 16-bit type, as of version cast_version of its storage
-  uint64_t cast_version = 0;
+  uint64_t cast_version = 0;  // leaves only: the storage version that cast was made from
   std::weak_ptr<const void> arena;  // leaves only: expired unless a live ParameterArena owns the parameter
   std::shared_ptr<Node> node;       // the op that made the tensor; none for a leaf
 };
 
 // One recorded op.
 struct Node {
-  const char* op = "";
+  const char* op = "";                            // its name, a literal
   std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
   Backward backward;                              // empty once it has run
   uint64_t walk = 0;                              // which call of backward() has met it last,
@@ -74,7 +74,7 @@ enum class GradientMode : uint8_t {
 // (a parameter in the arena), the rule may write there directly, which saves a pass.
 class GradientTarget {
  public:
-  explicit GradientTarget(const Tensor& parameter) : info_(parameter.grad_info()) {}
+  explicit GradientTarget(const Tensor& parameter) : info_(parameter.grad_info()) {}  // parameter may be undefined
   bool wanted() const { return info_ != nullptr; }  // false: the parameter is constant or undefined
   DType dtype() const { return info_->dtype; }      // REQUIRES: wanted()
 

@@ -7,6 +7,7 @@
 
 namespace hs {
 
+// N samples, as a BatchSource delivers them.
 struct Batch {
   Tensor images;        // (N, H, W, C) u8, raw pixels, or f32 if the source has normalised them
   Tensor labels;        // (N) i32
@@ -16,10 +17,10 @@ struct Batch {
 
 // How a data set's pixels are normalised to f32.
 struct PixelScale {
-  float mean = 0;
-  float deviation = 1;
+  float mean = 0;       // mean of pixel / 255 over the training set
+  float deviation = 1;  // its standard deviation
 };
-HS_HOST_DEVICE inline float normalized(float pixel, const PixelScale& scale) {
+HS_HOST_DEVICE inline float normalized(float pixel, const PixelScale& scale) {  // pixel: 0 to 255
   return (pixel / 255.0f - scale.mean) / scale.deviation;
 }
 
@@ -31,11 +32,11 @@ HS_HOST_DEVICE constexpr Permutation shuffled_order(int64_t samples, uint64_t se
 
 // A data set on the device, from which recorded steps take their batches themselves.
 struct ResidentSet {
-  Tensor images;  // (samples, H, W, C) u8
-  Tensor labels;  // (samples) i32
-  int64_t batch = 0;
+  Tensor images;         // (samples, H, W, C) u8
+  Tensor labels;         // (samples) i32
+  int64_t batch = 0;     // samples per batch
   bool shuffle = false;  // otherwise position p is sample p
-  uint64_t seed = 0;
+  uint64_t seed = 0;     // key of shuffled_order()
 };
 
 // Where a batch begins: the epoch, from 0, and its first position there.
@@ -44,7 +45,7 @@ struct BatchPlace {
   int64_t position = 0;
 };
 
-class BatchSource {
+class BatchSource {  // the batches of one data set; not thread safe
  public:
   virtual ~BatchSource() = default;
   // The next batch; epochs follow each other without a gap, and the last batch of an epoch may be smaller.
@@ -54,7 +55,7 @@ class BatchSource {
   virtual int64_t batches_per_epoch() const = 0;  // ceil(samples / batch)
   // Samples of every batch but an epoch's last. Asked for by a rank, which does not see all batches.
   virtual int64_t batch() const { return samples(); }
-  virtual PixelScale pixel_scale() const = 0;
+  virtual PixelScale pixel_scale() const = 0;  // how to normalise u8 images
   // The set, if it is on the device; nullptr: next() alone gives its batches.
   virtual const ResidentSet* resident() { return nullptr; }
   // As if next() had been called `batches` times: returns where the first of them begins. REQUIRES: resident(); the

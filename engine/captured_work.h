@@ -11,7 +11,7 @@
 
 namespace hs {
 
-class CapturedWork {
+class CapturedWork {  // one graph, and the memory that it writes; not thread safe
  public:
   // Throws Error: device (there is none), usage (the device is the CPU, which captures nothing).
   explicit CapturedWork(Device device);

@@ -9,16 +9,18 @@
 
 namespace hs {
 
-enum class DType : uint8_t { f32, f16, bf16, f64, i32, u8 };
+enum class DType : uint8_t { f32, f16, bf16, f64, i32, u8 };  // the type of a tensor's elements
 
+// A row of dtype_info.
 struct DTypeInfo {
-  const char* name;
-  size_t size;  // bytes of an element
+  const char* name;  // "f32", as in messages
+  size_t size;       // bytes of an element
 };
+// Indexed with static_cast<int>(dtype).
 inline constexpr DTypeInfo dtype_info[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f64", 8}, {"i32", 4}, {"u8", 1}};
 
-constexpr size_t size_of(DType dtype) { return dtype_info[static_cast<int>(dtype)].size; }
-constexpr const char* name(DType dtype) { return dtype_info[static_cast<int>(dtype)].name; }
+constexpr size_t size_of(DType dtype) { return dtype_info[static_cast<int>(dtype)].size; }    // bytes of an element
+constexpr const char* name(DType dtype) { return dtype_info[static_cast<int>(dtype)].name; }  // "f32"
 
 // dtype_of<T>: the DType that stores a C++ type.
 template <class T>

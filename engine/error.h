@@ -9,7 +9,7 @@
 
 namespace hs {
 
-enum class ExitCode : int {
+enum class ExitCode : int {  // what a program ends with; the meanings are in exit_code_table
   ok = 0,
   missed = 1,
   usage = 2,
@@ -26,7 +26,7 @@ enum class ExitCode : int {
   terminated = 143,
 };
 
-struct ExitCodeRow {
+struct ExitCodeRow {  // an exit code and its meaning, for the user
   ExitCode code;
   const char* meaning;
 };
@@ -56,12 +56,14 @@ enum class ErrorKind : uint8_t {
   forced_variant,  // the forced variant does not support the call; others may
 };
 
+// What halfstep throws: an exit code, and a line for the user that names the fix.
 class Error : public std::runtime_error {
  public:
+  // message: one line, lower case, without a full stop: what was found, what was expected, what to do.
   Error(ExitCode code, const std::string& message, ErrorKind kind = ErrorKind::other)
       : std::runtime_error(message), code_(code), kind_(kind) {}
-  ExitCode code() const { return code_; }
-  ErrorKind kind() const { return kind_; }
+  ExitCode code() const { return code_; }   // what the program should exit with
+  ErrorKind kind() const { return kind_; }  // which failure, for callers that handle some
   // The same error with another message, which adds where it happened.
   Error with_message(const std::string& message) const { return {code_, message, kind_}; }
 

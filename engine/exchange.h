@@ -30,8 +30,9 @@
 
 namespace hs {
 
-enum class Wire : uint8_t { f32, bf16 };
+enum class Wire : uint8_t { f32, bf16 };  // the type in which floats are sent
 
+// How ranks exchange sums.
 struct ExchangeOptions {
   double timeout = 60;  // seconds
   // bf16: sums are rounded where they cross from rank to rank, so half the bytes are sent, and the result depends on
@@ -44,6 +45,7 @@ struct ExchangeOptions {
   int64_t halving_bytes = int64_t{64} << 10;
 };
 
+// What the sums have cost this rank since the exchange was opened.
 struct ExchangeSeconds {
   double active = 0;            // with at least one sum in progress: messages, additions, and waiting for other ranks
   double exposed = 0;           // of wait(), in which the caller did nothing else
@@ -52,12 +54,12 @@ struct ExchangeSeconds {
 
 // One sum, in seconds of this process's steady clock.
 struct SumTimes {
-  std::string name;
+  std::string name;         // as given to start()
   int64_t bytes;            // of the array
   double posted, finished;  // by start(); by the exchange's thread
 };
 
-double steady_seconds();
+double steady_seconds();  // the time on this process's steady clock
 
 // Sums over the ranks of arrays on one device. Exchange is the one for the CPU; DeviceRuntime::open_sums has others.
 class RankSums {
@@ -82,14 +84,14 @@ class RankSums {
   // be called afterwards.
   virtual void abandon() {}
 
-  virtual ExchangeSeconds seconds() = 0;
+  virtual ExchangeSeconds seconds() = 0;  // totals so far
   // From now on notes each sum, if `on`. Returns those noted since the last call, in the order in which they finished.
   virtual std::vector<SumTimes> take_times(bool on) = 0;
 };
 
-class Exchange : public RankSums {
+class Exchange : public RankSums {  // the sums of the CPU, on a thread of its own; one thread at a time may call it
  public:
-  using Open = std::function<std::unique_ptr<Transport>()>;
+  using Open = std::function<std::unique_ptr<Transport>()>;  // see open_mpi()
   // `open` runs on the thread. Throws what it throws.
   Exchange(const Open& open, const ExchangeOptions& options);
   // Ends the thread, but not the transport: a process that fails must not wait for others.
@@ -97,9 +99,9 @@ class Exchange : public RankSums {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  const std::string& host() const { return host_; }
+  int rank() const { return rank_; }                 // this process's number, from 0
+  int size() const { return size_; }                 // number of ranks in the run
+  const std::string& host() const { return host_; }  // name of this rank's machine
 
   // A text of each rank, by rank. Every rank must call it; waits. REQUIRES: no sum in progress
   std::vector<std::string> share(const std::string& own);
@@ -121,7 +123,7 @@ class Exchange : public RankSums {
   }
   void start_gather(float* values, size_t count) override { begin(&one_each_, {values}, count, "values"); }
   bool wait(const std::function<bool()>& stop = {}) override;
-  bool gather(std::vector<float>& values, const std::function<bool()>& stop = {}) {
+  bool gather(std::vector<float>& values, const std::function<bool()>& stop = {}) {  // start_gather(), then wait()
     start_gather(values.data(), values.size());
     return wait(stop);
   }
@@ -129,9 +131,9 @@ class Exchange : public RankSums {
   // Whom the run waited for, and how long, when stop() ended wait(); rank -1: nobody.
   struct Waiting {
     int rank = -1;
-    double seconds = 0;
+    double seconds = 0;  // how long so far
   };
-  Waiting interrupted_while() const { return interrupted_; }
+  Waiting interrupted_while() const { return interrupted_; }  // after wait() has returned false
 
   ExchangeSeconds seconds() override;
   std::vector<SumTimes> take_times(bool on) override;

@@ -9,10 +9,10 @@
 
 namespace hs {
 
-struct Half {
+struct Half {  // bits: sign, 5 of the exponent, 10 of the mantissa, from the highest
   uint16_t bits;
 };
-struct BFloat16 {
+struct BFloat16 {  // bits: the upper 16 of a float
   uint16_t bits;
 };
 
@@ -43,7 +43,7 @@ HS_HOST_DEVICE constexpr Half to_half(float value) {
   return {static_cast<uint16_t>(sign | (exponent + kept + up))};  // a carry moves into the exponent, as it must
 }
 
-HS_HOST_DEVICE constexpr float to_float(Half h) {
+HS_HOST_DEVICE constexpr float to_float(Half h) {  // exact
   const uint32_t sign = static_cast<uint32_t>(h.bits & 0x8000u) << 16;
   const uint32_t exponent = (h.bits >> 10) & 0x1fu;
   uint32_t mantissa = h.bits & 0x3ffu;
@@ -60,7 +60,7 @@ HS_HOST_DEVICE constexpr BFloat16 to_bfloat16(float value) {
   return {static_cast<uint16_t>((f + 0x7fffu + ((f >> 16) & 1u)) >> 16)};
 }
 
-HS_HOST_DEVICE constexpr float to_float(BFloat16 b) {
+HS_HOST_DEVICE constexpr float to_float(BFloat16 b) {  // exact
   return std::bit_cast<float>(static_cast<uint32_t>(b.bits) << 16);
 }
 

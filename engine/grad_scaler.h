@@ -13,27 +13,27 @@ namespace hs {
 
 // All factors are powers of two, so multiplying and dividing by the scale is exact.
 struct GradScalerConfig {
-  bool enabled = false;
-  float initial = 65536;
-  float growth = 2;
-  float backoff = 0.5f;
-  float smallest = 1;
+  bool enabled = false;            // false: the scale stays 1
+  float initial = 65536;           // the scale of the first step
+  float growth = 2;                // factor on the scale after growth_interval finite steps
+  float backoff = 0.5f;            // factor on the scale after a step that was not finite
+  float smallest = 1;              // lower bound of the scale
   float largest = 4294967296.0f;   // gradients that are all zero must not drive it to infinity
   int32_t growth_interval = 2000;  // finite steps before it grows
 };
 
-class GradScaler {
+class GradScaler {  // the loss scale of one run; not thread safe
  public:
-  GradScaler(const GradScalerConfig& config, Device device);
+  GradScaler(const GradScalerConfig& config, Device device);  // creates state() on the device
 
   // dL/dL for a loss that is a fraction `weight` of the step (by samples): scale * weight, f32 scalar.
   Tensor loss_gradient(float weight);
 
-  const GradScalerConfig& config() const { return config_; }
+  const GradScalerConfig& config() const { return config_; }  // the settings
   Tensor& state() { return state_; }  // (3) f32: the scale, finite steps since it last changed, steps skipped
   // These wait for the device.
   double scale() const { return state_.slice(0, {}).item(); }
-  int64_t skipped() const { return static_cast<int64_t>(state_.slice(2, {}).item()); }
+  int64_t skipped() const { return static_cast<int64_t>(state_.slice(2, {}).item()); }  // number of steps so far
 
  private:
   GradScalerConfig config_;

@@ -23,7 +23,7 @@
 
 namespace hs {
 
-constexpr auto tensor_list(const auto&... tensors) {
+constexpr auto tensor_list(const auto&... tensors) {  // for tensors() of a call
   return std::array<const Tensor*, sizeof...(tensors)>{&tensors...};
 }
 // Stands for an omitted optional tensor of a call: undefined, and kernels leave it so.
@@ -32,13 +32,14 @@ inline Tensor& no_tensor() {
   return undefined;
 }
 
+// A variant without its functions.
 struct VariantBase {
-  const char* name = nullptr;
-  Device device = Device::cpu;
-  int rank = 0;
+  const char* name = nullptr;    // unique among the variants of a slot and device
+  Device device = Device::cpu;   // where it runs
+  int rank = 0;                  // higher ones are tried first
   const char* layout = nullptr;  // of what it keeps for backward, if only variants with this layout can read it
-  uint64_t calls = 0;
-  VariantBase* next = nullptr;  // by descending rank, then by name
+  uint64_t calls = 0;            // number of calls so far
+  VariantBase* next = nullptr;   // by descending rank, then by name
 };
 
 // A line of a tuning table: calls of a slot whose tensors have these types and shapes take this variant.
@@ -55,9 +56,9 @@ std::vector<int64_t> signature(CallTensors tensors);
 
 // A call of an op, as a KernelSpy sees it.
 struct SpiedCall {
-  const KernelSlot& slot;
-  const void* call;  // the struct of the slot
-  CallTensors tensors;
+  const KernelSlot& slot;                     // the slot that was called
+  const void* call;                           // the struct of the slot
+  CallTensors tensors;                        // the call's tensors, inputs first
   std::function<const VariantBase&()> again;  // makes the call and returns the variant that ran
 };
 // Gets the calls in place of the slots, except those that it makes itself, and returns what the call returns.
@@ -66,15 +67,15 @@ using KernelSpy = std::function<const VariantBase&(const SpiedCall&)>;
 // The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
 class KernelSlot {
  public:
-  constexpr explicit KernelSlot(const char* name) : name_(name) {}
+  constexpr explicit KernelSlot(const char* name) : name_(name) {}  // name must outlive it: a literal
   KernelSlot(const KernelSlot&) = delete;
   KernelSlot& operator=(const KernelSlot&) = delete;
 
-  const char* name() const { return name_; }
-  const VariantBase* variants() const { return variants_; }
-  KernelSlot* next_slot() const { return next_slot_; }
-  bool is_forced() const { return forced_ != nullptr; }
-  bool exists_on(Device device) const;  // has a variant for this device
+  const char* name() const { return name_; }                 // as in --kernel NAME=VARIANT
+  const VariantBase* variants() const { return variants_; }  // of all devices, by rank; nullptr if there is none
+  KernelSlot* next_slot() const { return next_slot_; }   // of all that have variants, in no order; nullptr at the end
+  bool is_forced() const { return forced_ != nullptr; }  // whether force() chose a variant
+  bool exists_on(Device device) const;                   // has a variant for this device
 
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);
@@ -83,16 +84,19 @@ class KernelSlot {
   static const KernelSpy* exchange_spy(const KernelSpy* spy) { return std::exchange(spy_, spy); }
 
  protected:
-  void add(VariantBase& variant);
+  void add(VariantBase& variant);  // called when a Variant is constructed
+  // Whether device, layout and force() allow the variant.
   bool is_candidate(const VariantBase& variant, Device device, const char* layout) const;
   const TunedCall* tuned(CallTensors tensors) const;  // the line for this call, or nullptr
   static Device device_of(CallTensors tensors);       // of the first defined tensor
+  // Throws Error (usage) that lists the variants.
   [[noreturn]] void fail_unsupported(Device device, CallTensors tensors, const char* layout) const;
+  // Throws Error (device) that describes the call.
   [[noreturn]] void fail_on_device(const VariantBase& variant, CallTensors tensors, const Error& error) const;
 
-  VariantBase* variants_ = nullptr;
-  const TunedCall* tuned_ = nullptr;
-  static inline constinit const KernelSpy* spy_ = nullptr;
+  VariantBase* variants_ = nullptr;                         // by descending rank, then by name
+  const TunedCall* tuned_ = nullptr;                        // lines of the table in use; nullptr: none
+  static inline constinit const KernelSpy* spy_ = nullptr;  // gets the calls of all slots; nullptr: none
 
  private:
   friend class TuningInUse;
@@ -107,7 +111,7 @@ std::vector<KernelSlot*> kernel_slots();
 // assignment: "conv2d_forward=im2col". Throws Error (usage) that lists the existing names.
 void force_variant(std::string_view assignment);
 
-// Example:
+// A slot for calls of one type. Example:
 //   // kernels/relu/relu.h
 //   struct ReluForward {
 //     const Tensor& x;
@@ -123,26 +127,29 @@ void force_variant(std::string_view assignment);
 template <class Call>
 class Kernel : public KernelSlot {
  public:
-  using KernelSlot::KernelSlot;
+  using KernelSlot::KernelSlot;  // the constructor takes the slot's name
 
   // What a variant runs: a function of the call, or of the call and the workspace that the variant asked for.
   struct Function {
-    constexpr Function(void (*function)(const Call&)) : plain(function) {}
+    constexpr Function(void (*function)(const Call&)) : plain(function) {}  // implicit: {.run = function}
     constexpr Function(void (*function)(const Call&, Tensor& workspace)) : with_workspace(function) {}
-    void (*plain)(const Call&) = nullptr;
-    void (*with_workspace)(const Call&, Tensor& workspace) = nullptr;
+    void (*plain)(const Call&) = nullptr;                              // nullptr: with_workspace is set
+    void (*with_workspace)(const Call&, Tensor& workspace) = nullptr;  // nullptr: plain is set
   };
 
+  // What REGISTER_KERNEL() is given.
   struct Options {
-    Function run;
+    Function run;                                 // launches the kernel
     bool (*supported)(const Call&) = nullptr;     // none: every call
     int64_t (*workspace)(const Call&) = nullptr;  // bytes; none: no workspace
     int rank = 0;                                 // higher is tried first; "simple" variants have 0
     const char* layout = nullptr;                 // see VariantBase
   };
 
+  // A variant of this slot.
   struct Variant : VariantBase {
-    Options options;
+    Options options;  // as given to REGISTER_KERNEL()
+    // Registers the variant with its slot.
     Variant(Kernel& slot, Device device_, const char* name_, const Options& options_) : options(options_) {
       name = name_;
       device = device_;
@@ -175,6 +182,7 @@ class Kernel : public KernelSlot {
     Variant& variant = select(call, call.tensors());
     return variant.options.workspace ? variant.options.workspace(call) : 0;
   }
+  // Runs the call in this memory; see workspace().
   void run_in(Tensor& workspace, const Call& call) { run(select(call, call.tensors()), call, workspace); }
 
  private:
@@ -226,8 +234,8 @@ class Kernel : public KernelSlot {
   }
 };
 
-#define HS_CONCAT_(a, b) a##b
-#define HS_CONCAT(a, b) HS_CONCAT_(a, b)
+#define HS_CONCAT_(a, b) a##b             // joins two names
+#define HS_CONCAT(a, b) HS_CONCAT_(a, b)  // expands two names and joins them
 // REGISTER_KERNEL(slot, cpu, "name", {.run = function, .supported = ..., .workspace = ..., .rank = ..., .layout =
 // ...});
 #define REGISTER_KERNEL(slot, device, variant, ...)                                           \

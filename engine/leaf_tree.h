@@ -19,16 +19,16 @@
 
 namespace hs {
 
-struct LeafRange {
+struct LeafRange {  // leaves begin .. end - 1
   int64_t begin, end;
-  int64_t size() const { return end - begin; }
+  int64_t size() const { return end - begin; }  // number of leaves
 };
 
 // The leaves of a rank: neighbours, as many as of any other rank or one more or less. With fewer leaves than ranks the
 // last ranks have none. REQUIRES: 0 <= rank < ranks
 LeafRange leaves_of(int64_t leaves, int ranks, int rank);
 
-struct TreeNode {
+struct TreeNode {  // leaves index * 2^level .. (index + 1) * 2^level - 1
   int level;
   int64_t index;
   bool operator==(const TreeNode&) const = default;
@@ -38,11 +38,11 @@ struct TreeNode {
 // many as twice the levels of the tree.
 class LeafCounter {
  public:
-  explicit LeafCounter(int64_t first) : next_(first) {}
+  explicit LeafCounter(int64_t first) : next_(first) {}  // first: the rank's first leaf
   // Takes the next leaf's gradient. Returns how many of the sums kept last to add to it, the last one first; the result
   // is then kept after the remaining ones.
   int add();
-  const std::vector<TreeNode>& kept() const { return kept_; }
+  const std::vector<TreeNode>& kept() const { return kept_; }  // the sums, those of the first leaves first
 
  private:
   int64_t next_;
@@ -55,25 +55,28 @@ struct ReducePlan {
   struct Part {  // of an array: from its element count * begin / of up to count * end / of
     int begin = 0, end = 1, of = 1;
 
+    // The first element, and the one after the last, of an array of `count`.
     std::pair<size_t, size_t> elements(size_t count) const {
       const auto at = [&](int place) { return count * static_cast<size_t>(place) / static_cast<size_t>(of); };
       return {at(begin), at(end)};
     }
   };
+  // One array, or a part of it, sent or received.
   struct Message {
     int rank;                // the other one
     int array;               // what is sent, or received into
     bool is_result = false;  // the sum of all
-    Part part = {};
+    Part part = {};          // which part of the array
   };
+  // One addition.
   struct Add {
-    int to, from;  // arrays[to] += arrays[from]
-    bool crosses;  // the node's leaves are on several ranks
-    Part part = {};
+    int to, from;    // arrays[to] += arrays[from]
+    bool crosses;    // the node's leaves are on several ranks
+    Part part = {};  // which part of both arrays
   };
-  struct Round {  // the messages, at the same time, then the additions
-    std::vector<Message> sends, receives;
-    std::vector<Add> adds;
+  struct Round {                           // the messages, at the same time, then the additions
+    std::vector<Message> sends, receives;  // all at the same time
+    std::vector<Add> adds;                 // after the messages, in this order
   };
   std::vector<Round> rounds;
   // The same sums with fewer bytes in more messages, for large arrays; empty if there is no such way.

@@ -20,8 +20,8 @@ namespace hs {
 //   loader       batches, on the host and on the device
 //   other        anything else: the losses kept for the log, tensors created by the user
 enum class MemoryPurpose : uint8_t { parameters, gradients, optimizer, activations, workspace, loader, other };
-inline constexpr size_t memory_purposes = 7;
-const char* name(MemoryPurpose purpose);
+inline constexpr size_t memory_purposes = 7;  // number of purposes
+const char* name(MemoryPurpose purpose);      // "parameters"
 
 // Bytes of each purpose, indexed with static_cast<size_t>(purpose).
 using BytesByPurpose = std::array<size_t, memory_purposes>;
@@ -29,12 +29,12 @@ using BytesByPurpose = std::array<size_t, memory_purposes>;
 // Storages created on this thread while the scope is alive have this purpose. Scopes nest.
 class MemoryPurposeScope {
  public:
-  explicit MemoryPurposeScope(MemoryPurpose purpose);
+  explicit MemoryPurposeScope(MemoryPurpose purpose);  // begins the scope
   ~MemoryPurposeScope();
   MemoryPurposeScope(const MemoryPurposeScope&) = delete;
   MemoryPurposeScope& operator=(const MemoryPurposeScope&) = delete;
 
-  static MemoryPurpose current();
+  static MemoryPurpose current();  // what a storage created now would get
 
  private:
   const int before_;

@@ -11,11 +11,12 @@
 
 namespace hs {
 
+// A parameter or statistic, as Module::parameters() lists it.
 struct NamedParameter {
-  std::string name;  // "conv1.weight"
-  Tensor* value;     // the module's member
-  bool is_statistic = false;
-  bool is_frozen = false;  // see Module::freeze()
+  std::string name;           // "conv1.weight"
+  Tensor* value;              // the module's member
+  bool is_statistic = false;  // see Module::add_statistic()
+  bool is_frozen = false;     // see Module::freeze()
 };
 
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
@@ -29,22 +30,22 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  virtual Tensor forward(const Tensor& x) = 0;
-  virtual InputKind input_kind() const { return InputKind::images; }
+  virtual Tensor forward(const Tensor& x) = 0;                        // differentiable; each module defines the shapes
+  virtual InputKind input_kind() const { return InputKind::images; }  // only networks are asked
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
   int64_t parameter_count();  // trained values
-  int64_t statistic_count();
-  int64_t frozen_count();
+  int64_t statistic_count();  // averaged values
+  int64_t frozen_count();     // constant values
 
  protected:
-  void add_parameter(std::string name, Tensor& value);
+  void add_parameter(std::string name, Tensor& value);  // registers a member that is trained
   // A value that is not trained, but averaged over the steps: batch norm's running mean. An op's backward rule returns
   // what it has measured in a micro-batch as the gradient of this leaf; Optimizer::step() folds the mean over the
   // micro-batches into the value. REQUIRES: each micro-batch of a training step gives it a gradient
   void add_statistic(std::string name, Tensor& value);
-  void add_child(std::string name, Module& child);
+  void add_child(std::string name, Module& child);  // registers a member; its parameters become name.THEIRS
   // The parameters registered so far, those of children included, are constants from now on: they have no gradient, and
   // no place in a ParameterArena. What is added later is trained. Statistics stay what they are.
   void freeze();
@@ -58,12 +59,12 @@ class Module {
 // follow from the seed and its number. Each model passes one to all its parts, so no two layers share random numbers.
 class LayerKeys {
  public:
-  explicit LayerKeys(uint64_t seed) : seed_(seed) {}
+  explicit LayerKeys(uint64_t seed) : seed_(seed) {}  // seed: the model's
   LayerKeys(const LayerKeys&) = delete;
   LayerKeys& operator=(const LayerKeys&) = delete;
 
-  uint64_t seed() const { return seed_; }
-  uint32_t next() { return ++last_; }
+  uint64_t seed() const { return seed_; }  // the model's
+  uint32_t next() { return ++last_; }      // the next layer's number, from 1
 
  private:
   const uint64_t seed_;
@@ -74,7 +75,7 @@ class LayerKeys {
 // the parameter tensors of one layer. The values do not depend on other layers.
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which);
 
-class ParameterArena {
+class ParameterArena {  // values in one buffer, gradients in another; not thread safe
  public:
   // Floats: each parameter begins at a multiple, which is 256 bytes (128 in 16-bit copies). Gaps are zeros. Statistics
   // come first: backward is done with the last of them when it is done with everything.

@@ -31,8 +31,8 @@ using CallTensors = std::span<const Tensor* const>;
 // One item of work on a device queue: a kernel call, an upload, a graph replay. Names are literals.
 struct DeviceWork {
   Device device;
-  Stream stream;
-  const char* name;
+  Stream stream;                      // the queue that it runs on
+  const char* name;                   // the slot's, or what else it is: "graph"
   const char* variant = "";           // of a kernel
   CallTensors tensors = {};           // of a kernel
   const Tensor* workspace = nullptr;  // of a kernel; may be undefined
@@ -43,15 +43,17 @@ struct DeviceWork {
 // op whose rule runs.
 struct MemoryEvent {
   const char* op;
-  MemoryPurpose purpose;
-  bool made;  // false: freed
-  size_t bytes;
+  MemoryPurpose purpose;  // the storage's
+  bool made;              // false: freed
+  size_t bytes;           // as requested
 };
 
+// What observers can watch; bits, so that | makes a set.
 enum class Event : uint8_t { range = 1, work = 2, storage = 4, gradient = 8 };
+// The set of both.
 constexpr uint8_t operator|(Event a, Event b) { return static_cast<uint8_t>(a) | static_cast<uint8_t>(b); }
 
-// Example:
+// What a class derives from to watch a run. Example:
 //   struct CountKernels : Observer {
 //     CountKernels() : Observer(Event::work, Watch::this_thread) {}
 //     void work_ends(const DeviceWork& work, bool) override { ++count[work.name]; }
@@ -60,8 +62,8 @@ constexpr uint8_t operator|(Event a, Event b) { return static_cast<uint8_t>(a) |
 //   };
 class Observer {
  public:
-  enum class Watch : bool { this_thread, every_thread };
-  Observer(Event event, Watch watch) : Observer(static_cast<uint8_t>(event), watch) {}
+  enum class Watch : bool { this_thread, every_thread };                                // whose events are reported
+  Observer(Event event, Watch watch) : Observer(static_cast<uint8_t>(event), watch) {}  // for one kind of event
   Observer(uint8_t events, Watch watch) : events_(events), watch_(watch), thread_(std::this_thread::get_id()) {}
   virtual ~Observer() = default;
   Observer(const Observer&) = delete;
@@ -70,11 +72,11 @@ class Observer {
   // A range or a piece of work has the same address at its end. One that began before the observer was attached is
   // reported only at its end, and one that ends after it was detached only at its begin.
   virtual void range_begins(const Range&) {}
-  virtual void range_ends(const Range&) {}
+  virtual void range_ends(const Range&) {}  // see range_begins()
   // Called on the host before and after it submits the work; on the CPU the work runs in between. A kernel that another
   // kernel calls is nested in it. On a GPU, no other observed thread submits work to that queue in between.
   virtual void work_begins(const DeviceWork&) {}
-  virtual void work_ends(const DeviceWork&, bool /*failed*/) {}
+  virtual void work_ends(const DeviceWork&, bool /*failed*/) {}  // see work_begins()
   // Called with the allocator's lock held: must neither create a storage nor call memory_stats(), which `after` is.
   virtual void storage(Device, const MemoryEvent&, const MemoryStats& /*after*/) {}
   // In backward(): the gradient of an op's output, once it is complete and before the op's own rule runs; the model's
@@ -91,10 +93,10 @@ class Observer {
 // The attached observers of the process.
 class Observers {
  public:
-  static bool wants(Event event) {
+  static bool wants(Event event) {  // whether any observer watches it: one atomic load
     return (wanted_.load(std::memory_order_relaxed) & static_cast<uint8_t>(event)) != 0;
   }
-  static void tell(Event event, const std::function<void(Observer&)>& call);
+  static void tell(Event event, const std::function<void(Observer&)>& call);  // once per observer of it
 
  private:
   friend class Attached;
@@ -106,7 +108,7 @@ class Observers {
 // Attaches an observer while it is alive. REQUIRES: not destroyed inside one of the observer's own functions
 class Attached {
  public:
-  explicit Attached(Observer& observer) : observer_(observer) { Observers::attach(observer); }
+  explicit Attached(Observer& observer) : observer_(observer) { Observers::attach(observer); }  // throws Error (usage)
   ~Attached() { Observers::detach(observer_); }
   Attached(const Attached&) = delete;
   Attached& operator=(const Attached&) = delete;
@@ -118,7 +120,7 @@ class Attached {
 // From its construction to the end of the scope, on this thread: a phase, an op, the filling of a batch.
 class Range {
  public:
-  explicit Range(const char* name_, int64_t number_ = -1) : name(name_), number(number_) {
+  explicit Range(const char* name_, int64_t number_ = -1) : name(name_), number(number_) {  // name_: a literal
     if (Observers::wants(Event::range)) Observers::tell(Event::range, [this](Observer& o) { o.range_begins(*this); });
   }
   ~Range() {
@@ -135,7 +137,7 @@ class Range {
 // profiles read it, so "out of memory" names the op that asked.
 class Op {
  public:
-  explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }
+  explicit Op(const char* name) : range_(name), before_(current_) { current_ = name; }  // name: a literal
   ~Op() { current_ = before_; }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
@@ -152,7 +154,7 @@ class Op {
 // A piece of work, from its submission until end(); without end(), it has failed at the end of the scope.
 class WorkRange {
  public:
-  explicit WorkRange(const DeviceWork& work) : work_(work) {
+  explicit WorkRange(const DeviceWork& work) : work_(work) {  // begins the work
     if (Observers::wants(Event::work)) begin();
   }
   ~WorkRange() {
@@ -160,7 +162,7 @@ class WorkRange {
   }
   WorkRange(const WorkRange&) = delete;
   WorkRange& operator=(const WorkRange&) = delete;
-  void end() {
+  void end() {  // the work was submitted
     if (observed_) end(false);
   }
 
@@ -180,6 +182,6 @@ std::string name_of_this_thread();  // empty if it has none
 // Records a choice that a kernel made at run time and that explains its results (a library's algorithm for a shape), by
 // name. Thread safe.
 void note_choice(const std::string& what, const std::string& choice);
-std::map<std::string, std::string> noted_choices();
+std::map<std::string, std::string> noted_choices();  // all so far, by name
 
 }  // namespace hs

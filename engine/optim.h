@@ -26,13 +26,14 @@
 
 namespace hs {
 
+// Which optimizer, and its settings.
 struct OptimizerConfig {
-  std::string name = "adam";  // sgd, nesterov, adam, adamw, lars or lamb
-  float learning_rate = 1e-3f;
-  float momentum = 0.9f;  // sgd, nesterov and lars
-  float trust = 1e-3f;    // lars
-  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
-  float weight_decay = 0;
+  std::string name = "adam";                            // sgd, nesterov, adam, adamw, lars or lamb
+  float learning_rate = 1e-3f;                          // before the schedule's factor
+  float momentum = 0.9f;                                // sgd, nesterov and lars
+  float trust = 1e-3f;                                  // lars
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // b1, b2 and eps above
+  float weight_decay = 0;                               // wd above
   bool decay_vectors = true;  // false: parameters of one dimension (biases, norms) do not decay
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by
   // clip / (norm + 1e-6)).
@@ -43,12 +44,12 @@ struct OptimizerConfig {
   // (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992).
   float average_decay = 0;
   float statistics_momentum = 0.1f;  // the weight of a step's mean in statistics (Module::add_statistic); PyTorch's
-  Schedule schedule = {};
+  Schedule schedule = {};            // of the learning rate
 };
 
-class Optimizer {
+class Optimizer {  // updates the parameters of one arena; not thread safe
  public:
-  Optimizer(ParameterArena& arena, const OptimizerConfig& config);
+  Optimizer(ParameterArena& arena, const OptimizerConfig& config);  // see make_optimizer()
   virtual ~Optimizer() = default;
 
   // Updates every trained parameter from the gradients in the arena, in this order: divide out the scaler's scale,
@@ -60,8 +61,8 @@ class Optimizer {
   // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if outliers of it are left out; one
   // that is not finite counts as such a gradient. `micro_batches`: how many the gradients are of, on all ranks.
   void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1);
-  void step();  // with a scale of 1
-  void zero_gradients() { arena_.zero_gradients(); }
+  void step();                                        // with a scale of 1
+  void zero_gradients() { arena_.zero_gradients(); }  // as ParameterArena::zero_gradients()
   // These wait for the device.
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
   int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
@@ -76,27 +77,27 @@ class Optimizer {
   void set_learning_rate(float rate);
 
  protected:
-  virtual void update(Tensor& casts) = 0;  // of the values and, if defined, their 16-bit casts
-  virtual std::map<std::string, Tensor> moments() const = 0;
+  virtual void update(Tensor& casts) = 0;                     // of the values and, if defined, their 16-bit casts
+  virtual std::map<std::string, Tensor> moments() const = 0;  // what memory() returns besides the average
 
   void fold(int64_t micro_batches);  // the statistics
 
-  OptimizerConfig config_;
-  ParameterArena& arena_;
+  OptimizerConfig config_;     // the settings
+  ParameterArena& arena_;      // where the parameters are
   Tensor values_, gradients_;  // of the arena's trained parameters
   Tensor step_;                // i32 scalar
   Tensor rates_;               // (step_rates) f32
   Tensor measured_;            // (2) f32
   Tensor decay_;               // of each granule, undefined if it is the same for all
-  Tensor average_;
-  Tensor usual_;
-  GradScaler no_scaling_;
+  Tensor average_;             // see average()
+  Tensor usual_;               // see usual()
+  GradScaler no_scaling_;      // for step() without a scaler
 };
 
 // While it is alive, the arena holds the optimizer's average of the weights, if it keeps one, in place of the weights.
 class WithAverage {
  public:
-  WithAverage(ParameterArena& arena, const Optimizer& optimizer);
+  WithAverage(ParameterArena& arena, const Optimizer& optimizer);  // arena and optimizer must outlive it
   ~WithAverage();
   WithAverage(const WithAverage&) = delete;
   WithAverage& operator=(const WithAverage&) = delete;

@@ -13,7 +13,7 @@ int threads();
 
 // parallel() on several threads; `run` calls a body. Implemented in engine/parallel.cpp.
 using RunPiece = void (*)(const void* body, int64_t piece, int thread);
-void run_on_threads(int64_t pieces, RunPiece run, const void* body) noexcept;
+void run_on_threads(int64_t pieces, RunPiece run, const void* body) noexcept;  // called by parallel()
 
 // Calls body(piece, thread) for each piece in 0 .. pieces-1, thread < threads(). The body must not throw. A loop within
 // a body, or beside one that another thread has started, runs on its caller alone, as thread 0.

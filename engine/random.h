@@ -9,11 +9,11 @@
 
 namespace hs {
 
-struct Random4 {
-  uint32_t word[4];
+struct Random4 {     // a counter, or what the cipher makes of it
+  uint32_t word[4];  // 32 bits each
 };
 
-inline constexpr uint32_t philox_multiplier0 = 0xD2511F53u, philox_multiplier1 = 0xCD9E8D57u;
+inline constexpr uint32_t philox_multiplier0 = 0xD2511F53u, philox_multiplier1 = 0xCD9E8D57u;  // of each round
 inline constexpr uint32_t philox_key0 = 0x9E3779B9u, philox_key1 = 0xBB67AE85u;  // added to the key each round
 
 // The block cipher itself: counter and key in, four independent 32-bit numbers out.
@@ -32,15 +32,16 @@ HS_HOST_DEVICE constexpr Random4 philox4x32(Random4 counter, uint32_t key0, uint
 // The purpose of a stream of numbers; streams of different purposes never overlap.
 enum class RandomPurpose : uint8_t { init = 1, dropout = 2, shuffle = 3, synthetic = 4, augment = 5 };
 
+// Which stream; equal ones give equal numbers.
 struct RandomStream {
-  uint64_t seed = 0;
-  RandomPurpose purpose = RandomPurpose::init;
-  uint32_t layer = 0;  // below 2^24: which layer, parameter or sample
-  uint32_t step = 0;
-  uint32_t micro_step = 0;
+  uint64_t seed = 0;                            // the run's
+  RandomPurpose purpose = RandomPurpose::init;  // what the numbers are for
+  uint32_t layer = 0;                           // below 2^24: which layer, parameter or sample
+  uint32_t step = 0;        // of the optimizer; where there is none, what else tells numbers apart, such as the epoch
+  uint32_t micro_step = 0;  // micro-batch of the step; where there is none, the sample or 0
 };
 
-HS_HOST_DEVICE constexpr Random4 random_counter(const RandomStream& stream, uint32_t block) {
+HS_HOST_DEVICE constexpr Random4 random_counter(const RandomStream& stream, uint32_t block) {  // the cipher's input
   const uint32_t what = static_cast<uint32_t>(stream.purpose) << 24 | (stream.layer & 0xffffffu);
   return {{block, stream.micro_step, stream.step, what}};
 }
@@ -51,6 +52,7 @@ HS_HOST_DEVICE constexpr Random4 random_block(const RandomStream& stream, uint32
                     static_cast<uint32_t>(stream.seed >> 32));
 }
 
+// Number `index` of a stream.
 HS_HOST_DEVICE constexpr uint32_t random_bits(const RandomStream& stream, uint64_t index) {
   return random_block(stream, static_cast<uint32_t>(index / 4)).word[index % 4];
 }

@@ -26,20 +26,21 @@ namespace hs {
 class InputFile;
 class OutputFile;
 
-struct NamedTensor {
+struct NamedTensor {  // a tensor and its name in a file
   std::string name;
   Tensor tensor;
 };
-using Metadata = std::map<std::string, std::string>;
+using Metadata = std::map<std::string, std::string>;  // texts by name, as in __metadata__
 
+// What a file's header says of one tensor.
 struct SafetensorsEntry {
-  std::string name;
-  std::string dtype;  // as in the file: "F32"
-  std::vector<int64_t> shape;
-  uint64_t begin, end;  // bytes of the file
+  std::string name;            // the tensor's
+  std::string dtype;           // as in the file: "F32"
+  std::vector<int64_t> shape;  // of up to 8 dimensions
+  uint64_t begin, end;         // bytes of the file
 };
 
-class SafetensorsFile {
+class SafetensorsFile {  // a file, open for reading
  public:
   // Checks all but the tensors' bytes. Throws Error: checkpoint (damaged, or not a safetensors file), io (cannot be
   // opened), bad_input (is not a regular file).
@@ -48,10 +49,10 @@ class SafetensorsFile {
   SafetensorsFile(const SafetensorsFile&) = delete;
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::string& name() const;                        // of the file, printable
-  const Metadata& metadata() const { return metadata_; }  // without the checksums
-  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  const SafetensorsEntry* find(std::string_view tensor) const;  // nullptr if there is none
+  const std::string& name() const;                                           // of the file, printable
+  const Metadata& metadata() const { return metadata_; }                     // without the checksums
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }  // in the order of their bytes
+  const SafetensorsEntry* find(std::string_view tensor) const;               // nullptr if there is none
 
   // The tensor, in memory of its own. Throws Error: checkpoint (its bytes are damaged, or its type or rank is none of
   // the engine's), io. Thread safe.

@@ -12,7 +12,7 @@
 
 namespace hs {
 
-enum class ScheduleKind : uint8_t {
+enum class ScheduleKind : uint8_t {  // how the rate goes on after the warm-up
   constant,
   linear,  // falls linearly, to 0 after the last step
   cosine,  // the same, along half a cosine (Loshchilov and Hutter, "SGDR", ICLR 2017)
@@ -23,12 +23,13 @@ enum class ScheduleKind : uint8_t {
   exponential,  // grows or falls by one ratio in each step; `factor` after the last: a range test
 };
 
+// A schedule's kind and settings.
 struct Schedule {
-  ScheduleKind kind = ScheduleKind::constant;
-  int32_t warmup_steps = 0;  // the rate rises linearly from 0, and is full at this step
-  int32_t total_steps = 0;   // of the whole training; unused by constant and step
-  int32_t every = 1;
-  float factor = 0.1f;
+  ScheduleKind kind = ScheduleKind::constant;  // the curve
+  int32_t warmup_steps = 0;                    // the rate rises linearly from 0, and is full at this step
+  int32_t total_steps = 0;                     // of the whole training; unused by constant and step
+  int32_t every = 1;                           // steps per change, for step
+  float factor = 0.1f;                         // per change, for step; after all steps, for exponential
 };
 
 // Throws Error (usage) unless the name is one of schedule_names().
@@ -46,7 +47,7 @@ HS_HOST_DEVICE inline float along_cosine(float start, float end, float x) {
   return end + (start - end) * 0.5f * (1 + sine_of_half_turns(0.5f - fminf(x, 1.0f)));
 }
 
-HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) {
+HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) {  // see ScheduleKind::one_cycle
   constexpr float first = 1.0f / 25, last = first / 1e4f;
   const float top = 0.3f * static_cast<float>(total_steps) - 1, now = static_cast<float>(step);
   if (now <= top) return along_cosine(first, 1, top > 0 ? now / top : 1.0f);

@@ -38,18 +38,18 @@ constinit inline Kernel<GatherSamples> gather_samples{"gather_samples"};
 // ---- the optimizer's, in kernels/optimizer_steps/ ----
 // step, rates and scaler are the state of Optimizer and GradScaler; other tensors are (size), f32.
 
-struct SgdRule {
+struct SgdRule {  // momentum, weight_decay and nesterov, as in engine/optim.h
   float momentum, weight_decay;
   bool nesterov = false;
 };
-struct AdamRule {
+struct AdamRule {  // beta1, beta2, epsilon and weight_decay, as in engine/optim.h
   float beta1, beta2, epsilon, weight_decay;
   bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
 };
-struct LarsRule {
+struct LarsRule {  // momentum, weight_decay and trust, as in engine/optim.h
   float momentum, weight_decay, trust;
 };
-struct LambRule {
+struct LambRule {  // beta1, beta2, epsilon and weight_decay, as in engine/optim.h
   float beta1, beta2, epsilon, weight_decay;
 };
 
@@ -63,13 +63,13 @@ enum StepRate : int {
   rate_base_learning,  // learning rate before the schedule: input of begin_step
   step_rates,
 };
-struct StepRule {
+struct StepRule {  // beta1, beta2, clip and schedule of the optimizer, and the scaler's settings
   float beta1, beta2, clip;
   Schedule schedule;
   GradScalerConfig scaler;
   float outlier = 0, loss_outlier = 0;  // a norm or loss that is so many times the usual one is skipped; 0: none is
 
-  HS_HOST_DEVICE bool has_outliers() const { return outlier > 0 || loss_outlier > 0; }
+  HS_HOST_DEVICE bool has_outliers() const { return outlier > 0 || loss_outlier > 0; }  // see BeginStep::usual
 };
 
 // What BeginStep remembers of the steps that were taken, if any are outliers.
@@ -92,7 +92,7 @@ constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
 // measured[0] = sum of (gradient / scale)^2, measured[1] = number of non-finite elements (0 if none, else positive).
 struct MeasureGradients {
   const Tensor& gradient;
-  const Tensor& scaler;
+  const Tensor& scaler;  // GradScaler::state(), (3)
   Tensor& measured;
   auto tensors() const { return tensor_list(gradient, scaler, measured); }
 };
@@ -100,11 +100,11 @@ constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"}
 
 // Decides whether and how to step, from `measured`; with `gradient` it measures that first, as measure_gradients does.
 struct BeginStep {
-  const StepRule& rule;
-  Tensor& measured;  // undefined: every gradient is fine
-  Tensor& scaler;
+  const StepRule& rule;  // the settings of the optimizer
+  Tensor& measured;      // undefined: every gradient is fine
+  Tensor& scaler;        // GradScaler::state(), (3)
   Tensor& step;
-  Tensor& rates;
+  Tensor& rates;  // (step_rates), see StepRate
   const Tensor& gradient = no_tensor();
   const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed if rule.loss_outlier > 0
   Tensor& usual = no_tensor();       // (usual_size), needed if rule.has_outliers()
@@ -115,8 +115,8 @@ constinit inline Kernel<BeginStep> begin_step{"begin_step"};
 // average += (1 - d) * (value - average), d = min(decay, (1 + step) / (10 + step)), unless the step was skipped.
 struct AverageStep {
   const Tensor& value;
-  const Tensor& rates;
-  const Tensor& step;  // of the optimizer, this one included
+  const Tensor& rates;  // (step_rates), see StepRate
+  const Tensor& step;   // of the optimizer, this one included
   float decay;
   Tensor& average;
   auto tensors() const { return tensor_list(value, rates, step, average); }
@@ -125,8 +125,8 @@ constinit inline Kernel<AverageStep> average_step{"average_step"};
 
 // value += momentum * (sum / micro_batches - value), unless the step was skipped.
 struct FoldStatistics {
-  const Tensor& sum;  // of what the micro-batches of the step have measured
-  const Tensor& rates;
+  const Tensor& sum;    // of what the micro-batches of the step have measured
+  const Tensor& rates;  // (step_rates), see StepRate
   float momentum;
   int64_t micro_batches;
   Tensor& value;
@@ -134,7 +134,7 @@ struct FoldStatistics {
 };
 constinit inline Kernel<FoldStatistics> fold_statistics{"fold_statistics"};
 
-struct SgdStep {
+struct SgdStep {  // w, v and g of engine/optim.h are value, velocity and gradient; see rule and rates
   const Tensor& gradient;
   const SgdRule& rule;
   const Tensor& rates;
@@ -146,7 +146,7 @@ struct SgdStep {
 };
 constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
 
-struct AdamStep {
+struct AdamStep {  // w, m, v and g of engine/optim.h are value, mean, square and gradient; see rule and rates
   const Tensor& gradient;
   const AdamRule& rule;
   const Tensor& rates;
@@ -161,7 +161,7 @@ constinit inline Kernel<AdamStep> adam_step{"adam_step"};
 
 // Optimizers whose rate depends on the norms of each parameter tensor. parts (count, 3) i32: begin and end of a tensor
 // in the arena, and whether it is adapted and decays (not 0) or neither.
-struct LarsStep {
+struct LarsStep {  // w, v and g of engine/optim.h are value, velocity and gradient; see rule and rates
   const Tensor& gradient;
   const LarsRule& rule;
   const Tensor& rates;
@@ -172,7 +172,7 @@ struct LarsStep {
 };
 constinit inline Kernel<LarsStep> lars_step{"lars_step"};
 
-struct LambStep {
+struct LambStep {  // w, m, v and g are value, mean, square and gradient; rule, rates and parts as in LarsStep
   const Tensor& gradient;
   const LambRule& rule;
   const Tensor& rates;

@@ -13,6 +13,7 @@
 
 namespace hs {
 
+// What the allocator of one device has counted.
 struct MemoryStats {
   size_t live = 0;         // bytes of all storages that exist now, as requested
   size_t peak = 0;         // largest `live` since reset_peak()
@@ -23,8 +24,8 @@ struct MemoryStats {
   BytesByPurpose at_peak{};          // `live_by_purpose` at the time of `peak`
 };
 
-MemoryStats memory_stats(Device device);
-void reset_peak(Device device);
+MemoryStats memory_stats(Device device);  // a copy of the counters
+void reset_peak(Device device);           // sets the peaks to what is live
 
 // Returns every cached block to the device. Live storages are not affected.
 void release_cached_memory(Device device);
@@ -45,11 +46,11 @@ void set_caching(bool on);
 // cached or new ones, if none fits) and return them to it; no other allocation can get them. So what a CUDA graph
 // writes stays its own until the pool, and every storage from it, is gone; then its blocks are cached for everybody.
 class MemoryPool;
-std::shared_ptr<MemoryPool> make_memory_pool(Device device);
+std::shared_ptr<MemoryPool> make_memory_pool(Device device);  // an empty one, for a PoolScope
 
-class PoolScope {
+class PoolScope {  // storages of this thread come from a pool; scopes nest
  public:
-  explicit PoolScope(std::shared_ptr<MemoryPool> pool);
+  explicit PoolScope(std::shared_ptr<MemoryPool> pool);  // nullptr: no pool
   ~PoolScope();
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;
@@ -58,7 +59,7 @@ class PoolScope {
   std::shared_ptr<MemoryPool> before_;
 };
 
-class Storage {
+class Storage {  // a block of memory on one device
  public:
   // Throws Error (out_of_memory on the CPU, device elsewhere) that names the bytes requested, live and peak.
   Storage(Device device, size_t bytes);
@@ -66,13 +67,13 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
-  Device device() const { return device_; }
+  void* data() const { return data_; }       // nullptr if bytes() is 0
+  size_t bytes() const { return bytes_; }    // as requested
+  Device device() const { return device_; }  // where the bytes are
 
   // Counts the writes through any tensor on this storage; autograd compares it to detect that a saved value changed.
   uint64_t version() const { return version_; }
-  void bump_version() { ++version_; }
+  void bump_version() { ++version_; }  // called for each write
 
  private:
   void* data_ = nullptr;

@@ -17,20 +17,20 @@
 
 namespace hs {
 
-class Shape {
+class Shape {  // the dimensions of a tensor, outermost first
  public:
-  static constexpr int max_rank = 4;
+  static constexpr int max_rank = 4;  // most dimensions that a tensor can have
 
   Shape() = default;  // rank 0: a scalar, one element
   Shape(std::initializer_list<int64_t> dims);
 
-  int rank() const { return rank_; }
-  int64_t operator[](int axis) const { return dims_[axis]; }
-  int64_t back() const;  // the innermost dimension; throws if there is none
-  int64_t size() const;  // product of the dimensions
+  int rank() const { return rank_; }                          // number of dimensions
+  int64_t operator[](int axis) const { return dims_[axis]; }  // REQUIRES: 0 <= axis < rank()
+  int64_t back() const;                                       // the innermost dimension; throws if there is none
+  int64_t size() const;                                       // product of the dimensions
   // The same with another innermost dimension. REQUIRES: rank() > 0
   Shape with_back(int64_t dim) const;
-  std::string to_string() const;
+  std::string to_string() const;  // "(64, 10)"
   bool operator==(const Shape& other) const = default;
 
  private:
@@ -42,7 +42,7 @@ class Shape {
 
 struct GradInfo;
 
-class Tensor {
+class Tensor {  // a handle; see the head of this file
  public:
   Tensor() = default;  // undefined: no storage
 
@@ -50,7 +50,7 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype, Device device = Device::cpu);
   // Scratch memory for one kernel call, u8, counted as MemoryPurpose::workspace.
   static Tensor workspace(int64_t bytes, Device device);
-  static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);
+  static Tensor zeros(const Shape& shape, DType dtype, Device device = Device::cpu);  // filled with zeros
   // REQUIRES: values.size() == shape.size()
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape);
@@ -59,13 +59,13 @@ class Tensor {
     return from(std::span<const T>(values), shape);
   }
 
-  bool defined() const { return storage_ != nullptr; }
-  const Shape& shape() const { return shape_; }
-  int64_t size() const { return defined() ? shape_.size() : 0; }
-  size_t bytes() const { return static_cast<size_t>(size()) * size_of(dtype_); }
-  DType dtype() const { return dtype_; }
-  Device device() const;  // throws if undefined
-  Tensor empty_like() const { return empty(shape_, dtype_, device()); }
+  bool defined() const { return storage_ != nullptr; }                            // whether it has storage
+  const Shape& shape() const { return shape_; }                                   // () if undefined
+  int64_t size() const { return defined() ? shape_.size() : 0; }                  // number of elements, 0 if undefined
+  size_t bytes() const { return static_cast<size_t>(size()) * size_of(dtype_); }  // size of all elements
+  DType dtype() const { return dtype_; }                                          // type of the elements
+  Device device() const;                                                          // throws if undefined
+  Tensor empty_like() const { return empty(shape_, dtype_, device()); }           // throws if undefined
   // Whether another tensor has the same storage.
   bool is_shared() const { return storage_.use_count() > 1; }
 
@@ -76,12 +76,12 @@ class Tensor {
     return static_cast<const T*>(raw(dtype_of<T>));
   }
   template <class T>
-  T* mutable_data() {
+  T* mutable_data() {  // see data()
     return static_cast<T*>(mutable_raw(dtype_of<T>));
   }
   // The same without a type, for code that moves bytes.
   const void* raw_data() const;
-  void* mutable_raw_data();
+  void* mutable_raw_data();  // see raw_data()
 
   // Shares storage, differentiable. Throws if the number of elements differs.
   Tensor reshape(const Shape& shape) const;
@@ -90,7 +90,7 @@ class Tensor {
   Tensor clone() const;  // new storage, no history
   // From any device. REQUIRES: same shape and dtype
   void copy_from(const Tensor& other);
-  void fill_zero();
+  void fill_zero();  // writes zeros
   // shape.size() elements from `begin` of the flattened tensor, sharing storage: the arena's slices.
   Tensor slice(int64_t begin, const Shape& shape) const;
   // A typed part of a tensor of bytes, sharing storage: how a kernel divides its workspace.
@@ -99,13 +99,13 @@ class Tensor {
   // One element or all of them on the host; they wait for the device, so they do not belong in a training step.
   double item() const;
   template <class T>
-  std::vector<T> to_vector() const;
+  std::vector<T> to_vector() const;  // throws if T is not the C++ type of dtype()
 
   // Counts the modifications of the storage, through any tensor; 0 if undefined.
   uint64_t version() const { return storage_ ? storage_->version() : 0; }
 
   // --- autograd (engine/autograd.h) ---
-  bool requires_grad() const { return grad_info_ != nullptr; }
+  bool requires_grad() const { return grad_info_ != nullptr; }  // whether it is a leaf, or computed from one
   // On: makes this a leaf, which must be f32 or f64. Off: drops the history.
   void set_requires_grad(bool on);
   // Gradient of a leaf; undefined before the first backward(). Accumulates over backward() calls until set to zero.
@@ -115,8 +115,8 @@ class Tensor {
   // What a backward closure captures: detached, and reading it throws if the storage was modified in between.
   Tensor saved() const;
 
-  const std::shared_ptr<GradInfo>& grad_info() const { return grad_info_; }
-  void set_grad_info(std::shared_ptr<GradInfo> info) { grad_info_ = std::move(info); }
+  const std::shared_ptr<GradInfo>& grad_info() const { return grad_info_; }             // nullptr: no history
+  void set_grad_info(std::shared_ptr<GradInfo> info) { grad_info_ = std::move(info); }  // for record()
 
  private:
   const void* raw(DType wanted) const;

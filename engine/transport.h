@@ -22,19 +22,19 @@ class Transfer {
   // MPI failed.
   virtual bool done() = 0;
 };
-using TransferPtr = std::unique_ptr<Transfer>;
+using TransferPtr = std::unique_ptr<Transfer>;  // the owner of a transfer
 
-class Transport {
+class Transport {  // the messages of one rank
  public:
-  virtual ~Transport() = default;  // does not wait for other ranks; see close()
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  virtual ~Transport() = default;        // does not wait for other ranks; see close()
+  virtual int rank() const = 0;          // this process's number, from 0
+  virtual int size() const = 0;          // number of ranks
   virtual std::string host() const = 0;  // the name of this rank's machine
 
   // Messages from one rank to another with one tag (0 to 32767) arrive in the order in which they were sent. Both sides
   // must name the same number of bytes.
   virtual TransferPtr send(int to, int tag, std::span<const std::byte> bytes) = 0;
-  virtual TransferPtr receive(int from, int tag, std::span<std::byte> bytes) = 0;
+  virtual TransferPtr receive(int from, int tag, std::span<std::byte> bytes) = 0;  // see send()
   // The library's own all-reduce: the sum over all ranks, in place, on every rank. The order of additions is the
   // library's. Every rank must start them in the same order.
   virtual TransferPtr all_reduce(std::span<float> values) = 0;
@@ -45,7 +45,7 @@ class Transport {
 
 // Polls until the transfer is done. Throws Error (rank) that names `peer` if that takes more than so many seconds.
 void wait(Transfer& transfer, int peer, double seconds);
-[[noreturn]] void fail_waiting(double seconds, int rank);
+[[noreturn]] void fail_waiting(double seconds, int rank);  // throws Error (rank) that names the rank
 
 // The number of processes if a launcher (mpirun, srun) has started this one as one of several ranks, or as the only one
 // of mpirun; 0 if it was started directly.

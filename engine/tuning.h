@@ -20,8 +20,9 @@
 
 namespace hs {
 
+// What parse_tuning() reads.
 struct TuningTable {
-  std::string machine;
+  std::string machine;          // the CPU's or the GPU's name, or "any"
   std::deque<TunedCall> calls;  // at most one per slot, device and signature
 };
 
@@ -39,7 +40,7 @@ TuningTable parse_tuning(const std::string& text, const std::string& source, con
 // does not support, or whose layout it cannot read, goes by rank. At most one at a time.
 class TuningInUse {
  public:
-  explicit TuningInUse(TuningTable table);
+  explicit TuningInUse(TuningTable table);  // puts the table to use
   ~TuningInUse();
   TuningInUse(const TuningInUse&) = delete;
   TuningInUse& operator=(const TuningInUse&) = delete;
