@@ -14,8 +14,8 @@
 
 namespace hs {
 
-inline constexpr int64_t max_augmented_side = 4096;  // pixels; coordinates then fit into 32 bits
-inline constexpr int64_t max_shift = 512, max_cutout = 512;
+inline constexpr int64_t max_augmented_side = 4096;          // pixels; coordinates then fit into 32 bits
+inline constexpr int64_t max_shift = 512, max_cutout = 512;  // pixels
 
 // 0 or false: off.
 struct AugmentOptions {
@@ -24,7 +24,7 @@ struct AugmentOptions {
   int64_t cutout = 0;  // pixels, side of a square whose centre may be anywhere in the image
   bool flip = false;   // mirrored left to right, each image with probability 1/2
 
-  bool any() const { return shift > 0 || rotate > 0 || cutout > 0 || flip; }
+  bool any() const { return shift > 0 || rotate > 0 || cutout > 0 || flip; }  // whether any is on
 };
 
 // "shift=2,rotate=10.5,cutout=8,flip", each at most once; "" sets no option. Throws Error
@@ -40,13 +40,13 @@ Tensor augment_image(const Tensor& images, const Tensor& samples, const Tensor& 
 
 // The kernels' arguments: the options, with the angle in units of 2^-32 of a turn.
 struct AugmentRange {
-  int32_t shift, cutout;
+  int32_t shift, cutout;  // pixels
   uint32_t angle;
-  bool flip;
-  uint64_t seed;
+  bool flip;      // as in AugmentOptions
+  uint64_t seed;  // the run's
 };
 
-struct AugmentImageForward {
+struct AugmentImageForward {  // images, samples, epoch and y of augment_image(), and the range of its options
   const Tensor& images;
   const Tensor& samples;
   const Tensor& epoch;
@@ -62,10 +62,10 @@ struct ImageWarp {
   int32_t right, down;   // shift in pixels
   int32_t left, top;     // first pixel of the cut-out square
   int32_t side;          // of the square
-  bool flip;
+  bool flip;             // mirror left to right, first
 };
 
-inline constexpr int32_t warp_one = 1 << 16;
+inline constexpr int32_t warp_one = 1 << 16;  // 1 in units of 2^-16
 
 // Cosine and sine of an angle in units of 2^-32 of a turn, in units of 2^-16, off by less than one; quarters are exact.
 HS_HOST_DEVICE constexpr void cosine_and_sine(uint32_t angle, int32_t& cosine, int32_t& sine) {
@@ -103,6 +103,7 @@ HS_HOST_DEVICE constexpr int32_t scaled(uint32_t bits, uint32_t count) {
   return static_cast<int32_t>((uint64_t{bits} * count) >> 32);
 }
 
+// The changes to image `sample` of H x W pixels in an epoch, a pure function of these.
 HS_HOST_DEVICE constexpr ImageWarp draw_warp(const AugmentRange& range, int32_t sample, int32_t epoch, int32_t H,
                                              int32_t W) {
   const RandomStream stream{.seed = range.seed,

@@ -17,8 +17,9 @@
 
 namespace hs {
 
+// Options of batch_norm2d().
 struct BatchNormOptions {
-  double eps = 1e-5;
+  double eps = 1e-5;  // added to the variance
   bool relu = false;  // then relu(), in the same pass if ambient().fuse; its mask is y, so nothing more is saved
 };
 
@@ -30,28 +31,29 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
 // How a variance is to be read. That of the batch is divided by M - 1, M values per channel, as a running variance is
 // an average of such; the batch is normalized by the sum of squares divided by M.
 struct BatchNormVariance {
-  double eps;
+  double eps;     // added to the variance
   bool of_batch;  // false: a running variance, used as it is
+  // From the stored variance to the one that normalizes.
   double factor(int64_t M) const { return of_batch ? static_cast<double>(M - 1) / static_cast<double>(M) : 1; }
 };
 
 // mean and variance (divided by M - 1) of each channel, f32, or f64 for f64. REQUIRES: M > 1
 struct BatchNorm2dStatistics {
-  const Tensor& x;
+  const Tensor& x;  // (..., C)
   Tensor& mean;
   Tensor& variance;
   auto tensors() const { return tensor_list(x, mean, variance); }
 };
 constinit inline Kernel<BatchNorm2dStatistics> batch_norm2d_statistics{"batch_norm2d_statistics"};
 
-struct BatchNorm2dForward {
+struct BatchNorm2dForward {  // x and y (..., C); scale, shift, mean and variance (C)
   const Tensor& x;
   const Tensor& scale;
   const Tensor& shift;
   const Tensor& mean;
   const Tensor& variance;
-  BatchNormVariance kind;
-  bool relu;  // y = max(y, 0)
+  BatchNormVariance kind;  // the variance's
+  bool relu;               // y = max(y, 0)
   Tensor& y;
   auto tensors() const { return tensor_list(x, scale, shift, mean, variance, y); }
 };
@@ -68,7 +70,7 @@ struct BatchNorm2dBackward {
   const Tensor& variance;
   const Tensor& dy;
   const Tensor& relu_y;  // after a forward pass with relu its y: where that is zero, dy counts as zero; else undefined
-  BatchNormVariance kind;
+  BatchNormVariance kind;  // the variance's
   bool accumulate;
   Tensor& dx;
   Tensor& dscale;

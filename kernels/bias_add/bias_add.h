@@ -9,7 +9,7 @@ namespace hs {
 // x is (..., C), bias is (C).
 Tensor bias_add(const Tensor& x, const Tensor& bias);
 
-struct BiasAddForward {
+struct BiasAddForward {  // x and y (..., C), bias (C)
   const Tensor& x;
   const Tensor& bias;
   Tensor& y;

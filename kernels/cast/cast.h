@@ -6,7 +6,7 @@
 
 namespace hs {
 
-Tensor cast(const Tensor& x, DType dtype);
+Tensor cast(const Tensor& x, DType dtype);  // differentiable; x itself if it has this type
 
 // Casts an op's operand inside an Autocast scope: returns x in the scope's type, differentiably. Outside, x itself.
 Tensor autocast(const Tensor& x);

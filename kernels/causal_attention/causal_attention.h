@@ -24,15 +24,15 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads);
 
 // log_sums: L, (B, heads, T), f32, or f64 for f64.
 struct CausalAttentionForward {
-  const Tensor& qkv;
+  const Tensor& qkv;  // (B, T, 3C)
   int64_t heads;
   Tensor& log_sums;
-  Tensor& y;
+  Tensor& y;  // (B, T, C)
   auto tensors() const { return tensor_list(qkv, log_sums, y); }
 };
 constinit inline Kernel<CausalAttentionForward> causal_attention_forward{"causal_attention_forward"};
 
-struct CausalAttentionBackward {
+struct CausalAttentionBackward {  // qkv, log_sums and heads as in forward; dy (B, T, C), dqkv (B, T, 3C)
   const Tensor& qkv;
   const Tensor& log_sums;
   const Tensor& dy;
@@ -44,14 +44,15 @@ constinit inline Kernel<CausalAttentionBackward> causal_attention_backward{"caus
 
 // The sizes of a call, and where its slices are.
 struct AttentionSizes {
-  int64_t B, T, C, heads, D;
+  int64_t B, T, C, heads, D;  // C = heads * D
+  // Qkv is (B, T, 3C).
   AttentionSizes(const Tensor& qkv, int64_t heads_)
       : B(qkv.shape()[0]), T(qkv.shape()[1]), C(qkv.shape()[2] / 3), heads(heads_), D(C / heads_) {}
 
-  int64_t slices() const { return B * heads; }
+  int64_t slices() const { return B * heads; }  // one per sequence and head
   // The first number of a slice: of q in qkv (k and v follow after C and 2C), and of y. Rows are 3C and C apart.
   int64_t in_qkv(int64_t slice) const { return slice / heads * T * 3 * C + slice % heads * D; }
-  int64_t in_y(int64_t slice) const { return slice / heads * T * C + slice % heads * D; }
+  int64_t in_y(int64_t slice) const { return slice / heads * T * C + slice % heads * D; }  // see in_qkv()
 };
 
 }  // namespace hs

@@ -9,11 +9,12 @@
 
 namespace hs {
 
+// Options of conv2d().
 struct Conv2dOptions {
-  int64_t kernel_h = 3, kernel_w = 3;
-  int64_t stride = 1;
-  int64_t padding = 0;  // zeros on each side
-  bool relu = false;    // then relu(), in the same pass if ambient().fuse and the kernels can
+  int64_t kernel_h = 3, kernel_w = 3;  // KH and KW
+  int64_t stride = 1;                  // along both axes
+  int64_t padding = 0;                 // zeros on each side
+  bool relu = false;                   // then relu(), in the same pass if ambient().fuse and the kernels can
 };
 
 // x (N, H, W, C), weight (KH*KW*C, OC), bias (OC) or undefined; the result is (N, OH, OW, OC) with
@@ -22,15 +23,15 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
 
 // Every size a kernel needs; letters as in the formula above.
 struct Conv2dSizes {
-  int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;
-  bool tf32;  // f32 products may round their factors to TF32
-  constexpr int64_t K() const { return KH * KW * C; }
+  int64_t N, H, W, C, OC, KH, KW, stride, padding, OH, OW;  // N counts images, the others pixels or channels
+  bool tf32;                                                // f32 products may round their factors to TF32
+  constexpr int64_t K() const { return KH * KW * C; }       // rows of the weight
 };
 
 // Throws Error (usage) if the shapes do not fit.
 Conv2dSizes conv2d_sizes(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options);
 
-struct Conv2dForward {
+struct Conv2dForward {  // x, weight, bias and y as in conv2d(), and their sizes
   const Tensor& x;
   const Tensor& weight;
   const Tensor& bias;
@@ -57,7 +58,7 @@ struct Conv2dBackward {
   const Tensor& x;
   const Tensor& weight;
   const Tensor& dy;
-  const Conv2dSizes& sizes;
+  const Conv2dSizes& sizes;  // as conv2d_sizes() returns them
   bool accumulate;
   Tensor& dx;
   Tensor& dweight;

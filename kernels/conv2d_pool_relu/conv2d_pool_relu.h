@@ -25,7 +25,7 @@ inline constexpr uint8_t closed = 4;
 // The rank of a variant that is there to be read and compared with: it runs only if it is forced.
 inline constexpr int slower_than_three_ops = -20;
 
-struct Conv2dPoolReluForward {
+struct Conv2dPoolReluForward {  // x, weight and bias as in conv2d(), and the sizes of the convolution
   const Tensor& x;
   const Tensor& weight;
   const Tensor& bias;
@@ -39,7 +39,8 @@ constinit inline Kernel<Conv2dPoolReluForward> conv2d_pool_relu_forward{"conv2d_
 
 // Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward's "direct": zeros are not multiplied. But the
 // variants of matrix products, "amx" and "mma", multiply them, and the zeros that they put around the data.
-struct Conv2dPoolReluBackward {
+struct Conv2dPoolReluBackward {  // x, weight, winner and sizes as in forward; dx, dweight and dbias like x, weight and
+                                 // bias
   const Tensor& x;
   const Tensor& weight;
   const Tensor& winner;

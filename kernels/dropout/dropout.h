@@ -18,13 +18,13 @@ Tensor dropout(const Tensor& x, double rate, const RandomStream& stream, const T
 
 // The arguments of dropout(), for ops that drop in a kernel of their own.
 struct DropoutRule {
-  double rate = 0;
-  RandomStream stream = {};
-  Tensor step = {};
+  double rate = 0;           // 0 drops nothing
+  RandomStream stream = {};  // of the random numbers
+  Tensor step = {};          // undefined: 0
 };
 
 // Both directions: y[i] = kept(i) ? x[i] * dropout_scale(rate) : 0.
-struct DropoutMask {
+struct DropoutMask {  // stream and step as in dropout()
   const Tensor& x;
   double rate;
   const RandomStream& stream;

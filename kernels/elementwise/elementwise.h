@@ -12,7 +12,7 @@ Tensor mul(const Tensor& a, const Tensor& b);  // a * b
 // 0.1 is 0.1f and not the nearest f16.
 Tensor scale(const Tensor& x, double factor);
 
-struct BinaryForward {
+struct BinaryForward {  // y from a and b, all of one shape and type
   const Tensor& a;
   const Tensor& b;
   Tensor& y;
@@ -20,7 +20,7 @@ struct BinaryForward {
 };
 constinit inline Kernel<BinaryForward> add_forward{"add_forward"};
 constinit inline Kernel<BinaryForward> mul_forward{"mul_forward"};
-struct ScaleForward {
+struct ScaleForward {  // y = x * factor
   const Tensor& x;
   double factor;
   Tensor& y;

@@ -16,7 +16,7 @@ namespace hs {
 // ignores dy's row.
 Tensor embedding(const Tensor& indices, const Tensor& table, const Tensor& positions = {});
 
-struct EmbeddingForward {
+struct EmbeddingForward {  // indices, table and positions as in embedding(), y its result
   const Tensor& indices;
   const Tensor& table;
   const Tensor& positions;
@@ -26,7 +26,7 @@ struct EmbeddingForward {
 constinit inline Kernel<EmbeddingForward> embedding_forward{"embedding_forward"};
 
 // Either output may be undefined; with `accumulate` they are added to. They are of dy's type, or f32.
-struct EmbeddingBackward {
+struct EmbeddingBackward {  // dtable (V, C) and dpositions (P, C) from indices and dy
   const Tensor& indices;
   const Tensor& dy;
   bool accumulate;

@@ -17,11 +17,11 @@ enum GroupPlace : int {
 // The batch that begins `offset` positions behind `place`, as a loader would give it; `set` is a ResidentSet's parts.
 // images (N, H, W, C) u8, labels (N) i32, samples (N) i32, epoch i32 scalar. REQUIRES: the epoch has its N positions
 struct GatherBatch {
-  const Tensor& set_images;
-  const Tensor& set_labels;
+  const Tensor& set_images;  // ResidentSet::images
+  const Tensor& set_labels;  // ResidentSet::labels
   const Tensor& place;
-  bool shuffle;
-  uint64_t seed;
+  bool shuffle;   // ResidentSet::shuffle
+  uint64_t seed;  // ResidentSet::seed
   int64_t offset;
   Tensor& images;
   Tensor& labels;

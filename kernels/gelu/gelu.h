@@ -12,16 +12,16 @@
 
 namespace hs {
 
-Tensor gelu(const Tensor& x);
+Tensor gelu(const Tensor& x);  // of any float type; keeps x
 
-struct GeluForward {
+struct GeluForward {  // y from x, by the formula above
   const Tensor& x;
   Tensor& y;
   auto tensors() const { return tensor_list(x, y); }
 };
 constinit inline Kernel<GeluForward> gelu_forward{"gelu_forward"};
 
-struct GeluBackward {
+struct GeluBackward {  // dx = dy times the derivative at x
   const Tensor& x;
   const Tensor& dy;
   Tensor& dx;
@@ -33,6 +33,6 @@ constinit inline Kernel<GeluBackward> gelu_backward{"gelu_backward"};
 // stays finite where s (1 - s) is 0.
 inline constexpr double gelu_linear = 1.5957691216057308;  // 2 sqrt(2 / pi)
 inline constexpr double gelu_cubic = 0.07135481627260025;  // 0.044715 of it
-inline constexpr float gelu_most_square = 1e6f;
+inline constexpr float gelu_most_square = 1e6f;            // bound on x^2
 
 }  // namespace hs

@@ -15,12 +15,13 @@ enum class Epilogue : uint8_t {
   relu_backward,  // C = 0 where `saved_mask` says so; bias_gradient = column sums of C. Needs beta = 0 and no bias
 };
 
+// Options of gemm().
 struct GemmOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
-  float alpha = 1;
-  float beta = 0;  // with 0, C is not read
-  Epilogue epilogue = Epilogue::none;
+  bool transpose_a = false;            // op(A) is the transpose of A
+  bool transpose_b = false;            // op(B) is the transpose of B
+  float alpha = 1;                     // factor on the product
+  float beta = 0;                      // with 0, C is not read
+  Epilogue epilogue = Epilogue::none;  // what happens to C
   bool tf32 = false;  // f32 factors may be rounded to 10 bits of mantissa, for tensor cores; off by default
 };
 
@@ -28,7 +29,7 @@ struct GemmOptions {
 // f32. bias and bias_gradient are (N), of C's dtype. A mask is gemm_mask(M, N), a bit for each element of C in an order
 // that depends on the variant: `layout` is that of the variant that wrote saved_mask; other variants refuse it. If the
 // library that wrote it cannot read it, relu_output, the C of that call and of this C's type, says the same.
-struct Gemm {
+struct Gemm {  // c = alpha * op(a) op(b) + beta * c + bias, by its options
   const Tensor& a;
   const Tensor& b;
   const Tensor& bias = no_tensor();
@@ -55,6 +56,6 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
 
 // Bytes of one row of the mask: 128 bits or a multiple, as cuBLASLt requires.
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }
-Tensor gemm_mask(int64_t M, int64_t N, Device device);
+Tensor gemm_mask(int64_t M, int64_t N, Device device);  // (M, gemm_mask_row(N)) u8, contents unspecified
 
 }  // namespace hs

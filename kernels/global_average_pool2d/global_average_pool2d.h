@@ -9,7 +9,7 @@ namespace hs {
 // x (N, H, W, C) -> (N, C). Throws if an image has no pixels.
 Tensor global_average_pool2d(const Tensor& x);
 
-struct GlobalAveragePool2dForward {
+struct GlobalAveragePool2dForward {  // y[n, c] = mean of x[n, :, :, c]
   const Tensor& x;
   Tensor& y;
   auto tensors() const { return tensor_list(x, y); }

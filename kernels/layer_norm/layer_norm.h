@@ -16,7 +16,7 @@ namespace hs {
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift = {}, double epsilon = 1e-5);
 
 // rows is (R, 2): mean and r of each of the R rows, of scale's type.
-struct LayerNormForward {
+struct LayerNormForward {  // x, scale, shift, epsilon and y as in layer_norm()
   const Tensor& x;
   const Tensor& scale;
   const Tensor& shift;
@@ -28,7 +28,7 @@ struct LayerNormForward {
 constinit inline Kernel<LayerNormForward> layer_norm_forward{"layer_norm_forward"};
 
 // Any of the outputs may be undefined; with `accumulate`, dscale and dshift are added to.
-struct LayerNormBackward {
+struct LayerNormBackward {  // x, scale and rows as in forward, dy and dx of x's shape
   const Tensor& x;
   const Tensor& scale;
   const Tensor& rows;

@@ -6,6 +6,7 @@
 
 namespace hs {
 
+// How a weight lies in memory, row-major.
 enum class WeightOrder : uint8_t {
   in_out,  // weight is (in, out)
   out_in,  // weight is (out, in): a table of embeddings, used again to score each of its rows

@@ -12,7 +12,7 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride);
 
 // choice[i]: position of the maximum in its window, row * window + column (u8, the shape of y). It is all that backward
 // needs: one byte for each output, and not the input itself.
-struct MaxPool2dForward {
+struct MaxPool2dForward {  // x, window, stride and y as in max_pool2d()
   const Tensor& x;
   int64_t window, stride;
   Tensor& y;
@@ -21,7 +21,7 @@ struct MaxPool2dForward {
 };
 constinit inline Kernel<MaxPool2dForward> max_pool2d_forward{"max_pool2d_forward"};
 
-struct MaxPool2dBackward {
+struct MaxPool2dBackward {  // dx: at each choice, the sum of dy; window and stride as in forward
   const Tensor& dy;
   const Tensor& choice;
   int64_t window, stride;

@@ -11,7 +11,7 @@ namespace hs {
 // result would. Not differentiable.
 Tensor normalize_image(const Tensor& images, const PixelScale& scale, DType type = DType::f32);
 
-struct NormalizeImageForward {
+struct NormalizeImageForward {  // y = normalized(images, scale)
   const Tensor& images;
   const PixelScale& scale;
   Tensor& y;

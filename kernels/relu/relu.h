@@ -6,15 +6,15 @@
 
 namespace hs {
 
-Tensor relu(const Tensor& x);
+Tensor relu(const Tensor& x);  // of any float type; keeps y
 
-struct ReluForward {
+struct ReluForward {  // y = max(x, 0)
   const Tensor& x;
   Tensor& y;
   auto tensors() const { return tensor_list(x, y); }
 };
 constinit inline Kernel<ReluForward> relu_forward{"relu_forward"};
-struct ReluBackward {
+struct ReluBackward {  // dx = dy, or 0 where y is 0
   const Tensor& y;
   const Tensor& dy;
   Tensor& dx;

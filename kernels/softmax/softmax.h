@@ -12,14 +12,14 @@ namespace hs {
 // which is rounded in 16 bits. Throws Error: usage if x has no dimension or C is 0.
 Tensor softmax(const Tensor& x);
 
-struct SoftmaxForward {
+struct SoftmaxForward {  // x (..., C), y likewise
   const Tensor& x;
   Tensor& y;
   auto tensors() const { return tensor_list(x, y); }
 };
 constinit inline Kernel<SoftmaxForward> softmax_forward{"softmax_forward"};
 
-struct SoftmaxBackward {
+struct SoftmaxBackward {  // dx (..., C) from x and dy
   const Tensor& x;
   const Tensor& dy;
   Tensor& dx;

@@ -26,7 +26,7 @@ Tensor softmax_cross_entropy(const Tensor& logits, const Tensor& labels, const T
 // Rows whose largest logit, the first one in a tie, is the label's; a row with a NaN is never correct.
 int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
-struct SoftmaxCrossEntropyForward {
+struct SoftmaxCrossEntropyForward {  // logits, labels, smoothing and loss as in softmax_cross_entropy()
   const Tensor& logits;
   const Tensor& labels;
   Tensor& loss;
@@ -35,7 +35,7 @@ struct SoftmaxCrossEntropyForward {
 };
 constinit inline Kernel<SoftmaxCrossEntropyForward> softmax_cross_entropy_forward{"softmax_cross_entropy_forward"};
 
-struct SoftmaxCrossEntropyBackward {
+struct SoftmaxCrossEntropyBackward {  // dlogits = dloss times the gradient; logits, labels and smoothing as in forward
   const Tensor& logits;
   const Tensor& labels;
   const Tensor& dloss;
@@ -46,7 +46,7 @@ struct SoftmaxCrossEntropyBackward {
 constinit inline Kernel<SoftmaxCrossEntropyBackward> softmax_cross_entropy_backward{"softmax_cross_entropy_backward"};
 
 // The two at once.
-struct SoftmaxCrossEntropyWithGradient {
+struct SoftmaxCrossEntropyWithGradient {  // loss and dlogits from logits, labels, dloss and smoothing
   const Tensor& logits;
   const Tensor& labels;
   const Tensor& dloss;
@@ -58,7 +58,7 @@ struct SoftmaxCrossEntropyWithGradient {
 constinit inline Kernel<SoftmaxCrossEntropyWithGradient> softmax_cross_entropy_with_gradient{
     "softmax_cross_entropy_with_gradient"};
 
-struct ArgmaxMatches {
+struct ArgmaxMatches {  // count, an i32 scalar, of the rows that count_correct(logits, labels) counts
   const Tensor& logits;
   const Tensor& labels;
   Tensor& count;

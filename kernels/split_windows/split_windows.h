@@ -6,6 +6,7 @@
 
 namespace hs {
 
+// What split_windows() returns.
 struct TokenBatch {
   Tensor tokens;  // (N, T) i32
   Tensor labels;  // (N * T) i32: of each token, the one after it
@@ -14,7 +15,7 @@ struct TokenBatch {
 // windows (N, 1, T + 1, 1) u8, as a loader gives them. Not differentiable. Throws Error: usage if they are not.
 TokenBatch split_windows(const Tensor& windows);
 
-struct SplitWindows {
+struct SplitWindows {  // windows as in split_windows(), and its tokens and labels
   const Tensor& windows;
   Tensor& tokens;
   Tensor& labels;
