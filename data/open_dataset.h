@@ -24,20 +24,22 @@
 
 namespace hs {
 
-enum class Part { train, test };
-enum class DataFormat { idx, record, tfrecord, images, cifar10, text, generated };
+enum class Part { train, test };                                                    // a split of a data set
+enum class DataFormat { idx, record, tfrecord, images, cifar10, text, generated };  // generated: no files
 
-const char* name(Part part);
+const char* name(Part part);  // "train" or "test"
 const char* name(DataFormat format);
 
+// A data set that exists, not yet opened.
 struct FoundDataset {
-  DataFormat format = DataFormat::generated;
-  SetIdentity set;
-  std::filesystem::path train;  // the argument of the format's open function; empty: the set has no such split
-  std::filesystem::path test;
+  DataFormat format = DataFormat::generated;  // how to open train and test
+  SetIdentity set;                            // its name and scale
+  std::filesystem::path train;        // the argument of the format's open function; empty: the set has no such split
+  std::filesystem::path test;         // see train
   int64_t context = default_context;  // of a text
   std::string vocabulary = {};        // of a text, see open_text(); empty: its own
 
+  // Whether it has this split.
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
 };
 

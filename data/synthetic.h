@@ -10,9 +10,9 @@
 
 namespace hs {
 
-inline constexpr int64_t synthetic_side = 28;
-inline constexpr uint64_t synthetic_train_seed = 1;
-inline constexpr uint64_t synthetic_test_seed = 2;
+inline constexpr int64_t synthetic_side = 28;        // pixels
+inline constexpr uint64_t synthetic_train_seed = 1;  // of the training split
+inline constexpr uint64_t synthetic_test_seed = 2;   // of the test split
 
 // Draws sample `index` into `pixels` (28, 28) and returns its label.
 // REQUIRES: pixels.size() == 784, 0 <= index < 2^24

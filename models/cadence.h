@@ -10,7 +10,7 @@ namespace hs {
 struct Cadence {
   int64_t steps = 0;   // optimizer steps of the whole run
   int64_t epochs = 0;  // at their ends
-  double seconds = 0;
+  double seconds = 0;  // between two
 };
 
 // "500st", "2ep", "10m" (minutes) or "30s". Throws Error (usage) for anything else.

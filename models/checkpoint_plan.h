@@ -20,15 +20,16 @@ namespace hs {
 
 // What one stage costs in one step, in bytes of storages as requested.
 struct StageCost {
-  std::string name;
+  std::string name;                                // the stage's
   int64_t input = 0, output = 0;                   // its argument and its result
   int64_t saved = 0;                               // what its tape keeps until backward, without input and output
   bool saves_input = false, saves_output = false;  // whether the tape keeps those as well
   // Peak bytes while it runs, over what was live at its start (its input and, in backward, dL/d(output)).
   int64_t forward_peak = 0, unrecorded_peak = 0, backward_peak = 0;
-  double forward_ms = 0, backward_ms = 0;
+  double forward_ms = 0, backward_ms = 0;  // of one run
 };
 
+// What one step costs, stage by stage.
 struct StepCosts {
   std::vector<StageCost> stages;  // of the model, then the loss, which is never checkpointed
   int64_t fixed = 0;              // live throughout: parameters, gradients, optimizer, batches, images
@@ -36,6 +37,7 @@ struct StepCosts {
   double milliseconds() const;    // of one forward and backward pass with everything kept
 };
 
+// What a plan costs.
 struct PlanFigures {
   int64_t peak = 0;     // bytes, `fixed` included
   double extra_ms = 0;  // of recomputing stages
@@ -46,19 +48,21 @@ PlanFigures predict(const StepCosts& costs, const std::vector<Segment>& segments
 
 // The segments that cost the least time within `budget` bytes. Throws Error (usage) that names the smallest budget.
 std::vector<Segment> fastest_within(const StepCosts& costs, int64_t budget);
-int64_t smallest_budget(const StepCosts& costs);
+int64_t smallest_budget(const StepCosts& costs);  // in bytes, `fixed` included
 
 // budget=auto: the smallest peak whose extra time is at most this fraction of the step's (found to 1/1000 of the
 // bytes). The target is 35 %; the remaining 2 points allow for the error of measuring only once.
 inline constexpr double auto_extra_time = 0.33;
+// See auto_extra_time.
 std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_share = auto_extra_time);
 
 // --checkpoint
 struct CheckpointChoice {
-  enum class Kind : uint8_t { off, every, budget, automatic };
-  Kind kind = Kind::off;
-  int64_t value = 0;  // stages per segment, or bytes
+  enum class Kind : uint8_t { off, every, budget, automatic };  // automatic: budget=auto
+  Kind kind = Kind::off;                                        // which choice it is
+  int64_t value = 0;                                            // stages per segment, or bytes
 
+  // Whether segments_of() needs StepCosts.
   bool needs_costs() const { return kind == Kind::budget || kind == Kind::automatic; }
 };
 // off, all (every stage its own segment), every=N, budget=BYTES with k, M or G for powers of 1024, budget=auto. Throws

@@ -9,6 +9,7 @@
 
 namespace hs {
 
+// How generate() draws symbols.
 struct GenerateOptions {
   int64_t length = 500;    // symbols to draw
   double temperature = 1;  // logits are divided by it: below 1 the likely symbols become likelier

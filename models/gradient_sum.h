@@ -23,24 +23,26 @@
 
 namespace hs {
 
+// How gradients are summed, and with which ranks.
 struct SumConfig {
   bool tree = false;                // otherwise one after another, and with ranks the library's own all-reduce
   Exchange* exchange = nullptr;     // nullptr: this process computes all micro-batches
   RankSums* device_sums = nullptr;  // with an exchange: of the model's device, if that is not the CPU
-  int64_t bucket_bytes = int64_t{256} << 10;
+  int64_t bucket_bytes = int64_t{256} << 10;  // smallest size of a bucket, except for the last
 
+  // The sums of the model's device; nullptr: no ranks.
   RankSums* sums() const { return device_sums ? device_sums : exchange; }
 };
 
-class GradientSum : private Observer {
+class GradientSum : private Observer {  // of one training run; not thread safe
  public:
-  GradientSum(ParameterArena& arena, const SumConfig& config);
+  GradientSum(ParameterArena& arena, const SumConfig& config);  // arena must outlive it
 
   // Of a step with so many micro-batches, on all ranks. REQUIRES: the gradients are zero
   void begin(int64_t leaves);
   // Around the backward of each of this rank's micro-batches. `last`: of this rank
   void begin_leaf();
-  void backward(bool last, const std::function<void()>& run);
+  void backward(bool last, const std::function<void()>& run);  // calls run(); see begin_leaf()
   // After the last backward: from here on the arena has the sum, as RankSums::wait() says. False if stop() said so
   // first: the gradients are then garbage.
   bool finish(const std::function<bool()>& stop);

@@ -12,7 +12,7 @@ namespace hs {
 // (N, ...) -> (N, all the rest), differentiable. Throws if x is a scalar.
 Tensor flatten(const Tensor& x);
 
-enum class Bias : bool { off, on };
+enum class Bias : bool { off, on };  // whether a layer has one
 
 // How weights start. he_normal: from a normal distribution that is truncated at two deviations and then has the
 // variance 2 / fan_in, and biases from 0 (He, Zhang, Ren, Sun, "Delving deep into rectifiers", ICCV 2015; truncated as
@@ -21,8 +21,9 @@ enum class Init : uint8_t { uniform, he_normal };
 
 class Dropout;
 
-class Conv2d : public Module {
+class Conv2d : public Module {  // conv2d() with its parameters
  public:
+  // Takes the next number of `keys`.
   Conv2d(int64_t in_channels, int64_t out_channels, const Conv2dOptions& options, LayerKeys& keys, Bias bias = Bias::on,
          Init init = Init::uniform);
   Tensor forward(const Tensor& x) override;  // (N, H, W, in_channels) -> (N, OH, OW, out_channels)
@@ -39,7 +40,7 @@ class Conv2d : public Module {
 // at 0 and 1; all four have PyTorch's names.
 class BatchNorm2d : public Module {
  public:
-  explicit BatchNorm2d(int64_t channels, const BatchNormOptions& options = {});
+  explicit BatchNorm2d(int64_t channels, const BatchNormOptions& options = {});  // channels: the last dimension of x
   Tensor forward(const Tensor& x) override;  // (N, H, W, channels) -> the same shape
 
  private:
@@ -47,12 +48,13 @@ class BatchNorm2d : public Module {
   Tensor weight_, bias_, running_mean_, running_var_;  // (channels) each
 };
 
-class Linear : public Module {
+class Linear : public Module {  // linear() with its parameters
  public:
+  // Takes the next number of `keys`.
   Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias = Bias::on, Init init = Init::uniform);
-  Tensor forward(const Tensor& x) override;  // (N, in) -> (N, out)
-  const Tensor& weight() const { return weight_; }
-  const Tensor& bias() const { return bias_; }
+  Tensor forward(const Tensor& x) override;         // (N, in) -> (N, out)
+  const Tensor& weight() const { return weight_; }  // (in, out)
+  const Tensor& bias() const { return bias_; }      // (out), or undefined
 
  private:
   Tensor weight_;  // (in, out)
@@ -64,7 +66,7 @@ class Linear : public Module {
 // elements.
 class Dropout : public Module {
  public:
-  Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}
+  Dropout(double rate, LayerKeys& keys) : rate_(rate), layer_(keys.next()) {}  // REQUIRES: 0 <= rate < 1
   Tensor forward(const Tensor& x) override;
   DropoutRule rule() const;  // for an op that drops: a rate of 0 unless this is training
 

@@ -14,10 +14,13 @@
 
 namespace hs {
 
+// The size of adapters.
 struct LoraOptions {
   int64_t rank = 0;  // 0: no adapters
   double alpha = 0;  // 0: twice the rank
+  // `alpha`, or its default.
   double used_alpha() const { return alpha > 0 ? alpha : 2 * static_cast<double>(rank); }
+  // alpha / r in the formula above.
   double factor() const { return used_alpha() / static_cast<double>(rank); }
 };
 
@@ -37,8 +40,8 @@ class LoraLinear : public Module {
   double factor_ = 0;
 };
 
-inline constexpr const char* lora_names[] = {"lora_A.weight", "lora_B.weight"};
-bool is_adapter(const std::string& parameter);  // by its name
+inline constexpr const char* lora_names[] = {"lora_A.weight", "lora_B.weight"};  // the parameters A and B of a layer
+bool is_adapter(const std::string& parameter);                                   // by its name
 
 // The parameters of the network without adapters that computes the same: W + (alpha / r) (B A)^T in place of each W
 // that has them, formed in f64 and rounded once. On the CPU.

@@ -16,13 +16,14 @@ namespace hs {
 // Scalars logged on the device, so that no step waits for one.
 class DeviceLog {
  public:
+  // Room for `most` scalars.
   DeviceLog(int64_t most, Device device) : on_device_(Tensor::empty({most}, DType::f32, device)) {}
 
-  void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }
-  void added(int64_t count) { added_ += count; }  // by recorded steps, to tensor()
-  int64_t size() const { return added_; }
-  const Tensor& tensor() const { return on_device_; }
-  void restart() { added_ = read_ = 0; }
+  void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }  // REQUIRES: there is room
+  void added(int64_t count) { added_ += count; }       // by recorded steps, to tensor()
+  int64_t size() const { return added_; }              // number of scalars added
+  const Tensor& tensor() const { return on_device_; }  // (most) f32, of which size() are valid
+  void restart() { added_ = read_ = 0; }               // forgets all scalars
 
   // Returns the scalars added since the last call; waits for the device.
   std::vector<float> read() {
@@ -38,7 +39,7 @@ class DeviceLog {
 // The losses of an epoch.
 class Losses {
  public:
-  explicit Losses(DeviceLog& log) : log_(log) { log_.restart(); }
+  explicit Losses(DeviceLog& log) : log_(log) { log_.restart(); }  // restarts the log
 
   // Those of the epoch's first `batches`, which were read before the run was interrupted.
   void restore(int64_t batches, double sum, int64_t samples) {
@@ -46,7 +47,7 @@ class Losses {
     sum_ = sum;
     count_ = samples;
   }
-  void add(const Tensor& loss, int64_t samples) {
+  void add(const Tensor& loss, int64_t samples) {  // loss: the mean over these samples
     log_.add(loss);
     samples_.push_back(samples);
   }
@@ -67,10 +68,11 @@ class Losses {
     }
     return 0;
   }
+  // At the first step, then ten times a second.
   bool is_due() const { return read_ == 0 || Clock::now() - last_read_ > std::chrono::milliseconds(100); }
   double mean() const { return sum_ / static_cast<double>(count_); }  // of those read
-  double sum() const { return sum_; }
-  int64_t samples() const { return count_; }
+  double sum() const { return sum_; }                                 // of loss * samples, over those read
+  int64_t samples() const { return count_; }                          // number of those read
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -14,16 +14,18 @@
 
 namespace hs {
 
+// What a file says about its model.
 struct ModelDescription {
-  std::string model;  // as for make_model()
-  ModelSizes sizes;
+  std::string model;            // as for make_model()
+  ModelSizes sizes;             // as for make_model()
   PixelScale scale;             // how pixels become the model's input: see normalize_image()
   std::string data;             // the name of the data set that it was trained on; for people
   std::string vocabulary = {};  // of a model of a text, the byte of each symbol
 };
 
+// What load_model() returns.
 struct LoadedModel {
-  ModelDescription description;
+  ModelDescription description;        // from the file's metadata
   std::unique_ptr<StagedModel> model;  // on the CPU
 };
 
@@ -35,7 +37,7 @@ LoadedModel load_model(const std::filesystem::path& path);
 
 // The parts of it, for modules of your own. load_parameters() changes nothing unless all tensors fit.
 std::vector<NamedTensor> parameters_of(Module& module);
-void load_parameters(Module& module, const SafetensorsFile& file);
-Metadata describe(const ModelDescription& description);
+void load_parameters(Module& module, const SafetensorsFile& file);  // throws as load_model()
+Metadata describe(const ModelDescription& description);             // the metadata of save_model()
 
 }  // namespace hs

@@ -14,18 +14,18 @@
 
 namespace hs {
 
-inline constexpr int64_t default_blocks = 64;
+inline constexpr int64_t default_blocks = 64;  // the usual depth
 
 // The images and classes of a model: MNIST's or another data set's. They determine the first and the last layer.
 // Windows of a text are images of 1 x (context + 1) x 1, and its symbols are the classes.
 struct ModelSizes {
-  int64_t rows = 28;
-  int64_t columns = 28;
-  int64_t channels = 1;
+  int64_t rows = 28;     // image height
+  int64_t columns = 28;  // image width
+  int64_t channels = 1;  // values of a pixel
   int64_t classes = 10;
   int64_t blocks = 0;  // the depth of a model registered with has_blocks, 0: its usual one; others ignore it
-  InputKind input = InputKind::images;
-  int64_t width = 128, heads = 4;  // of a model of a text; others ignore them
+  InputKind input = InputKind::images;  // what the model reads
+  int64_t width = 128, heads = 4;       // of a model of a text; others ignore them
 
   int64_t context() const { return columns - 1; }  // tokens that a model of a text sees
 };
@@ -47,16 +47,17 @@ InputKind model_input(std::string_view name);  // REQUIRES: a model has this nam
 // Error (bad_input) if the images are too small.
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side));
 
+// What REGISTER_MODEL() is told about a model.
 struct ModelOptions {
-  bool has_blocks = false;
-  int64_t blocks = default_blocks;  // its usual depth
-  InputKind input = InputKind::images;
+  bool has_blocks = false;              // whether ModelSizes::blocks is its depth
+  int64_t blocks = default_blocks;      // its usual depth
+  InputKind input = InputKind::images;  // what the model reads
 };
 
-class RegisteredModel {
+class RegisteredModel {  // see REGISTER_MODEL()
  public:
-  using Make = std::unique_ptr<StagedModel> (*)(uint64_t seed, const ModelSizes& sizes);
-  RegisteredModel(const char* name, Make make, const ModelOptions& options = {});
+  using Make = std::unique_ptr<StagedModel> (*)(uint64_t seed, const ModelSizes& sizes);  // constructs the model
+  RegisteredModel(const char* name, Make make, const ModelOptions& options = {});         // aborts if the name is taken
 };
 
 // REGISTER_MODEL("mlp", Mlp); or, for a model of any depth, REGISTER_MODEL("deep_cnn", DeepCnn, {.has_blocks = true});

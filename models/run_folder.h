@@ -20,7 +20,7 @@
 
 namespace hs {
 
-class RunFolder {
+class RunFolder {  // see the head of this file
  public:
   // Creates the folder if there is none, and locks it. keep: the number of states that remain, at least 1. `say` is
   // called with a line for the user: a state that is damaged, or cannot be written. Throws Error (io): in use by
@@ -30,8 +30,8 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  const std::filesystem::path& path() const { return folder_; }
-  bool is_empty() const { return files_.empty(); }
+  const std::filesystem::path& path() const { return folder_; }  // the folder's
+  bool is_empty() const { return files_.empty(); }               // whether it has no state that may be valid
 
   // The newest state that is valid. Throws Error (checkpoint) if there are files but none is valid, or the newest was
   // written by a later version. REQUIRES: not is_empty()

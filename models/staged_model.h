@@ -10,7 +10,7 @@
 
 namespace hs {
 
-struct Stage {
+struct Stage {  // a name for messages, and forward()
   std::string name;
   std::function<Tensor(const Tensor&)> forward;
 };
@@ -22,12 +22,12 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-class StagedModel : public Module {
+class StagedModel : public Module {  // see the head of this file
  public:
   Tensor forward(const Tensor& x) override;
 
-  const std::vector<Stage>& stages() const { return stages_; }
-  const std::vector<Segment>& segments() const { return segments_; }
+  const std::vector<Stage>& stages() const { return stages_; }        // in the order in which they run
+  const std::vector<Segment>& segments() const { return segments_; }  // see set_segments()
   // From the next forward on; none (the default) keeps everything. The results are the same bits for any segments.
   // Throws Error (usage) unless they are in order, not empty, disjoint and within the stages.
   void set_segments(std::vector<Segment> segments);
@@ -37,7 +37,7 @@ class StagedModel : public Module {
   virtual void adapt(const LoraOptions& options, LayerKeys& keys);
 
  protected:
-  void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);
+  void add_stage(std::string name, std::function<Tensor(const Tensor&)> forward);  // runs after those added before
 
  private:
   Tensor run(size_t begin, size_t end, const Tensor& x) const;  // REQUIRES: begin < end

@@ -19,19 +19,20 @@
 
 namespace hs {
 
+// The settings of train().
 struct TrainConfig {
-  int64_t epochs = 5;
-  OptimizerConfig optimizer;
-  uint64_t seed = 1;  // for dropout and augmentation; the model and the loader have their own
-  Device device = Device::cpu;
-  Precision precision = Precision::f32;
-  GradScalerConfig scaler;    // used with f16 only
-  int64_t accumulate = 1;     // micro-batches per optimizer step, on all ranks
-  SumConfig sum;              // how their gradients are summed, and whether other processes take part
-  float label_smoothing = 0;  // in training alone; see softmax_cross_entropy
-  AugmentOptions augment;     // of training images; the source must then set Batch::samples and epoch
-  bool fuse = true;           // see Ambient
-  bool graph = false;         // record the step once and replay it (engine/captured_work.h); CUDA only
+  int64_t epochs = 5;                    // passes over the training set
+  OptimizerConfig optimizer;             // its kind and settings
+  uint64_t seed = 1;                     // for dropout and augmentation; the model and the loader have their own
+  Device device = Device::cpu;           // where the model's parameters are
+  Precision precision = Precision::f32;  // see Autocast
+  GradScalerConfig scaler;               // used with f16 only
+  int64_t accumulate = 1;                // micro-batches per optimizer step, on all ranks
+  SumConfig sum;                         // how their gradients are summed, and whether other processes take part
+  float label_smoothing = 0;             // in training alone; see softmax_cross_entropy
+  AugmentOptions augment;                // of training images; the source must then set Batch::samples and epoch
+  bool fuse = true;                      // see Ambient
+  bool graph = false;                    // record the step once and replay it (engine/captured_work.h); CUDA only
   // Steps of a graph. With more than one it takes the batches from the resident set (engine/batch.h) itself, so that
   // nothing happens between its steps; what is left of an epoch runs step by step. Needs graph and accumulate = 1.
   int64_t graph_steps = 1;
@@ -42,49 +43,53 @@ struct TrainConfig {
   double max_seconds = 0;  // ends training after so many seconds of it, evaluations excluded; 0: no limit
 };
 
+// How far training is, as TrainHooks are told.
 struct Progress {
   int64_t epoch, step, steps_per_epoch;  // epoch from 1, optimizer step within the epoch from 1
   double loss;                           // mean over the samples of this epoch, as last read from the device
   double seconds;                        // of training so far, evaluation excluded
 };
 
+// The result of evaluate().
 struct Evaluation {
   double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text
   double loss = 0;      // mean over the predictions
 };
 
+// One epoch of training, and the test after it.
 struct EpochResult {
-  double training_loss;  // mean over the samples seen while training, dropout on
-  double seconds;        // of this epoch's training
-  Evaluation test;
-  double evaluation_seconds = 0;
+  double training_loss;           // mean over the samples seen while training, dropout on
+  double seconds;                 // of this epoch's training
+  Evaluation test;                // after the epoch
+  double evaluation_seconds = 0;  // of the test
 };
 
+// A test on the validation samples, during training.
 struct Validation {
   int64_t epoch, step;  // of which it is the result: epoch from 1, steps of it that were done
-  Evaluation result;
-  double seconds;
+  Evaluation result;    // over the validation samples
+  double seconds;       // that it took
 };
 
 // Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
 // of the device: `wait` is still the time that the host had no batch (the device may have been busy meanwhile), and the
 // others are the time to launch the work.
 struct StepSeconds {
-  double wait = 0;    // for the loader's next batch
-  double upload = 0;  // of batches on another device, and to a captured step's fixed tensors
-  double forward = 0, backward = 0, update = 0;
-  double exchange = 0;  // summing by the tree, and waiting for other ranks
-  double replay = 0;    // of a captured step: forward, backward and update in one launch
-  double save = 0;      // copying the state, and TrainHooks::on_state
+  double wait = 0;                               // for the loader's next batch
+  double upload = 0;                             // of batches on another device, and to a captured step's fixed tensors
+  double forward = 0, backward = 0, update = 0;  // the phases of a step
+  double exchange = 0;                           // summing by the tree, and waiting for other ranks
+  double replay = 0;                             // of a captured step: forward, backward and update in one launch
+  double save = 0;                               // copying the state, and TrainHooks::on_state
 };
 
 // Of a resumed run, everything counts from its very beginning.
 struct TrainResult {
-  std::vector<EpochResult> epochs;  // the last one may be cut short, see ended_early
-  std::vector<Validation> validations;
-  double seconds = 0;  // training only: loading and steps, without evaluation
-  StepSeconds parts;   // of `seconds`; the rest is reading losses, and hooks
-  int64_t samples = 0;
+  std::vector<EpochResult> epochs;      // the last one may be cut short, see ended_early
+  std::vector<Validation> validations;  // in their order
+  double seconds = 0;                   // training only: loading and steps, without evaluation
+  StepSeconds parts;                    // of `seconds`; the rest is reading losses, and hooks
+  int64_t samples = 0;                  // seen in training, repeated ones included
   // Optimizer steps taken, and skipped because a gradient, or with clipping their norm, was not finite.
   int64_t steps = 0, skipped_steps = 0;
   double loss_scale = 1;           // at the end
@@ -93,6 +98,7 @@ struct TrainResult {
   bool interrupted = false;        // TrainHooks::is_interrupted said so
 };
 
+// What train() calls; any may be empty.
 struct TrainHooks {
   // Once, before the first step, with its first micro-batch as the model sees it, and with everything live that a step
   // needs: to measure what a step costs (models/measure_stages.h). May change the gradients and how the model is run.
@@ -103,9 +109,9 @@ struct TrainHooks {
   // After each "forward" and "backward", with the loss, whose tape exists until backward; and after the "update", with
   // an undefined tensor. To examine the phases of a step. REQUIRES: no graph
   std::function<void(const char* phase, const Tensor& loss)> on_phase;
-  std::function<void(const Progress&)> on_step;
-  std::function<void(int64_t epoch, const EpochResult&)> on_epoch;
-  std::function<void(const Validation&)> on_validation;
+  std::function<void(const Progress&)> on_step;                     // for each step, after it or after its graph
+  std::function<void(int64_t epoch, const EpochResult&)> on_epoch;  // after an epoch's test
+  std::function<void(const Validation&)> on_validation;             // after each validation
   // Called after each step, or group of steps in a graph; true ends training there, without an evaluation.
   std::function<bool()> should_stop;
   // Asked often: between micro-batches, and between the batches of an evaluation. If true, training ends at once; the

@@ -17,7 +17,7 @@ namespace hs {
 // A part of a step, until the end of the scope: adds its time to `seconds`, and is a range for profilers.
 class StepPart {
  public:
-  StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}
+  StepPart(const char* name, double& seconds) : range_(name), seconds_(seconds) {}  // name: a literal
   ~StepPart() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
   StepPart(const StepPart&) = delete;
   StepPart& operator=(const StepPart&) = delete;
@@ -34,8 +34,8 @@ Batch on_device(const Batch& batch, Device device);
 
 // What a model reads, and what its logits are compared with, row by row.
 struct NetworkInput {
-  Tensor input;
-  Tensor labels;
+  Tensor input;   // (N, H, W, C) or (N, T)
+  Tensor labels;  // (N) or (N * T) i32
 };
 
 // Of images: the batch's, augmented if requested, and normalised here unless the loader did it. They are f32, or in an
@@ -46,7 +46,7 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
 
 // Where the steps of a group log, by index; scales are undefined without loss scaling.
 struct StepLogs {
-  Tensor losses, scales;
+  Tensor losses, scales;  // f32, one element per step
 };
 
 // This rank's part of a step.

@@ -23,8 +23,9 @@
 
 namespace hs {
 
-using Rows = std::vector<std::vector<double>>;
+using Rows = std::vector<std::vector<double>>;  // a table of numbers
 
+// See the head of this file.
 struct TrainingState {
   std::map<std::string, Tensor> tensors;      // on the CPU
   std::map<std::string, std::string> values;  // counters, and what the caller adds: the settings of the run
@@ -34,7 +35,7 @@ struct TrainingState {
   int64_t number(const std::string& name) const;  // from 0
   // Rows of `columns` numbers, as put_rows() stored them.
   Rows rows(const std::string& name, size_t columns) const;
-  void put_rows(const std::string& name, const Rows& rows, size_t columns);
+  void put_rows(const std::string& name, const Rows& rows, size_t columns);  // stores a table under this name
 };
 
 // Copies weights, optimizer and scaler to the host. Waits for the device.
@@ -46,12 +47,12 @@ void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer&
 
 // A state as bytes, for a process of the same build.
 std::string to_bytes(const TrainingState& state);
-TrainingState state_from_bytes(const std::string& bytes);
+TrainingState state_from_bytes(const std::string& bytes);  // REQUIRES: bytes are of to_bytes()
 
 // Where the training source goes on: Loader::seek(epoch, position).
 struct NextSample {
   int64_t epoch, position;  // both from 0
 };
-NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch);
+NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch);  // throws Error (checkpoint)
 
 }  // namespace hs

@@ -11,9 +11,9 @@
 
 namespace hs {
 
-inline constexpr int64_t cifar10_side = 32;
-inline constexpr int64_t cifar10_record_bytes = 1 + 3 * cifar10_side * cifar10_side;
-inline constexpr int64_t cifar10_records_per_file = 10000;
+inline constexpr int64_t cifar10_side = 32;                                           // pixels
+inline constexpr int64_t cifar10_record_bytes = 1 + 3 * cifar10_side * cifar10_side;  // a label and three planes
+inline constexpr int64_t cifar10_records_per_file = 10000;                            // samples
 // One mean and deviation for all three channels of the 50,000 training images, from the published values of each:
 // (0.4914, 0.4822, 0.4465) and (0.2470, 0.2435, 0.2616).
 inline constexpr PixelScale cifar10_scale{0.4734f, 0.2516f};

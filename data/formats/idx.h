@@ -21,11 +21,12 @@ namespace hs {
 inline constexpr uint64_t idx_max_bytes = uint64_t{2} << 30;
 inline constexpr uint64_t idx_max_pixels = uint64_t{1} << 20;  // of one image
 
+// What a file of images contains.
 struct IdxImages {
-  int64_t total = 0;  // samples in the file; count is smaller if a limit was given
-  int64_t count = 0;
-  int64_t rows = 0;
-  int64_t columns = 0;
+  int64_t total = 0;            // samples in the file; count is smaller if a limit was given
+  int64_t count = 0;            // samples in `pixels`
+  int64_t rows = 0;             // image height
+  int64_t columns = 0;          // image width
   std::vector<uint8_t> pixels;  // (count, rows, columns)
 };
 

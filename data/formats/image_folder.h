@@ -24,7 +24,7 @@ std::vector<std::string> class_names(const std::filesystem::path& folder);
 // Whether a folder in `folder` contains images.
 bool is_image_folder(const std::filesystem::path& folder);
 
-enum class ImageFormat { png, pgm };
+enum class ImageFormat { png, pgm };  // of the files that write_image_folder() writes
 
 // Whether the files must survive a power cut. Files that the program deletes again at its end need not, and writing
 // them does not wait for the disk, which may take seconds.

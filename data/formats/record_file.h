@@ -13,6 +13,7 @@
 
 namespace hs {
 
+// How open_records() reads.
 struct RecordReadOptions {
   uint64_t map_limit = 0;                    // bytes of the set; a larger one is not mapped; 0: a quarter of memory
   uint64_t cache_bytes = uint64_t{1} << 26;  // decompressed blocks that are kept
@@ -22,8 +23,9 @@ struct RecordReadOptions {
 // Throws Error: io (no such files, or they cannot be read), bad_input (damaged, missing or mixed shards).
 std::unique_ptr<SampleSource> open_records(const std::filesystem::path& path, const RecordReadOptions& options = {});
 
+// How write_records() writes.
 struct RecordWriteOptions {
-  int64_t shards = 1;
+  int64_t shards = 1;             // number of files, 1 to 256
   bool compress = false;          // zlib, block by block: reading a sample decompresses its block
   int64_t samples_per_block = 0;  // 0: as many as fit into 64 KiB
 };

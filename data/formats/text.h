@@ -12,9 +12,9 @@
 
 namespace hs {
 
-inline constexpr int64_t default_context = 128;
-inline constexpr int64_t largest_context = max_image_side - 1;
-inline constexpr uint64_t max_text_bytes = uint64_t{1} << 30;
+inline constexpr int64_t default_context = 128;                 // symbols before the one to predict
+inline constexpr int64_t largest_context = max_image_side - 1;  // a window is an image, and has one symbol more
+inline constexpr uint64_t max_text_bytes = uint64_t{1} << 30;   // of a file
 
 // Reads the whole file; the vocabulary is that of both splits, unless one is given: that of a trained model, distinct
 // bytes in the order of their numbers. Throws Error: io (it cannot be read), bad_input (no regular file, more than

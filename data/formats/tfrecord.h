@@ -23,16 +23,16 @@ namespace hs {
 
 // The contents of a record. `image` points into the record.
 struct TfrecordExample {
-  ImageShape shape;
+  ImageShape shape;                // the image's
   std::span<const uint8_t> image;  // (rows, columns, channels)
-  int64_t label = -1;
+  int64_t label = -1;              // 0 or more
 };
 
 // Parses the bytes of one record. Other features and unknown fields are skipped; if a feature occurs twice, the last
 // one counts, as in protobuf. Throws Error (bad_input) that starts with `name`.
 TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name);
 
-uint32_t masked_crc32c(const void* bytes, size_t size);
+uint32_t masked_crc32c(const void* bytes, size_t size);  // see the head of this file
 // The record as it is in a file: between its length and its checksums.
 std::string framed_tfrecord(std::string_view record);
 

@@ -15,25 +15,27 @@ namespace hs {
 
 // The limits of every format. A file that claims more is refused before memory is allocated.
 inline constexpr int64_t max_image_side = 512;
-inline constexpr int64_t max_image_channels = 4;
-inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;
-inline constexpr int max_classes = 1000;
+inline constexpr int64_t max_image_channels = 4;                                                  // values of a pixel
+inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;  // of one image
+inline constexpr int max_classes = 1000;                                                          // labels are below it
 
 // For a data set whose scale is unknown: maps bytes to values from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
 
 // Properties of a data set that the files of some formats do not contain.
 struct SetIdentity {
-  std::string name = "unnamed";
-  PixelScale scale = default_pixel_scale;
+  std::string name = "unnamed";            // for messages and records
+  PixelScale scale = default_pixel_scale;  // how to normalise the pixels
 };
 
+// The shape of every image of a set.
 struct ImageShape {
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t channels = 1;
+  int64_t rows = 0;      // image height
+  int64_t columns = 0;   // image width
+  int64_t channels = 1;  // values of a pixel
 
   bool operator==(const ImageShape&) const = default;
+  // A byte per value.
   int64_t image_bytes() const { return rows * columns * channels; }
   bool is_allowed() const {  // no dimension is 0 or beyond its maximum
     const auto in = [](int64_t number, int64_t most) { return number >= 1 && number <= most; };
@@ -44,16 +46,17 @@ struct ImageShape {
   }
 };
 
+// What a source knows about its samples.
 struct SampleInfo : ImageShape {
-  std::string name;         // "mnist"
-  std::string description;  // where it is, for the user: "record file /data/train.record, 4 shards"
-  int64_t count = 0;        // samples, at least 1
-  int classes = 0;
-  PixelScale scale = default_pixel_scale;
-  std::string vocabulary = {};  // of a text, the byte of each symbol; empty: the samples are images
+  std::string name;                        // "mnist"
+  std::string description;                 // where it is, for the user: "record file /data/train.record, 4 shards"
+  int64_t count = 0;                       // samples, at least 1
+  int classes = 0;                         // labels are 0 .. classes-1
+  PixelScale scale = default_pixel_scale;  // how to normalise the pixels
+  std::string vocabulary = {};             // of a text, the byte of each symbol; empty: the samples are images
 
-  bool is_text() const { return !vocabulary.empty(); }
-  const ImageShape& shape() const { return *this; }
+  bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text
+  const ImageShape& shape() const { return *this; }     // each sample's
 };
 
 // Thread safe: any number of threads read at a time. Random access costs the same for every index.
@@ -63,7 +66,7 @@ class SampleSource {
   SampleSource(const SampleSource&) = delete;
   SampleSource& operator=(const SampleSource&) = delete;
 
-  const SampleInfo& info() const { return info_; }
+  const SampleInfo& info() const { return info_; }  // what is known about the samples
 
   // Whether reading is a copy from memory, so that a cache would gain nothing.
   virtual bool is_in_memory() const { return false; }
@@ -89,7 +92,7 @@ class SampleSource {
   }
 
  protected:
-  explicit SampleSource(SampleInfo info) : info_(std::move(info)) {}
+  explicit SampleSource(SampleInfo info) : info_(std::move(info)) {}  // for the formats
 
  private:
   virtual void read_sample(int64_t index, uint8_t* image) const = 0;

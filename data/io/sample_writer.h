@@ -20,12 +20,12 @@ class SampleWriter {
 
   // REQUIRES: `image` holds info.image_bytes() bytes, 0 <= label < info.classes, called info.count times
   void add(const uint8_t* image, int32_t label);
-  void finish();
+  void finish();  // REQUIRES: add() was called info.count times
 
  protected:
-  explicit SampleWriter(SampleInfo info) : info_(std::move(info)) {}
-  const SampleInfo& info() const { return info_; }
-  int64_t added() const { return added_; }  // samples before the current one
+  explicit SampleWriter(SampleInfo info) : info_(std::move(info)) {}  // for the formats
+  const SampleInfo& info() const { return info_; }                    // what is being written
+  int64_t added() const { return added_; }                            // samples before the current one
 
  private:
   virtual void write_sample(const uint8_t* image, int32_t label) = 0;

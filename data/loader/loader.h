@@ -29,6 +29,7 @@
 
 namespace hs {
 
+// Where samples are kept once they have been read.
 enum class CacheMode {
   none,    // each sample is read from the source every time
   ram,     // once, and kept as u8 (data/loader/sample_cache.h); a source in memory is used directly
@@ -40,24 +41,25 @@ enum class CacheMode {
 // is built ahead either.
 inline constexpr int64_t automatic_workers = -1;
 
+// Options of a Loader.
 struct LoaderOptions {
-  int64_t batch = 128;
-  bool shuffle = true;
-  uint64_t seed = 1;
-  Device device = Device::cpu;
-  int64_t prefetch = 0;  // batches built ahead of the one that next() returns; 0: none, and no threads
+  int64_t batch = 128;          // samples per batch
+  bool shuffle = true;          // false: the order of the source
+  uint64_t seed = 1;            // key of the order, see shuffled_order()
+  Device device = Device::cpu;  // where the batches are
+  int64_t prefetch = 0;         // batches built ahead of the one that next() returns; 0: none, and no threads
   // Threads, each building one batch at a time; 0: next() builds the batches ahead itself.
   int64_t workers = 1;
-  CacheMode cache = CacheMode::none;
-  bool pin = true;                 // pinned host buffers, which the device reads directly; no effect on the CPU
-  bool normalize_on_host = false;  // uploads f32, four times the bytes; not with CacheMode::device
+  CacheMode cache = CacheMode::none;  // see CacheMode
+  bool pin = true;                    // pinned host buffers, which the device reads directly; no effect on the CPU
+  bool normalize_on_host = false;     // uploads f32, four times the bytes; not with CacheMode::device
   // With several ranks, next() gives the batches of one of them: of every `group` batches in a row (0: of an epoch; the
   // last group of an epoch may be smaller) those of leaves_of() (engine/leaf_tree.h).
   int ranks = 1, rank = 0;
-  int64_t group = 0;
+  int64_t group = 0;  // see ranks
 };
 
-class Loader : public BatchSource {
+class Loader : public BatchSource {  // see the head of this file
  public:
   // `source` must outlive the loader. A batch larger than the set gives one batch per epoch, the whole set.
   // Throws Error: usage (options), bad_input (the set is empty), device (there is none), out_of_memory.
@@ -83,10 +85,10 @@ class Loader : public BatchSource {
   // Makes the next batch begin at this position of this epoch. Drops batches built ahead.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples(); with several ranks a multiple of the batch
   void seek(int64_t epoch, int64_t position);
-  void start_epoch(int64_t epoch) { seek(epoch, 0); }
+  void start_epoch(int64_t epoch) { seek(epoch, 0); }  // as seek()
   // Where the next batch begins: its epoch, and its first position there (0 at the start of an epoch).
   int64_t epoch() const { return next_.epoch; }
-  int64_t position() const { return next_.position; }
+  int64_t position() const { return next_.position; }  // see epoch()
 
  private:
   // state      what happens in the slot, and what it waits for      becomes the next state

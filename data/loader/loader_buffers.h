@@ -19,7 +19,7 @@
 
 namespace hs {
 
-class LoaderBuffers {
+class LoaderBuffers {  // a host and a device buffer, and their events
  public:
   // `pin`: the host buffer is pinned memory, which the device reads directly; no effect on the CPU.
   // Throws Error (device, out_of_memory).
