@@ -55,6 +55,14 @@ logged() {
   }
 }
 
+# Lets CMake compile through ccache, where there is one. Paths below the checkout are hashed as relative ones, so that a copy
+# of it in build/ compiles only what differs. The rest of the variables let it work with precompiled headers.
+use_ccache() {
+  command -v ccache >/dev/null || return 0
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR="$top" CCACHE_NOHASHDIR=1 \
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+}
+
 # build PRESET [ARGUMENT OF cmake --build]...: configures and builds build/PRESET from only the preset and
 # HALFSTEP_CMAKE_ARGS. It discards the CMake cache, so that no settings of an earlier run remain; with unchanged flags
 # nothing is recompiled.
@@ -63,7 +71,7 @@ build() {
   version=$(cmake --version | awk 'NR == 1 { print $3 }')
   [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 is needed"
   read -ra arguments <<<"${HALFSTEP_CMAKE_ARGS:-}"
-  command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  use_ccache
   mkdir -p "$top/build"
   (
     # Two concurrent builds would write the same files.
