@@ -1,7 +1,7 @@
 # The headers for users, as `headers`: of an op the one that is called as its folder. Not what kernels share, or readers of
 # data, and not what includes fmt, which a user of the library need not have.
-# `cmake -P cmake/public_headers.cmake` prints them, for docs/reference/make.
-cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH top)
+# `cmake -P docs/reference/public_headers.cmake` prints them, for docs/reference/make.
+get_filename_component(top ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(configure_depends CONFIGURE_DEPENDS)
 endif()
