@@ -20,16 +20,18 @@ function(build_project source name compiler) # and arguments for CMake
   run(${CMAKE_COMMAND} --build ${work}/${name} --parallel 2)
 endfunction()
 
-# The block of the README that has `key` in it.
+set(page docs/use_as_a_library.md)
+
+# The first block of the page that contains `key`.
 function(extract_block key file)
-  file(READ ${CMAKE_CURRENT_LIST_DIR}/../../README.md readme)
-  string(FIND "${readme}" "${key}" place)
+  file(READ ${CMAKE_CURRENT_LIST_DIR}/../../${page} text)
+  string(FIND "${text}" "${key}" place)
   if(place EQUAL -1)
-    message(FATAL_ERROR "README.md: no block with ${key}")
+    message(FATAL_ERROR "${page}: no block with ${key}")
   endif()
-  string(SUBSTRING "${readme}" 0 ${place} before)
+  string(SUBSTRING "${text}" 0 ${place} before)
   string(FIND "${before}" "```" begin REVERSE)
-  string(SUBSTRING "${readme}" ${begin} -1 block)
+  string(SUBSTRING "${text}" ${begin} -1 block)
   string(REGEX REPLACE "^```[a-z]+\n" "" block "${block}")
   string(FIND "${block}" "```" end)
   string(SUBSTRING "${block}" 0 ${end} block)
@@ -39,25 +41,25 @@ endfunction()
 file(REMOVE_RECURSE ${work})
 run(${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
 
-# The README's program learns, and its CMakeLists.txt finds the library.
-extract_block("int main" ${work}/readme/main.cpp)
-extract_block("find_package" ${work}/readme/CMakeLists.txt)
-build_project(${work}/readme readme_build ${compiler})
-run(${work}/readme_build/my_program)
+# The page's first program learns, and its CMakeLists.txt finds the library.
+extract_block("int main" ${work}/page/main.cpp)
+extract_block("find_package" ${work}/page/CMakeLists.txt)
+build_project(${work}/page page_build ${compiler})
+run(${work}/page_build/my_program)
 if(NOT output MATCHES "test accuracy (9[0-9]|100)")
-  message(FATAL_ERROR "the README's program: expected a test accuracy of 90 % or more, but it says\n${output}")
+  message(FATAL_ERROR "the program of ${page}: expected a test accuracy of 90 % or more, but it says\n${output}")
 endif()
 
-# The README's other program reads a digit with a model that halfstep-bench has trained on generated ones.
+# The page's other program reads a digit with a model that halfstep-bench has trained on generated ones.
 if(EXISTS ${build}/bench/halfstep-bench)
   run(${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work} ${build}/bench/halfstep-bench train --train 2000 --test 100
     --epochs 2 --quiet --save-model ${work}/digits.safetensors)
-  extract_block("load_model" ${work}/readme_model/main.cpp)
-  extract_block("find_package" ${work}/readme_model/CMakeLists.txt)
-  build_project(${work}/readme_model readme_model_build ${compiler})
-  run(${CMAKE_COMMAND} -E chdir ${work} ${work}/readme_model_build/my_program)
+  extract_block("load_model" ${work}/page_model/main.cpp)
+  extract_block("find_package" ${work}/page_model/CMakeLists.txt)
+  build_project(${work}/page_model page_model_build ${compiler})
+  run(${CMAKE_COMMAND} -E chdir ${work} ${work}/page_model_build/my_program)
   if(NOT output MATCHES "^a ([0-9]), read as ([0-9])" OR NOT CMAKE_MATCH_1 EQUAL CMAKE_MATCH_2)
-    message(FATAL_ERROR "the README's program with a trained model: expected a digit read right, but it says\n${output}")
+    message(FATAL_ERROR "the program of ${page} with a trained model: expected a digit read right, but it says\n${output}")
   endif()
 endif()
 
