@@ -31,7 +31,7 @@ struct ExitCodeRow {  // an exit code and its meaning, for the user
   const char* meaning;
 };
 
-// Printed by --help and listed in the README; a test compares the three.
+// Printed by --help and listed in docs/command_line.md; a test compares the three.
 inline constexpr ExitCodeRow exit_code_table[] = {
     {ExitCode::ok, "success"},
     {ExitCode::missed, "missed: a target was not reached, or a comparison found a regression"},

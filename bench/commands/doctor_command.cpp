@@ -32,7 +32,7 @@ class DoctorCommand : public cli::Command {
   halfstep-bench doctor --data mnist_png --prefetch 0 --cache none
 
 Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
-docs/benchmarks.md says how the verdicts come about.
+docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
 )";
   }
   void declare(cli::Flags& flags) override;

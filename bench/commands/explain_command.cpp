@@ -65,7 +65,7 @@ class ExplainCommand : public cli::Command {
   halfstep-bench explain --checkpoint all --kernel conv2d_forward=im2col
   halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
 
-docs/benchmarks.md says what the columns mean.
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
 )";
   }
   void declare(cli::Flags& flags) override;

@@ -22,7 +22,7 @@ class InfoCommand : public cli::Command {
   halfstep-bench info
   halfstep-bench info --json -
 
-docs/benchmarks.md says in which order variants are tried.
+docs/command_line.md says in which order variants are tried.
 )";
   }
   void declare(cli::Flags& flags) override { flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout"); }

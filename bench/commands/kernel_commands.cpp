@@ -99,7 +99,7 @@ class KernelCommand : public cli::Command {
   halfstep-bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
   halfstep-bench {0} --list
 
-docs/benchmarks.md says what the columns mean.
+docs/command_line.md says what the columns mean.
 )",
         name_);
   }

@@ -61,7 +61,7 @@ std::string LoaderCommand::footnote() const {
   halfstep-bench loader --data cifar10 --format png --compute 5000
   halfstep-bench loader --samples 5000 --json loader.json --html loader.html
 
-docs/benchmarks.md says what each table measures.
+docs/command_line.md says what each table measures.
 )";
 }
 

@@ -75,7 +75,7 @@ std::string MemoryCommand::footnote() const {
   halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
   halfstep-bench memory --dry-run
 
-docs/benchmarks.md says what the columns mean.
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
 )";
 }
 

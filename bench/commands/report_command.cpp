@@ -24,7 +24,7 @@ class ReportCommand : public cli::Command {
   halfstep-bench report run.json --html run.html
   halfstep-bench report run.json --md -
 
-bench/results/README.md has the command that makes the tables of the README.
+bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
 )";
   }
   void declare(cli::Flags& flags) override {

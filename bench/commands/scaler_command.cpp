@@ -75,7 +75,7 @@ std::string ScalerCommand::footnote() const {
   halfstep-bench scaler --epochs 5 --growth-interval 20 --json scaler.json
   halfstep-bench scaler --scale 16777216 --batch 16
 
-docs/benchmarks.md says what the columns mean.
+docs/command_line.md says what the columns mean.
 )";
 }
 

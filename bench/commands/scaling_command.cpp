@@ -57,7 +57,7 @@ class ScalingCommand : public cli::Command {
   halfstep-bench scaling --model mlp --precision bf16 --json scaling.json
   halfstep-bench scaling --largest 512 --rounds 3
 
-docs/benchmarks.md says what the columns mean.
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
 )";
   }
   void declare(cli::Flags& flags) override;

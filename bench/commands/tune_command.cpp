@@ -40,7 +40,7 @@ class TuneCommand : public cli::Command {
   halfstep-bench train --tuning mnist_cnn.tuning
   halfstep-bench tune --model mlp --precision bf16 --threads 1 --out mlp.tuning
 
-docs/benchmarks.md says what is measured and how.
+docs/command_line.md says what is measured and how.
 )";
   }
   void declare(cli::Flags& flags) override;

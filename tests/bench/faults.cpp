@@ -387,11 +387,11 @@ TEST_CASE("a run that diverges names the first tensor that is not finite, and no
   }
 }
 
-TEST_CASE("the README lists the exit codes of the program") {
-  const std::string readme = read_text(HALFSTEP_SOURCE_DIR "/README.md");
+TEST_CASE("the page about the command line lists the exit codes of the program") {
+  const std::string page = read_text(HALFSTEP_SOURCE_DIR "/docs/command_line.md");
   for (const hs::ExitCodeRow& row : hs::exit_code_table) {
     CAPTURE(row.meaning);
-    CHECK(contains(readme, "| " + std::to_string(static_cast<int>(row.code)) + " | " + row.meaning + " |\n"));
+    CHECK(contains(page, "| " + std::to_string(static_cast<int>(row.code)) + " | " + row.meaning + " |\n"));
   }
 }
 

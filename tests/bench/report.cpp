@@ -79,22 +79,27 @@ TEST_CASE("the README's tables come from records, between the markers") {
   CHECK_THROWS_AS(with_tables(page + page, "new", "F"), Error);
 }
 
-TEST_CASE("the README's tables are those that the command in bench/results/README.md makes") {
+TEST_CASE("the pages' tables of results are those that the commands in bench/results/README.md make") {
   const std::string source = HALFSTEP_SOURCE_DIR, notes = read_text(source + "/bench/results/README.md");
-  const TemporaryFolder folder;
-  std::filesystem::copy_file(source + "/README.md", folder / "README.md");
-  const size_t begin = notes.find("    cd bench/results/cpu && halfstep-bench report ");
-  REQUIRE(begin != std::string::npos);
-  std::string command = notes.substr(begin, notes.find("\n\n", begin) - begin);
-  const auto replace = [&](const std::string& from, const std::string& to) {
-    REQUIRE(contains(command, from));
-    command.replace(command.find(from), from.size(), to);
-  };
-  replace("halfstep-bench", fmt::format("'{}'", hs::test::bench_program()));
-  replace("../../../README.md", (folder / "README.md").string());
-  std::ofstream(folder / "command") << "cd '" << source << "'\n" << command << "\n";
-  CHECK(std::system(fmt::format("bash '{}'", (folder / "command").string()).c_str()) == 0);
-  CHECK(read_text(folder / "README.md") == read_text(source + "/README.md"));
+  for (const std::string page : {"README.md", "docs/results.md"}) {
+    CAPTURE(page);
+    const TemporaryFolder folder;
+    std::filesystem::copy_file(source + "/" + page, folder / "page.md");
+    const size_t end = notes.find(" --readme ../../../" + page + "\n");
+    REQUIRE(end != std::string::npos);
+    const size_t begin = notes.rfind("    cd bench/results/cpu && halfstep-bench report ", end);
+    REQUIRE(begin != std::string::npos);
+    std::string command = notes.substr(begin, notes.find('\n', end) - begin);
+    const auto replace = [&](const std::string& from, const std::string& to) {
+      REQUIRE(contains(command, from));
+      command.replace(command.find(from), from.size(), to);
+    };
+    replace("halfstep-bench", fmt::format("'{}'", hs::test::bench_program()));
+    replace("../../../" + page, (folder / "page.md").string());
+    std::ofstream(folder / "command") << "cd '" << source << "'\n" << command << "\n";
+    CHECK(std::system(fmt::format("bash '{}'", (folder / "command").string()).c_str()) == 0);
+    CHECK(read_text(folder / "page.md") == read_text(source + "/" + page));
+  }
 }
 
 // The names of the warnings of a drawn report.
