@@ -48,7 +48,7 @@ TECHNIQUES = [
     Technique("attention without its matrix", "techniques/attention.md", "--model --kernel", "tune",
               "kernels/causal_attention.cpp", "", "sequences", "causal_attention: a query sees the next key"),
     Technique("optimizers, schedules and averages", "recipes.md", "--optimizer --schedule --ema", "lr-find",
-              "engine/optim.cpp", "", "mixed_precision", "a skipped step advances"),
+              "engine/optim.cpp", "", "mixed_precision", "clip before unscale"),
     Technique("augmentation", "recipes.md", "--augment", "train", "kernels/augment.cpp", "",
               "cuda", "goes by the first sample"),
     Technique("saving and resuming", "techniques/checkpoint_and_resume.md", "--save --resume", "train", "models/resume.cpp", "",
