@@ -1,5 +1,5 @@
-// bench/experiment with stand-ins for the program and for Python; and the committed sheets, whose flags the program must
-// know.
+// bench/experiment with stand-ins for the program and for Python; and the committed sheets, whose flags the program
+// must know.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
