@@ -26,7 +26,7 @@ class MemoryPool {
 
 namespace {
 
-// Buckets keep the three leading bits of a size, so at most 1/4 of a block is unused (1/8 on average).
+// Buckets keep the three leading bits of a size, so above 256 bytes less than 1/5 of a block is unused.
 size_t bucket_size(size_t bytes) {
   constexpr size_t smallest = 256;
   if (bytes <= smallest) return smallest;
