@@ -207,7 +207,7 @@ TEST_CASE("the program takes the flags of every committed sheet") {
       Surroundings around;
       around.folder = top;
       const size_t words = line.find(" train "), json_flag = line.find(" --json ");
-      // The first thing that is not there: the model to start with, unless a run of the experiment has left one; or the data.
+      // The first thing that is not there: the model to start with, unless the experiment has run here; or the data.
       const bool needs_model = contains(line, " --start ") && !fs::exists(top + "/build/char_gpt-rest.safetensors");
       const char* missing = needs_model ? ".safetensors" : "/nonexistent/";
       check_one_line(run_bench_line(line.substr(words, json_flag - words), around), 4, missing);
