@@ -4,13 +4,10 @@
 #include <fmt/format.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -119,14 +116,6 @@ TEST_CASE("without PyTorch, or without what a row of it needs, that is said and 
   CHECK(shop.ran() == Lines{"peer-seed1"});
 }
 
-bool is_gone(const std::string& process) {
-  for (int i = 0; i < 500; ++i) {
-    if (kill(std::stoi(process), 0) != 0 && errno == ESRCH) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 TEST_CASE("a signal ends the run too and leaves whole records alone; the same command continues") {
   if (!has_python3()) return;
   for (const auto& [signal, code, name] : {std::tuple(SIGINT, 130, "SIGINT"), {SIGTERM, 143, "SIGTERM"}}) {
@@ -143,7 +132,7 @@ TEST_CASE("a signal ends the run too and leaves whole records alone; the same co
     const Ended ended = shop.run("s --seeds 1", around);
     CHECK(ended.code == code);
     CHECK(lines_of(ended.err).back() == fmt::format("experiment: stopped by {}; the same command continues", name));
-    CHECK(is_gone(lines_of(read_text(process))[0]));
+    CHECK(are_gone(lines_of(read_text(process))));
     CHECK(shop.recorded() == std::set<std::string>{"base-seed1.json"});
     shop.ran();
     CHECK(shop.run("s --seeds 1").code == 0);
@@ -206,11 +195,15 @@ TEST_CASE("the program takes the flags of every committed sheet") {
       if (contains(line, "torch_models.py")) continue;
       Surroundings around;
       around.folder = top;
-      const size_t words = line.find(" train "), json_flag = line.find(" --json ");
+      const size_t words = line.find(" train "), json_flag = line.find(" --json "), start = line.find(" --start ");
       // The first thing that is not there: the model to start with, unless the experiment has run here; or the data.
-      const bool needs_model = contains(line, " --start ") && !fs::exists(top + "/build/char_gpt-rest.safetensors");
-      const char* missing = needs_model ? ".safetensors" : "/nonexistent/";
-      check_one_line(run_bench_line(line.substr(words, json_flag - words), around), 4, missing);
+      std::string missing = "/nonexistent/";
+      if (start != std::string::npos) {
+        std::string model;
+        std::istringstream(line.substr(start + 9)) >> model;
+        if (!fs::exists(fs::path(top) / model)) missing = model;
+      }
+      check_one_line(run_bench_line(line.substr(words, json_flag - words), around), 4, missing.c_str());
       ++commands;
     }
   }

@@ -6,19 +6,17 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bench/measure/peers.h"
 #include "models/models.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -27,6 +25,7 @@ using hs::test::TemporaryFolder;
 using nlohmann::json;
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
+using hs::test::are_gone;
 using hs::test::bench_program;
 using hs::test::contains;
 using hs::test::Ended;
@@ -113,17 +112,6 @@ double median_of_three(const json& row) {
   REQUIRE(seconds.size() == 3);
   std::ranges::sort(seconds);
   return seconds[1];
-}
-
-bool is_gone(const std::string& process) { return kill(std::stoi(process), 0) != 0 && errno == ESRCH; }
-
-// A process that was ended may still be there for a moment, until its new parent has looked.
-bool are_gone(const Lines& processes) {
-  for (int i = 0; i < 500; ++i) {
-    if (std::ranges::all_of(processes, is_gone)) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 const std::string run_py = "'" HALFSTEP_SOURCE_DIR "/bench/peers/run.py' '" + bench_program() + "'";

@@ -3,11 +3,17 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace hs::test {
 
@@ -32,6 +38,17 @@ inline ChildResult run_shell(const std::string& command) {
 inline ChildResult run_child(const std::string& variables, const std::string& test_case) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   return run_shell(variables + " '" + program + "' --no-skip --test-case='" + test_case + "' 2>&1");
+}
+
+// Whether the processes of these numbers are gone. Waits for up to five seconds: one that was ended may still be there
+// for a moment, until its new parent has looked.
+inline bool are_gone(const std::vector<std::string>& processes) {
+  const auto is_gone = [](const std::string& process) { return kill(std::stoi(process), 0) != 0 && errno == ESRCH; };
+  for (int i = 0; i < 500; ++i) {
+    if (std::ranges::all_of(processes, is_gone)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
 }
 
 }  // namespace hs::test
