@@ -1,6 +1,6 @@
 // Tensor: a handle on shared storage plus shape, dtype, device and autograd history.
-// Always contiguous, row-major, outermost dimension first, at most 4 dimensions. reshape() and the slices of the
-// parameter arena share storage; nothing else makes views, so a kernel sees plain arrays. Images are (N, H, W, C).
+// Always contiguous, row-major, outermost dimension first, at most 4 dimensions. The views of reshape(), slice() and
+// carve() share storage and are contiguous too, so a kernel sees plain arrays. Images are (N, H, W, C).
 // Copying a Tensor copies the handle. Not thread safe, except that several threads may read the data.
 // Read next: engine/kernel.h (how an op reaches its code), engine/autograd.h (how it gets a gradient).
 #pragma once

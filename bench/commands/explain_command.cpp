@@ -176,7 +176,7 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
   auto live = static_cast<double>(step.live_before);
   for (const TracedStep::Phase& phase : step.phases) {
     report::Table table = {.heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s",
-                                     "kept MiB", "live MiB"},
+                                     "change MiB", "live MiB"},
                            .lines = {},
                            .left = 5};
     double in_kernels = 0;

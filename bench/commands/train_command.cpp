@@ -43,7 +43,12 @@ class TrainCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
+  void declare_update(cli::Flags& flags);
+  void declare_step(cli::Flags& flags);
+  void declare_schedule(cli::Flags& flags);
+  void declare_early_end(cli::Flags& flags);
   void check_combinations(const cli::Flags& flags) const;
+  void settle_device();
   void scale_learning_rate(const cli::Flags& flags, int64_t samples);
   void join_ranks();
   bool resolve_graph(Device device) const;
@@ -55,6 +60,8 @@ class TrainCommand : public cli::Command {
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
+  Json describe_run(const cli::Flags& flags, const cli::TrainingData& data) const;
+  void write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const;
 
   measure::Experiment experiment_;
   std::string data_;
@@ -99,6 +106,34 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.test(test_);
   flags.epochs(experiment_.epochs).record();
   flags.batch(experiment_.batch).record();
+  declare_update(flags);
+  flags.seed(seed_).record();
+  flags.repeat(repeat_).record();
+  flags.threads(threads_).record();
+  declare_step(flags);
+  declare_schedule(flags);
+  flags.fuse(experiment_.fuse).record();
+  flags.kernels(kernels_).record();
+  tuning_.declare(flags);
+  flags.record("warmed_up", [] { return true; });
+  flags.loading(experiment_.loading);
+  goal_.declare(flags);
+  declare_early_end(flags);
+  saving_.declare(flags);
+  fine_tuning_.declare(flags, experiment_);
+  outputs_.declare(flags);
+  flags.text("--save-model", save_model_, "FILE",
+             "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
+  flags.text("--tensorboard", tensorboard_, "DIR",
+             "Write the curves of the training for TensorBoard, of several runs each into a folder of its own");
+  flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
+  flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
+  flags.dry_run(dry_run_);
+  flags.quiet(quiet_);
+  flags.recipe();
+}
+
+void TrainCommand::declare_update(cli::Flags& flags) {
   flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
       .record();
   flags.learning_rate(experiment_.learning_rate).record();
@@ -120,9 +155,9 @@ void TrainCommand::declare(cli::Flags& flags) {
       .named_choice("--decay", experiment_.decay_vectors, {{"all", true}, {"weights", false}},
                     "What decays: all parameters, or those of two dimensions and more (no biases)")
       .record();
-  flags.seed(seed_).record();
-  flags.repeat(repeat_).record();
-  flags.threads(threads_).record();
+}
+
+void TrainCommand::declare_step(cli::Flags& flags) {
   flags.device(device_).record();
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
       .record("graph", [this] { return experiment_.graph; });
@@ -140,6 +175,10 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   flags.checkpoint([this](const std::string& how) { experiment_.checkpoint = parse_checkpoint(how); }).record();
   flags.blocks(experiment_.blocks, experiment_.model).record();
+}
+
+// The course of the learning rate, and what else changes a gradient or the weights that are kept.
+void TrainCommand::declare_schedule(cli::Flags& flags) {
   flags
       .choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine", "step", "one-cycle"},
               "Course of the learning rate")
@@ -166,12 +205,9 @@ void TrainCommand::declare(cli::Flags& flags) {
       .real("--ema", experiment_.ema, 0, 0.999999,
             "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
       .record();
-  flags.fuse(experiment_.fuse).record();
-  flags.kernels(kernels_).record();
-  tuning_.declare(flags);
-  flags.record("warmed_up", [] { return true; });
-  flags.loading(experiment_.loading);
-  goal_.declare(flags);
+}
+
+void TrainCommand::declare_early_end(cli::Flags& flags) {
   flags.real("--validation", experiment_.validation, 0, 0.9, "Fraction of the training samples held out to validate on")
       .record();
   flags
@@ -185,18 +221,6 @@ void TrainCommand::declare(cli::Flags& flags) {
       .record();
   flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never")
       .record();
-  saving_.declare(flags);
-  fine_tuning_.declare(flags, experiment_);
-  outputs_.declare(flags);
-  flags.text("--save-model", save_model_, "FILE",
-             "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
-  flags.text("--tensorboard", tensorboard_, "DIR",
-             "Write the curves of the training for TensorBoard, of several runs each into a folder of its own");
-  flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
-  flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
-  flags.dry_run(dry_run_);
-  flags.quiet(quiet_);
-  flags.recipe();
 }
 
 void TrainCommand::check_combinations(const cli::Flags& flags) const {
@@ -432,6 +456,42 @@ void TrainCommand::join_ranks() {
   save_model_ = tensorboard_ = trace_ = "";
 }
 
+// Where and how a step runs; refuses combinations that this device or these ranks cannot run.
+void TrainCommand::settle_device() {
+  experiment_.device = cli::resolve_device(device_);
+  experiment_.graph = resolve_graph(experiment_.device);
+  if (experiment_.graph_steps > 1 &&
+      (!experiment_.graph || experiment_.accumulate > 1 || experiment_.loading.cache != CacheMode::device)) {
+    fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
+         experiment_.graph_steps);
+  }
+  ranks_.check(experiment_.batch, experiment_.accumulate);
+  ranks_.use(experiment_.device);
+  experiment_.sum = ranks_.sum();
+  tuning_.use(experiment_.device);
+}
+
+// What a record says before anything has run.
+Json TrainCommand::describe_run(const cli::Flags& flags, const cli::TrainingData& data) const {
+  Json record = report::new_record(name(), experiment_.device);
+  record["data"] = report::describe_data(data);
+  record["config"] = flags.config();
+  record["headline"] = headline(data);
+  record["energy"] = measure::describe_energy(experiment_.device);
+  return record;
+}
+
+// All ranks take part.
+void TrainCommand::write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const {
+  const std::string text = ranks_.trace(profile, {{"command", name()},
+                                                  {"data", record["data"]},
+                                                  {"config", record["config"]},
+                                                  {"environment", record["environment"]}});
+  if (!trace.is_wanted()) return;
+  trace.write(text);
+  trace.finish();
+}
+
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
   const std::string own_trace = trace_;
@@ -449,17 +509,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   fine_tuning_.open(flags, experiment_, context_);
   cli::use_threads(threads_);
   const cli::ForcedKernels forced(kernels_);
-  experiment_.device = cli::resolve_device(device_);
-  experiment_.graph = resolve_graph(experiment_.device);
-  if (experiment_.graph_steps > 1 &&
-      (!experiment_.graph || experiment_.accumulate > 1 || experiment_.loading.cache != CacheMode::device)) {
-    fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
-         experiment_.graph_steps);
-  }
-  ranks_.check(experiment_.batch, experiment_.accumulate);
-  ranks_.use(experiment_.device);
-  experiment_.sum = ranks_.sum();
-  tuning_.use(experiment_.device);
+  settle_device();
   const cli::TrainingData data = cli::open_training_data(
       data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_, fine_tuning_.vocabulary());
   fine_tuning_.check_fits(data.train->info());
@@ -470,11 +520,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   }
   std::deque<measure::EventFile> events = open_event_files();
 
-  Json record = report::new_record(name(), experiment_.device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
-  record["headline"] = headline(data);
-  record["energy"] = measure::describe_energy(experiment_.device);
+  Json record = describe_run(flags, data);
   saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
   const std::vector<measure::KernelRow> ops = warm_up(data, forced);
   const measure::KernelUse use;
@@ -506,16 +552,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   if (traces || (!ranks_.is_on() && outputs_.any())) {
     const measure::StepProfile profile = profile_after_runs(data);
     step = measure::typical_step(profile);
-    if (traces) {
-      const std::string text = ranks_.trace(profile, {{"command", name()},
-                                                      {"data", record["data"]},
-                                                      {"config", record["config"]},
-                                                      {"environment", record["environment"]}});
-      if (trace.is_wanted()) {
-        trace.write(text);
-        trace.finish();
-      }
-    }
+    if (traces) write_trace(profile, record, trace);
   }
   ranks_.leave();
   write_record();

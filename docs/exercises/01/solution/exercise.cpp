@@ -10,6 +10,7 @@ namespace exercise {
 using namespace hs;
 
 Tensor softplus(const Tensor& x) {
+  const Op op("softplus");
   Tensor y = x.empty_like();
   const float* in = x.data<float>();
   float* out = y.mutable_data<float>();
