@@ -79,7 +79,7 @@ build() {
     cd "$top" || exit
     rm -f "build/$1/CMakeCache.txt"
     logged "$1-configure" cmake --preset "$1" "${arguments[@]}"
-    say "building build/$1 (minutes, the first time)"
+    say "building build/$1 (minutes the first time, then seconds)"
     logged "$1-build" cmake --build "build/$1" "${@:2}"
   ) 9>"$top/build/$1.lock"
 }

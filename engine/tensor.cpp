@@ -121,13 +121,13 @@ std::vector<T> Tensor::to_vector() const {
 
 #define HS_INSTANTIATE(T)                                                   \
   template Tensor Tensor::from<T>(std::span<const T> values, const Shape&); \
-  template std::vector<T> Tensor::to_vector<T>() const;
-HS_INSTANTIATE(float)
-HS_INSTANTIATE(double)
-HS_INSTANTIATE(Half)
-HS_INSTANTIATE(BFloat16)
-HS_INSTANTIATE(int32_t)
-HS_INSTANTIATE(uint8_t)
+  template std::vector<T> Tensor::to_vector<T>() const
+HS_INSTANTIATE(float);
+HS_INSTANTIATE(double);
+HS_INSTANTIATE(Half);
+HS_INSTANTIATE(BFloat16);
+HS_INSTANTIATE(int32_t);
+HS_INSTANTIATE(uint8_t);
 #undef HS_INSTANTIATE
 
 const void* Tensor::raw_data() const {
