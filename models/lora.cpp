@@ -13,8 +13,9 @@ LoraLinear::LoraLinear(Tensor weight) : weight_(std::move(weight)) { add_paramet
 Tensor LoraLinear::forward(const Tensor& x) {
   Tensor y = linear(x, weight_, {});
   if (!a_.defined()) return y;
-  const Tensor low = linear(x, a_, {}, WeightOrder::out_in);  // (..., r)
-  return add(y, scale(linear(low, b_, {}, WeightOrder::out_in), factor_));
+  // (..., r). Scaled here, where it is small: a tensor (..., out) less, in both directions.
+  const Tensor low = scale(linear(x, a_, {}, WeightOrder::out_in), factor_);
+  return add(y, linear(low, b_, {}, WeightOrder::out_in));
 }
 
 void LoraLinear::adapt(const LoraOptions& options, LayerKeys& keys) {
