@@ -262,7 +262,7 @@ TEST_CASE("texts for rank 0 alone, what the other clocks show, and when sums wer
   double posted = 0, finished = 1e300;
   std::mutex mutex;
   on_ranks(ranks, [&](int rank) {
-    Exchange exchange([&] { return hub.open(rank); }, {});
+    Exchange exchange([&] { return hub.open(rank); }, {.timeout = 10});
     const auto texts = exchange.collect(std::string(static_cast<size_t>(rank), 'x'));
     CHECK(texts == (rank == 0 ? std::vector<std::string>{"", "x", "xx"} : std::vector<std::string>{}));
     // Rank r's clock is 100 r seconds ahead, and runs on between question and answer.

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cast/cast.h"
 #include "tests/op_table/op_table.h"
 
 namespace hs::test {
@@ -11,6 +12,12 @@ namespace hs::test {
 using Table = std::vector<OpCase>;
 
 inline double count(const Shape& shape) { return static_cast<double>(shape.size()); }
+
+// The inputs of a row have one type; this is a parameter of an op that wants f32 where x has 16 bits.
+inline Tensor parameter(const Tensor& input) {
+  if (!input.defined() || input.dtype() == DType::f64) return input;
+  return cast(input, DType::f32);
+}
 
 // Applies f to the inputs element by element (or pair by pair).
 template <class F>

@@ -17,9 +17,6 @@ constexpr double eps = 1e-3;
 double running_mean(size_t c) { return 0.25 * static_cast<double>(c % 5) - 0.5; }
 double running_variance(size_t c) { return 0.5 + static_cast<double>(c % 3); }
 
-// As the op wants parameters: f32 if x has 16 bits.
-Tensor parameter(const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
-
 Tensor running_values(const Tensor& x, double (*value)(size_t c)) {
   Numbers values(static_cast<size_t>(x.shape().back()));
   for (size_t c = 0; c < values.size(); ++c) values[c] = value(c);

@@ -17,12 +17,6 @@ namespace {
 
 constexpr double u32 = tolerance::u32;
 
-// A row's inputs have one type; parameters of these ops are f32 where x has 16 bits.
-Tensor parameter(const Tensor& input) {
-  if (!input.defined() || input.dtype() == DType::f64) return input;
-  return cast(input, DType::f32);
-}
-
 Numbers naive_layer_norm(const std::vector<Numbers>& in) {
   Numbers y = in[0];
   const size_t C = in[1].size();
