@@ -59,8 +59,8 @@ struct EmulatedTiles {
     flush(high);
   }
 
-  // Nearly all of the time of what runs on emulated tiles: compiled for wider vectors too, the widest that the CPU has are used.
-  // Sanitizers instrument the choice, which is made before they have started.
+  // Nearly all of the time of what runs on emulated tiles: compiled for wider vectors too, the widest that the CPU has
+  // are used. Sanitizers instrument the choice, which is made before they have started.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
 #define HS_WIDEST_VECTORS
 #else
@@ -69,7 +69,8 @@ struct EmulatedTiles {
 
   // A product of two bf16 numbers is exact in f32, so multiplying and adding equals the fused instruction. Partial sums
   // are not flushed, which would take most of the time: the result differs if all of them are below 2^-126.
-  HS_WIDEST_VECTORS static void add_products(const std::array<Row, 16>& a, const std::array<Row, 16>& b, std::array<Row, 16>& sum) {
+  HS_WIDEST_VECTORS static void add_products(const std::array<Row, 16>& a, const std::array<Row, 16>& b,
+                                             std::array<Row, 16>& sum) {
     Floats even[16], odd[16];
     for (size_t k = 0; k < 16; ++k) unpack(b[k], even[k], odd[k]);
     for (size_t m = 0; m < 16; ++m) {
