@@ -182,7 +182,7 @@ def read_cubin(data):
 
 
 def readable(symbols):
-    """{symbol: name}: demangled, without namespaces, result and parameters; in front the .cu file, if it is known."""
+    """{symbol: name}: demangled, without namespaces, result and parameters."""
     if not shutil.which("c++filt"): fail(4, "c++filt is needed to read the kernels' names; install binutils")
     plain = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True).stdout
     result = {}
@@ -194,10 +194,7 @@ def readable(symbols):
             if letter == "(" and depth == 0 and i > 0:
                 end = i
                 break
-        # nvcc puts the file's name into that of the unnamed namespace, with its length before it.
-        file = re.search(r"_GLOBAL__N__[0-9a-f]+_(\d+)_(\w+)", symbol)
-        file = re.sub(r"_(cu)$", r".\1", file[2][:int(file[1])]) + " " if file else ""
-        result[symbol] = file + name[:end]
+        result[symbol] = name[:end]
     return result
 
 
@@ -217,7 +214,7 @@ def read(path):
         fail(3, f"{path}: {error or 'damaged'}")
     if not kernels: fail(3, f"{path}: no CUDA machine code in it; build with -D HALFSTEP_CUDA=ON")
     names = readable(sorted({kernel.symbol for kernel in kernels}))
-    # One kernel may have been compiled into several .cu files; it counts once, unless the copies differ.
+    # One kernel may have been compiled into several .cu files; it counts once. Copies that differ are two kernels, a fault.
     merged, taken = set(), collections.Counter()
     for kernel in sorted({k._replace(name=names[k.symbol], symbol="") for k in kernels}):
         taken[kernel.name, kernel.arch] += 1
@@ -228,7 +225,7 @@ def read(path):
 
 def packs_of(name):
     """{(load or store, bytes): how many} that a kernel of packs must have; kernels/cuda/cuda.cuh says what a pack is."""
-    found = re.fullmatch(r"(?:\w+\.cu )?(\w+)<(.*)>(?: \(\d+\))?", name)
+    found = re.fullmatch(r"(\w+)<(.*)>", name)
     if not found: return {}
     kernel, arguments = found[1], found[2].split(", ")
     sizes = [TYPES[argument] for argument in arguments if argument in TYPES]
@@ -244,7 +241,7 @@ def packs_of(name):
     if kernel == "pooled_mma_input_gradient_kernel": return of([16], [16])
     if kernel == "pooled_mma_weight_gradient_kernel": return of([16], [])
     if kernel == "pooled_mma_gradients_kernel": return of([16, 16], [16])
-    if kernel in ("forward_kernel", "col2im_kernel", "backward_kernel") and arguments[-1] in ("4", "8"):
+    if kernel in ("max_pool2d_forward_kernel", "max_pool2d_backward_kernel", "col2im_kernel") and arguments[-1] in ("4", "8"):
         return of([16], [16])
     return {}
 
@@ -257,7 +254,9 @@ def broken_rules(kernel):
     if kernel.atomics:
         yield (f"{kernel.atomics} float atomics or compare-and-swaps; expected none, so that results do not depend on "
                "timing. Reduce in a fixed tree")
-    if "mma" in re.sub("<.*", "", kernel.name).split(" ")[-1] and not kernel.tensor:
+    if kernel.name.endswith(")"):
+        yield "two kernels of this name; give one another name, since profilers show no more"
+    if "mma" in re.sub("<.*", "", kernel.name) and not kernel.tensor:
         yield "no tensor-core instruction, and its name promises them"
     if kernel.divisions:
         yield (f"{kernel.divisions} divisions of 64-bit integers in a loop; expected none. Use indices of 32 bits and "

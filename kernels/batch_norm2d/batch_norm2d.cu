@@ -97,8 +97,8 @@ struct Normalization {
 };
 
 template <class T>
-__global__ void forward_kernel(int64_t rows, int64_t C, int width, Normalization normalization, bool relu, const T* x,
-                               const float* scales, const float* shifts, T* y) {
+__global__ void batch_norm2d_forward_kernel(int64_t rows, int64_t C, int width, Normalization normalization, bool relu,
+                                            const T* x, const float* scales, const float* shifts, T* y) {
   const Part part(rows, C, width);
   const int64_t c = part.c;
   if (c >= C) return;
@@ -145,9 +145,9 @@ __global__ void backward_sums_kernel(int64_t rows, int64_t C, int width, Normali
 // dx = scale r (dy - offset - slope (x - mean)), r = 1 / sqrt(variance + eps). offsets: nullptr if mean and variance
 // are not those of x; then it is scale r dy.
 template <class T>
-__global__ void backward_kernel(int64_t rows, int64_t C, int width, Normalization normalization, const T* x,
-                                const float* scales, const T* dy, const T* y, const float* offsets, const float* slopes,
-                                T* dx) {
+__global__ void batch_norm2d_backward_kernel(int64_t rows, int64_t C, int width, Normalization normalization,
+                                             const T* x, const float* scales, const T* dy, const T* y,
+                                             const float* offsets, const float* slopes, T* dx) {
   const Part part(rows, C, width);
   const int64_t c = part.c;
   if (c >= C) return;
@@ -183,7 +183,7 @@ void forward_cuda(const BatchNorm2dForward& call) {
   const int64_t C = call.x.shape().back(), rows = batch_norm_rows(call.x);
   const cuda::ColumnGroups groups(rows, C);
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
+    cuda::launch(batch_norm2d_forward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
                  groups.width, Normalization(call.mean, call.variance, call.kind, rows), call.relu, call.x.data<T>(),
                  call.scale.data<float>(), call.shift.data<float>(), call.y.mutable_data<T>());
   });
@@ -210,8 +210,8 @@ void backward_cuda(const BatchNorm2dBackward& call, Tensor& workspace) {
     }
     if (!call.dx.defined()) return;
     const float* subtracted = call.kind.of_batch ? offsets : nullptr;
-    cuda::launch(backward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
-                 groups.width, normalization, x, call.scale.data<float>(), dy, y, subtracted, slopes,
+    cuda::launch(batch_norm2d_backward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows,
+                 C, groups.width, normalization, x, call.scale.data<float>(), dy, y, subtracted, slopes,
                  call.dx.mutable_data<T>());
   });
 }

@@ -88,7 +88,7 @@ __device__ __forceinline__ float warp_max(float value) {
 // Grid: (slices, T / warps). As every first key of a tile is at or before the block's first query, each row has a key
 // in each tile.
 template <class T>
-__global__ void forward_kernel(Sizes s, const T* qkv, float* log_sums, T* y) {
+__global__ void causal_attention_forward_kernel(Sizes s, const T* qkv, float* log_sums, T* y) {
   const int D = s.D, warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SharedPointer<float> q_rows = dynamic_shared<float>(), k_tile = q_rows + warps * D,
                              v_tile = k_tile + tile * (D + 1);
@@ -116,7 +116,7 @@ __global__ void forward_kernel(Sizes s, const T* qkv, float* log_sums, T* y) {
   if (lane == 0) log_sums[slice * s.T + i] = largest + logf(sum);
 }
 
-// dq, and delta, (slices, T). Grid as forward_kernel. Two passes over the keys: delta must be known for dS.
+// dq, and delta, (slices, T). Grid as the forward kernel's. Two passes over the keys: delta must be known for dS.
 template <class T>
 __global__ void query_gradient_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, float* delta,
                                       T* dqkv) {
@@ -201,8 +201,9 @@ size_t shared_bytes(int64_t D, int64_t rows) {
 void forward_cuda(const CausalAttentionForward& call) {
   const AttentionSizes size(call.qkv, call.heads);
   cuda::for_float_type(call.qkv.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, grid_of(size), cuda::block_threads, shared_bytes(size.D, 1), cuda::compute_stream(),
-                 sizes_of(size), call.qkv.data<T>(), call.log_sums.mutable_data<float>(), call.y.mutable_data<T>());
+    cuda::launch(causal_attention_forward_kernel<T>, grid_of(size), cuda::block_threads, shared_bytes(size.D, 1),
+                 cuda::compute_stream(), sizes_of(size), call.qkv.data<T>(), call.log_sums.mutable_data<float>(),
+                 call.y.mutable_data<T>());
   });
 }
 

@@ -15,8 +15,8 @@ namespace {
 constexpr int warps = cuda::block_threads / 32;  // rows of a block
 
 template <class Element>
-__global__ void forward_kernel(int64_t N, int64_t V, int64_t C, Divisor length, const int32_t* indices,
-                               const Element* table, const Element* positions, Element* y) {
+__global__ void embedding_forward_kernel(int64_t N, int64_t V, int64_t C, Divisor length, const int32_t* indices,
+                                         const Element* table, const Element* positions, Element* y) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t n = cuda::global_thread() / 32; n < N; n += int64_t{gridDim.x} * warps) {
     const int32_t v = indices[n];
@@ -34,10 +34,10 @@ void forward_cuda(const EmbeddingForward& call) {
   const int64_t N = call.indices.size(), T = call.indices.shape().back();
   if (N == 0) return;
   cuda::for_float_type(call.table.dtype(), [&]<class Element>() {
-    cuda::launch(forward_kernel<Element>, cuda::blocks_for(N * 32), cuda::block_threads, 0, cuda::compute_stream(), N,
-                 call.table.shape()[0], call.table.shape()[1], Divisor(T), call.indices.data<int32_t>(),
-                 call.table.data<Element>(), call.positions.defined() ? call.positions.data<Element>() : nullptr,
-                 call.y.mutable_data<Element>());
+    cuda::launch(embedding_forward_kernel<Element>, cuda::blocks_for(N * 32), cuda::block_threads, 0,
+                 cuda::compute_stream(), N, call.table.shape()[0], call.table.shape()[1], Divisor(T),
+                 call.indices.data<int32_t>(), call.table.data<Element>(),
+                 call.positions.defined() ? call.positions.data<Element>() : nullptr, call.y.mutable_data<Element>());
   });
 }
 

@@ -12,7 +12,7 @@ namespace {
 // A thread sums one channel of an image, pixel by pixel, in four sums because one would wait for each addition.
 // Blocks are images, one after the other if there are more than blocks.
 template <class T>
-__global__ void forward_kernel(int64_t images, int64_t pixels, int64_t C, const T* x, T* y) {
+__global__ void global_average_pool2d_forward_kernel(int64_t images, int64_t pixels, int64_t C, const T* x, T* y) {
   for (int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
       const T* image = x + n * pixels * C + c;
@@ -30,7 +30,7 @@ __global__ void forward_kernel(int64_t images, int64_t pixels, int64_t C, const 
 }
 
 template <class T>
-__global__ void backward_kernel(int64_t images, int64_t pixels, int64_t C, const T* dy, T* dx) {
+__global__ void global_average_pool2d_backward_kernel(int64_t images, int64_t pixels, int64_t C, const T* dy, T* dx) {
   for (int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
       const T share = cuda::from_f32<T>(cuda::to_f32(dy[n * C + c]) / static_cast<float>(pixels));
@@ -47,16 +47,16 @@ unsigned threads(int64_t C) { return static_cast<unsigned>(std::clamp<int64_t>((
 void forward_cuda(const GlobalAveragePool2dForward& call) {
   const Shape& x = call.x.shape();
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, blocks(x[0]), threads(x[3]), 0, cuda::compute_stream(), x[0], x[1] * x[2], x[3],
-                 call.x.data<T>(), call.y.mutable_data<T>());
+    cuda::launch(global_average_pool2d_forward_kernel<T>, blocks(x[0]), threads(x[3]), 0, cuda::compute_stream(), x[0],
+                 x[1] * x[2], x[3], call.x.data<T>(), call.y.mutable_data<T>());
   });
 }
 
 void backward_cuda(const GlobalAveragePool2dBackward& call) {
   const Shape& x = call.dx.shape();
   cuda::for_float_type(call.dy.dtype(), [&]<class T>() {
-    cuda::launch(backward_kernel<T>, blocks(x[0]), threads(x[3]), 0, cuda::compute_stream(), x[0], x[1] * x[2], x[3],
-                 call.dy.data<T>(), call.dx.mutable_data<T>());
+    cuda::launch(global_average_pool2d_backward_kernel<T>, blocks(x[0]), threads(x[3]), 0, cuda::compute_stream(), x[0],
+                 x[1] * x[2], x[3], call.dy.data<T>(), call.dx.mutable_data<T>());
   });
 }
 

@@ -16,8 +16,8 @@ constexpr int warps = cuda::block_threads / 32;  // rows of a block
 unsigned blocks_for_rows(int64_t R) { return cuda::blocks_for(R * 32); }
 
 template <class T>
-__global__ void forward_kernel(int64_t R, int64_t C, float epsilon, const T* x, const float* scale, const float* shift,
-                               float* rows, T* y) {
+__global__ void layer_norm_forward_kernel(int64_t R, int64_t C, float epsilon, const T* x, const float* scale,
+                                          const float* shift, float* rows, T* y) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto length = static_cast<float>(C);
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
@@ -42,7 +42,7 @@ __global__ void forward_kernel(int64_t R, int64_t C, float epsilon, const T* x, 
 void forward_cuda(const LayerNormForward& call) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, blocks_for_rows(R), cuda::block_threads, 0, cuda::compute_stream(), R, C,
+    cuda::launch(layer_norm_forward_kernel<T>, blocks_for_rows(R), cuda::block_threads, 0, cuda::compute_stream(), R, C,
                  call.epsilon, call.x.data<T>(), call.scale.data<float>(),
                  call.shift.defined() ? call.shift.data<float>() : nullptr, call.rows.mutable_data<float>(),
                  call.y.mutable_data<T>());

@@ -35,7 +35,7 @@ __device__ __forceinline__ Place place_of(uint32_t i, const Divisor& rows, const
 
 // A thread computes one window of `width` neighbouring channels.
 template <class T, int width>
-__global__ void forward_kernel(PoolSizes s, uint32_t count, const T* x, T* y, uint8_t* choice) {
+__global__ void max_pool2d_forward_kernel(PoolSizes s, uint32_t count, const T* x, T* y, uint8_t* choice) {
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
   const uint32_t W = s.W.divisor(), packs = s.packs.divisor(), stride = s.stride.divisor();
@@ -77,7 +77,7 @@ __device__ __forceinline__ Windows windows_with(uint32_t at, const Divisor& outp
 // A thread computes `width` neighbouring channels of one input pixel: it sums the gradients of the windows around it,
 // in the order of the windows. No two threads write to the same place.
 template <class T, int width>
-__global__ void backward_kernel(PoolSizes s, uint32_t count, const T* dy, const uint8_t* choice, T* dx) {
+__global__ void max_pool2d_backward_kernel(PoolSizes s, uint32_t count, const T* dy, const uint8_t* choice, T* dx) {
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
   const uint32_t stride = s.stride.divisor();
@@ -131,9 +131,10 @@ void forward_cuda(const MaxPool2dForward& call) {
     const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
     for_images(x, [&](int64_t n, int64_t images) {
       const int64_t count = images * image_out / width;
-      cuda::launch(width == N ? forward_kernel<T, N> : forward_kernel<T, 1>, cuda::blocks_for(count),
-                   cuda::block_threads, 0, cuda::compute_stream(), PoolSizes(x, y, call.window, call.stride, width),
-                   static_cast<uint32_t>(count), in + n * image_in, out + n * image_out, chosen + n * image_out);
+      cuda::launch(width == N ? max_pool2d_forward_kernel<T, N> : max_pool2d_forward_kernel<T, 1>,
+                   cuda::blocks_for(count), cuda::block_threads, 0, cuda::compute_stream(),
+                   PoolSizes(x, y, call.window, call.stride, width), static_cast<uint32_t>(count), in + n * image_in,
+                   out + n * image_out, chosen + n * image_out);
     });
   });
 }
@@ -149,9 +150,10 @@ void backward_cuda(const MaxPool2dBackward& call) {
     const int64_t image_in = x[1] * x[2] * x[3], image_out = y[1] * y[2] * y[3];
     for_images(x, [&](int64_t n, int64_t images) {
       const int64_t count = images * image_in / width;
-      cuda::launch(width == N ? backward_kernel<T, N> : backward_kernel<T, 1>, cuda::blocks_for(count),
-                   cuda::block_threads, 0, cuda::compute_stream(), PoolSizes(x, y, call.window, call.stride, width),
-                   static_cast<uint32_t>(count), dout + n * image_out, chosen + n * image_out, din + n * image_in);
+      cuda::launch(width == N ? max_pool2d_backward_kernel<T, N> : max_pool2d_backward_kernel<T, 1>,
+                   cuda::blocks_for(count), cuda::block_threads, 0, cuda::compute_stream(),
+                   PoolSizes(x, y, call.window, call.stride, width), static_cast<uint32_t>(count), dout + n * image_out,
+                   chosen + n * image_out, din + n * image_in);
     });
   });
 }

@@ -27,7 +27,7 @@ struct Row {
 };
 
 template <class T>
-__global__ void forward_kernel(int64_t R, int64_t C, const T* x, T* y) {
+__global__ void softmax_forward_kernel(int64_t R, int64_t C, const T* x, T* y) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
     const Row<T> row(x + i * C, C, lane);
@@ -36,7 +36,7 @@ __global__ void forward_kernel(int64_t R, int64_t C, const T* x, T* y) {
 }
 
 template <class T>
-__global__ void backward_kernel(int64_t R, int64_t C, const T* x, const T* dy, T* dx) {
+__global__ void softmax_backward_kernel(int64_t R, int64_t C, const T* x, const T* dy, T* dx) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
     const Row<T> row(x + i * C, C, lane);
@@ -55,16 +55,16 @@ __global__ void backward_kernel(int64_t R, int64_t C, const T* x, const T* dy, T
 void forward_cuda(const SoftmaxForward& call) {
   const int64_t C = call.x.shape().back(), R = call.x.size() / C;
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, cuda::blocks_for(R * 32), cuda::block_threads, 0, cuda::compute_stream(), R, C,
-                 call.x.data<T>(), call.y.mutable_data<T>());
+    cuda::launch(softmax_forward_kernel<T>, cuda::blocks_for(R * 32), cuda::block_threads, 0, cuda::compute_stream(), R,
+                 C, call.x.data<T>(), call.y.mutable_data<T>());
   });
 }
 
 void backward_cuda(const SoftmaxBackward& call) {
   const int64_t C = call.x.shape().back(), R = call.x.size() / C;
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(backward_kernel<T>, cuda::blocks_for(R * 32), cuda::block_threads, 0, cuda::compute_stream(), R, C,
-                 call.x.data<T>(), call.dy.data<T>(), call.dx.mutable_data<T>());
+    cuda::launch(softmax_backward_kernel<T>, cuda::blocks_for(R * 32), cuda::block_threads, 0, cuda::compute_stream(),
+                 R, C, call.x.data<T>(), call.dy.data<T>(), call.dx.mutable_data<T>());
   });
 }
 

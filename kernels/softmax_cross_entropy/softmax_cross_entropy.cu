@@ -105,8 +105,9 @@ __device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, 
 // One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
 // blocks.
 template <class T>
-__global__ void __launch_bounds__(most_threads) forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
-                                                               const int32_t* labels, Targets q, float* loss) {
+__global__ void __launch_bounds__(most_threads)
+    softmax_cross_entropy_forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
+                                         Targets q, float* loss) {
   forward<T, false>(N, classes, lanes, logits, labels, q, nullptr, loss, nullptr);
 }
 
@@ -120,15 +121,16 @@ __global__ void __launch_bounds__(most_threads)
 void forward_cuda(const SoftmaxCrossEntropyForward& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
-                 call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
-                 call.loss.mutable_data<float>());
+    cuda::launch(softmax_cross_entropy_forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes,
+                 lanes_for(classes), call.logits.data<T>(), call.labels.data<int32_t>(),
+                 Targets(call.smoothing, classes), call.loss.mutable_data<float>());
   });
 }
 
 template <class T>
-__global__ void backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
-                                Targets q, const float* dloss, T* dlogits) {
+__global__ void softmax_cross_entropy_backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
+                                                      const int32_t* labels, Targets q, const float* dloss,
+                                                      T* dlogits) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const float factor = *dloss / static_cast<float>(N);
   for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
@@ -144,9 +146,9 @@ void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
   const int lanes = lanes_for(classes);
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(), N,
-                 classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
-                 call.dloss.data<float>(), call.dlogits.mutable_data<T>());
+    cuda::launch(softmax_cross_entropy_backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0,
+                 cuda::compute_stream(), N, classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(),
+                 Targets(call.smoothing, classes), call.dloss.data<float>(), call.dlogits.mutable_data<T>());
   });
 }
 

@@ -318,7 +318,7 @@ TEST_CASE("launches: registers, shared memory and launch bounds, as the list of 
   options().kernels_list = (folder / "list").string();
   std::ofstream(options().kernels_list) << "nvcc 1.2.3: a head\n"
                                            "sm_80  255 100000    32      9  fill\n"
-                                           "sm_90   72   3072     0      9  some.cu fill\n"
+                                           "sm_90   72   3072     0      9  fill\n"
                                            "sm_90   20   1024   256      9  twice_vectors\n";
   Stream stream;
   Array<float> x(4096), y(4096);

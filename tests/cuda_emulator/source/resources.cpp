@@ -21,16 +21,13 @@ struct Taken {
 };
 
 std::map<std::string, Taken> read_list(const std::string& path) {
-  static const std::regex line_form(R"(sm_90 +(\d+) +(\d+) +(\d+) +\d+  (?:\w+\.cu )?(.*?)(?: \(\d+\))?)");
+  static const std::regex line_form(R"(sm_90 +(\d+) +(\d+) +(\d+) +\d+  (.*))");
   std::map<std::string, Taken> list;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::smatch found;
     if (!std::regex_match(line, found, line_form)) continue;
-    Taken& taken = list[found[4]];  // of several with one name, in several files, the most
-    taken.registers = std::max(taken.registers, std::stoi(found[1]));
-    taken.shared = std::max(taken.shared, std::stoi(found[2]) - reserved_shared);
-    taken.most_threads = std::max(taken.most_threads, std::stoi(found[3]));
+    list[found[4]] = {std::stoi(found[1]), std::max(0, std::stoi(found[2]) - reserved_shared), std::stoi(found[3])};
   }
   return list;
 }
