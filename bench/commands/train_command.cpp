@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <deque>
+#include <optional>
 
 #include "bench/cli/console.h"
 #include "bench/cli/forced_kernels.h"
@@ -25,6 +26,7 @@
 #include "bench/report/presentation.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "models/generate.h"
 #include "models/model_file.h"
 #include "models/models.h"
 
@@ -57,6 +59,7 @@ class TrainCommand : public cli::Command {
   std::deque<measure::EventFile> open_event_files() const;
   void measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
                measure::Row& row);
+  Json write_text(StagedModel& trained, const SampleInfo& info) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -78,6 +81,7 @@ class TrainCommand : public cli::Command {
   report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
   int64_t trace_steps_ = default_trace_steps;
+  Json written_;  // by the last run's model of a text
   bool dry_run_ = false, quiet_ = false;
 };
 
@@ -354,8 +358,11 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
       hooks.is_interrupted = cli::stop_requested;
     }
     saving_.attach(hooks);
+    std::optional<double> joules;
     const auto save_last = [&](StagedModel& trained) {
+      joules = meter.joules();
       if (run < repeat_) return;
+      written_ = write_text(trained, info);
       fine_tuning_.save(trained, experiment_);
       if (!model.is_wanted()) return;
       const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
@@ -365,11 +372,31 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                static_cast<uint64_t>(seed_ + run - 1), hooks, save_last));
-    row.runs.back().joules = meter.joules().value_or(std::nan(""));
+    row.runs.back().joules = joules.value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
     saving_.finish(result, ranks_);
     if (!result.ended_early.empty() && !quiet_) cli::notice("training ended early: " + result.ended_early);
   }
+}
+
+// A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
+Json TrainCommand::write_text(StagedModel& trained, const SampleInfo& info) const {
+  const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
+  if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
+  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(seed_)};
+  const std::string prompt(1, info.vocabulary.find('\n') == std::string::npos ? info.vocabulary[0] : '\n');
+  const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
+  std::string text;
+  generate(
+      trained, {experiment_.model, sizes, info.scale, info.name, info.vocabulary}, prompt, options,
+      [&](char symbol) {
+        if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
+        // A symbol is a byte, and a record is UTF-8.
+        static_cast<unsigned char>(symbol) < 0x80 ? text.push_back(symbol) : void(text += "\uFFFD");
+        return true;
+      },
+      experiment_.device);
+  return {{"temperature", options.temperature}, {"seed", options.seed}, {"text", text}};
 }
 
 measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& data) const {
@@ -533,6 +560,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
     record["rows"][0]["ranks"] = ranks;
+    record["rows"][0]["written"] = written_;
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);

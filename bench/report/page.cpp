@@ -43,6 +43,8 @@ constexpr Rule training_rules[] = {
     {"rows[].epochs[].seconds", &kind::number},
     {"rows[].epochs[].test_accuracy", &kind::number},
     {"rows[].parts.*", &kind::number},
+    {"rows[].written.temperature", &kind::number},
+    {"rows[].written.text", &kind::text},
     {"rows[].step.purposes[].name", &kind::text},
     {"rows[].step.purposes[].live_bytes", &kind::numbers},
     {"rows[].step.lanes[].name", &kind::text},

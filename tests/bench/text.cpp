@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"
@@ -50,6 +51,22 @@ TEST_CASE("train: a text's record has context and blocks, and the losses are per
   const double loss = record["rows"][0]["final_loss"];
   CHECK(loss < 2.6);
   CHECK(loss > 0.69);
+}
+
+TEST_CASE("train: the record and the report have a text that the model has written") {
+  const auto record = nlohmann::json::parse(read_text(set().folder / "r.json"));
+  const nlohmann::json& written = record["rows"][0]["written"];
+  const std::string text = written["text"];
+  CHECK(text.size() == 400);
+  CHECK(text.find_first_not_of("abcdefghijk") == std::string::npos);
+  // The same as the saved model writes; its first symbol is the prompt.
+  const Ended generated =
+      run_there("generate --model m --threads 1 --device cpu --prompt a --length 400 --temperature 0.8 --seed 1");
+  CHECK(generated.out == "a" + text + "\n");
+  REQUIRE(run_there("report r.json --html r.html").code == 0);
+  const std::string page = drawn(read_text(set().folder / "r.html"));
+  CHECK((page.empty() || contains(page, "What the model writes")));
+  CHECK((page.empty() || contains(page, text)));
 }
 
 TEST_CASE("memory: the rows of a model of a text") {
