@@ -301,6 +301,7 @@ TEST_CASE("the script of the report draws every member that is checked for it") 
   }
   records[0]["rows"][0]["test_accuracy"] = 0.99;
   records[1]["rows"][0]["scale"]["changes"] = {{{"after_step", 3}, {"scale", 32768}}};
+  records[1]["rows"][0]["written"] = {{"temperature", 0.8}, {"text", "two\nlines"}};
   records[3]["kernels"][0]["variants"][0]["share_of_peak_flops"] = nullptr;
   for (const std::string line : {"explain --device cpu --batch 4 --model mlp",
                                  "doctor --device cpu --steps 3 --batch 4 --train 40", "compare @ @"}) {
