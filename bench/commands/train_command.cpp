@@ -59,6 +59,7 @@ class TrainCommand : public cli::Command {
   std::deque<measure::EventFile> open_event_files() const;
   void measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
                measure::Row& row);
+  ModelDescription description_of(const SampleInfo& info) const;
   Json write_text(StagedModel& trained, const SampleInfo& info) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
@@ -365,9 +366,7 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
       written_ = write_text(trained, info);
       fine_tuning_.save(trained, experiment_);
       if (!model.is_wanted()) return;
-      const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
-      write_safetensors(model, measure::FineTuning::parameters(trained, experiment_),
-                        describe({experiment_.model, sizes, info.scale, info.name, info.vocabulary}));
+      write_safetensors(model, measure::FineTuning::parameters(trained, experiment_), describe(description_of(info)));
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
@@ -379,16 +378,19 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
   }
 }
 
+ModelDescription TrainCommand::description_of(const SampleInfo& info) const {
+  return {experiment_.model, measure::sizes_for(info, experiment_.blocks), info.scale, info.name, info.vocabulary};
+}
+
 // A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
 Json TrainCommand::write_text(StagedModel& trained, const SampleInfo& info) const {
   const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
   if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
   const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(seed_)};
   const std::string prompt(1, info.vocabulary.find('\n') == std::string::npos ? info.vocabulary[0] : '\n');
-  const ModelSizes sizes = measure::sizes_for(info, experiment_.blocks);
   std::string text;
   generate(
-      trained, {experiment_.model, sizes, info.scale, info.name, info.vocabulary}, prompt, options,
+      trained, description_of(info), prompt, options,
       [&](char symbol) {
         if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
         // A symbol is a byte, and a record is UTF-8.
