@@ -14,7 +14,7 @@ namespace {
 constexpr size_t workspace_bytes = size_t{32} << 20;  // what NVIDIA recommends for Hopper, and the same everywhere
 
 void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw Refusal{std::string(cublasLtGetStatusName(status)) + ", in " + call};
+  if (status != CUBLAS_STATUS_SUCCESS) throw Refusal{std::string(cublas_lt().GetStatusName(status)) + ", in " + call};
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -31,7 +31,7 @@ Library& library() {
   static Library* const made = [] {
     const PoolScope shared(nullptr);  // not from a captured step's own memory
     auto library = std::make_unique<Library>();
-    check(cublasLtCreate(&library->handle), "cublasLtCreate");
+    check(cublas_lt().Create(&library->handle), "cublasLtCreate");
     library->workspace = Tensor::workspace(static_cast<int64_t>(workspace_bytes), Device::cuda);
     return library.release();  // never destroyed: the driver may be gone before static objects are
   }();
@@ -43,8 +43,8 @@ std::string described(const cublasLtMatmulHeuristicResult_t& found) {
   const auto number = [&](cublasLtMatmulAlgoConfigAttributes_t attribute) {
     uint32_t value = 0;
     size_t written = 0;
-    const bool known = cublasLtMatmulAlgoConfigGetAttribute(&found.algo, attribute, &value, sizeof value, &written) ==
-                       CUBLAS_STATUS_SUCCESS;
+    const bool known = cublas_lt().MatmulAlgoConfigGetAttribute(&found.algo, attribute, &value, sizeof value,
+                                                                &written) == CUBLAS_STATUS_SUCCESS;
     return known ? std::to_string(value) : std::string("?");
   };
   return "cublaslt algorithm " + number(CUBLASLT_ALGO_CONFIG_ID) + ", tile " + number(CUBLASLT_ALGO_CONFIG_TILE_ID) +
@@ -95,21 +95,22 @@ Plan::Plan(const Key& key, const Gemm& call) : key_(key) {
 }
 
 Plan::~Plan() {
-  if (product_) (void)cublasLtMatmulDescDestroy(product_);
+  if (product_) (void)cublas_lt().MatmulDescDestroy(product_);
   for (cublasLtMatrixLayout_t layout : {first_, second_, result_}) {
-    if (layout) (void)cublasLtMatrixLayoutDestroy(layout);
+    if (layout) (void)cublas_lt().MatrixLayoutDestroy(layout);
   }
 }
 
 template <class T>
 void Plan::set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
-  check(cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  check(cublas_lt().MatmulDescSetAttribute(product_, attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
 }
 
 void Plan::describe() {
   // Plain f32 never becomes TF32: TF32 is a separate compute type, used only on request.
   const cublasComputeType_t compute = key_.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check(cublasLtMatmulDescCreate(&product_, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  check(cublas_lt().MatmulDescCreate(&product_, compute, CUDA_R_32F), "cublasLtMatmulDescCreate");
   set(CUBLASLT_MATMUL_DESC_TRANSA, key_.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, key_.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   cublasLtEpilogue_t epilogue = key_.has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -123,8 +124,8 @@ void Plan::describe() {
   }
   // Rows, columns and leading dimension of the transposes: our rows are the library's columns.
   const auto layout = [](cublasLtMatrixLayout_t& made, DType type, int64_t rows, int64_t columns) {
-    check(cublasLtMatrixLayoutCreate(&made, type_of(type), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns),
-                                     rows),
+    check(cublas_lt().MatrixLayoutCreate(&made, type_of(type), static_cast<uint64_t>(rows),
+                                         static_cast<uint64_t>(columns), rows),
           "cublasLtMatrixLayoutCreate");
   };
   layout(first_, key_.in, key_.transpose_b ? key_.K : key_.N, key_.transpose_b ? key_.N : key_.K);
@@ -143,9 +144,9 @@ void Plan::set_pointers(const Gemm& call) const {
 
 Plan::Candidates Plan::candidates() const {
   cublasLtMatmulPreference_t preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  check(cublas_lt().MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+    check(cublas_lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
           "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
@@ -157,9 +158,9 @@ Plan::Candidates Plan::candidates() const {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key_.align_c));
   Candidates found{};
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(library().handle, product_, first_, second_, result_, result_, preference,
-                                     static_cast<int>(std::size(found.all)), found.all, &found.count);
-  check(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
+      cublas_lt().MatmulAlgoGetHeuristic(library().handle, product_, first_, second_, result_, result_, preference,
+                                         static_cast<int>(std::size(found.all)), found.all, &found.count);
+  check(cublas_lt().MatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
   check(status, "cublasLtMatmulAlgoGetHeuristic");
   return found;
 }
@@ -193,9 +194,9 @@ void Plan::choose(const Candidates& candidates) {
 void Plan::run(const Gemm& call) const {
   set_pointers(call);
   void* c = call.c.mutable_raw_data();
-  check(cublasLtMatmul(library().handle, product_, &call.options.alpha, call.b.raw_data(), first_, call.a.raw_data(),
-                       second_, &call.options.beta, c, result_, c, result_, &algorithm_,
-                       library().workspace.mutable_raw_data(), workspace_bytes, cuda::compute_stream()),
+  check(cublas_lt().Matmul(library().handle, product_, &call.options.alpha, call.b.raw_data(), first_,
+                           call.a.raw_data(), second_, &call.options.beta, c, result_, c, result_, &algorithm_,
+                           library().workspace.mutable_raw_data(), workspace_bytes, cuda::compute_stream()),
         "cublasLtMatmul");
 }
 

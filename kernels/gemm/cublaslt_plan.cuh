@@ -9,9 +9,27 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/gemm/cublaslt_library.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hs::cublaslt {
+
+// The functions that a plan calls, as cublasLt.h declares them; their names without "cublasLt".
+struct CublasLt {
+  decltype(&cublasLtCreate) Create;
+  decltype(&cublasLtGetStatusName) GetStatusName;
+  decltype(&cublasLtMatmul) Matmul;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) MatmulAlgoConfigGetAttribute;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;
+  decltype(&cublasLtMatmulDescCreate) MatmulDescCreate;
+  decltype(&cublasLtMatmulDescDestroy) MatmulDescDestroy;
+  decltype(&cublasLtMatmulDescSetAttribute) MatmulDescSetAttribute;
+  decltype(&cublasLtMatmulPreferenceCreate) MatmulPreferenceCreate;
+  decltype(&cublasLtMatmulPreferenceDestroy) MatmulPreferenceDestroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) MatmulPreferenceSetAttribute;
+  decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
+  decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy;
+};
 
 // The largest power of two up to 256 that divides an address.
 inline int64_t alignment_of(const void* pointer) {
@@ -44,11 +62,6 @@ struct Key {
 };
 
 Key key_of(const Gemm& call);
-
-// The library has returned a status other than success. Not an Error: another variant of gemm can do the work.
-struct Refusal {
-  std::string what;
-};
 
 // After a refusal: throws Error (device) if the device has failed as well, so that no other variant could run either.
 // Else forgets the error that the library may have left behind.

@@ -191,7 +191,7 @@ TEST_CASE("resources that the program needs and does not get") {
        .arguments = {"train", "--data", "synthetic", "--quiet", "--train", "20000", "--batch", "20000"},
        .exit_code = 8,
        .line = "out of cpu memory: ",
-       .prepare = limited(RLIMIT_AS, gigabytes)},
+       .prepare = limited(RLIMIT_AS, gigabytes / 2)},
       {.name = "a small stack",
        .arguments = endless,
        .exit_code = 8,

@@ -281,6 +281,28 @@ TEST_CASE("sums that are truncated as in a tensor core are no fault") {
   }
 }
 
+TEST_CASE("child: a product without the library" * doctest::skip()) {
+  const Emulator emulator;
+  const std::vector<Numbers> expected = products(Device::cpu, DType::f16, 33, true, true);
+  CHECK(products(Device::cuda, DType::f16, 33, true, true) == expected);
+}
+
+TEST_CASE("without cuBLASLt, or with something else in its place, another variant runs and one line says what to do") {
+  const std::pair<const char*, const char*> files[] = {
+      {"/nowhere/libcublasLt.so",
+       "; install cuBLASLt, or name the library in the variable HALFSTEP_CUBLASLT); another"},
+      {"libm.so.6", "libm.so.6: has no function cublasLtCreate; expected cuBLASLt 12 or newer); another"}};
+  for (const auto& [file, what] : files) {
+    const ChildResult child =
+        run_child(std::string("HALFSTEP_CUBLASLT=") + file, "child: a product without the library");
+    INFO(child.output);
+    CHECK(child.status == 0);
+    CHECK(child.output.find("halfstep: cuBLASLt is not usable for gemm f16 33x24x8 NN bias relu (") !=
+          std::string::npos);
+    CHECK(child.output.find(what) != std::string::npos);
+  }
+}
+
 TEST_CASE("child: the first candidate is wrong" * doctest::skip()) {
   const Emulator emulator;
   Integers integers;

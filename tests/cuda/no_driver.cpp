@@ -8,6 +8,7 @@
 #include "engine/captured_work.h"
 #include "engine/error.h"
 #include "engine/optim.h"
+#include "kernels/gemm/cublaslt_library.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 
@@ -75,6 +76,10 @@ TEST_CASE("without a driver everything that needs the device throws exit code 7 
   CHECK(memory_stats(Device::cuda).live == 0);
   CHECK_NOTHROW(release_cached_memory(Device::cuda));
   CHECK_NOTHROW(reset_peak(Device::cuda));
+}
+
+TEST_CASE("without a driver cuBLASLt is found, with every function that we call") {
+  CHECK_NOTHROW(cublaslt::cublas_lt());
 }
 
 TEST_CASE("without a driver the CPU works") {

@@ -114,6 +114,7 @@ typedef enum {
   CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8
 } cublasLtMatmulAlgoConfigAttributes_t;
 
+extern "C" {
 size_t cublasLtGetVersion();
 const char* cublasLtGetStatusName(cublasStatus_t status);
 const char* cublasLtGetStatusString(cublasStatus_t status);
@@ -147,3 +148,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream);
+}
