@@ -14,6 +14,7 @@
 #include "tests/op_table/naive.h"
 #include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
 
 namespace hs {
@@ -231,7 +232,7 @@ constexpr Sizes some_sizes[] = {{1, 1, 1}, {7, 5, 3}, {33, 17, 40}, {130, 67, 35
 
 }  // namespace
 
-TEST_CASE("ones times ones are K in every element") {
+TEST_CASE("ones times ones are K in every element" * doctest::skip(with_address_sanitizer)) {
   int runs = 0;
   for_each_kind([&](Types types, bool transpose_a, bool transpose_b) {
     for (const Sizes& size : many_sizes) {

@@ -92,6 +92,8 @@ std::map<const KernelSlot*, Declared> declared_slots() {
   return all;
 }
 
+bool every_variant_has_run = false;  // on every row, for the case that asks what was reached, unless it runs alone
+
 }  // namespace
 
 TEST_CASE("every variant is within tolerance of the f64 reference in every type, and gives the same bits again") {
@@ -109,6 +111,7 @@ TEST_CASE("every variant is within tolerance of the f64 reference in every type,
       }
     });
   });
+  every_variant_has_run = true;
   MESSAGE(runs, " runs");
   CHECK((runs >= 800 * share || !is_whole_table()));
 }
@@ -238,9 +241,11 @@ TEST_CASE("casts: all 16-bit patterns widened and back, f32 to the nearest with 
 }
 
 TEST_CASE("every slot has a CUDA variant unless its rows say otherwise, and the table reaches each in its types") {
-  for_each_run(4e6, [](const OpCase& row, const RowRun& how) {
-    for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
-  });
+  if (!every_variant_has_run) {
+    for_each_run(4e6, [](const OpCase& row, const RowRun& how) {
+      for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });
+    });
+  }
   auto declared = declared_slots();
   for (const KernelSlot* slot : kernel_slots()) {
     const auto& [types_of_rows, cpu_rows] = declared[slot];

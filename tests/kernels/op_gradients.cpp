@@ -7,6 +7,7 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -84,7 +85,7 @@ void check_input(const OpCase& row, const Inputs& inputs, size_t k, const Number
 
 }  // namespace
 
-TEST_CASE("every op's gradient matches central differences in f64") {
+TEST_CASE("every op's gradient matches central differences in f64" * doctest::skip(with_address_sanitizer)) {
   int checked = 0;
   for (const OpCase& row : op_table()) {
     if (!row.differentiable) continue;

@@ -10,6 +10,7 @@
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
 #include "engine/parallel.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -125,7 +126,8 @@ TEST_CASE("one, two and five threads give the same bits") {
   });
 }
 
-TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradients") {
+TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradients" *
+          doctest::skip(with_address_sanitizer)) {
   for_each_run([&](const OpCase& row, const RowRun& how) {
     if (row.nan) for_each_variant(row, how, [&](const std::string& name) { check_nan(row, how, name); });
   });
@@ -144,7 +146,8 @@ std::string list(const std::set<std::string>& names) {
 
 }  // namespace
 
-TEST_CASE("the table reaches every slot and every variant, on hardware or on emulated units") {
+TEST_CASE("the table reaches every slot and every variant, on hardware or on emulated units" *
+          doctest::skip(with_address_sanitizer)) {
   if (!is_whole_table()) return;
   for_each_run([&](const OpCase& row, const RowRun& how) {
     for_each_variant(row, how, [&](const std::string&) { run_row(row, how); });

@@ -15,6 +15,7 @@
 #include "kernels/dropout/dropout.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "tests/support/sanitized.h"
 
 namespace hs {
 namespace {
@@ -324,7 +325,7 @@ Trained train_on_blobs(const std::string& name, int64_t samples, int64_t batch, 
   return {result, all_weights(*model)};
 }
 
-TEST_CASE("every model learns to tell ten squares apart") {
+TEST_CASE("every model learns to tell ten squares apart" * doctest::skip(test::with_address_sanitizer)) {
   set_threads(1);  // steps this small only wait for each other
   for (const std::string& name : model_names(InputKind::images)) {
     CAPTURE(name);

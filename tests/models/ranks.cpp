@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <set>
@@ -217,9 +218,19 @@ class Twice : public Module {
     add_parameter("other", other_);
     add_parameter("shared", shared_);
   }
-  Tensor forward(const Tensor& x) override { return linear(linear(linear(x, other_, {}), shared_, {}), shared_, {}); }
+  Tensor forward(const Tensor& x) override {
+    return linear(slow(linear(linear(x, other_, {}), shared_, {})), shared_, {});
+  }
 
  private:
+  // Its backward takes so long that what is sent before it arrives before the next gradient is written.
+  static Tensor slow(const Tensor& x) {
+    return record("slow", x.clone(), {x}, [](const Tensor& dy) -> Gradients {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return {dy};
+    });
+  }
+
   Tensor shared_, other_;
 };
 
@@ -234,8 +245,8 @@ TEST_CASE("a parameter that is used twice is sent when both gradients are in") {
       ParameterArena arena(model);
       GradientSum sum(arena, {.tree = true, .exchange = &exchange, .bucket_bytes = 1});
       const LeafRange own = leaves_of(4, exchange.size(), exchange.rank());
-      // Many steps, each compared: one that sent too early would differ only if the other thread was quick.
-      for (int step = 0; step < 50; ++step) {
+      // The second step is the first that sends while backward runs. More of them, should the other thread be slow.
+      for (int step = 0; step < 10; ++step) {
         arena.zero_gradients();
         sum.begin(4);
         for (int64_t leaf = own.begin; leaf < own.end; ++leaf) {
