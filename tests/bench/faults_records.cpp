@@ -15,6 +15,7 @@
 #include "data/formats/idx.h"
 #include "data/formats/image_file.h"
 #include "tests/support/bench_faults.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -326,7 +327,7 @@ TEST_CASE("data that trains something else than was meant") {
   CHECK_FALSE(contains(clean.err, "classes"));
 }
 
-TEST_CASE("large records are compared and shown in bounded time and memory") {
+TEST_CASE("large records are compared and shown in bounded time and memory" * doctest::skip(with_address_sanitizer)) {
   const TemporaryFolder folder;
   constexpr int runs = 200'000;
   Json many = record("mnist_cnn.json");
