@@ -29,6 +29,7 @@
 #include "engine/safetensors.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -37,13 +38,7 @@ using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr int64_t most_megabytes = 4000;  // it keeps freed memory
-constexpr bool sanitized = true;
-#else
-constexpr int64_t most_megabytes = 700;
-constexpr bool sanitized = false;
-#endif
+constexpr int64_t most_megabytes = with_address_sanitizer ? 4000 : 700;  // AddressSanitizer keeps freed memory
 
 // On one thread, so that a busy machine does not make it wait for the others.
 const std::string training =
@@ -473,7 +468,7 @@ TEST_CASE("26, 27, 40: kills, signals, and two runs (closely: tests/bench/saving
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
     CHECK(ended.code == code);
     CHECK(ended.signal == (code < 0 ? signal : 0));
-    CHECK((sanitized || seconds < 2));
+    CHECK((with_address_sanitizer || seconds < 2));
     CHECK(weights(record_of(run + "--resume run", {.folder = folder.path})) == straight);
     rows_seen.insert(signal == SIGKILL ? 26 : 27);
   }
@@ -527,7 +522,7 @@ TEST_CASE("28, 38: streams, and surroundings that are odd (closely: tests/bench/
   };
   works(38, "no surroundings, 16 files", with(save, {"e"}), around);
   CHECK(read_text(folder / "e") == same);
-  if (!sanitized) {
+  if (!with_address_sanitizer) {
     around.prepare = [] {
       const rlimit stack = {64 << 10, 64 << 10};
       setrlimit(RLIMIT_STACK, &stack);

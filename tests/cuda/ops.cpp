@@ -11,6 +11,7 @@
 
 #include "kernels/cast/cast.h"
 #include "tests/support/emulated.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -26,11 +27,7 @@ constexpr DType types[] = {DType::f32, DType::f16, DType::bf16};
 
 // The emulator does a few million steps of a kernel's threads in a second, a third of that under AddressSanitizer: rows
 // above these sizes are for the device. What they add, more blocks than one, smaller rows have too.
-#ifdef __SANITIZE_ADDRESS__
-constexpr double share = 0.1;
-#else
-constexpr double share = 1;
-#endif
+constexpr double share = with_address_sanitizer ? 0.1 : 1;
 bool is_small([[maybe_unused]] const OpCase& row, [[maybe_unused]] double flops) {
 #ifdef HALFSTEP_TEST_EMULATED
   return row.flops <= share * flops && largest_input(row) <= 17000;

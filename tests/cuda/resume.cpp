@@ -2,6 +2,7 @@
 // on the CPU (tests/models/resume.cpp).
 #include <doctest/doctest.h>
 
+#include "tests/support/sanitized.h"
 #include "tests/support/tiny_run.h"
 
 namespace {
@@ -10,13 +11,8 @@ using namespace hs;
 using namespace hs::test;
 
 // Under AddressSanitizer the emulator is many times slower: fewer places to resume from, of the same kinds.
-#ifdef __SANITIZE_ADDRESS__
-const std::vector<size_t> places = {3};
-constexpr int64_t stride = 14, fewest = 2;
-#else
-const std::vector<size_t> places = {0, 2, 3};
-constexpr int64_t stride = 7, fewest = 4;
-#endif
+const std::vector<size_t> places = with_address_sanitizer ? std::vector<size_t>{3} : std::vector<size_t>{0, 2, 3};
+constexpr int64_t stride = with_address_sanitizer ? 14 : 7, fewest = with_address_sanitizer ? 2 : 4;
 
 TEST_CASE("a run on the device resumes with the same bits, captured or not") {
   for (const Precision precision : {Precision::f32, Precision::f16}) {

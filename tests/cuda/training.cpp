@@ -11,6 +11,7 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/emulated.h"
+#include "tests/support/sanitized.h"
 
 namespace hs::test {
 namespace {
@@ -52,11 +53,7 @@ class Squares : public BatchSource {
 
 // The emulator and the CPU's vectors are many times slower under AddressSanitizer: there the same code runs fewer
 // steps.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool is_slow = true;
-#else
-constexpr bool is_slow = false;
-#endif
+constexpr bool is_slow = with_address_sanitizer;
 
 struct Outcome {
   std::vector<float> weights;

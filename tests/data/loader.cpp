@@ -17,18 +17,13 @@
 #include "engine/storage.h"
 #include "kernels/augment/augment.h"
 #include "tests/support/loader_sets.h"
+#include "tests/support/sanitized.h"
 
 namespace {
 
 using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool is_sanitized = true;
-#else
-constexpr bool is_sanitized = false;
-#endif
 
 std::string error_of(const std::function<void()>& call) {
   try {
@@ -294,7 +289,7 @@ TEST_CASE("resident memory is flat over 20 epochs") {
     for (int i = 0; i < 20; ++i) epoch();
     // An epoch has 400 KB of pixels: 20 that leaked would be 8 MB. Not under a sanitizer: those keep freed memory for a
     // while, and books of their own.
-    if (!is_sanitized) CHECK(resident() - before < 1 << 20);
+    if (!with_sanitizer) CHECK(resident() - before < 1 << 20);
     CHECK(memory_stats(Device::cpu).live == live);
   }
 }

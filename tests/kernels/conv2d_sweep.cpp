@@ -20,6 +20,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "tests/support/guard_pages.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {
@@ -315,11 +316,7 @@ std::vector<Case> cases_of(int64_t H, int64_t W, int round) {
 
 // How often each size is run, with other choices, and of all these runs every how many.
 constexpr int64_t rounds = 2;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t every = 13;  // odd and prime to everything that the choices repeat after
-#else
-constexpr int64_t every = 1;
-#endif
+constexpr int64_t every = with_sanitizer ? 13 : 1;  // 13: odd and prime to everything that the choices repeat after
 
 // Variants that the processor, or HALFSTEP_ISA, rules out.
 bool is_ruled_out(const std::string& variant) {

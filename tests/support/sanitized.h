@@ -1,5 +1,6 @@
-// Cases that AddressSanitizer leaves out, for `doctest::skip(with_address_sanitizer)`: they learn, or do with other
-// values what another case does, and take ten times as long there without reaching other code.
+// Which sanitizer a test is built with: it makes all of it many times slower. Cases that AddressSanitizer leaves out as
+// a whole, by `doctest::skip(with_address_sanitizer)`, learn, do with other values what another case does, or ask for
+// time and memory: they reach no other code.
 #pragma once
 
 namespace hs::test {
@@ -8,6 +9,12 @@ namespace hs::test {
 constexpr bool with_address_sanitizer = true;
 #else
 constexpr bool with_address_sanitizer = false;
+#endif
+
+#ifdef __SANITIZE_THREAD__
+constexpr bool with_sanitizer = true;
+#else
+constexpr bool with_sanitizer = with_address_sanitizer;
 #endif
 
 }  // namespace hs::test
