@@ -118,4 +118,13 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+int rank_of_bf16_pairs(int widening) {
+#if defined(__x86_64__)
+  unsigned largest = 0, b = 0, c = 0, d = 0;
+  __get_cpuid(0, &largest, &b, &c, &d);
+  if (b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx) return widening - 1;
+#endif
+  return widening + 5;
+}
+
 }  // namespace hs

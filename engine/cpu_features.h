@@ -40,6 +40,11 @@ const CpuFeatures& cpu_features();
 // The same for any cap; "" means no cap.
 CpuFeatures find_cpu_features(const std::string& cap);
 
+// The rank of a variant that multiplies bf16 in pairs (AVX-512 BF16), beside one of rank `widening` that widens to f32:
+// above it, but on Intel's processors below it. AMD's do twice as many multiply-adds in pairs as in f32, Intel's half
+// as many. No cap matters here, because variants are registered before main().
+int rank_of_bf16_pairs(int widening);
+
 }  // namespace hs
 
 // Marks a function that is called only if cpu_features() allows it.

@@ -80,7 +80,7 @@ REGISTER_KERNEL(conv2d_forward, cpu, "avx512_bf16",
                 {.run = forward_avx512_bf16,
                  .supported = supports_forward,
                  .workspace = [](const Conv2dForward& call) { return Layout(call.sizes).size; },
-                 .rank = 20});
+                 .rank = rank_of_bf16_pairs(10)});
 
 }  // namespace
 }  // namespace hs

@@ -298,9 +298,11 @@ bool supports_backward(const Conv2dBackward& call) {
          without_relu(call) && cpu_features().avx512_bf16;
 }
 
-REGISTER_KERNEL(
-    conv2d_backward, cpu, "avx512_bf16",
-    {.run = backward_avx512_bf16, .supported = supports_backward, .workspace = backward_workspace, .rank = 20});
+REGISTER_KERNEL(conv2d_backward, cpu, "avx512_bf16",
+                {.run = backward_avx512_bf16,
+                 .supported = supports_backward,
+                 .workspace = backward_workspace,
+                 .rank = rank_of_bf16_pairs(10)});
 
 }  // namespace
 }  // namespace hs

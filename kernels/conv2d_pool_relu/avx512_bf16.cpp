@@ -102,7 +102,7 @@ REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "avx512_bf16",
                               cpu_features().avx512_bf16;
                      },
                  .workspace = [](const Conv2dPoolReluForward& call) { return Layout(call.sizes).size; },
-                 .rank = 20});
+                 .rank = rank_of_bf16_pairs(10)});
 
 }  // namespace
 }  // namespace hs

@@ -63,9 +63,12 @@ bool supports(const Gemm& call) {
   return call.a.dtype() == DType::bf16 && is_same_or_f32(call.a, call.c) && cpu_features().avx512_bf16;
 }
 
-REGISTER_KERNEL(
-    gemm, cpu, "avx512_bf16",
-    {.run = gemm_blocked<Paired>, .supported = supports, .workspace = workspace<Paired>, .rank = 10, .layout = "rows"});
+REGISTER_KERNEL(gemm, cpu, "avx512_bf16",
+                {.run = gemm_blocked<Paired>,
+                 .supported = supports,
+                 .workspace = workspace<Paired>,
+                 .rank = rank_of_bf16_pairs(5),
+                 .layout = "rows"});
 
 }  // namespace
 }  // namespace hs

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -494,6 +496,27 @@ TEST_CASE("HALFSTEP_ISA caps the features of the processor that kernels use") {
     for (const CpuFeature& feature : all.all) CHECK(capped.has(feature.name) == feature.present);
   }
 }
+
+#if defined(__x86_64__) && defined(__linux__)
+TEST_CASE("variants that multiply bf16 in pairs come before those that widen, but on Intel after them") {
+  std::ifstream lines("/proc/cpuinfo");
+  std::string vendor;
+  for (std::string line; vendor.empty() && std::getline(lines, line);) {
+    if (line.starts_with("vendor_id")) vendor = line.substr(line.find(':') + 2);
+  }
+  REQUIRE(vendor != "");
+  CHECK((rank_of_bf16_pairs(10) > 10) == (vendor != "GenuineIntel"));
+  for (const KernelSlot* slot : kernel_slots()) {
+    std::map<std::string, int> ranks;
+    for (const VariantBase* v = slot->variants(); v; v = v->next) ranks[v->name] = v->rank;
+    if (ranks.count("avx512_bf16") == 0) continue;
+    CAPTURE(slot->name());
+    const int widening = ranks.at(ranks.count("direct") != 0 ? "direct" : "blocked");
+    CHECK(ranks.at("avx512_bf16") == rank_of_bf16_pairs(widening));
+    if (ranks.count("amx") != 0) CHECK(ranks.at("amx") > ranks.at("avx512_bf16"));
+  }
+}
+#endif
 
 TEST_CASE("child: a kernel with a wrong HALFSTEP_ISA" * doctest::skip()) {
   const Error error = thrown_by([] { relu(Tensor::zeros({1 << 18}, DType::bf16)); });
