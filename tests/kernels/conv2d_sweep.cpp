@@ -318,11 +318,6 @@ std::vector<Case> cases_of(int64_t H, int64_t W, int round) {
 constexpr int64_t rounds = 2;
 constexpr int64_t every = with_sanitizer ? 13 : 1;  // 13: odd and prime to everything that the choices repeat after
 
-// Variants that the processor, or HALFSTEP_ISA, rules out.
-bool is_ruled_out(const std::string& variant) {
-  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
-}
-
 struct OneThread {
   OneThread() { set_threads(1); }
   ~OneThread() { set_threads(0); }

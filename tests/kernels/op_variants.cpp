@@ -135,11 +135,6 @@ TEST_CASE("a NaN in the input reaches the output, and a NaN gradient the gradien
 
 namespace {
 
-// Variants that the processor, or HALFSTEP_ISA, rules out.
-bool is_ruled_out(const std::string& variant) {
-  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
-}
-
 std::string list(const std::set<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }

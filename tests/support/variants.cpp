@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/autograd.h"
+#include "engine/cpu_features.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 
@@ -25,6 +26,10 @@ Tensor absolute_values(const Tensor& x) {
 }
 
 }  // namespace
+
+bool is_ruled_out(const std::string& variant) {
+  return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
+}
 
 Inputs inputs_of(const OpCase& row, const RowRun& how) {
   Inputs inputs = make_inputs(row, DType::f32, how.integers);

@@ -14,6 +14,9 @@
 
 namespace hs::test {
 
+// Whether the processor, or HALFSTEP_ISA, rules the variant of this name out.
+bool is_ruled_out(const std::string& variant);
+
 // One way to run a row. Inputs are leaves in f32 (or f64) on the device; for 16 bits they are cast, and their gradients
 // come back through the cast.
 struct RowRun {
