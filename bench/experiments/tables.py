@@ -72,6 +72,7 @@ def mebibytes(run): return run.row["peak_bytes"] / (1 << 20) if run.row.get("pea
 COLUMNS = {
     "seconds_per_epoch": Column("s per epoch", "times as fast", 2,
                                 lambda run, _: statistics.fmean(epoch["seconds"] for epoch in run.epochs)),
+    "training_minutes": Column("minutes of training", "times as fast", 1, lambda run, _: run.row["seconds"] / 60),
     "step_ms": Column("ms per step", "times as fast", 1, lambda run, _: 1000 * run.row["seconds"] / run.steps),
     "samples_per_second": Column("samples/s", "times as fast", 0, lambda run, _: run.row["samples_per_second"], True),
     "tokens_per_second": Column("tokens/s", "times as fast", 0,
@@ -179,7 +180,8 @@ def markdown(sheet, runs):
             lines.append(f"| {' | '.join(cells)} |")
         common = ", ".join(f"{flag} {value}" for flag, value in sheet.get("flags", {}).items())
         target = f" The target is a test accuracy of {100 * sheet['target_accuracy']:g} %." if "target_accuracy" in sheet else ""
-        lines += ["", f"All rows: {common or 'the recipe'}. {comparisons(sheet)}{target}", machine(all_runs)]
+        against = f" {comparisons(sheet)}" if any(is_ratio for _, is_ratio in columns) else ""
+        lines += ["", f"All rows: {common or 'the recipe'}.{against}{target}", machine(all_runs)]
         lines += claims(sheet, runs)
     lines += [""] * bool(all_runs) + [missing(sheet, runs)] * bool(missing(sheet, runs))
     return "\n".join(lines).rstrip() + "\n"
