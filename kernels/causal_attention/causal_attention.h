@@ -49,7 +49,8 @@ struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, int64_t heads_)
       : B(qkv.shape()[0]), T(qkv.shape()[1]), C(qkv.shape()[2] / 3), heads(heads_), D(C / heads_) {}
 
-  int64_t slices() const { return B * heads; }  // one per sequence and head
+  // One per sequence and head; none of sequences without positions, whose memory may be at a null pointer.
+  int64_t slices() const { return T == 0 ? 0 : B * heads; }
   // The first number of a slice: of q in qkv (k and v follow after C and 2C), and of y. Rows are 3C and C apart.
   int64_t in_qkv(int64_t slice) const { return slice / heads * T * 3 * C + slice % heads * D; }
   int64_t in_y(int64_t slice) const { return slice / heads * T * C + slice % heads * D; }  // see in_qkv()

@@ -187,7 +187,7 @@ TEST_CASE("what a capture does not allow is refused with the op and the reason, 
 }
 
 TEST_CASE("the CPU captures nothing") {
-  CHECK_THROWS_WITH_AS(CapturedWork(Device::cpu), "graph on: the cpu captures no graphs; switch it off", Error);
+  CHECK_THROWS_WITH_AS(CapturedWork{Device::cpu}, "graph on: the cpu captures no graphs; switch it off", Error);
 }
 
 }  // namespace hs::test

@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "bench/measure/kernel_work.h"
 #include "data/loader/loader.h"
@@ -148,17 +149,15 @@ F* library_function(F* own) {
 
 // ---- bytes ----
 
+// Where the nodes of a kernel begin, those of the same calls.
+using Kernels = std::map<std::pair<std::string, std::vector<size_t>>, std::set<const char*>>;
+
 // The part of `tensor` that begins at `p`: up to where another node of this kernel begins, as one chunk ends where the
 // next begins.
-int64_t part_from(const char* p, const Extent& tensor, const Node& node, const std::vector<Node>& nodes) {
+int64_t part_from(const char* p, const Extent& tensor, const std::set<const char*>& of_kernel) {
+  const auto next = of_kernel.upper_bound(p);
   const char* end = tensor.begin + tensor.bytes;
-  for (const Node& other : nodes) {
-    if (other.name != node.name || other.inside != node.inside) continue;
-    for (const char* q : other.pointers) {
-      if (q > p && q < end) end = q;
-    }
-  }
-  return end - p;
+  return (next == of_kernel.end() ? end : std::min(end, *next)) - p;
 }
 
 // A matrix in a workspace: the last call before the node wrote it, or the next one reads it. Both inside the same call.
@@ -175,6 +174,10 @@ int64_t scratch_at(const char* p, const Node& node, const std::vector<Call>& cal
 }
 
 void count_bytes(std::vector<Node>& nodes, const std::vector<Call>& calls) {
+  Kernels kernels;
+  for (const Node& node : nodes) {
+    kernels[{node.name, node.inside}].insert(node.pointers.begin(), node.pointers.end());
+  }
   for (Node& node : nodes) {
     for (const char* p : node.pointers) {
       const Extent* tensor = nullptr;
@@ -183,7 +186,8 @@ void count_bytes(std::vector<Node>& nodes, const std::vector<Call>& calls) {
           if (candidate.holds(p) && (!tensor || candidate.bytes < tensor->bytes)) tensor = &candidate;
         }
       }
-      node.bytes += static_cast<double>(tensor ? part_from(p, *tensor, node, nodes) : scratch_at(p, node, calls));
+      node.bytes += static_cast<double>(tensor ? part_from(p, *tensor, kernels.at({node.name, node.inside}))
+                                               : scratch_at(p, node, calls));
     }
   }
 }
@@ -195,7 +199,10 @@ void count_bytes(std::vector<Node>& nodes, const std::vector<Call>& calls) {
 double estimated_us(const Node& node) { return std::max({2.0, node.bytes / 3.0e6, node.flops / node.rate * 1e6}); }
 
 std::string short_kernel_name(const void* kernel) {
-  std::string name = emulator::symbol_name(kernel);
+  static std::map<const void*, std::string> symbols;
+  const auto [found, is_new] = symbols.try_emplace(kernel);
+  if (is_new) found->second = emulator::symbol_name(kernel);
+  std::string name = found->second;
   const std::string noise = "cuda::";
   for (size_t at = 0; (at = name.find(noise)) != std::string::npos;) name.erase(at, noise.size());
   int depth = 0;

@@ -101,14 +101,14 @@ TEST_CASE("gradients are added to what the leaves hold") {
   CHECK((rows >= 20 || !is_whole_table()));
 }
 
-TEST_CASE("on small integers every variant is exact, bit for bit") {
+TEST_CASE("on small integers every variant is exact, bit for bit" * doctest::skip(with_address_sanitizer)) {
   const Poisoned poisoned;
   for_each_run([&](const OpCase& row, RowRun how) {
     if (row.integers && row.f64) check_integers(row, how);
   });
 }
 
-TEST_CASE("one, two and five threads give the same bits") {
+TEST_CASE("one, two and five threads give the same bits" * doctest::skip(with_address_sanitizer)) {
   for_each_run([&](const OpCase& row, const RowRun& how) {
     const ThreadScope default_afterwards;
     for_each_variant(row, how, [&](const std::string& description) {
