@@ -74,10 +74,10 @@ std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder
 
 // Returns the number of samples.
 int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::path& folder) const {
-  const auto source = open_dataset(found, part);
+  const int64_t limit = part == Part::train ? train_ : test_;
+  const auto source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
   SampleInfo info = source->info();
   if (info.is_text()) fail(ExitCode::usage, "convert: {} is a text, and the formats to write hold images", info.name);
-  const int64_t limit = part == Part::train ? train_ : test_;
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;
   const auto writer = make_writer(folder, part, info);

@@ -49,42 +49,49 @@ Tensor on_test_device(const Tensor& tensor) { return tensor.to(test_device_); }
 
 namespace {
 
-// The first numbers of the k-th input's stream, kept: every run of every row asks for the same ones.
-const std::vector<uint32_t>& first_bits(size_t k, uint64_t size, const RandomStream& stream) {
-  static std::map<size_t, std::vector<uint32_t>> known;
-  std::vector<uint32_t>& bits = known[k];
-  for (uint64_t i = bits.size(); i < std::min<uint64_t>(size, 1 << 16); ++i) bits.push_back(random_bits(stream, i));
-  return bits;
+// What the values of an input depend on.
+struct InputKey {
+  size_t place;  // among the row's inputs
+  uint64_t size;
+  Fill fill;
+  bool integers;
+  auto operator<=>(const InputKey&) const = default;
+};
+
+std::vector<float> make_values(const InputKey& key) {
+  const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
+  const Permutation shuffled(std::max<uint64_t>(key.size, 1), stream);
+  std::vector<float> values(key.size);
+  Random4 block{};
+  for (uint64_t i = 0; i < key.size; ++i) {
+    if (i % 4 == 0) block = random_block(stream, static_cast<uint32_t>(i / 4));
+    const uint32_t bits = block.word[i % 4];
+    if (key.integers) {
+      values[i] = static_cast<float>(bits % 9) - 4;
+    } else if (key.fill == Fill::spaced) {
+      const double place = static_cast<double>(shuffled(i));
+      const double spacing = std::min(0.1, 10.0 / static_cast<double>(key.size));
+      values[i] = static_cast<float>((place - std::floor(static_cast<double>(key.size) / 2) + 0.5) * spacing);
+    } else {
+      values[i] = 2 * to_unit_float(bits) - 1;
+    }
+  }
+  return values;
 }
 
 }  // namespace
 
 Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
+  static std::map<InputKey, std::vector<float>> known;  // every run of every row asks for the same ones
   Inputs inputs;
   for (size_t k = 0; k < row.shapes.size(); ++k) {
-    const uint64_t size = static_cast<uint64_t>(row.shapes[k].size());
-    const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(k), 99, 0};
-    const std::vector<uint32_t>& first = first_bits(k, size, stream);
-    const Permutation shuffled(std::max<uint64_t>(size, 1), stream);
-    Numbers values(size);
-    for (uint64_t i = 0; i < size; ++i) {
-      const uint32_t bits = i < first.size() ? first[i] : random_bits(stream, i);
-      if (integers) {
-        values[i] = static_cast<double>(bits % 9) - 4;
-      } else if (row.fill == Fill::spaced) {
-        const double place = static_cast<double>(shuffled(i));
-        const double spacing = std::min(0.1, 10.0 / static_cast<double>(size));
-        values[i] = (place - std::floor(static_cast<double>(size) / 2) + 0.5) * spacing;
-      } else {
-        values[i] = 2.0 * to_unit_float(bits) - 1;
-      }
-    }
-    std::vector<float> floats(values.begin(), values.end());
-    if (dtype == DType::f64) {
-      inputs.push_back(Tensor::from(std::vector<double>(floats.begin(), floats.end()), row.shapes[k]));
-    } else {
-      inputs.push_back(Tensor::from(floats, row.shapes[k]));
-    }
+    const InputKey key{k, static_cast<uint64_t>(row.shapes[k].size()), row.fill, integers};
+    auto found = known.find(key);
+    if (found == known.end()) found = known.emplace(key, make_values(key)).first;
+    const std::vector<float>& values = found->second;
+    inputs.push_back(dtype == DType::f64
+                         ? Tensor::from(std::vector<double>(values.begin(), values.end()), row.shapes[k])
+                         : Tensor::from(values, row.shapes[k]));
   }
   return inputs;
 }
