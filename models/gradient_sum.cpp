@@ -66,6 +66,7 @@ void GradientSum::backward(bool last, const std::function<void()>& run) {
   const auto& parameters = arena_.parameters();
   writes_before_.clear();
   for (const NamedParameter& parameter : parameters) writes_before_.push_back(parameter.value->grad_info()->writes);
+  writes_sent_.resize(parameters.size());
   {
     std::optional<Attached> attached;
     if (last && !writes_expected_.empty()) attached.emplace(static_cast<Observer&>(*this));
@@ -80,7 +81,13 @@ void GradientSum::backward(bool last, const std::function<void()>& run) {
 
 // Called in backward, before a rule runs: all rules before it have written their gradients.
 void GradientSum::gradient(const char*, const Tensor&) {
-  while (sent_ < buckets_.size() && is_complete(buckets_[sent_])) send(buckets_[sent_++]);
+  for (; sent_ < buckets_.size() && is_complete(buckets_[sent_]); ++sent_) {
+    const Bucket& bucket = buckets_[sent_];
+    for (size_t i = bucket.first; i <= bucket.last; ++i) {
+      writes_sent_[i] = arena_.parameters()[i].value->grad_info()->writes - writes_before_[i];
+    }
+    send(bucket);
+  }
 }
 
 // A parameter may be used more than once: its gradient is complete after as many writes as in the backward before.
@@ -97,11 +104,12 @@ void GradientSum::check_not_late() const {
     for (size_t i = buckets_[b].first; i <= buckets_[b].last; ++i) {
       const NamedParameter& parameter = arena_.parameters()[i];
       const uint32_t writes = parameter.value->grad_info()->writes - writes_before_[i];
-      if (writes == writes_expected_[i]) continue;
-      fail(ExitCode::internal,
-           "the gradient of {} was written {} times in this backward and {} times in the one before, and was sent "
-           "before it was complete; models whose steps differ need a bucket that holds all parameters",
-           parameter.name, writes, writes_expected_[i]);
+      if (writes == writes_sent_[i]) continue;
+      fail(
+          ExitCode::internal,
+          "the gradient of {} was sent after {} of its {} writes in this backward ({} in the one before); models whose "
+          "steps differ need a bucket that holds all parameters",
+          parameter.name, writes_sent_[i], writes, writes_expected_[i]);
     }
   }
 }

@@ -72,8 +72,9 @@ class GradientSum : private Observer {  // of one training run; not thread safe
   size_t kept_count_ = 0;
   bool has_leaf_ = false;  // the arena has one that has not been kept
   size_t sent_ = 0;        // buckets
-  // By parameter: GradInfo::writes at the begin of a leaf's backward, and how many a backward makes.
-  std::vector<uint32_t> writes_before_, writes_expected_;
+  // By parameter: GradInfo::writes at the begin of a leaf's backward, how many a backward makes, and how many this one
+  // had made when the bucket was sent.
+  std::vector<uint32_t> writes_before_, writes_expected_, writes_sent_;
 };
 
 }  // namespace hs
