@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -254,7 +253,7 @@ TEST_CASE("shapes, types and offsets that lie") {
   file.check_refused(two("[0,4]", "[4,8]"), "the tensors are 8 bytes, but 12 follow the header");
 }
 
-TEST_CASE("headers that are expensive to read end at once") {
+TEST_CASE("headers that are expensive to read need no more memory than their text") {
   const Damaged file;
   std::string deep = R"({"a":)";
   deep.append(1'000'000, '[');
@@ -262,11 +261,8 @@ TEST_CASE("headers that are expensive to read end at once") {
   for (int i = 0; i < 300'000; ++i) objects += R"({"a":)";
   std::string spaces = R"({"a":)" + std::string(50'000'000, ' ') + "1}";
   for (const std::string& header : {deep, objects, spaces}) {
-    const auto start = std::chrono::steady_clock::now();
     const size_t most = 2 * header.size() + mib;  // the text, and the parser's buffer of what it skips
     file.check_refused(with_length(header), "", most);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    CHECK(seconds.count() < 10);  // measured: below half a second
   }
   // A tensor of a tebibyte in a file of as many bytes, none of them on the disk: only reading it takes memory.
   const Bytes header = one_tensor("U8", "[1099511627776]", "[0,1099511627776]", 0);
