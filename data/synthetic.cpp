@@ -74,17 +74,12 @@ constexpr Stroke strokes[] = {
 
 class Random {
  public:
-  explicit Random(const RandomStream& stream) : stream_(stream) {}
-  uint32_t bits() {
-    if (next_ % 4 == 0) block_ = random_block(stream_, next_ / 4);
-    return block_.word[next_++ % 4];
-  }
+  explicit Random(const RandomStream& stream) : numbers_(stream) {}
+  uint32_t bits() { return numbers_.next(); }
   float uniform(float low, float high) { return low + (high - low) * to_unit_float(bits()); }
 
  private:
-  RandomStream stream_;
-  Random4 block_{};
-  uint32_t next_ = 0;
+  RandomSequence numbers_;
 };
 
 // One handwriting: from the box of the strokes to pixels.

@@ -53,15 +53,11 @@ int64_t Module::frozen_count() { return count_values(parameters(), false, true);
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
-  const RandomStream stream{seed, RandomPurpose::init, layer, which, 0};
+  RandomSequence numbers({seed, RandomPurpose::init, layer, which, 0});
   const float bound = 1.0f / std::sqrt(static_cast<float>(fan_in));
   Tensor values = Tensor::empty(shape, DType::f32);
   float* data = values.mutable_data<float>();
-  Random4 block{};
-  for (int64_t i = 0; i < values.size(); ++i) {
-    if (i % 4 == 0) block = random_block(stream, static_cast<uint32_t>(i / 4));
-    data[i] = (2 * to_unit_float(block.word[i % 4]) - 1) * bound;
-  }
+  for (int64_t i = 0; i < values.size(); ++i) data[i] = (2 * to_unit_float(numbers.next()) - 1) * bound;
   return values;
 }
 

@@ -57,6 +57,21 @@ HS_HOST_DEVICE constexpr uint32_t random_bits(const RandomStream& stream, uint64
   return random_block(stream, static_cast<uint32_t>(index / 4)).word[index % 4];
 }
 
+// The numbers of a stream in turn: each block is computed once. One thread at a time.
+class RandomSequence {
+ public:
+  explicit RandomSequence(const RandomStream& stream) : stream_(stream) {}  // at random_bits(stream, 0)
+  uint32_t next() {                                                         // at most 2^32 times
+    if (next_ % 4 == 0) block_ = random_block(stream_, next_ / 4);
+    return block_.word[next_++ % 4];
+  }
+
+ private:
+  RandomStream stream_;
+  Random4 block_{};
+  uint32_t next_ = 0;
+};
+
 // Uniform in [0, 1), a multiple of 2^-24: exact in float.
 HS_HOST_DEVICE constexpr float to_unit_float(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 

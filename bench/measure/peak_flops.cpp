@@ -47,7 +47,7 @@ namespace hs::bench::measure {
 
 double peak_flops_of_cpu() {
   using Clock = std::chrono::steady_clock;
-  constexpr int64_t steps = 1 << 18, pieces = 64;  // a round of about 50 ms
+  constexpr int64_t steps = 1 << 18, pieces = 64;
   std::vector<float> sink(static_cast<size_t>(pieces));
   const auto multiply_add = HS_FOR_THIS_CPU(rate.multiply_add);
   const int64_t lanes = HS_FOR_THIS_CPU(rate.lanes);

@@ -8,9 +8,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <ctime>
 
 #include "engine/crc32c.h"
 #include "tests/support/bad_input.h"
+#include "tests/support/sanitized.h"
 
 namespace {
 
@@ -253,7 +255,7 @@ TEST_CASE("shapes, types and offsets that lie") {
   file.check_refused(two("[0,4]", "[4,8]"), "the tensors are 8 bytes, but 12 follow the header");
 }
 
-TEST_CASE("headers that are expensive to read need no more memory than their text") {
+TEST_CASE("headers that are expensive to read end at once") {
   const Damaged file;
   std::string deep = R"({"a":)";
   deep.append(1'000'000, '[');
@@ -261,8 +263,11 @@ TEST_CASE("headers that are expensive to read need no more memory than their tex
   for (int i = 0; i < 300'000; ++i) objects += R"({"a":)";
   std::string spaces = R"({"a":)" + std::string(50'000'000, ' ') + "1}";
   for (const std::string& header : {deep, objects, spaces}) {
+    const std::clock_t start = std::clock();      // the time of a processor, however busy the machine is
     const size_t most = 2 * header.size() + mib;  // the text, and the parser's buffer of what it skips
     file.check_refused(with_length(header), "", most);
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    CHECK((with_sanitizer || seconds < 10));  // measured: below half a second
   }
   // A tensor of a tebibyte in a file of as many bytes, none of them on the disk: only reading it takes memory.
   const Bytes header = one_tensor("U8", "[1099511627776]", "[0,1099511627776]", 0);

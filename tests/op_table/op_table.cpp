@@ -62,10 +62,9 @@ std::vector<float> make_values(const InputKey& key) {
   const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
   const Permutation shuffled(std::max<uint64_t>(key.size, 1), stream);
   std::vector<float> values(key.size);
-  Random4 block{};
+  RandomSequence numbers(stream);
   for (uint64_t i = 0; i < key.size; ++i) {
-    if (i % 4 == 0) block = random_block(stream, static_cast<uint32_t>(i / 4));
-    const uint32_t bits = block.word[i % 4];
+    const uint32_t bits = numbers.next();
     if (key.integers) {
       values[i] = static_cast<float>(bits % 9) - 4;
     } else if (key.fill == Fill::spaced) {
