@@ -38,7 +38,7 @@ using namespace hs;
 using namespace hs::test;
 namespace fs = std::filesystem;
 
-constexpr int64_t most_megabytes = with_address_sanitizer ? 4000 : 700;  // AddressSanitizer keeps freed memory
+const int64_t most_megabytes = with_address_sanitizer ? 4000 : 700;  // AddressSanitizer keeps freed memory
 
 // On one thread, so that a busy machine does not make it wait for the others.
 const std::string training =

@@ -43,8 +43,8 @@ const Words report = {"report", "r.json"}, json = {"report", "r.json", "--json",
 const std::vector<Words> everywhere = {report, json, html, md, csv, readme, before, after};
 
 // Where AddressSanitizer keeps 256 MB of freed memory for a while, a bound on memory says less.
-constexpr int64_t some_megabytes = with_address_sanitizer ? 700 : 300,
-                  most_megabytes = with_address_sanitizer ? 2000 : 1000;
+const int64_t some_megabytes = with_address_sanitizer ? 700 : 300,
+              most_megabytes = with_address_sanitizer ? 2000 : 1000;
 
 int cases = 0;
 

@@ -27,7 +27,7 @@ constexpr DType types[] = {DType::f32, DType::f16, DType::bf16};
 
 // The emulator does a few million steps of a kernel's threads in a second, a third of that under AddressSanitizer: rows
 // above these sizes are for the device. What they add, more blocks than one, smaller rows have too.
-constexpr double share = with_address_sanitizer ? 0.1 : 1;
+const double share = with_address_sanitizer ? 0.1 : 1;
 bool is_small([[maybe_unused]] const OpCase& row, [[maybe_unused]] double flops) {
 #ifdef HALFSTEP_TEST_EMULATED
   return row.flops <= share * flops && largest_input(row) <= 17000;

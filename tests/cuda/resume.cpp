@@ -12,7 +12,7 @@ using namespace hs::test;
 
 // Under AddressSanitizer the emulator is many times slower: fewer places to resume from, of the same kinds.
 const std::vector<size_t> places = with_address_sanitizer ? std::vector<size_t>{3} : std::vector<size_t>{0, 2, 3};
-constexpr int64_t stride = with_address_sanitizer ? 14 : 7, fewest = with_address_sanitizer ? 2 : 4;
+const int64_t stride = with_address_sanitizer ? 14 : 7, fewest = with_address_sanitizer ? 2 : 4;
 
 TEST_CASE("a run on the device resumes with the same bits, captured or not") {
   for (const Precision precision : {Precision::f32, Precision::f16}) {

@@ -53,7 +53,7 @@ class Squares : public BatchSource {
 
 // The emulator and the CPU's vectors are many times slower under AddressSanitizer: there the same code runs fewer
 // steps.
-constexpr bool is_slow = with_address_sanitizer;
+const bool is_slow = with_address_sanitizer;
 
 struct Outcome {
   std::vector<float> weights;

@@ -316,7 +316,7 @@ std::vector<Case> cases_of(int64_t H, int64_t W, int round) {
 
 // How often each size is run, with other choices, and of all these runs every how many.
 constexpr int64_t rounds = 2;
-constexpr int64_t every = with_sanitizer ? 13 : 1;  // 13: odd and prime to everything that the choices repeat after
+const int64_t every = with_sanitizer ? 13 : 1;  // 13: odd and prime to everything that the choices repeat after
 
 struct OneThread {
   OneThread() { set_threads(1); }
