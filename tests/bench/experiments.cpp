@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/schedule.h"
+#include "source_dir.h"
 #include "tests/support/bench_experiments.h"
 #include "tests/support/child_process.h"
 

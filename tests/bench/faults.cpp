@@ -18,6 +18,7 @@
 #include "engine/error.h"
 #include "engine/observe.h"
 #include "engine/parallel.h"
+#include "source_dir.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/temporary_folder.h"
 

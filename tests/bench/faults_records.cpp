@@ -14,6 +14,7 @@
 
 #include "data/formats/idx.h"
 #include "data/formats/image_file.h"
+#include "source_dir.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/temporary_folder.h"

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "source_dir.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"

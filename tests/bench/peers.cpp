@@ -15,6 +15,7 @@
 
 #include "bench/measure/peers.h"
 #include "models/models.h"
+#include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"

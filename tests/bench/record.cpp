@@ -22,6 +22,7 @@
 #include "bench/report/table.h"
 #include "engine/error.h"
 #include "engine/printable.h"
+#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/bench_records.h"

@@ -18,6 +18,7 @@
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "engine/error.h"
+#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/bench_records.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"

@@ -6,6 +6,7 @@
 
 #include "data/formats/record_file.h"
 #include "engine/random.h"
+#include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"

@@ -30,6 +30,7 @@
 #include "engine/storage.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "source_dir.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs::emulator {

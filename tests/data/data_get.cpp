@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "source_dir.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {

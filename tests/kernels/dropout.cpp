@@ -13,6 +13,7 @@
 #include "engine/parallel.h"
 #include "kernels/cast/cast.h"
 #include "kernels/dropout/dropout.h"
+#include "source_dir.h"
 #include "tests/support/npy.h"
 #include "tests/support/variants.h"
 

@@ -18,6 +18,7 @@
 #include "models/model_file.h"
 #include "models/train.h"
 #include "models/train_step.h"
+#include "source_dir.h"
 #include "tests/support/npy.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/sanitized.h"

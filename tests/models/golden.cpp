@@ -15,6 +15,7 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/models.h"
+#include "source_dir.h"
 #include "tests/support/npy.h"
 
 namespace hs {

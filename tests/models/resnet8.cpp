@@ -17,6 +17,7 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
 #include "models/train.h"
+#include "source_dir.h"
 #include "tests/support/npy.h"
 
 namespace hs {

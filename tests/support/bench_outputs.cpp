@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "source_dir.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs::test {

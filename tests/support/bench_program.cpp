@@ -1,4 +1,5 @@
 #include "tests/support/bench_program.h"
+#include "source_dir.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

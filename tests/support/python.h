@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 
+#include "source_dir.h"
 #include "tests/support/child_process.h"
 
 namespace hs::test {
