@@ -64,6 +64,7 @@ MISSED, USAGE, BAD_INPUT, IO, DEVICE, OUT_OF_MEMORY = 1, 2, 3, 4, 7, 8  # exit c
 MOST_OUTPUT = 64 << 20
 SECONDS_TO_END = 1
 STEADY = time.monotonic
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what asks a program to end
 
 
 class Failure(Exception):
@@ -84,7 +85,7 @@ class Program:
             self.process.send_signal(number) if self.process else early.append(number)
 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, waiting for a child fails
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             if signal.getsignal(number) != signal.SIG_IGN: signal.signal(number, pass_on)
         self.socket, theirs = socket.socketpair()
         with theirs:  # outputs like /dev/fd/63 are open files, inherited from the caller
@@ -116,12 +117,16 @@ class Finished:
     def __init__(self, words, seconds, check):
         self.late = False
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            # A signal that ends this program waits until it knows which process it has to end, too.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
             try:
-                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                           start_new_session=True)
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                                           preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
             except OSError as error:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 raise Failure(IO, f"{words[0]}: cannot be started: {error.strerror}")
             try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 start = STEADY()
                 while not has_ended(process) and not self.late:
                     check()

@@ -141,6 +141,36 @@ TEST_CASE("a signal ends the run too and leaves whole records alone; the same co
   }
 }
 
+TEST_CASE("a signal that comes while a run is being started ends it, too") {
+  if (!has_python3()) return;
+  const TemporaryFolder folder;
+  std::ofstream(folder / "check.py") << R"(
+import os, signal, subprocess, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[1] + "/bench/peers")
+import run
+
+class Stopped(Exception): pass
+def stop(number, frame): raise Stopped
+signal.signal(signal.SIGTERM, stop)
+
+class Slow(subprocess.Popen):  # as on a busy machine: the signal comes before anybody knows the process
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Slow
+
+try: run.Finished(["sleep", "1000"], 60, lambda: None)
+except Stopped: print("stopped")
+)";
+  const ChildResult result = hs::test::run_shell("python3 '" + (folder / "check.py").string() + "' '" + top + "'");
+  const Lines lines = lines_of(result.output);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[1] == "stopped");
+  CHECK(are_gone({lines[0]}));
+}
+
 TEST_CASE("mistakes are one line and an exit code") {
   if (!has_python3()) return;
   const Workshop shop;
