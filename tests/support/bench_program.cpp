@@ -1,5 +1,4 @@
 #include "tests/support/bench_program.h"
-#include "source_dir.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -15,6 +14,8 @@
 #include <iterator>
 #include <sstream>
 #include <utility>
+
+#include "source_dir.h"
 
 namespace hs::test {
 namespace {
