@@ -57,21 +57,6 @@ constexpr DType engine_types[] = {DType::f32, DType::f16, DType::bf16, DType::f6
 
 std::string text_of(const std::vector<int64_t>& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
-Shape shape_of(const std::vector<int64_t>& dims) {
-  switch (dims.size()) {
-    case 0:
-      return {};
-    case 1:
-      return {dims[0]};
-    case 2:
-      return {dims[0], dims[1]};
-    case 3:
-      return {dims[0], dims[1], dims[2]};
-    default:
-      return {dims[0], dims[1], dims[2], dims[3]};
-  }
-}
-
 template <class... Args>
 [[noreturn]] void refuse(const std::string& file, fmt::format_string<Args...> format, Args&&... args) {
   fail(ExitCode::checkpoint, "{}: {}; the file is damaged or no safetensors file", file,
@@ -82,6 +67,28 @@ template <class... Args>
 [[noreturn]] void refuse_checksum(const std::string& file, fmt::format_string<Args...> format, Args&&... args) {
   fail(ExitCode::checkpoint, "{}: {}; the file is damaged (a program that changes it must leave out all checksums)",
        file, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Of a tensor whose rank fits.
+Shape shape_of(const std::string& file, const SafetensorsEntry& entry) {
+  const std::vector<int64_t>& dims = entry.shape;
+  try {
+    switch (dims.size()) {
+      case 0:
+        return {};
+      case 1:
+        return {dims[0]};
+      case 2:
+        return {dims[0], dims[1]};
+      case 3:
+        return {dims[0], dims[1], dims[2]};
+      default:
+        return {dims[0], dims[1], dims[2], dims[3]};
+    }
+  } catch (const Error&) {  // the format lets a tensor without elements have dimensions of any size
+    fail(ExitCode::checkpoint, "{}: tensor {} is {}{}, whose strides exceed 63 bits; use smaller dimensions", file,
+         printable_text(entry.name), entry.dtype, text_of(dims));
+  }
 }
 
 // Reads the header's JSON and nothing that is not the format's: every level knows what may come next, so nesting,
@@ -297,7 +304,7 @@ Tensor SafetensorsFile::read(const SafetensorsEntry& entry) const {
          "{}: tensor {} is {}{}, expected F32, F16, BF16, F64, I32 or U8 of at most {} dimensions", name(), tensor,
          entry.dtype, text_of(entry.shape), Shape::max_rank);
   }
-  Tensor values = Tensor::empty(shape_of(entry.shape), *type);
+  Tensor values = Tensor::empty(shape_of(name(), entry), *type);
   auto* to = static_cast<uint8_t*>(values.mutable_raw_data());
   if (file_->read_at(entry.begin, to, values.bytes()) != values.bytes()) {
     refuse(name(), "it ends inside the tensor {}", tensor);

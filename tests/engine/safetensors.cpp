@@ -235,6 +235,8 @@ TEST_CASE("shapes, types and offsets that lie") {
       {"U8", "[2305843009213693952]", "[0,0]", 0, "has more than 2^64 bits"},
       {"F64", "[288230376151711744]", "[0,0]", 0, "has more than 2^64 bits"},
       {"U8", "[0,18446744073709551615]", "[0,0]", 0, "has more than 2^64 bits"},
+      // Its bits fit, and it has no elements; found by the fuzzer.
+      {"U8", "[429496726,4294967296,0]", "[0,0]", 0, "U8(429496726, 4294967296, 0), whose strides exceed 63 bits"},
       {"F4", "[3]", "[0,2]", 2, "tensor a of 12 bits does not fill its last byte"},
       {"F32", "[1,1,1,1,1]", "[0,4]", 4, "tensor a is F32(1, 1, 1, 1, 1), expected"},
       {"BOOL", "[4]", "[0,4]", 4, "tensor a is BOOL(4), expected"},

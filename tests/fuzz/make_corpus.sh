@@ -90,6 +90,7 @@ case $1 in
     { printf '\x0b\0{' && entry b I64 '[1]' '[0,8]' && printf , && entry a U8 '[3,1]' '[8,11]' && printf '}'; } >two
     { printf '\x04\0{' && entry e BF16 '[0,3]' '[0,0]' && printf , && entry s I32 '[]' '[0,4]' && printf '}'; } >scalar
     { printf '\0\0{' && entry a U8 '[4294967296,4294967296,0]' '[0,0]' && printf '}'; } >wraps
+    { printf '\0\0{' && entry a U8 '[429496726,4294967296,0]' '[0,0]' && printf '}'; } >wide_strides
     { printf '\x09\0{"__metadata__":{"crc32c":"00000000","crc32c.a":"e3069283"},' && entry a U8 '[9]' '[0,9]' && printf '}'; } >sums
     { printf '\x02\0\0\0\0\0\0\0{}'; } >whole ;;
   *) echo "$0: $1: no such target" >&2; exit 2 ;;
