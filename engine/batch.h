@@ -9,7 +9,7 @@ namespace hs {
 
 // N samples, as a BatchSource delivers them.
 struct Batch {
-  Tensor images;        // (N, H, W, C) u8, raw pixels, or f32 if the source has normalised them
+  Tensor images;        // (N, H, W, C) u8, raw pixels, or a float type if they are normalised
   Tensor labels;        // (N) i32
   Tensor samples = {};  // (N) i32, their indices in the set; undefined if the source has none
   Tensor epoch = {};    // i32 scalar, from 0; undefined as `samples`. A tensor, as a captured step freezes host values

@@ -47,6 +47,8 @@ struct OptimizerConfig {
   Schedule schedule = {};            // of the learning rate
 };
 
+struct StepLog;
+
 class Optimizer {  // updates the parameters of one arena; not thread safe
  public:
   Optimizer(ParameterArena& arena, const OptimizerConfig& config);  // see make_optimizer()
@@ -58,9 +60,10 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   // "gradient". If a gradient is not finite, or with clipping or outliers their norm is not (the sum of squares is f32:
   // beyond 1.8e19), nothing is updated, and of the last three only the scale advances; of an outlier nothing does. The
   // scaler counts the step as skipped. Without a scaler, clipping and outliers there is no check. Does not zero the
-  // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if outliers of it are left out; one
-  // that is not finite counts as such a gradient. `micro_batches`: how many the gradients are of, on all ranks.
-  void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1);
+  // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if it is logged or outliers of it are
+  // left out; one that is not finite then counts as such a gradient. `micro_batches`: how many the gradients are of, on
+  // all ranks. `log`: see engine/slots.h.
+  void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1, const StepLog* log = nullptr);
   void step();                                        // with a scale of 1
   void zero_gradients() { arena_.zero_gradients(); }  // as ParameterArena::zero_gradients()
   // These wait for the device.

@@ -98,6 +98,15 @@ struct MeasureGradients {
 };
 constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
 
+// Where the steps of a recorded group leave what the host reads later: losses[e] and scales[e], e = entry + step, are
+// the step's loss and the loss scale after it.
+struct StepLog {
+  const Tensor& entry = no_tensor();  // i32 scalar, on the device because a graph replays with the same host values
+  int64_t step = 0;                   // of the group
+  Tensor& losses = no_tensor();       // f32; undefined: nothing is logged
+  Tensor& scales = no_tensor();       // f32; undefined without loss scaling
+};
+
 // Decides whether and how to step, from `measured`; with `gradient` it measures that first, as measure_gradients does.
 struct BeginStep {
   const StepRule& rule;  // the settings of the optimizer
@@ -106,9 +115,12 @@ struct BeginStep {
   Tensor& step;
   Tensor& rates;  // (step_rates), see StepRate
   const Tensor& gradient = no_tensor();
-  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed if rule.loss_outlier > 0
+  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
   Tensor& usual = no_tensor();       // (usual_size), needed if rule.has_outliers()
-  auto tensors() const { return tensor_list(gradient, measured, scaler, step, rates, loss, usual); }
+  const StepLog log = {};            // default: none
+  auto tensors() const {
+    return tensor_list(gradient, measured, scaler, step, rates, loss, usual, log.entry, log.losses, log.scales);
+  }
 };
 constinit inline Kernel<BeginStep> begin_step{"begin_step"};
 

@@ -11,7 +11,6 @@
 #include "engine/slots.h"
 #include "kernels/augment/augment.h"
 #include "kernels/gather_batch/gather_batch.h"
-#include "kernels/log_step/log_step.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "kernels/split_windows/split_windows.h"
@@ -65,7 +64,7 @@ NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale
   if (kind == InputKind::tokens) return tokens_of(batch, augment);
   Tensor images = batch.images;
   if (augment.any()) images = augment_image(images, batch.samples, batch.epoch, augment, seed);
-  return {images.dtype() == DType::f32 ? images : normalize_image(images, scale, ambient().autocast), batch.labels};
+  return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
 }
 
 TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
@@ -170,12 +169,13 @@ void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64
   if (before_first_) look_once(gather(set, 0));
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // see run()
+  const Tensor logged_at = place_.slice(place_entry, {});
   captured_group_->run([&] {
     group_losses_.clear();  // as in step()
     for (int64_t i = 0; i < steps; ++i) {
       StepShare share{.sizes = {set.batch}};
-      step({gather(set, i * set.batch)}, share, group_losses_, recorded);
-      log_step({group_losses_[0], scaler_.state().slice(0, {}), place_, i, logs.losses, logs.scales});
+      const StepLog log{logged_at, i, logs.losses, logs.scales};
+      step({gather(set, i * set.batch)}, share, group_losses_, recorded, &log);
     }
   });
 }
@@ -185,9 +185,11 @@ Batch TrainStep::gather(const ResidentSet& set, int64_t offset) {
   const MemoryPurposeScope purpose(MemoryPurpose::loader);
   const Shape& all = set.images.shape();
   const auto integers = [this](const Shape& shape) { return Tensor::empty(shape, DType::i32, device_); };
-  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, DType::u8, device_), integers({set.batch}),
+  // Pixels that nothing else changes are normalised on the way.
+  const DType type = input_kind_ == InputKind::images && !augment_.any() ? ambient().autocast : DType::u8;
+  Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, type, device_), integers({set.batch}),
               integers({set.batch}), integers({})};
-  gather_batch({set.images, set.labels, place_, set.shuffle, set.seed, offset, batch.images, batch.labels,
+  gather_batch({set.images, set.labels, place_, pixel_scale_, set.shuffle, set.seed, offset, batch.images, batch.labels,
                 batch.samples, batch.epoch});
   return batch;
 }
@@ -199,7 +201,7 @@ void TrainStep::look_once(const Batch& batch) {
 }
 
 void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses,
-                     StepSeconds& seconds) {
+                     StepSeconds& seconds, const StepLog* log) {
   // Before the first allocation, so that the recorded step uses the same blocks as the previous one.
   losses.clear();
   shared_ = Tensor();
@@ -250,7 +252,8 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
   if (on_gradients_) on_gradients_(scaler_);
   {
     const StepPart part("update", seconds.update);
-    optimizer_.step(scaler_, needs_loss_ ? mean_loss(losses, share.sizes, samples) : Tensor(), std::ssize(share.sizes));
+    const Tensor loss = needs_loss_ ? mean_loss(losses, share.sizes, samples) : log ? losses[0] : Tensor();
+    optimizer_.step(scaler_, loss, std::ssize(share.sizes), log);
   }
   if (on_phase_) on_phase_("update", {});
 }

@@ -81,7 +81,9 @@ class TrainStep {
   void copy_to_fixed(const std::vector<Batch>& inputs, StepSeconds& seconds);
   Batch gather(const ResidentSet& set, int64_t offset);
   void look_once(const Batch& batch);
-  void step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses, StepSeconds& seconds);
+  // `log`: of a step of one micro-batch.
+  void step(const std::vector<Batch>& inputs, StepShare& share, std::vector<Tensor>& losses, StepSeconds& seconds,
+            const StepLog* log = nullptr);
   void replay(const std::vector<Batch>& inputs, StepShare& share, StepSeconds& seconds);
   void announce(const StepShare& share);
   void settle(StepShare& share, StepSeconds& seconds);

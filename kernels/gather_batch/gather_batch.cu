@@ -2,16 +2,18 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/cuda.cuh"
 
 namespace hs {
 namespace {
 
-// T: 1 or 16 bytes, of which an image has `size`. A block copies one image, whose index its first thread computes.
-template <class T>
-__global__ void gather_batch_kernel(int64_t count, int64_t size, bool shuffle, uint64_t seed, int64_t offset,
-                                    const int32_t* place, const T* set, const int32_t* set_labels, T* images,
-                                    int32_t* labels, int32_t* samples, int32_t* epoch) {
+// A block takes one image of `size` pixels, whose index its first thread computes, N pixels at a time.
+template <int N, class Out>
+__global__ void gather_batch_kernel(int64_t count, int64_t size, PixelScale scale, bool shuffle, uint64_t seed,
+                                    int64_t offset, const int32_t* place, const uint8_t* set, const int32_t* set_labels,
+                                    Out* images, int32_t* labels, int32_t* samples, int32_t* epoch) {
   __shared__ SharedArray<int32_t, 1> chosen;
   const int64_t n = blockIdx.x;
   if (threadIdx.x == 0) {
@@ -24,32 +26,51 @@ __global__ void gather_batch_kernel(int64_t count, int64_t size, bool shuffle, u
     if (n == 0) *epoch = place[place_epoch];
   }
   __syncthreads();
-  const T* image = set + int64_t{chosen[0]} * size;
-  for (int64_t i = threadIdx.x; i < size; i += blockDim.x) images[n * size + i] = image[i];
-}
-
-template <class T>
-void gather(const GatherBatch& call, int64_t size, const T* set, T* images) {
-  const auto threads = static_cast<unsigned>(std::clamp<int64_t>((size + 31) / 32 * 32, 32, cuda::block_threads));
-  cuda::launch(gather_batch_kernel<T>, static_cast<unsigned>(call.labels.size()), threads, 0, cuda::compute_stream(),
-               call.set_labels.size(), size, call.shuffle, call.seed, call.offset, call.place.data<int32_t>(), set,
-               call.set_labels.data<int32_t>(), images, call.labels.mutable_data<int32_t>(),
-               call.samples.mutable_data<int32_t>(), call.epoch.mutable_data<int32_t>());
-}
-
-void gather_batch_cuda(const GatherBatch& call) {
-  const int64_t bytes = call.set_images.size() / call.set_images.shape()[0];
-  const uint8_t* set = call.set_images.data<uint8_t>();
-  uint8_t* images = call.images.mutable_data<uint8_t>();
-  using Pack = cuda::Pack<uint8_t, 16>;
-  if (bytes % 16 == 0 && cuda::is_aligned<uint8_t, 16>(set) && cuda::is_aligned<uint8_t, 16>(images)) {
-    gather(call, bytes / 16, reinterpret_cast<const Pack*>(set), reinterpret_cast<Pack*>(images));
-  } else {
-    gather(call, bytes, set, images);
+  const auto* image = reinterpret_cast<const cuda::Pack<uint8_t, N>*>(set + int64_t{chosen[0]} * size);
+  auto* to = reinterpret_cast<cuda::Pack<Out, N>*>(images + n * size);
+  for (int64_t p = threadIdx.x; p < size / N; p += blockDim.x) {
+    const cuda::Pack<uint8_t, N> in = image[p];
+    if constexpr (std::is_same_v<Out, uint8_t>) {
+      to[p] = in;
+    } else {
+      cuda::Pack<Out, N> out;
+#pragma unroll
+      for (int j = 0; j < N; ++j) out.value[j] = cuda::from_f32<Out>(normalized(cuda::to_f32(in.value[j]), scale));
+      to[p] = out;
+    }
   }
 }
 
-REGISTER_KERNEL(gather_batch, cuda, "simple", {.run = gather_batch_cuda});
+template <int N, class Out>
+void gather(const GatherBatch& call, int64_t size) {
+  const auto threads = static_cast<unsigned>(std::clamp<int64_t>((size / N + 31) / 32 * 32, 32, cuda::block_threads));
+  cuda::launch(gather_batch_kernel<N, Out>, static_cast<unsigned>(call.labels.size()), threads, 0,
+               cuda::compute_stream(), call.set_labels.size(), size, call.scale, call.shuffle, call.seed, call.offset,
+               call.place.data<int32_t>(), call.set_images.data<uint8_t>(), call.set_labels.data<int32_t>(),
+               call.images.mutable_data<Out>(), call.labels.mutable_data<int32_t>(),
+               call.samples.mutable_data<int32_t>(), call.epoch.mutable_data<int32_t>());
+}
+
+template <class Out>
+void gather_as(const GatherBatch& call) {
+  constexpr int N = 16 / sizeof(Out);
+  const int64_t size = call.set_images.size() / call.set_images.shape()[0];
+  const bool in_packs = size % N == 0 && cuda::is_aligned<uint8_t, N>(call.set_images.data<uint8_t>()) &&
+                        cuda::is_aligned<Out, N>(call.images.mutable_data<Out>());
+  in_packs ? gather<N, Out>(call, size) : gather<1, Out>(call, size);
+}
+
+void gather_batch_cuda(const GatherBatch& call) {
+  if (call.images.dtype() == DType::u8) {
+    gather_as<uint8_t>(call);
+  } else {
+    cuda::for_float_type(call.images.dtype(), [&]<class T>() { gather_as<T>(call); });
+  }
+}
+
+bool supports(const GatherBatch& call) { return call.images.dtype() == DType::u8 || cuda::is_float(call.images); }
+
+REGISTER_KERNEL(gather_batch, cuda, "simple", {.run = gather_batch_cuda, .supported = supports});
 
 }  // namespace
 }  // namespace hs

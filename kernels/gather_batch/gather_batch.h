@@ -10,18 +10,20 @@ namespace hs {
 enum GroupPlace : int {
   place_epoch,
   place_position,  // of its first sample in the epoch
-  place_entry,     // in the logs (kernels/log_step/)
+  place_entry,     // in the logs (StepLog)
   group_place,
 };
 
 // The batch that begins `offset` positions behind `place`, as a loader would give it; `set` is a ResidentSet's parts.
-// images (N, H, W, C) u8, labels (N) i32, samples (N) i32, epoch i32 scalar. REQUIRES: the epoch has its N positions
+// images (N, H, W, C) u8, or normalised: f32, f16 or bf16, the bits of normalize_image(). labels (N) i32, samples (N)
+// i32, epoch i32 scalar. REQUIRES: the epoch has its N positions
 struct GatherBatch {
   const Tensor& set_images;  // ResidentSet::images
   const Tensor& set_labels;  // ResidentSet::labels
   const Tensor& place;
-  bool shuffle;   // ResidentSet::shuffle
-  uint64_t seed;  // ResidentSet::seed
+  const PixelScale& scale;  // of images that are not u8
+  bool shuffle;             // ResidentSet::shuffle
+  uint64_t seed;            // ResidentSet::seed
   int64_t offset;
   Tensor& images;
   Tensor& labels;

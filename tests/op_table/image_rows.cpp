@@ -8,7 +8,6 @@
 #include "kernels/augment/augment.h"
 #include "kernels/cast/cast.h"
 #include "kernels/gather_batch/gather_batch.h"
-#include "kernels/log_step/log_step.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/split_windows/split_windows.h"
 #include "tests/op_table/groups.h"
@@ -24,86 +23,85 @@ std::vector<uint8_t> every_byte() {
 }
 
 }  // namespace
+// A pixel as normalize_image() has it.
+double rounded(double pixel, const PixelScale& scale, DType type) {
+  const float value = normalized(static_cast<float>(pixel), scale);
+  return type == DType::f16 ? to_float(to_half(value)) : type == DType::bf16 ? to_float(to_bfloat16(value)) : value;
+}
+
 // Three samples from position 2 + 4 of epoch 3 on, of a set of ten images: labels, indices, the epoch, the pixels.
 void add_recorded_steps(Table& table) {
   constexpr int64_t count = 10, N = 3, position = 6;
   constexpr int32_t epoch = 3;
   constexpr uint64_t seed = 9;
-  for (const int64_t bytes : {15, 16}) {
+  const PixelScale scale{0.25f, 0.5f};
+  for (const auto& [size, type] : {std::pair{15, DType::u8},
+                                   {16, DType::u8},
+                                   {15, DType::f16},
+                                   {16, DType::f16},
+                                   {16, DType::bf16},
+                                   {16, DType::f32}}) {
     for (const bool shuffle : {true, false}) {
-      const auto pixel = [bytes](int64_t sample, int64_t i) { return static_cast<uint8_t>((sample * bytes + i) * 7); };
-      table.push_back({.name = fmt::format("gather_batch, images of {}{}", bytes, shuffle ? ", shuffled" : ""),
-                       .shapes = {},
-                       .run =
-                           [=](const Inputs&) {
-                             std::vector<uint8_t> pixels;
-                             std::vector<int32_t> labels;
-                             for (int64_t n = 0; n < count; ++n) {
-                               for (int64_t i = 0; i < bytes; ++i) pixels.push_back(pixel(n, i));
-                               labels.push_back(static_cast<int32_t>(100 + n));
-                             }
-                             const auto integers = [](const std::vector<int32_t>& values) {
-                               return on_test_device(Tensor::from(values, {static_cast<int64_t>(values.size())}));
-                             };
-                             Tensor images = on_test_device(Tensor::zeros({N, 1, bytes, 1}, DType::u8));
-                             Tensor label = integers({0, 0, 0}), samples = integers({0, 0, 0});
-                             Tensor epoch_out = on_test_device(Tensor::zeros({}, DType::i32));
-                             gather_batch({on_test_device(Tensor::from(pixels, {count, 1, bytes, 1})), integers(labels),
-                                           integers({epoch, 2, 0}), shuffle, seed, 4, images, label, samples,
-                                           epoch_out});
-                             std::vector<float> all;
-                             for (const Tensor& tensor : {label, samples, epoch_out}) {
-                               for (const int32_t value : tensor.to_vector<int32_t>()) {
-                                 all.push_back(static_cast<float>(value));
-                               }
-                             }
-                             for (const uint8_t value : images.to_vector<uint8_t>()) all.push_back(value);
-                             const auto size = static_cast<int64_t>(all.size());
-                             return Tensor::from(all, {size});
-                           },
-                       .reference =
-                           [=](const std::vector<Numbers>&) {
-                             const Permutation order(count, {seed, RandomPurpose::shuffle, 0, epoch, 0});
-                             Numbers labels, samples, pixels;
-                             for (int64_t p = position; p < position + N; ++p) {
-                               const auto n = shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(p))) : p;
-                               labels.push_back(static_cast<double>(100 + n));
-                               samples.push_back(static_cast<double>(n));
-                               for (int64_t i = 0; i < bytes; ++i) pixels.push_back(pixel(n, i));
-                             }
-                             labels.insert(labels.end(), samples.begin(), samples.end());
-                             labels.push_back(epoch);
-                             labels.insert(labels.end(), pixels.begin(), pixels.end());
-                             return labels;
-                           },
-                       .f64 = false,
-                       .half = false,
-                       .differentiable = false,
-                       .integers = false,
-                       .nan = false});
+      const auto pixel = [size](int64_t sample, int64_t i) { return static_cast<uint8_t>((sample * size + i) * 7); };
+      table.push_back(
+          {.name =
+               fmt::format("gather_batch, images of {} pixels in {}{}", size, name(type), shuffle ? ", shuffled" : ""),
+           .shapes = {},
+           .run =
+               [=](const Inputs&) {
+                 std::vector<uint8_t> pixels;
+                 std::vector<int32_t> labels;
+                 for (int64_t n = 0; n < count; ++n) {
+                   for (int64_t i = 0; i < size; ++i) pixels.push_back(pixel(n, i));
+                   labels.push_back(static_cast<int32_t>(100 + n));
+                 }
+                 const auto integers = [](const std::vector<int32_t>& values) {
+                   return on_test_device(Tensor::from(values, {static_cast<int64_t>(values.size())}));
+                 };
+                 Tensor images = on_test_device(Tensor::zeros({N, 1, size, 1}, type));
+                 Tensor label = integers({0, 0, 0}), samples = integers({0, 0, 0});
+                 Tensor epoch_out = on_test_device(Tensor::zeros({}, DType::i32));
+                 gather_batch({on_test_device(Tensor::from(pixels, {count, 1, size, 1})), integers(labels),
+                               integers({epoch, 2, 0}), scale, shuffle, seed, 4, images, label, samples, epoch_out});
+                 std::vector<float> all;
+                 for (const Tensor& tensor : {label, samples, epoch_out}) {
+                   for (const int32_t value : tensor.to_vector<int32_t>()) {
+                     all.push_back(static_cast<float>(value));
+                   }
+                 }
+                 if (type == DType::u8) {
+                   for (const uint8_t value : images.to_vector<uint8_t>()) all.push_back(value);
+                 } else {
+                   for (const float value : cast(images, DType::f32).to_vector<float>()) all.push_back(value);
+                 }
+                 const auto values = static_cast<int64_t>(all.size());
+                 return Tensor::from(all, {values});
+               },
+           .reference =
+               [=](const std::vector<Numbers>&) {
+                 const Permutation order(count, {seed, RandomPurpose::shuffle, 0, epoch, 0});
+                 Numbers labels, samples, pixels;
+                 for (int64_t p = position; p < position + N; ++p) {
+                   const auto n = shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(p))) : p;
+                   labels.push_back(static_cast<double>(100 + n));
+                   samples.push_back(static_cast<double>(n));
+                   for (int64_t i = 0; i < size; ++i) {
+                     const double value = pixel(n, i);
+                     pixels.push_back(type == DType::u8 ? value : rounded(value, scale, type));
+                   }
+                 }
+                 labels.insert(labels.end(), samples.begin(), samples.end());
+                 labels.push_back(epoch);
+                 labels.insert(labels.end(), pixels.begin(), pixels.end());
+                 return labels;
+               },
+           .f64 = false,
+           .half = false,
+           .differentiable = false,
+           .integers = false,
+           .nan = false});
     }
   }
-  table.push_back({.name = "log_step",
-                   .shapes = {},
-                   .run =
-                       [](const Inputs&) {
-                         const auto scalar = [](float value) {
-                           return on_test_device(Tensor::from(std::vector<float>{value}, {}));
-                         };
-                         const Tensor place = on_test_device(Tensor::from(std::vector<int32_t>{0, 0, 2}, {3}));
-                         Tensor losses = on_test_device(Tensor::zeros({5}, DType::f32)), scales = losses.clone();
-                         log_step({scalar(7), scalar(8), place, 1, losses, scales});
-                         log_step({scalar(9), Tensor(), place, 2, losses, no_tensor()});
-                         std::vector<float> all = losses.to_vector<float>();
-                         for (const float scale : scales.to_vector<float>()) all.push_back(scale);
-                         return Tensor::from(all, {10});
-                       },
-                   .reference = [](const std::vector<Numbers>&) { return Numbers{0, 0, 0, 7, 9, 0, 0, 0, 8, 0}; },
-                   .f64 = false,
-                   .half = false,
-                   .differentiable = false,
-                   .integers = false,
-                   .nan = false});
 }
 
 void add_images(Table& table) {
