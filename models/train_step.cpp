@@ -62,8 +62,7 @@ Batch on_device(const Batch& batch, Device device) {
 NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment,
                      uint64_t seed) {
   if (kind == InputKind::tokens) return tokens_of(batch, augment);
-  Tensor images = batch.images;
-  if (augment.any()) images = augment_image(images, batch.samples, batch.epoch, augment, seed);
+  Tensor images = augment.any() ? augment_image(batch.images, batch.samples, batch.epoch, augment, seed) : batch.images;
   return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
 }
 
@@ -231,11 +230,8 @@ void TrainStep::step(const std::vector<Batch>& inputs, StepShare& share, std::ve
     if (on_phase_) on_phase_("forward", loss);
     {
       const StepPart part("backward", seconds.backward);
-      if (sum_) {
-        sum_->backward(is_last, [&] { backward(loss, dloss); });
-      } else {
-        backward(loss, dloss);
-      }
+      const auto run_backward = [&] { backward(loss, dloss); };
+      sum_ ? sum_->backward(is_last, run_backward) : run_backward();
     }
     if (on_phase_) on_phase_("backward", loss);
     ++ambient().micro_step;  // another dropout mask for the next one; the scope restores it

@@ -48,60 +48,64 @@ HS_HOST_DEVICE inline bool is_outlier(const StepRule& rule, float norm, float lo
 // What the beginning of a step reads and writes.
 struct StepState {
   const float* measured;  // from measure_gradients; may be nullptr
-  const float* loss;      // nullptr unless it is needed
+  const float* loss;      // nullptr unless rule.loss_outlier > 0
   float* scaler;
   int32_t* step;
   float *rates, *usual;
-  const int32_t* entry;  // of StepLog
-  int64_t step_of_group;
-  float *losses, *scales;  // may be nullptr
 };
 
 inline StepState state_of(const BeginStep& call) {
   const auto place = [](Tensor& tensor) { return tensor.defined() ? tensor.mutable_data<float>() : nullptr; };
-  return {place(call.measured),
-          call.loss.defined() ? call.loss.data<float>() : nullptr,
-          place(call.scaler),
-          call.step.mutable_data<int32_t>(),
-          place(call.rates),
-          place(call.usual),
-          call.log.entry.defined() ? call.log.entry.data<int32_t>() : nullptr,
-          call.log.step,
-          place(call.log.losses),
-          place(call.log.scales)};
+  return {place(call.measured), call.loss.defined() ? call.loss.data<float>() : nullptr,
+          place(call.scaler),   call.step.mutable_data<int32_t>(),
+          place(call.rates),    place(call.usual)};
 }
 
-HS_HOST_DEVICE inline void decide_step(const StepRule& rule, const StepState& state) {
-  float *scaler = state.scaler, *rates = state.rates;
-  const float* measured = state.measured;
+// Where StepLog says.
+struct LogState {
+  const float *loss, *scale;
+  float *losses = nullptr, *scales;  // losses: nullptr if nothing is logged
+  const int32_t* entry;
+  int64_t step;
+};
+
+inline LogState log_of(const BeginStep& call) {
+  const StepLog& log = call.log;
+  if (!log.losses.defined()) return {};
+  return {call.loss.data<float>(),          call.scaler.data<float>(),
+          log.losses.mutable_data<float>(), log.scales.defined() ? log.scales.mutable_data<float>() : nullptr,
+          log.entry.data<int32_t>(),        log.step};
+}
+
+HS_HOST_DEVICE inline void log_step(const LogState& log) {
+  if (log.losses == nullptr) return;
+  const int64_t entry = *log.entry + log.step;
+  log.losses[entry] = *log.loss;
+  if (log.scales != nullptr) log.scales[entry] = *log.scale;
+}
+
+// The beginning of a step, on either device; see Optimizer::step.
+HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& state) {
+  const auto [measured, loss, scaler, step, rates, usual] = state;
   constexpr float largest = std::numeric_limits<float>::max();
   const float norm = rule.clip > 0 || rule.outlier > 0 ? sqrtf(measured[0]) : 0;
-  const float its_loss = rule.loss_outlier > 0 ? *state.loss : 0;
+  const float its_loss = rule.loss_outlier > 0 ? *loss : 0;
   const bool finite = (measured == nullptr || measured[1] == 0) && norm <= largest && its_loss <= largest;
-  if (finite && rule.has_outliers() && is_outlier(rule, norm, its_loss, state.usual)) {
+  if (finite && rule.has_outliers() && is_outlier(rule, norm, its_loss, usual)) {
     rates[rate_skip] = 1;
     scaler[2] += 1;  // the scale is not the reason and stays
     return;
   }
   rates[rate_skip] = finite ? 0 : 1;
   if (finite) {
-    rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *state.step);
-    const double t = ++*state.step;
+    rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);
+    const double t = ++*step;
     rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
     rates[rate_correction2] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta2), t)));
     rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
     if (rule.clip > 0 && norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
   }
   update_scale(rule.scaler, finite, scaler);
-}
-
-// The beginning of a step, on either device; see Optimizer::step.
-HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& state) {
-  decide_step(rule, state);
-  if (state.losses == nullptr) return;
-  const int64_t entry = *state.entry + state.step_of_group;
-  state.losses[entry] = *state.loss;
-  if (state.scales != nullptr) state.scales[entry] = state.scaler[0];
 }
 
 }  // namespace hs

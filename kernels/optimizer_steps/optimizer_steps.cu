@@ -62,29 +62,34 @@ void measure_gradients_cuda(const MeasureGradients& call, Tensor& workspace) {
                call.measured.mutable_data<float>());
 }
 
-__global__ void begin_step_kernel(StepRule rule, StepState state) { begin_step_on(rule, state); }
+__device__ void begin_and_log(const StepRule& rule, const StepState& state, const LogState& log) {
+  begin_step_on(rule, state);
+  log_step(log);
+}
+
+__global__ void begin_step_kernel(StepRule rule, StepState state, LogState log) { begin_and_log(rule, state, log); }
 
 void begin_step_cuda(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
-  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule, state_of(call));
+  cuda::launch(begin_step_kernel, 1, 1, 0, cuda::compute_stream(), call.rule, state_of(call), log_of(call));
 }
 
 __device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
 __global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
-                                         float* measured, StepState state) {
+                                         float* measured, StepState state, LogState log) {
   measure(size, gradient, state.scaler, partial);
   if (!cuda::is_last_block(&blocks_that_measured, gridDim.x)) return;
   add_measures(partial, measured);
-  if (threadIdx.x == 0) begin_step_on(rule, state);
+  if (threadIdx.x == 0) begin_and_log(rule, state, log);
 }
 
 void begin_step_in_last_block(const BeginStep& call, Tensor& workspace) {
   Tensor partial = workspace.carve(0, {measure_blocks, 2}, DType::f32);
   cuda::launch(measure_and_begin_kernel, measure_blocks, cuda::block_threads, 0, cuda::compute_stream(),
                call.gradient.size(), call.gradient.data<float>(), partial.mutable_data<float>(), call.rule,
-               call.measured.mutable_data<float>(), state_of(call));
+               call.measured.mutable_data<float>(), state_of(call), log_of(call));
 }
 
 struct Average {
