@@ -140,40 +140,41 @@ TEST_CASE("a step begun in the last block that measures has the bits of one begu
 
 TEST_CASE("a step logs its loss and the scale after it, taken or not, however it is begun") {
   const StepRule rule{0.9f, 0.999f, 0, {}, {.enabled = true, .initial = 8, .growth_interval = 2}, 0, 2};
-  for (const Device device : {Device::cpu, Device::cuda}) {
-    for (const char* variant : {"simple", "last_block"}) {
-      if (device == Device::cuda) begin_step.force(variant);
-      CAPTURE(std::string(variant));
-      const auto place = [device](const Tensor& x) { return x.to(device); };
-      Training training(0, 8, place);
-      Tensor usual = place(Tensor::zeros({usual_size}, DType::f32));
-      Tensor losses = place(Tensor::zeros({8}, DType::f32)), scales = losses.clone();
-      const Tensor entry = place(Tensor::from(std::vector<int32_t>{2}, {}));
-      const auto take = [&](int64_t step, float gradient, float loss, Tensor& scales_or_none) {
-        begin_step({rule,
-                    training.measured,
-                    training.scaler,
-                    training.step,
-                    training.rates,
-                    place(Tensor::from(std::vector<float>{gradient}, {1})),
-                    place(Tensor::from(std::vector<float>{loss}, {})),
-                    usual,
-                    {entry, step, losses, scales_or_none}});
-      };
-      take(0, 1, 5, scales);
-      take(1, inf, 6, scales);  // halves the scale
-      take(2, 1, 7, scales);
-      take(3, 1, 8, scales);  // the second good one after it
-      take(4, 1, 9, no_tensor());
-      CHECK(losses.to_vector<float>() == std::vector<float>{0, 0, 5, 6, 7, 8, 9, 0});
-      CHECK(scales.to_vector<float>() == std::vector<float>{0, 0, 8, 4, 4, 8, 0, 0});
-      for (int i = 0; i < 20; ++i) take(0, 1, 1, scales);
-      take(5, 1, 100, scales);  // an outlier: the step is not taken
-      CHECK(training.rates.to_vector<float>()[rate_skip] != 0);
-      CHECK(losses.to_vector<float>().back() == 100);
-      CHECK(scales.to_vector<float>().back() == training.scaler.to_vector<float>()[0]);
-      begin_step.force(nullptr);
-    }
+  for (const auto& [device, variant] :
+       {std::pair{Device::cpu, "simple"}, {Device::cuda, "simple"}, {Device::cuda, "last_block"}}) {
+    CAPTURE(hs::name(device));
+    CAPTURE(std::string(variant));
+    begin_step.force(variant);
+    const auto place = [device = device](const Tensor& x) { return x.to(device); };
+    const auto value = [&](float x, const Shape& shape) { return place(Tensor::from(std::vector<float>{x}, shape)); };
+    Training training(0, 8, place);
+    Tensor usual = place(Tensor::zeros({usual_size}, DType::f32));
+    Tensor losses = place(Tensor::zeros({8}, DType::f32)), scales = losses.clone();
+    const Tensor entry = place(Tensor::from(std::vector<int32_t>{2}, {}));
+    const auto take = [&](int64_t step, float gradient, float loss, Tensor& scales_or_none) {
+      begin_step({rule,
+                  training.measured,
+                  training.scaler,
+                  training.step,
+                  training.rates,
+                  value(gradient, {1}),
+                  value(loss, {}),
+                  usual,
+                  {entry, step, losses, scales_or_none}});
+    };
+    take(0, 1, 5, scales);
+    take(1, inf, 6, scales);  // halves the scale
+    take(2, 1, 7, scales);
+    take(3, 1, 8, scales);  // the second good one after it
+    take(4, 1, 9, no_tensor());
+    CHECK(losses.to_vector<float>() == std::vector<float>{0, 0, 5, 6, 7, 8, 9, 0});
+    CHECK(scales.to_vector<float>() == std::vector<float>{0, 0, 8, 4, 4, 8, 0, 0});
+    for (int i = 0; i < 20; ++i) take(0, 1, 1, scales);
+    take(5, 1, 100, scales);  // an outlier: the step is not taken
+    CHECK(training.rates.to_vector<float>()[rate_skip] != 0);
+    CHECK(losses.to_vector<float>().back() == 100);
+    CHECK(scales.to_vector<float>().back() == training.scaler.to_vector<float>()[0]);
+    begin_step.force(nullptr);
   }
 }
 

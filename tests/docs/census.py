@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+from marked import replaced
+
 top = pathlib.Path(__file__).resolve().parent.parent.parent
 LOCK, PAGE = top / "tests/census.lock", top / "docs/techniques/gpu_kernels.md"
 
@@ -59,18 +61,15 @@ def second_layer(steps):
 
 def main():
     if sys.argv[1:] not in ([], ["--check"]): sys.exit(__doc__)
-    text, problems, found = PAGE.read_text(), 0, steps()
-    for name, table in (("ladder", second_layer(found)), ("steps", whole_steps(found))):
-        begin, end = f"<!-- census-{name}:begin -->\n", f"<!-- census-{name}:end -->\n"
-        before, has_begin, rest = text.partition(begin)
-        old, has_end, after = rest.partition(end)
-        if not (has_begin and has_end): sys.exit(f"{PAGE}: the markers are missing, expected {begin.strip()} and {end.strip()}")
-        new = "\n".join(table) + "\n"
-        if old != new:
+    page, problems, found = PAGE.read_text(), 0, steps()
+    for name, table in (("census-ladder", second_layer(found)), ("census-steps", whole_steps(found))):
+        new = replaced(page, name, "\n".join(table) + "\n")
+        if new is None: sys.exit(f"{PAGE}: the markers are missing, expected <!-- {name}:begin --> and <!-- {name}:end -->")
+        if new != page:
             problems += 1
             if sys.argv[1:]: print(f"{PAGE.relative_to(top)}: the table {name} is not tests/census.lock's; run tests/docs/census.py")
-        text = before + begin + new + end + after
-    if not sys.argv[1:]: PAGE.write_text(text)
+        page = new
+    if not sys.argv[1:]: PAGE.write_text(page)
     sys.exit(1 if problems and sys.argv[1:] else 0)
 
 

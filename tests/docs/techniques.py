@@ -13,8 +13,9 @@ import sys
 import tomllib
 from typing import NamedTuple
 
+from marked import replaced
+
 top = pathlib.Path(__file__).resolve().parent.parent.parent
-BEGIN, END = "<!-- techniques:begin -->\n", "<!-- techniques:end -->\n"
 
 
 class Technique(NamedTuple):
@@ -100,13 +101,12 @@ def main():
     page, declared = top / "docs/README.md", program()
     text = page.read_text()
     problems = [problem for one in TECHNIQUES for problem in problems_of(one, *declared)]
-    before, begin, rest = text.partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not (begin and end):
-        problems.append(f"docs/README.md: the markers are missing, expected {BEGIN.strip()} and {END.strip()}")
+    new = replaced(text, "techniques", table())
+    if new is None:
+        problems.append("docs/README.md: the markers are missing, expected <!-- techniques:begin --> and <!-- techniques:end -->")
     elif not sys.argv[1:]:
-        page.write_text(before + BEGIN + table() + END + after)
-    elif old != table():
+        page.write_text(new)
+    elif new != text:
         problems.append("docs/README.md: the table of techniques is another one; run tests/docs/techniques.py")
     rows = [one.measured[4:] for one in TECHNIQUES if one.measured.startswith("row ")]
     if rows != declared[1]:

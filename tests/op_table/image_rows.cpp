@@ -22,13 +22,13 @@ std::vector<uint8_t> every_byte() {
   return bytes;
 }
 
-}  // namespace
-// A pixel as normalize_image() has it.
-double rounded(double pixel, const PixelScale& scale, DType type) {
-  const float value = normalized(static_cast<float>(pixel), scale);
+// A pixel as normalize_image() has it: rounded once, as by a cast of the f32 result.
+double normalized_to(DType type, uint8_t pixel, const PixelScale& scale) {
+  const float value = normalized(pixel, scale);
   return type == DType::f16 ? to_float(to_half(value)) : type == DType::bf16 ? to_float(to_bfloat16(value)) : value;
 }
 
+}  // namespace
 // Three samples from position 2 + 4 of epoch 3 on, of a set of ten images: labels, indices, the epoch, the pixels.
 void add_recorded_steps(Table& table) {
   constexpr int64_t count = 10, N = 3, position = 6;
@@ -86,8 +86,8 @@ void add_recorded_steps(Table& table) {
                    labels.push_back(static_cast<double>(100 + n));
                    samples.push_back(static_cast<double>(n));
                    for (int64_t i = 0; i < size; ++i) {
-                     const double value = pixel(n, i);
-                     pixels.push_back(type == DType::u8 ? value : rounded(value, scale, type));
+                     const uint8_t value = pixel(n, i);
+                     pixels.push_back(type == DType::u8 ? value : normalized_to(type, value, scale));
                    }
                  }
                  labels.insert(labels.end(), samples.begin(), samples.end());
@@ -160,7 +160,6 @@ void add_images(Table& table) {
        .nan = false,
        .flops = 256 * 3,
        .same_on_devices = true});
-  // Rounded once, as by a cast of the f32 result.
   for (const DType type : {DType::f16, DType::bf16}) {
     table.push_back({.name = fmt::format("normalize_image to {}, all 256 values", name(type)),
                      .shapes = {},
@@ -173,8 +172,7 @@ void add_images(Table& table) {
                          [=](const std::vector<Numbers>&) {
                            Numbers y;
                            for (const uint8_t pixel : every_byte()) {
-                             const float value = normalized(pixel, {0.1307f, 0.3081f});
-                             y.push_back(type == DType::f16 ? to_float(to_half(value)) : to_float(to_bfloat16(value)));
+                             y.push_back(normalized_to(type, pixel, {0.1307f, 0.3081f}));
                            }
                            return y;
                          },
