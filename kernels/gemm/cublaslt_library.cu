@@ -3,8 +3,10 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <type_traits>
 
+#include "engine/observe.h"
 #include "kernels/gemm/cublaslt_plan.cuh"
 
 namespace hs::cublaslt {
@@ -17,6 +19,23 @@ std::string usual_name() {
 #else
   return "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
 #endif
+}
+
+// The loader may have found the file by its name alone, and links lead from that to the name with the version.
+std::string file_of(const void* function) {
+  Dl_info found{};
+  if (dladdr(function, &found) == 0) return "an unknown file";
+  std::error_code missing;
+  const std::filesystem::path file = std::filesystem::canonical(found.dli_fname, missing);
+  return missing ? found.dli_fname : file.string();
+}
+
+// Results depend on the library, and nothing that can be asked before it is loaded tells which one it will be.
+void note_library(const CublasLt& library, bool is_emulated) {
+  const size_t version = library.GetVersion();
+  const std::string file = is_emulated ? "the emulator" : file_of(reinterpret_cast<const void*>(library.GetVersion));
+  note_choice("cuBLASLt", std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+                              std::to_string(version % 100) + " of " + file);
 }
 
 CublasLt load() {
@@ -33,6 +52,7 @@ CublasLt load() {
   };
   look_up(found.Create, "cublasLtCreate");
   look_up(found.GetStatusName, "cublasLtGetStatusName");
+  look_up(found.GetVersion, "cublasLtGetVersion");
   look_up(found.Matmul, "cublasLtMatmul");
   look_up(found.MatmulAlgoConfigGetAttribute, "cublasLtMatmulAlgoConfigGetAttribute");
   look_up(found.MatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
@@ -44,6 +64,7 @@ CublasLt load() {
   look_up(found.MatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
   look_up(found.MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
   look_up(found.MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+  note_library(found, name.empty());
   return found;
 }
 

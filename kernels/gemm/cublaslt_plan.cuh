@@ -18,6 +18,7 @@ namespace hs::cublaslt {
 struct CublasLt {
   decltype(&cublasLtCreate) Create;
   decltype(&cublasLtGetStatusName) GetStatusName;
+  decltype(&cublasLtGetVersion) GetVersion;
   decltype(&cublasLtMatmul) Matmul;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) MatmulAlgoConfigGetAttribute;
   decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic;

@@ -261,6 +261,7 @@ TEST_CASE("a bias that the library adds after rounding is no fault") {
     (void)matmul(a, b, integers({N}, dtype, Device::cuda));
     CHECK(noted_choices().at(name).starts_with("cublaslt algorithm"));
   }
+  CHECK(noted_choices().at("cuBLASLt") == "13.0.0 of the emulator");
 }
 
 TEST_CASE("sums that are truncated as in a tensor core are no fault") {
