@@ -168,9 +168,11 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
-  run_experiment(short_one,
-                 load_samples(train_set, 2 * experiment.batch * experiment.accumulate * experiment.graph_steps),
-                 load_samples(test_set, experiment.batch), 0, hooks);
+  const auto tail = [&](int64_t samples) { return samples % experiment.batch; };
+  const int64_t trained = train_set.info().count - held_out_samples(experiment, train_set.info().count);
+  const int64_t steps = 2 * experiment.batch * experiment.accumulate * experiment.graph_steps;
+  run_experiment(short_one, load_samples(train_set, steps + tail(trained)),
+                 load_samples(test_set, experiment.batch + tail(test_set.info().count)), 0, hooks);
 }
 
 std::vector<KernelRow> summarize(const KernelTrace& trace) {

@@ -96,8 +96,8 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);
 
-// Runs two steps and an evaluation on a throwaway model, so that memory, threads and code are warm and the first epoch
-// is as fast as the others.
+// Runs two steps and an evaluation, and the smaller batches at the ends of both sets, on a throwaway model, so that
+// memory, threads, code and the kernels' choices are there and the first epoch is as fast as the others.
 void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
              const TrainHooks& hooks);
 
