@@ -20,7 +20,9 @@ enum class ScheduleKind : uint8_t {  // how the rate goes on after the warm-up
   // Rises along half a cosine from 1/25 in the first 30 % of the steps, then falls to 1/250,000 (Smith and Topin,
   // "Super-convergence", 2018; the numbers are the defaults of PyTorch's OneCycleLR).
   one_cycle,
-  exponential,  // grows or falls by one ratio in each step; `factor` after the last: a range test
+  // Grows or falls by one ratio in each step; `factor` after the last: a range test. The one kind with powf, whose last
+  // bits differ between the devices.
+  exponential,
 };
 
 // A schedule's kind and settings.
@@ -47,6 +49,15 @@ HS_HOST_DEVICE inline float along_cosine(float start, float end, float x) {
   return end + (start - end) * 0.5f * (1 + sine_of_half_turns(0.5f - fminf(x, 1.0f)));
 }
 
+// x^n by repeated squaring: the same bits on every device, which powf of different libraries are not. REQUIRES: n >= 0
+HS_HOST_DEVICE constexpr float whole_power(float x, int32_t n) {
+  float power = 1;
+  for (; n > 0; n /= 2, x *= x) {
+    if (n % 2 == 1) power *= x;
+  }
+  return power;
+}
+
 HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) {  // see ScheduleKind::one_cycle
   constexpr float first = 1.0f / 25, last = first / 1e4f;
   const float top = 0.3f * static_cast<float>(total_steps) - 1, now = static_cast<float>(step);
@@ -59,10 +70,7 @@ HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) 
 HS_HOST_DEVICE inline float schedule_factor(const Schedule& schedule, int32_t step) {
   if (step < schedule.warmup_steps) return static_cast<float>(step + 1) / static_cast<float>(schedule.warmup_steps + 1);
   if (schedule.kind == ScheduleKind::constant) return 1;
-  if (schedule.kind == ScheduleKind::step) {
-    const int32_t times = step / schedule.every;
-    return powf(schedule.factor, static_cast<float>(times));
-  }
+  if (schedule.kind == ScheduleKind::step) return whole_power(schedule.factor, step / schedule.every);
   if (schedule.kind == ScheduleKind::one_cycle) return one_cycle_factor(schedule.total_steps, step);
   const int32_t length = schedule.total_steps - schedule.warmup_steps;
   const float progress =

@@ -81,8 +81,9 @@ TEST_CASE("steps of the optimizers give the CPU's bits: scaled, clipped, schedul
   const GradScalerConfig scaling{.enabled = true, .initial = 4, .smallest = 2, .largest = 8, .growth_interval = 2};
   const std::vector<Step> steps = {{0, 4},    {0, 8}, {0, 8},   {0, 8}, {inf, 4}, {nan, 2},
                                    {-inf, 2}, {0, 2}, {nan, 2}, {0, 2}, {0, 4}};
-  const StepRule rule{0.9f, 0.999f, 100, {ScheduleKind::cosine, 2, 9}, scaling};
   for (const int64_t size : {5, 70001}) {  // with 70001 a thread measures more than one
+    const ScheduleKind kind = size == 5 ? ScheduleKind::step : ScheduleKind::cosine;
+    const StepRule rule{0.9f, 0.999f, 100, {kind, 2, 9, 1, 0.3f}, scaling};
     for (const bool shifted : {false, true}) {
       Training cpu(size, 4, [](const Tensor& x) { return x; });
       Training cuda(size, 4, [=](const Tensor& x) { return on_device(x, shifted); });

@@ -299,6 +299,9 @@ TEST_CASE("schedules follow their formulas in double, from the first step of war
   }
   CHECK(schedule_factor({ScheduleKind::linear, 5, 5}, 4) == 5.0f / 6);  // all of it warm-up
   CHECK(schedule_factor({ScheduleKind::linear, 5, 5}, 5) == 0);
+  CHECK(schedule_factor({ScheduleKind::step, 0, 0, 3, 0.25f}, 17) == 1.0f / 1024);  // the fifth power
+  CHECK(schedule_factor({ScheduleKind::step, 0, 0, 1, 0.3f}, 3) == 0.3f * (0.3f * 0.3f));
+  CHECK(schedule_factor({ScheduleKind::step, 0, 0, 1, 0.5f}, 1 << 30) == 0);
 }
 
 TEST_CASE("the optimizer's rate is the schedule's, of the steps taken, on top of the one that was set") {
