@@ -59,6 +59,13 @@ const DeviceRuntime& runtime(Device device) {
   fail(ExitCode::device, "device {}: {}; use the cpu", name(device), why_unavailable(device));
 }
 
+HostMemory pin_host_memory(Device device, size_t bytes, const char* what) {
+  const DeviceRuntime& table = runtime(device);
+  HostMemory memory(table.allocate_host(bytes), ReleaseHost{&table});
+  if (!memory) fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for {}", bytes, what);
+  return memory;
+}
+
 bool register_device(Device device, const DeviceRuntime& table) {
   tables[static_cast<int>(device)] = &table;
   return true;

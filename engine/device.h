@@ -42,8 +42,8 @@ struct DeviceRuntime {
   void (*release_host)(void* data);      // frees what allocate_host() returned
 
   void (*fill)(void* data, int byte, size_t bytes);  // sets every byte, on the compute stream
-  // In order with the device's kernels; host memory may be pageable. When the call returns, the host may reuse `from`,
-  // or read `to`.
+  // In order with the device's kernels. When the call returns, the host may read `to`, and reuse `from` if that is
+  // pageable; the device may read memory of allocate_host() until the copy has run.
   void (*copy)(void* to, const void* from, size_t bytes, CopyDirection direction);
   // On the copy stream; the host must wait for an event before it reuses `from`. Asynchronous if `from` is memory of
   // allocate_host(); with other memory the call may block.
@@ -88,6 +88,16 @@ using DeviceEvent = std::unique_ptr<void, DestroyEvent>;            // the owner
 inline DeviceEvent make_event(Device device, EventTiming timing) {  // returns one that is not yet recorded
   return {runtime(device).create_event(timing), DestroyEvent{&runtime(device)}};
 }
+
+// Pinned host memory that is released with its owner.
+struct ReleaseHost {
+  const DeviceRuntime* runtime = nullptr;                                 // whose allocate_host() it is of
+  void operator()(void* memory) const { runtime->release_host(memory); }  // frees the memory
+};
+using HostMemory = std::unique_ptr<void, ReleaseHost>;  // the owner
+// Returns `bytes` of it. `what`: what they are for, and what to do without, for the message. Throws Error: device,
+// out_of_memory.
+HostMemory pin_host_memory(Device device, size_t bytes, const char* what);
 
 // Called by a static object in the file that implements the device.
 bool register_device(Device device, const DeviceRuntime& table);

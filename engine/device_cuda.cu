@@ -120,6 +120,21 @@ void fill(void* data, int byte, size_t bytes) {
   check(cudaMemsetAsync(data, byte, bytes, compute_stream()), "cudaMemsetAsync");
 }
 
+// Whether a copy from this memory may run after the call has returned: the driver copies pageable memory at once, but
+// a device that reads it by itself (Linux's heterogeneous memory management) needs no such copy.
+bool is_read_late(const void* memory) {
+  static const int reads_pageable = [] {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, 0), "cudaDeviceGetAttribute");
+    return value;
+  }();
+  if (reads_pageable == 0) return false;
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+// Pinned memory, which is read late everywhere, is the caller's to keep.
 void copy(void* to, const void* from, size_t bytes, CopyDirection direction) {
   cudaMemcpyKind kind = cudaMemcpyDeviceToDevice;
   if (direction == CopyDirection::to_device) kind = cudaMemcpyHostToDevice;
@@ -127,7 +142,9 @@ void copy(void* to, const void* from, size_t bytes, CopyDirection direction) {
   if (kind == cudaMemcpyHostToDevice) forbid_in_capture("copying a tensor from the host");
   if (kind == cudaMemcpyDeviceToHost) forbid_in_capture("reading a tensor on the host");
   check(cudaMemcpyAsync(to, from, bytes, kind, compute_stream()), "cudaMemcpyAsync");
-  if (kind == cudaMemcpyDeviceToHost) check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");
+  const bool is_late = kind == cudaMemcpyHostToDevice && is_read_late(from);
+  if (kind == cudaMemcpyDeviceToHost || is_late)
+    check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");
 }
 
 void upload(void* to, const void* from, size_t bytes) {

@@ -162,8 +162,15 @@ void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64
   const Autocast amp(precision_, arena_);
   {
     const StepPart part("upload", seconds.upload);
-    const std::vector<int64_t> values = {place.epoch, place.position, entry};
-    place_.copy_from(Tensor::from(std::vector<int32_t>(values.begin(), values.end()), {group_place}));
+    const auto batches = static_cast<size_t>(set.images.shape()[0] / set.batch);  // whole ones
+    const auto bytes = static_cast<size_t>(place_.bytes());
+    if (!places_) places_ = pin_host_memory(device_, batches * bytes, "the batches of a graph; use --graph-steps 1");
+    // Not one for all: the host runs ahead, and the device reads it when the groups before are done.
+    auto* const values = static_cast<int32_t*>(places_.get()) + place.position / set.batch * group_place;
+    values[place_epoch] = static_cast<int32_t>(place.epoch);
+    values[place_position] = static_cast<int32_t>(place.position);
+    values[place_entry] = static_cast<int32_t>(entry);
+    runtime(device_).copy(place_.mutable_raw_data(), values, bytes, CopyDirection::to_device);
   }
   if (before_first_) look_once(gather(set, 0));
   const StepPart part("replay", seconds.replay);

@@ -73,7 +73,8 @@ class TrainStep {
   const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
   // `steps` steps in one launch, which gathers their batches itself, from this place on, and logs from `entry` on.
-  // REQUIRES: a graph; the same set, number of steps and logs in every call
+  // REQUIRES: a graph; the same set, number of steps and logs in every call; before the first of another epoch, the
+  // device is done with the one before
   void run_group(const ResidentSet& set, const BatchPlace& place, int64_t steps, int64_t entry, StepLogs& logs,
                  StepSeconds& seconds);
 
@@ -111,6 +112,7 @@ class TrainStep {
   std::function<void(const char* phase, const Tensor& loss)> on_phase_;
   std::function<bool()> is_interrupted_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
+  HostMemory places_;  // what place_ is copied from: of each batch in an epoch, GroupPlace
   std::unique_ptr<CapturedWork> captured_, captured_group_;
   std::vector<Batch> fixed_;
   std::vector<int64_t> fixed_sizes_;  // StepShare::sizes of the recorded step

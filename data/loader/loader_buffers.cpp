@@ -15,13 +15,10 @@ Tensor empty_bytes(int64_t bytes, Device device) {
 }  // namespace
 
 LoaderBuffers::LoaderBuffers(Device device, int64_t bytes, bool pin)
-    : runtime_(runtime(device)), device_(empty_bytes(bytes, device)), pinned_(nullptr, ReleaseHost{&runtime_}) {
+    : runtime_(runtime(device)), device_(empty_bytes(bytes, device)) {
   if (pin && device != Device::cpu) {
-    pinned_.reset(runtime_.allocate_host(static_cast<size_t>(bytes)));
+    pinned_ = pin_host_memory(device, static_cast<size_t>(bytes), "a batch; do without pinning");
     host_ = static_cast<uint8_t*>(pinned_.get());
-    if (!pinned_) {
-      fail(ExitCode::out_of_memory, "no {} bytes of host memory can be pinned for a batch; do without pinning", bytes);
-    }
   } else if (device != Device::cpu) {
     pageable_ = empty_bytes(bytes, Device::cpu);
     host_ = pageable_.mutable_data<uint8_t>();

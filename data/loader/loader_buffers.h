@@ -12,8 +12,6 @@
 // Not thread safe; the loader passes it from thread to thread under its mutex.
 #pragma once
 
-#include <memory>
-
 #include "engine/device.h"
 #include "engine/tensor.h"
 
@@ -42,11 +40,7 @@ class LoaderBuffers {  // a host and a device buffer, and their events
   const DeviceRuntime& runtime_;
   Tensor device_;    // (bytes) u8
   Tensor pageable_;  // (bytes) u8 on the host; undefined if the host buffer is pinned, or is device_
-  struct ReleaseHost {
-    const DeviceRuntime* runtime;
-    void operator()(void* memory) const { runtime->release_host(memory); }
-  };
-  std::unique_ptr<void, ReleaseHost> pinned_;
+  HostMemory pinned_;
   uint8_t* host_ = nullptr;
   DeviceEvent uploaded_, released_;
 };

@@ -13,6 +13,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/relu/relu.h"
+#include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
 
 namespace hs::test {
@@ -283,6 +284,28 @@ TEST_CASE("uploads beside the kernels: right with every event wait, wrong withou
   CHECK(emulator::take_reports().empty());
 #endif
 }
+
+#ifdef HALFSTEP_TEST_EMULATED
+TEST_CASE("child: memory that is written again after its upload" * doctest::skip()) {
+  const Emulator fresh;
+  emulator::options().delay_streams = true;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    emulator::options().seed = seed;
+    emulator::reset();
+    std::vector<float> values = counting<float>(1000);
+    Tensor x = Tensor::empty({1000}, DType::f32, Device::cuda);
+    cuda().copy(x.mutable_raw_data(), values.data(), 4000, CopyDirection::to_device);
+    values.assign(1000, -1);
+    CHECK(x.to_vector<float>() == counting<float>(1000));
+  }
+}
+
+TEST_CASE("a device that reads the host's memory by itself does it before a copy returns") {
+  const ChildResult child = run_child("HALFSTEP_EMULATOR_PAGEABLE_ACCESS=1", "child: memory that is written again*");
+  INFO(child.output);
+  CHECK(child.status == 0);
+}
+#endif
 
 TEST_CASE("ops follow one another on the compute stream, whatever the delays") {
   const auto work = [] {

@@ -185,7 +185,11 @@ TEST_CASE("graphs of several steps, which gather and log by themselves, give the
   }
   for (const bool shuffle : {true, false}) {
     const Outcome off = train_resident("mlp", Precision::bf16, false, 1, shuffle, augment);
-    CHECK(train_resident("mlp", Precision::bf16, true, 3, shuffle, augment).weights == off.weights);
+#ifdef HALFSTEP_TEST_EMULATED
+    const Emulator late;  // the host is a group ahead
+    emulator::options().delay_streams = true;
+#endif
+    CHECK(train_resident("mlp", Precision::bf16, true, shuffle ? 2 : 3, shuffle, augment).weights == off.weights);
   }
   CHECK_THROWS_WITH_AS(train_resident("mlp", Precision::f32, false, 2),
                        "graph of 2 steps: needs a graph, the training set on the device (cache device) and no "

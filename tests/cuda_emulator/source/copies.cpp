@@ -32,6 +32,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     if (const cudaError_t error = enqueue(stream, now)) return error;
     return cudaStreamSynchronize(stream);
   }
+  if (options().pageable_access) return enqueue(stream, now);  // the device reads it when it gets there
   auto staged =
       std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
   return enqueue(stream, [to, staged] {

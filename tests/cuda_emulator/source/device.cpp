@@ -143,6 +143,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, most_shared},
     };
+    if (attribute == cudaDevAttrPageableMemoryAccess) {
+      *value = options().pageable_access ? 1 : 0;
+      return cudaSuccess;
+    }
     const auto found = values.find(attribute);
     if (found == values.end()) return cudaErrorInvalidValue;
     *value = found->second;

@@ -57,6 +57,7 @@ Options options_from_environment() {
   o.no_device = environment("NO_DEVICE", "0") == "1";
   o.drop_k_tail = std::stoll(environment("DROP_K_TAIL", "0"));
   o.every_order = environment("EVERY_ORDER", "0") == "1";
+  o.pageable_access = environment("PAGEABLE_ACCESS", "0") == "1";
   o.private_pages = environment("PRIVATE_PAGES", "0") == "1";
   o.library.refusals = refusals_from(environment("LT_REFUSE", ""));
   o.library.permute_mask = environment("LT_MASK", "permuted") != "rows";

@@ -336,6 +336,20 @@ cudaError_t cudaFree(void* pointer) {
   return remember(sticky_error());
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  return api([&] {
+    void* const memory = const_cast<void*>(pointer);
+    if (where(pointer, 1) == Where::device) {
+      *attributes = {cudaMemoryTypeDevice, 0, memory, nullptr};
+    } else if (is_pinned(pointer, 1)) {
+      *attributes = {cudaMemoryTypeHost, 0, memory, memory};
+    } else {
+      *attributes = {cudaMemoryTypeUnregistered, 0, options().pageable_access ? memory : nullptr, memory};
+    }
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return api([&] {
     *total_bytes = options().total_memory;

@@ -37,6 +37,7 @@ struct Options {
   int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
   bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
   bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
+  bool pageable_access = false;      // HALFSTEP_EMULATOR_PAGEABLE_ACCESS=1: uploads read pageable memory when they run
   std::string kernels_list;          // HALFSTEP_EMULATOR_KERNELS: another file in place of tests/kernels.lock
   Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
   std::string nccl;                  // HALFSTEP_EMULATOR_NCCL=hang@1=5: rank 1's fifth group of calls never ends;
