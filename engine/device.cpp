@@ -21,6 +21,7 @@ const DeviceRuntime cpu_runtime = {
     .describe = [] { return std::vector<std::pair<std::string, std::string>>(); },
     .allocate = allocate_aligned,
     .release = std::free,
+    .free_bytes = [] { return size_t{0}; },
     .allocate_host = allocate_aligned,
     .release_host = std::free,
     .fill = [](void* data, int byte, size_t bytes) { std::memset(data, byte, bytes); },

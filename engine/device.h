@@ -38,6 +38,7 @@ struct DeviceRuntime {
 
   void* (*allocate)(size_t bytes);       // aligned to 256 bytes; nullptr if out of memory
   void (*release)(void* data);           // frees what allocate() returned
+  size_t (*free_bytes)();                // of its memory; 0 on the CPU, where it is not known
   void* (*allocate_host)(size_t bytes);  // pinned host memory, which the device reads asynchronously
   void (*release_host)(void* data);      // frees what allocate_host() returned
 

@@ -103,6 +103,12 @@ void* allocate(size_t bytes) {
 // Called from destructors, even at process exit when the driver is gone: errors cannot be reported.
 void release(void* data) { (void)cudaFree(data); }
 
+size_t free_bytes() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
 void* allocate_host(size_t bytes) {
   void* data = nullptr;
   const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocDefault);
@@ -224,6 +230,7 @@ const DeviceRuntime table = {
     .describe = describe,
     .allocate = allocate,
     .release = release,
+    .free_bytes = free_bytes,
     .allocate_host = allocate_host,
     .release_host = release_host,
     .fill = fill,

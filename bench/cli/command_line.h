@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@ class App;
 class Option;
 }  // namespace CLI
 namespace hs {
+enum class CacheMode;
 enum class Precision : uint8_t;
 struct LoaderOptions;
 }  // namespace hs
@@ -77,8 +79,9 @@ class Flags {
   Flags& checkpoint(const Reader& reader);
   Flags& fuse(bool& value);
   Flags& kernels(std::vector<std::string>& assignments);
-  // Five flags, each recorded as a member of "config" or of the named object in it.
-  Flags& loading(LoaderOptions& options, const std::string& object = "");
+  // Five flags, each recorded as a member of "config" or of the named object in it. `cache` is what is given, a record
+  // has that of `options`.
+  Flags& loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object = "");
   Flags& dry_run(bool& value);
   Flags& list(bool& value);
   Flags& quiet(bool& value);

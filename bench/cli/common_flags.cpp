@@ -17,8 +17,8 @@ constexpr int64_t most_samples = int64_t{1} << 24;
 // JSON readers may store numbers as doubles, which are exact up to 2^53; runs add to the seed.
 constexpr int64_t largest_seed = (int64_t{1} << 53) - 1000;
 
-const std::vector<std::pair<std::string, CacheMode>> caches = {
-    {"none", CacheMode::none}, {"ram", CacheMode::ram}, {"device", CacheMode::device}};
+const std::vector<std::pair<std::string, std::optional<CacheMode>>> caches = {
+    {"auto", std::nullopt}, {"none", CacheMode::none}, {"ram", CacheMode::ram}, {"device", CacheMode::device}};
 
 std::string models_with_blocks() {
   std::vector<std::string> names = model_names();
@@ -28,7 +28,9 @@ std::string models_with_blocks() {
 
 }  // namespace
 
-const char* name(CacheMode mode) { return caches[static_cast<size_t>(mode)].first.c_str(); }
+const char* name(CacheMode mode) {
+  return std::ranges::find(caches, std::optional(mode), &decltype(caches)::value_type::second)->first.c_str();
+}
 
 Flags& Flags::model(std::string& value) { return choice("--model", value, model_names(), "Model"); }
 
@@ -126,15 +128,16 @@ Flags& Flags::kernels(std::vector<std::string>& assignments) {
   return *this;
 }
 
-Flags& Flags::loading(LoaderOptions& options, const std::string& object) {
+Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object) {
   const std::string prefix = object.empty() ? "" : object + "/";
   integer("--prefetch", options.prefetch, 0, 1000, "Batches made ahead of time, 0: each when it is needed")
       .record(prefix + "prefetch");
   integer_or_auto("--workers", options.workers, automatic_workers, 0, 256,
                   "Threads that make them, 0: between the steps, auto: 1, or 0 if the CPU only copies from memory")
       .record(prefix + "workers");
-  named_choice("--cache", options.cache, caches, "Read each sample every time, once, or all to the device")
-      .record(prefix + "cache");
+  named_choice("--cache", cache, caches,
+               "Read each sample every time, once, or all to the device; auto: to a GPU with room for them, else ram")
+      .record(prefix + "cache", [&options] { return cli::name(options.cache); });
   named_choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
       .record(prefix + "pin");
   named_choice("--preprocess", options.normalize_on_host, {{"host", true}, {"device", false}},

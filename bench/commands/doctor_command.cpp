@@ -43,6 +43,7 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
   Precision precision_ = Precision::f32;
   int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0, context_ = default_context;
   LoaderOptions loading_ = measure::Experiment().loading;
+  std::optional<CacheMode> cache_;
   measure::TuningFile tuning_;
   report::Outputs outputs_;
 };
@@ -56,7 +57,7 @@ void DoctorCommand::declare(cli::Flags& flags) {
   flags.batch(batch_).record();
   flags.precision(precision_).record();
   flags.integer("--steps", steps_, 1, 1000000, "Steps to time").record();
-  flags.loading(loading_, "loading");
+  flags.loading(loading_, cache_, "loading");
   tuning_.declare(flags);
   flags.threads(threads_);
   flags.device(device_);
@@ -115,6 +116,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
   cli::use_threads(threads_);
   const cli::TrainingData data = cli::open_training_data(data_, {train_, !flags.given("--train")}, {1, true}, context_);
   const SampleInfo& info = data.train->info();
+  loading_.cache = measure::settled_cache(cache_, loading_, device, {data.train.get()});
   LoaderOptions loading = loading_;
   loading.batch = batch_;
   loading.device = device;

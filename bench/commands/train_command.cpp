@@ -68,6 +68,7 @@ class TrainCommand : public cli::Command {
   void write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const;
 
   measure::Experiment experiment_;
+  measure::Residency residency_;
   std::string data_;
   int64_t context_ = default_context;
   int64_t train_ = 20000, test_ = 5000;
@@ -121,7 +122,7 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.kernels(kernels_).record();
   tuning_.declare(flags);
   flags.record("warmed_up", [] { return true; });
-  flags.loading(experiment_.loading);
+  flags.loading(experiment_.loading, residency_.cache);
   goal_.declare(flags);
   declare_early_end(flags);
   saving_.declare(flags);
@@ -167,9 +168,9 @@ void TrainCommand::declare_step(cli::Flags& flags) {
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
       .record("graph", [this] { return experiment_.graph; });
   flags
-      .integer("--graph-steps", experiment_.graph_steps, 1, 1024,
-               "Steps that a graph holds; 2 or more with cache device")
-      .record();
+      .integer_or_auto("--graph-steps", residency_.graph_steps, measure::automatic_graph_steps, 1, 1024,
+                       "Steps that a graph holds; 2 or more with cache device; auto: 16 where nothing is between them")
+      .record("graph_steps", [this] { return experiment_.graph_steps; });
   flags.precision(experiment_.precision).record();
   flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
   ranks_.declare(flags);
@@ -425,10 +426,16 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
                                 ? fmt::format("{}", experiment_.batch)
                                 : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
   const std::string ranks = ranks_.is_on() ? fmt::format(" on each of {} ranks", ranks_.count()) : "";
+  std::string device = hs::name(experiment_.device);
+  if (experiment_.device == Device::cuda) {
+    const int64_t steps = experiment_.graph_steps;
+    device += fmt::format(", cache {}, ", cli::name(experiment_.loading.cache));
+    device += !experiment_.graph ? "no graph" : fmt::format("graph of {} step{}", steps, steps == 1 ? "" : "s");
+  }
   return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
                      experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
-                     experiment_.epochs, batch, experiment_.optimizer, hs::name(experiment_.precision),
-                     hs::name(experiment_.device), threads(), ranks);
+                     experiment_.epochs, batch, experiment_.optimizer, hs::name(experiment_.precision), device,
+                     threads(), ranks);
 }
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
@@ -489,10 +496,10 @@ void TrainCommand::join_ranks() {
 void TrainCommand::settle_device() {
   experiment_.device = cli::resolve_device(device_);
   experiment_.graph = resolve_graph(experiment_.device);
-  if (experiment_.graph_steps > 1 &&
-      (!experiment_.graph || experiment_.accumulate > 1 || experiment_.loading.cache != CacheMode::device)) {
+  if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
+                                     residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {
     fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
-         experiment_.graph_steps);
+         residency_.graph_steps);
   }
   ranks_.check(experiment_.batch, experiment_.accumulate);
   ranks_.use(experiment_.device);
@@ -541,6 +548,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   settle_device();
   const cli::TrainingData data = cli::open_training_data(
       data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_, fine_tuning_.vocabulary());
+  measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
   fine_tuning_.check_fits(data.train->info());
   scale_learning_rate(flags, data.train->info().count);
   if (dry_run_) {

@@ -101,6 +101,39 @@ int64_t held_out_samples(const Experiment& experiment, int64_t samples) {
 
 }  // namespace
 
+CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& loading, Device device,
+                        const std::vector<const SampleSource*>& sets) {
+  if (wanted) return *wanted;
+  if (device == Device::cpu || loading.normalize_on_host || loading.ranks > 1) return CacheMode::ram;
+  size_t bytes = 0;
+  for (const SampleSource* set : sets) {
+    bytes += static_cast<size_t>(set->info().count * (set->info().image_bytes() + int64_t{sizeof(int32_t)}));
+  }
+  return bytes <= runtime(device).free_bytes() / 2 ? CacheMode::device : CacheMode::ram;
+}
+
+void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
+                      Experiment& experiment) {
+  constexpr int64_t usual = 16;
+  LoaderOptions& loading = experiment.loading;
+  loading.cache = settled_cache(wanted.cache, loader_options(experiment, true, 0), experiment.device, {&train, &test});
+  experiment.graph_steps = wanted.graph_steps;
+  const bool on_device = loading.cache == CacheMode::device;
+  if (wanted.graph_steps > 1 && !on_device) {
+    fail(ExitCode::usage,
+         "--graph-steps {}: needs --cache device, which is automatic only for one process, with --preprocess device, "
+         "and if the samples fit in half of the {} bytes that are free on the device; give that, or leave this out",
+         wanted.graph_steps, runtime(experiment.device).free_bytes());
+  }
+  if (wanted.graph_steps != automatic_graph_steps) return;
+  const int64_t samples = train.info().count - held_out_samples(experiment, train.info().count);
+  const bool is_stopped =
+      stops_between || experiment.max_minutes > 0 || (experiment.validation > 0 && experiment.validate_every.steps > 0);
+  const bool is_possible = experiment.graph && on_device && experiment.accumulate == 1 && !experiment.sum.exchange &&
+                           !experiment.sum.tree && samples / experiment.batch >= usual;
+  experiment.graph_steps = is_possible && !is_stopped ? usual : 1;
+}
+
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan) {

@@ -57,6 +57,26 @@ struct Experiment {
   double max_minutes = 0;  // 0: no limit
 };
 
+inline constexpr int64_t automatic_graph_steps = 0;
+
+// --cache and --graph-steps as they are given; automatic without.
+struct Residency {
+  std::optional<CacheMode> cache;
+  int64_t graph_steps = automatic_graph_steps;
+};
+// The cache that is meant. Automatic is `device` on cuda, if the samples of `sets` take at most half of the memory that
+// is free there, which leaves the rest for training; and `ram` elsewhere, and for what the device cache does not do:
+// pixels that the host makes numbers of, and several processes, which may share a device.
+CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& loading, Device device,
+                        const std::vector<const SampleSource*>& sets);
+// Sets the experiment's cache and graph_steps. Automatic are 16 steps where that is possible and changes nothing but
+// the time: in a graph that takes its batches from the device itself, without accumulation and the sums of a tree or of
+// ranks, where an epoch has 16 whole batches, and if nothing is to happen between two steps: `stops_between`, a
+// validation, a limit on the time. Otherwise 1. Throws Error (usage) if so many steps are wanted and the set is not on
+// the device.
+void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
+                      Experiment& experiment);
+
 bool has_momentum(const std::string& optimizer);
 bool has_betas(const std::string& optimizer);
 

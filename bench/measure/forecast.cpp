@@ -14,7 +14,7 @@ Forecast forecast(const Experiment& experiment, const SampleSource& train, const
   warm_up(experiment, train, test, {});
   Experiment once = experiment;
   once.epochs = 1;
-  const MemorySource some = load_samples(train, 4 * experiment.batch * experiment.accumulate);
+  const MemorySource some = load_samples(train, 4 * experiment.batch * experiment.accumulate * experiment.graph_steps);
   const MemorySource some_test = load_samples(test, experiment.batch);
   const RunRecord run = run_experiment(once, some, some_test, seed, {});
   const auto of_all = [](double seconds, const SampleSource& part, const SampleSource& whole) {

@@ -24,7 +24,8 @@ constexpr double most_held_up = 0.05;  // of the time of training
 const std::set<std::string> free_settings = {"threads",         "repeat",      "workers",     "prefetch",
                                              "cache",           "pin",         "keep",        "save_every",
                                              "patience",        "max_minutes", "warmed_up",   "price_per_hour",
-                                             "target_accuracy", "bucket_kib",  "halving_kib", "rank_timeout"};
+                                             "target_accuracy", "bucket_kib",  "halving_kib", "rank_timeout",
+                                             "graph_steps"};
 
 // Counts, sizes, all labels and some of the images.
 std::string fingerprint(const SampleSource& source) {

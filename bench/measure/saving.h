@@ -23,6 +23,7 @@ class Saving {
   // Throws Error (usage) if the flags contradict each other.
   void check(const cli::Flags& flags, int64_t repeat) const;
   bool is_on() const { return !save_.empty() || !resume_.empty(); }
+  bool counts_steps() const { return is_on() && every_.steps > 0; }  // to save in the middle of an epoch
 
   // Opens the folder and, to resume, reads its newest state. `config` is what the record will contain: a state of a run
   // with other settings is refused, unless they cannot change a bit; so is a rank with other settings or data. Only

@@ -81,6 +81,7 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
                           int64_t steps, uint64_t seed, const TrainHooks& hooks) {
   Experiment twice = experiment;
   twice.epochs = 2;
+  twice.graph_steps = 1;  // to see each step
   const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
   StepProfile result;
   std::optional<Profiler> profiler;

@@ -377,6 +377,7 @@ TEST_CASE("a device that is not there is refused by name, and auto goes on witho
   if (hs::is_available(hs::Device::cuda)) return;
   check_one_line(run({"train", "--device", "cuda"}), 7, "--device cuda: " + hs::why_unavailable(hs::Device::cuda));
   check_one_line(run(small_training({"--device", "cpu", "--graph", "on"})), 2, "--graph on: only cuda captures graphs");
+  check_one_line(run(small_training({"--device", "cpu", "--graph-steps", "2"})), 2, "--graph-steps 2: needs a graph");
   const Ended automatic = run(small_training({"--device", "auto", "--quiet"}));
   CHECK(automatic.code == 0);
   CHECK(contains(automatic.out, "device cpu"));

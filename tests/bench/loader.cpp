@@ -170,6 +170,58 @@ TEST_CASE("train: every way to load gives the same weights, and says where the t
   CHECK(contains(both.err, "preprocess them there"));
 }
 
+// The program on the CUDA emulator, whose library takes the place of the usual one.
+Ended on_cuda(const std::string& line, const std::string& variable = "") {
+  const TemporaryFolder place;
+  fs::create_symlink(HALFSTEP_EMULATED_LIBRARY, place / "libhalfstep.so.0");
+  std::vector<std::string> variables = {"LD_LIBRARY_PATH=" + place.path.string()};
+  if (!variable.empty()) variables.push_back(variable);
+  return run_bench_line(line + " --device cuda --json -", {.variables = variables});
+}
+
+TEST_CASE("train on cuda: the set is on the device and 16 steps are a graph, where that fits and changes no bit") {
+  const TemporaryFolder folder;
+  write_set(folder / "tiny", {5, 5, 1}, 10);  // 60 samples: 20 steps in an epoch
+  const std::string train = "train --model mlp --batch 3 --test 7 --quiet --data " + (folder / "tiny").string() + " ";
+  const std::string save = "--save " + (folder / "saved").string(), resume = "--resume " + (folder / "saved").string();
+  const json expected =
+      json::parse(on_cuda(train + "--epochs 2 --cache ram --graph-steps 1").out)["rows"][0]["weights_sha256"];
+  struct Row {
+    std::string flags, cache;
+    int64_t steps;
+    bool same_weights = true;
+  };
+  for (const auto& [flags, cache, steps, same_weights] :
+       std::vector<Row>{{"", "device", 16},
+                        {"--graph-steps 5", "device", 5},
+                        {"--cache ram", "ram", 1},
+                        {"--preprocess host", "ram", 1},
+                        {"--graph off", "device", 1},
+                        {"--max-minutes 5", "device", 1},
+                        {"--reduce tree", "device", 1},
+                        {save + " --save-every 9st --epochs 1", "device", 1, false},
+                        {resume, "device", 16},
+                        {"--train 47", "device", 1, false},  // an epoch has 15 whole batches
+                        {"--accumulate 2", "device", 1, false},
+                        {"--validation 0.1 --validate-every 4st", "device", 1, false},
+                        {"--validation 0.1", "device", 16, false}}) {
+    CAPTURE(flags);
+    const Ended ended = on_cuda(train + flags + (contains(flags, "--epochs") ? "" : " --epochs 2"));
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const json record = json::parse(ended.out);
+    CHECK(record["config"]["cache"] == cache);
+    CHECK(record["config"]["graph_steps"] == steps);
+    CHECK((record["rows"][0]["weights_sha256"] == expected) == same_weights);
+    const std::string graph = contains(flags, "--graph off") ? "no graph" : fmt::format("graph of {} step", steps);
+    CHECK(contains(record["headline"], fmt::format("device cuda, cache {}, {}", cache, graph)));
+  }
+  check_one_line(on_cuda(train + "--graph-steps 16 --cache ram"), 2,
+                 "--graph-steps 16: needs a graph (--graph on), --cache device");
+  const Ended small = on_cuda(train + "--graph-steps 16", "HALFSTEP_EMULATOR_MEMORY=3000");  // the set takes 1943
+  check_one_line(small, 2, "--graph-steps 16: needs --cache device, which is automatic only");
+  CHECK(contains(small.err, "in half of the 3000 bytes"));
+}
+
 TEST_CASE("train: sets of other sizes and classes, and models that cannot take them") {
   const TemporaryFolder folder;
   write_set(folder / "wide", {12, 30, 3}, 7);
