@@ -1,41 +1,28 @@
-#!/usr/bin/env python3
-"""Writes the record of a run of bench/gpu_check: gpu_record.py WORK FILE LIMITS
-
-WORK is the folder in which the steps left their results; what is not there (yet) is null or empty in the record.
-LIMITS names the steps that count, each with its seconds: the record is complete once all of them have ended by
-themselves. The fields are described in bench/results/gpu/README.md. Exit code 1 unless all of them passed.
-"""
-import contextlib
-import ctypes
+"""What bench/gpu_check has found out so far: Results keeps a line of JSON for each item, on disk as soon as it has ended,
+and writes the record of all of them; bench/results/gpu/README.md has the fields. The functions after it judge what an item
+printed."""
 import datetime
 import hashlib
+import html
 import json
+import os
 import pathlib
 import re
 import subprocess
-import sys
-import xml.etree.ElementTree
+import threading
+import time
+from typing import Callable, NamedTuple
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-TRAIN_KEYS = ("seconds", "seconds_all", "samples_per_second", "test_accuracy", "final_loss", "peak_bytes")
-TORCH_KEYS = ("variant", "precision", "mode", "channels_last", "optimizer", "seconds", "seconds_all",
-              "samples_per_second", "warmup_seconds", "test_accuracy", "final_loss", "error")
+NOT_OURS = "--test-case-exclude=*slow*,more work than threads*,sums of many terms*"  # too long under a sanitizer
 
 
-def text(path):
-    return path.read_text(errors="replace") if path.exists() else ""
-
-
-def last_line(path):
-    return ([line.strip() for line in text(path).splitlines() if line.strip()] or ["no output"])[-1]
-
-
-def parsed(path):
-    """A JSON file, or None where a run was ended before it wrote it."""
-    try:
-        return json.loads(text(path))
-    except ValueError:
-        return None
+class Item(NamedTuple):
+    name: str  # STEP/WHAT
+    command: list
+    limit: int  # seconds
+    judge: Callable  # (exit code, stdout, stderr) -> (status, what it found)
+    variables: dict = {}
 
 
 def output(*command):
@@ -45,132 +32,140 @@ def output(*command):
         return ""
 
 
-def sources():
-    """{file: SHA-256} of what nvcc compiles, as bench/results/gpu keeps track of."""
-    files = [*TOP.glob("engine/*.cu*"), *TOP.glob("kernels/*/*.cu*")]
-    return {str(file.relative_to(TOP)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+def write(path, text):
+    path.with_name(path.name + ".part").write_text(text)
+    path.with_name(path.name + ".part").replace(path)
 
 
-def device(work):
-    cells = [cell.strip() for cell in (text(work / "device").splitlines() or [""])[0].split(",")]
-    if len(cells) != 4: return None
-    return dict(zip(("name", "driver", "compute_capability", "memory"), cells))
+def sources(top):
+    """{file: SHA-256} of what nvcc compiles for the library."""
+    files = [file for folder in ("engine", "kernels") for file in (top / folder).rglob("*.cu*")]
+    return {str(file.relative_to(top)): hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
 
 
-def toolkit(library):
-    nvcc = re.search(r"V([0-9.]+)", output("nvcc", "--version"))
-    result = {"nvcc": nvcc and nvcc[1], "compiler": output("c++", "--version").split("\n")[0] or None, "cublaslt": None}
-    linked = re.search(r"libcublasLt\S* => (\S+)", output("ldd", str(library)))
-    if linked:
-        with contextlib.suppress(OSError, AttributeError):
-            get_version = ctypes.CDLL(linked[1]).cublasLtGetVersion
-            get_version.restype = ctypes.c_size_t
-            version = get_version()
-            result["cublaslt"] = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
-    return result
+class Results:
+    """Results of one build; those of another one in the same files are dropped. A status is passed, failed, skipped (with
+    the reason) or begun, which is left of what was cut off. Threads may share it."""
+
+    def __init__(self, identity, out, work, earlier, seconds):
+        self.identity, self.out, self.ends, self.scale = identity, out, time.monotonic() + seconds, max(1, seconds / 270)
+        self.items, self.planned, self.running, self.lock = {}, [], [], threading.RLock()
+        files = [out / "results.jsonl", work / "results.jsonl"]  # the second one is for a call on this same machine
+        for file in filter(None, [earlier, *files]): self.read(file)
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write(file, "".join(json.dumps(item) + "\n" for item in self.items.values()))
+        self.streams = [open(file, "a") for file in files]
+        names = ("name", "driver_version", "compute_cap", "memory.total")
+        cells = output("nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader").split("\n")[0].split(", ")
+        self.device = dict(zip(names, cells)) if len(cells) == len(names) else None
+
+    def read(self, file):
+        for line in file.read_text(errors="replace").splitlines() if file.exists() else []:
+            if not line.endswith(f'"of": "{self.identity}"}}'): continue  # another build's, or cut off while it was written
+            item = json.loads(line)
+            if item["status"] != "begun" or item["name"] not in self.items: self.items[item["name"]] = item
+
+    def status(self, name): return self.items.get(name, {}).get("status", "not begun")
+    def found(self, name): return self.items.get(name, {}).get("found", {})
+    def is_known(self, name): return self.status(name) in ("passed", "failed")
+    def failed(self): return [name for name in self.items if self.status(name) == "failed" and not name.startswith("bisect/")]
+    def left(self): return self.ends - time.monotonic()
+
+    def add(self, name, status, seconds=0.0, found=None):
+        with self.lock:
+            item = {"name": name, "status": status, "seconds": round(seconds, 2), "found": found or {}, "of": self.identity}
+            self.items[name] = item
+            for stream in self.streams: print(json.dumps(item), file=stream, flush=True)
+            if status == "begun": return
+            print(f"gpu_check: {name}: {status}, {seconds:.1f} s {item['found'].get('reason', '')}".rstrip(), flush=True)
+            write(self.out / "gpu.json", json.dumps(self.record(), indent=1) + "\n")
+
+    def run(self, item):
+        """Unless its result is known or no time is left. Its own limit makes it fail, the end of the call cuts it off."""
+        limit, start = int(min(item.limit * self.scale, self.left())), time.monotonic()
+        if self.is_known(item.name) or limit < 3: return
+        self.add(item.name, "begun")
+        process = self.start(limit, item.command, item.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace")
+        out, err = process.communicate()
+        with self.lock, open(self.out / "gpu_check.log", "a") as log:
+            log.write(f"\n==== {item.name}: {item.command}, exit code {process.returncode}\n{out[-200000:]}\n{err[-200000:]}\n")
+        if process.returncode and self.left() < 1: return
+        status, found = item.judge(process.returncode, out, err)
+        if process.returncode in (124, 137) and time.monotonic() - start >= limit: found["reason"] = f"took longer than {limit} s"
+        if process.returncode == 127 and "/" not in item.command[0]: status, found = "skipped", {"reason": f"{item.command[0]} is not on the PATH"}
+        if status == "failed": found.setdefault("reason", ([""] + (out + err).split("\n"))[-2][:300])
+        self.add(item.name, status, time.monotonic() - start, found)
+
+    def start(self, limit, command, variables=None, **options):
+        """Even if this process is killed, the limit ends the other and what that has started."""
+        process = subprocess.Popen(["timeout", "-k", "2", str(int(limit)), *command], env=os.environ | (variables or {}), text=True, **options)
+        self.running.append(process)
+        return process
+
+    def stop(self, *_):
+        self.ends = 0
+        for process in self.running: process.terminate()
+
+    def record(self):
+        items, names = list(self.items.values()), self.planned or list(self.items)
+        choices = [(item["found"].get("choices") or {}) for item in items]
+        missing = [name + " (cut off)" * (self.status(name) == "begun") for name in names if self.status(name) in ("begun", "not begun")]
+        needed = [name for name in names if name.startswith(("smoke/", "tests/"))]
+        passed = needed and not missing and not self.failed() and all(self.status(name) == "passed" for name in needed)
+        return {"schema": "halfstep-gpu-2", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "commit": self.identity.split()[0], "device": self.device, "complete": not missing, "passed": bool(passed),
+                "missing": missing, "failed": self.failed(), "cublaslt": next((each["cuBLASLt"] for each in choices if "cuBLASLt" in each), None),
+                "unmet_expectations": {f"cuBLASLt computes {what}": why for each in choices for what, why in each.items()
+                                       if why.startswith("not usable") and "/none" not in why},
+                "sources": sources(TOP), "items": [{key: item[key] for key in item if key != "of"} for item in items]}
+
+    def finish(self):
+        write(self.out / "gpu.json", json.dumps(record := self.record(), indent=1) + "\n")
+        for what in ("unmet_expectations", "missing", "failed"):
+            if record[what]: print(f"gpu_check: {what}: {', '.join(record[what])}")
+        print(f"gpu_check: {'all passed' if record['passed'] else 'NOT all passed'}; the record is {self.out}/gpu.json")
+        return record["passed"]
 
 
-def tests(work):
-    result = {"passed": 0, "failed": [], "skipped": []}
-    try:
-        cases = list(xml.etree.ElementTree.parse(work / "cuda_tests.xml").iter("testcase"))
-    except (OSError, xml.etree.ElementTree.ParseError):
-        return result  # ctest writes it at its end, if it gets there
-    for case in cases:
-        skip = case.find("skipped")
-        # A test that could not be started is "notrun" too; of a real skip, ctest names the reason.
-        if case.get("status") == "run": result["passed"] += 1
-        else:
-            skipped = skip is not None and skip.get("message", "").startswith("SKIP_")
-            result["skipped" if skipped else "failed"].append(case.get("name"))
-    return result
+# ---- judges ----
+
+def parsed(code, out): return json.loads(out) if code == 0 and out.startswith("{") else None
+def text(code, out, err): return "failed" if code else "passed", {"text": (out + err)[:20000]}
+def ceilings(code, out, err): return "failed" if code else "passed", parsed(code, out) or {}
 
 
-def figures(work):
-    rows = []
-    for log in sorted((work / "train").glob("*.log")):
-        record = parsed(log.with_suffix(".json"))
-        # The name is MODEL.BATCH.graph-GRAPH.PRECISION.
-        model, batch, graph, precision = log.stem.split(".")
-        row = {"model": model, "batch": int(batch), "graph": graph[len("graph-"):], "precision": precision}
-        if record:
-            result = record["rows"][0]
-            row.update({key: result.get(key) for key in TRAIN_KEYS})
-            row.update(epochs=record["config"]["epochs"], train=record["data"]["train"], data=record["data"]["name"],
-                       kernels=record["kernels"], choices=record.get("choices"))
-        else:
-            row["error"] = last_line(log)
-        rows.append(row)
-    return sorted(rows, key=lambda row: (row["model"], row["batch"], row["graph"], row["precision"]))
+def training(code, out, err="", judge=None):
+    if not (record := parsed(code, out)): return "failed", {}
+    kept = ("seconds", "seconds_all", "samples_per_second", "test_accuracy", "final_loss", "peak_bytes", "weights_sha256")
+    found = {key: record["rows"][0][key] for key in kept} | {key: record.get(key) for key in ("headline", "kernels", "choices")}
+    return ("passed" if judge is None or judge(found) else "failed"), found
 
 
-def unmet(rows):
-    """What should have happened in the figures and did not: {what: why}. It costs time, not correctness."""
-    return {f"cuBLASLt computes {what}": choice for row in rows for what, choice in sorted((row.get("choices") or {}).items())
-            if choice.startswith("not usable")}
+def explained(code, out, err):
+    if not (record := parsed(code, out)): return "failed", {}
+    calls = [[call[key] for key in ("kernel", "variant", "type", "shapes", "milliseconds")] for call in record["calls"]]
+    return "passed", {"phases": record["phases"], "calls": calls}
 
 
-def peers(work):
-    environment, rows = None, []
-    for file in sorted((work / "torch").glob("*.json")):
-        model, batch, _ = file.stem.split(".")
-        report = parsed(file)
-        if not report:
-            rows.append({"model": model, "batch": int(batch), "error": "ended before its first result"})
-            continue
-        environment = environment or report["environment"]
-        for row in report["rows"]:
-            kept = {key: row[key] for key in TORCH_KEYS if key in row}
-            rows.append({"model": model, "batch": int(batch), "epochs": row["epochs"], "train": row["train"], **kept})
-    return {"environment": environment, "rows": rows}
+def tests(code, out, err):
+    """Of doctest's XML, which ends where the program does: a case without an end is the one that ended it."""
+    cases = re.findall(r'<TestCase name="([^"]*)"((?:(?!<TestCase ).)*)', out, re.S)
+    failed = [html.unescape(name) for name, rest in cases if not re.search('test_case_success="true"|skipped="true"', rest)]
+    passed = sum('test_case_success="true"' in rest for _, rest in cases)
+    status = "skipped" if code == 77 else "passed" if code == 0 and passed and not failed else "failed"
+    return status, {"passed": passed, "failed": failed}
 
 
-def sanitizers(work):
-    """{tool: {program: what it found}}"""
-    result = {}
-    for tool in ("memcheck", "racecheck"):
-        for log in sorted((work / tool).glob("*.log")):
-            summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", text(log))
-            result.setdefault(tool, {})[log.stem] = summary[1] if summary else f"no verdict: {last_line(log)}"
-    return result
+def sanitizer(tool, test, programs, case="", step="sanitizers"):
+    """Of our own kernels, since those of cuBLASLt take long. `control` is a mistake that must be found."""
+    program = [f"{programs}/gpu_ceilings", "write" if tool == "memcheck" else "race"]
+    if test != "control": program = [f"{programs}/test_cuda_{test}_device", f"--test-case={case}" if case else NOT_OURS]
 
+    def judge(code, out, err):
+        summary = ([None] + re.findall(r"SUMMARY: (\d+) ", out + err))[-1]
+        right = code == 9 and summary not in (None, "0") if test == "control" else code == 0 and summary == "0"
+        return ("passed" if right else "failed"), {"reason": f"{summary or 'nothing'} reported"}
 
-def steps(work):
-    rows = [line.split("\t") for line in text(work / "steps").splitlines()]
-    return [{"name": name, "status": status, "seconds": int(seconds), "limit": int(limit)}
-            for name, status, seconds, limit in rows]
-
-
-def main():
-    work, file, counted = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3].split()[::2]
-    done = steps(work)
-    status = {step["name"]: step["status"] for step in done}
-    passed = all(status.get(name) == "passed" for name in counted)
-    rows = figures(work)
-    expected = unmet(rows)
-    record = {
-        "schema": "halfstep-gpu-1",
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": text(work / "commit").strip() or "unknown",
-        "complete": all(status.get(name) in ("passed", "failed") for name in counted),
-        "passed": passed,
-        "device": device(work),
-        "toolkit": toolkit(work.parent / "libhalfstep.so"),
-        "sources": sources(),
-        "steps": done,
-        "tests": tests(work),
-        "kernels": last_line(work / "kernels.log"),
-        "sanitizers": sanitizers(work),
-        "figures": rows,
-        "unmet_expectations": expected,
-        "torch": peers(work),
-    }
-    temporary = file.with_suffix(".part")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    temporary.replace(file)
-    for what, why in expected.items(): print(f"expected, but not so: {what} ({why})")
-    sys.exit(0 if passed else 1)
-
-
-if __name__ == "__main__":
-    main()
+    command = ["compute-sanitizer", "--tool", tool, "--kernel-name", "kns=_ZN2hs", "--error-exitcode", "9", *program]
+    return Item(f"{step}/{tool}.{test}", command, 60, judge)
