@@ -106,6 +106,11 @@ TEST_CASE("data/cut: a part of a text and the rest of it, or a line that says wh
   CHECK(cut("set/input.txt 1500 1500 a b") == 2);
   CHECK(cut("set/input.txt 0 100000 a b") == 2);
   CHECK(read_text(base().folder / "cut.err").starts_with("data/cut: bytes 0 to 100000: expected whole numbers"));
+  const std::string whole = text("set");
+  CHECK(cut("set/input.txt 0 10 set b") == 2);
+  CHECK(cut("set/../set/input.txt 0 10 b set") == 2);
+  CHECK(cut("set/input.txt 0 10 b ./b") == 2);
+  CHECK(text("set") == whole);
   CHECK(cut("none 0 10 a b") == 4);
   CHECK(cut("set/input.txt 0 10 base/x b") == 4);
   CHECK(cut("") == 2);
