@@ -127,7 +127,8 @@ TrainingState RunFolder::newest() {
       reason = printable(files_.back()) + ": is not a training state";
     } catch (const Error& error) {
       if (error.code() == ExitCode::usage) throw Error(ExitCode::checkpoint, error.what());
-      if (error.code() == ExitCode::out_of_memory) throw;
+      // That a file cannot be read now is no damage: it would be deleted after the next save.
+      if (error.code() == ExitCode::out_of_memory || error.code() == ExitCode::io) throw;
       reason = error.what();
     }
     if (first_reason.empty()) first_reason = reason;

@@ -33,8 +33,9 @@ class RunFolder {  // see the head of this file
   const std::filesystem::path& path() const { return folder_; }  // the folder's
   bool is_empty() const { return files_.empty(); }               // whether it has no state that may be valid
 
-  // The newest state that is valid. Throws Error (checkpoint) if there are files but none is valid, or the newest was
-  // written by a later version. REQUIRES: not is_empty()
+  // The newest state that is valid. Throws Error: checkpoint (there are files but none is valid, or the newest was
+  // written by a later version); io (one cannot be read, which does not mean that it is damaged).
+  // REQUIRES: not is_empty()
   TrainingState newest();
 
   // Writes a state beside training. If that fails, `say` is told and training goes on: the next one may succeed.

@@ -63,6 +63,10 @@ ssize_t pwrite(int file, const void* bytes, size_t size, off_t offset) {
   if (fails("pwrite")) return next(file, bytes, size / 2, offset) < 0 ? -1 : (errno = ENOSPC, -1);
   return next(file, bytes, size, offset);
 }
+ssize_t pread(int file, void* to, size_t size, off_t offset) {
+  static const auto next = real<ssize_t (*)(int, void*, size_t, off_t)>("pread");
+  return fails("pread") ? -1 : next(file, to, size, offset);
+}
 int fsync(int file) {
   static const auto next = real<int (*)(int)>("fsync");
   return fails("fsync") ? -1 : next(file);
@@ -349,6 +353,26 @@ TEST_CASE(
     run.finish();
   }
   CHECK(two.folder.names() == std::set<std::string>{"lock", "state-000001.safetensors", "state-000003.safetensors"});
+}
+
+TEST_CASE("a state that cannot be read at the moment is an error and no damage: the file stays, and is read later") {
+  TwoStates two;
+  for (int at = 1; at <= 3; ++at) {  // the length, the header, a tensor
+    {
+      RunFolder run(two.folder.path, 2, [](const std::string&) {});
+      faults.at = at;
+      faults.made = 0;
+      faults.how = Faults::How::once;
+      faults.call = "pread";
+      CHECK_THROWS_WITH_AS(run.newest(), doctest::Contains("state-000002.safetensors: cannot be read: "), Error);
+      faults.call = nullptr;
+      CHECK(number_of(run.newest()) == 2);
+      run.save(state_of(2));
+    }
+    CHECK(two.newest() == 2);
+    REQUIRE(fs::exists(two.second));
+    fs::remove(two.folder / "state-000003.safetensors");
+  }
 }
 
 TEST_CASE("without a valid state, or with one of a later version, the run is refused and no file is touched") {
