@@ -166,8 +166,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       } else {
         accumulate({gradient, info->grad});
       }
-      info->grad_is_zero = false;
-      ++info->writes;
+      info->grad_is_zero = false, ++info->writes;
     } else {
       info->grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
     }

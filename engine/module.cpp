@@ -120,7 +120,8 @@ Tensor& ParameterArena::gradients() {
 }
 
 void ParameterArena::zero_gradients() {
-  for (const NamedParameter& parameter : parameters_) parameter.value->grad_info()->grad_is_zero = true;
+  for (const NamedParameter& one : parameters_)
+    one.value->grad_info()->grad_is_zero = true, one.value->grad_info()->writes = 0;
 }
 
 void ParameterArena::cast_parameters(DType type) {

@@ -43,7 +43,8 @@ class Module {
   void add_parameter(std::string name, Tensor& value);  // registers a member that is trained
   // A value that is not trained, but averaged over the steps: batch norm's running mean. An op's backward rule returns
   // what it has measured in a micro-batch as the gradient of this leaf; Optimizer::step() folds the mean over the
-  // micro-batches into the value. REQUIRES: each micro-batch of a training step gives it a gradient
+  // micro-batches into the value, or leaves it alone if no rule has returned one since the gradients were set to zero.
+  // REQUIRES: each micro-batch of a step gives it a gradient, or none does
   void add_statistic(std::string name, Tensor& value);
   void add_child(std::string name, Module& child);  // registers a member; its parameters become name.THEIRS
   // The parameters registered so far, those of children included, are constants from now on: they have no gradient, and

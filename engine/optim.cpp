@@ -1,5 +1,6 @@
 #include "engine/optim.h"
 
+#include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
@@ -149,10 +150,22 @@ void Optimizer::set_learning_rate(float rate) {
 }
 
 void Optimizer::fold(int64_t micro_batches) {
-  const Shape shape{arena_.statistics_size()};
-  const Tensor sum = arena_.gradients().slice(0, shape);
-  Tensor value = arena_.values.slice(0, shape);
-  arena_.update([&](Tensor&) { fold_statistics({sum, rates_, config_.statistics_momentum, micro_batches, value}); });
+  int64_t begin = 0, end = 0;  // of neighbours that were written to: one call for all
+  const auto fold_neighbours = [&] {
+    if (begin == end) return;
+    const Tensor sum = arena_.gradients().slice(begin, {end - begin});
+    Tensor value = arena_.values.slice(begin, {end - begin});
+    arena_.update([&](Tensor&) { fold_statistics({sum, rates_, config_.statistics_momentum, micro_batches, value}); });
+  };
+  constexpr int64_t granule = ParameterArena::granule;
+  for (const NamedParameter& one : arena_.parameters()) {
+    if (!one.is_statistic) break;  // they come first
+    if (one.value->grad_info()->writes == 0) continue;
+    const int64_t at = arena_.offset(one);
+    if (at != end) fold_neighbours(), begin = at;
+    end = at + (one.value->size() + granule - 1) / granule * granule;
+  }
+  fold_neighbours();
 }
 
 void Optimizer::step() { step(no_scaling_); }

@@ -83,7 +83,7 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   virtual void update(Tensor& casts) = 0;                     // of the values and, if defined, their 16-bit casts
   virtual std::map<std::string, Tensor> moments() const = 0;  // what memory() returns besides the average
 
-  void fold(int64_t micro_batches);  // the statistics
+  void fold(int64_t micro_batches);  // the statistics that rules have written to
 
   OptimizerConfig config_;     // the settings
   ParameterArena& arena_;      // where the parameters are

@@ -130,6 +130,10 @@ void GradientSum::send(const Bucket& bucket) {
 bool GradientSum::finish(const std::function<bool()>& stop) {
   if (config_.exchange) {
     while (sent_ < buckets_.size()) send(buckets_[sent_++]);
+    // What the other ranks' rules wrote is in the sum: as much as this one's did when it last had a leaf.
+    for (size_t i = 0; !has_leaf_ && i < arena_.parameters().size(); ++i) {
+      arena_.parameters()[i].value->grad_info()->writes = writes_expected_.empty() ? 1 : writes_expected_[i];
+    }
     // The processes first: they wait for each other no longer than the timeout.
     return config_.exchange->wait(stop) && config_.sums()->wait(stop);
   }

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -190,6 +191,52 @@ TEST_CASE("evaluation uses the statistics and leaves them unchanged") {
 
 namespace {
 
+// Norms that are in training, or keep their statistics, one after another.
+class SomeFrozen : public Module {
+ public:
+  SomeFrozen() {
+    for (size_t i = 0; i < norms_.size(); ++i) add_child(std::to_string(i), norms_[i]);
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (size_t i = 0; i < norms_.size(); ++i) {
+      const AmbientScope scope;
+      ambient().training = is_training[i];
+      y = norms_[i].forward(y);
+    }
+    return sum(mul(y, values_of(77)));
+  }
+  std::array<bool, 3> is_training = {};
+
+ private:
+  std::array<BatchNorm2d, 3> norms_{BatchNorm2d(channels), BatchNorm2d(channels), BatchNorm2d(channels)};
+};
+
+}  // namespace
+
+TEST_CASE("statistics that no micro-batch measured stay what they are, beside others that move") {
+  for (unsigned which = 0; which < 8; ++which) {
+    CAPTURE(which);
+    SomeFrozen model;
+    for (size_t i = 0; i < 3; ++i) model.is_training[i] = (which >> i & 1) != 0;
+    ParameterArena arena(model);
+    const auto optimizer = make_optimizer(arena, {});
+    for (uint32_t step = 0; step < 3; ++step) {
+      optimizer->zero_gradients();
+      backward(model.forward(values_of(step)));
+      optimizer->step();
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      const std::string norm = std::to_string(i);
+      const bool moved = named(arena, norm + ".running_mean").to_vector<float>() != Floats(channels);
+      CHECK(moved == model.is_training[i]);
+      CHECK((named(arena, norm + ".running_var").to_vector<float>() != Floats(channels, 1)) == moved);
+    }
+  }
+}
+
+namespace {
+
 // Parameters, with a statistic between them or without.
 class Mixed : public Module {
  public:
@@ -229,6 +276,7 @@ TEST_CASE("what is trained has the same bits with and without statistics, for ev
           arena.gradients().copy_from(arena.values);
           if (has_statistic) {
             before = model.statistic_.to_vector<float>();
+            model.statistic_.grad_info()->writes = 1;
             model.statistic_.grad().copy_from(Tensor::from(Floats(130, 1000.0f * static_cast<float>(step)), {130}));
           }
           optimizer->step();
