@@ -264,6 +264,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(std:
     entry.end += data;
   }
   if (end != data_bytes) refuse(name(), "the tensors are {} bytes, but {} follow the header", end, data_bytes);
+  for (const SafetensorsEntry& entry : entries_) by_name_[entry.name] = &entry;
   check_header();
 }
 
@@ -272,8 +273,8 @@ SafetensorsFile::~SafetensorsFile() = default;
 const std::string& SafetensorsFile::name() const { return file_->name(); }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view tensor) const {
-  const auto found = std::ranges::find(entries_, tensor, &SafetensorsEntry::name);
-  return found == entries_.end() ? nullptr : &*found;
+  const auto found = by_name_.find(tensor);
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 void SafetensorsFile::check_header() {
@@ -334,8 +335,12 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
     check(!is_checksum(key), "write_safetensors: {} of the metadata is a name of the format's", printable_text(key));
   }
 
+  using Json = nlohmann::ordered_json;
   std::vector<SafetensorsEntry> entries;
-  nlohmann::ordered_json header = {{metadata_name, metadata}};
+  Json header = {{metadata_name, nullptr}}, texts = metadata;
+  // Vectors, which operator[] would search each time.
+  auto &members = header.get_ref<Json::object_t&>(), &sums = texts.get_ref<Json::object_t&>();
+  std::set<std::string_view> names;
   uint64_t end = 0;
   for (const auto& [name, tensor] : sorted) {
     const Shape& shape = tensor.shape();
@@ -343,11 +348,13 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
     for (int axis = 0; axis < shape.rank(); ++axis) dims[static_cast<size_t>(axis)] = shape[axis];
     entries.push_back({name, file_type_of(tensor.dtype()), dims, end, end + tensor.bytes()});
     end += tensor.bytes();
-    check(!header.contains(name), "write_safetensors: two tensors are called {}", printable_text(name));
-    header[name] = {{"dtype", entries.back().dtype}, {"shape", dims}, {"data_offsets", {end - tensor.bytes(), end}}};
-    header[metadata_name][checksum_of(name)] = hex(crc32c(tensor.raw_data(), tensor.bytes()));
+    check(names.insert(name).second, "write_safetensors: two tensors are called {}", printable_text(name));
+    const Json offsets = {end - tensor.bytes(), end};
+    members.emplace_back(name, Json{{"dtype", entries.back().dtype}, {"shape", dims}, {"data_offsets", offsets}});
+    sums.emplace_back(checksum_of(name), hex(crc32c(tensor.raw_data(), tensor.bytes())));
   }
-  header[metadata_name][checksum_name] = hex(header_checksum(metadata, entries));
+  sums.emplace_back(checksum_name, hex(header_checksum(metadata, entries)));
+  header[metadata_name] = std::move(texts);
 
   std::string text;
   try {

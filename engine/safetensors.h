@@ -64,6 +64,7 @@ class SafetensorsFile {  // a file, open for reading
   std::unique_ptr<InputFile> file_;
   Metadata metadata_, checksums_;
   std::vector<SafetensorsEntry> entries_;  // in the order of their bytes
+  std::map<std::string_view, const SafetensorsEntry*> by_name_;
 };
 
 // Writes and reads back what it wrote; the file appears at its path whole or not at all, and is on the disk then.

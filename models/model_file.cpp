@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "engine/check.h"
 #include "engine/printable.h"
@@ -161,8 +162,10 @@ void load_parameters(Module& module, const SafetensorsFile& file) {
       differences.push_back(fmt::format("{} is {}, expected {}", name, text_of(*entry), text_of(value)));
     }
   }
+  std::set<std::string_view> names;
+  for (const NamedTensor& parameter : parameters) names.insert(parameter.name);
   for (const SafetensorsEntry& entry : file.entries()) {
-    if (!std::ranges::count(parameters, entry.name, &NamedTensor::name)) {
+    if (!names.contains(entry.name)) {
       differences.push_back(printable_text(entry.name) + " is no parameter of it");
     }
   }
