@@ -479,7 +479,7 @@ void Run::restore(const TrainingState& state) {
   step_ = state.number("step");
   position_ = state.number("position");
   result_.samples = state.number("samples");
-  if (epoch_ < 1 || step_ > steps_ || position_ > training_.samples()) {
+  if (epoch_ < 1 || epoch_ > INT32_MAX || step_ > steps_ || position_ > training_.samples()) {
     fail(ExitCode::checkpoint, "checkpoint: step {} of epoch {}, sample {}, expected at most {} steps and {} samples",
          step_, epoch_, position_, steps_, training_.samples());
   }
@@ -492,10 +492,13 @@ void Run::restore(const TrainingState& state) {
   const std::vector<double> saved_seconds = one_row("progress.seconds", seconds.size());
   for (size_t i = 0; i < seconds.size(); ++i) *seconds[i] = saved_seconds[i];
   const std::vector<double> losses = one_row("progress.losses", 2);
-  losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0], static_cast<int64_t>(losses[1]));
+  losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0],
+                   state.count("progress.losses", losses[1]));
   for (const auto& e : state.rows("progress.epochs", 5)) result_.epochs.push_back({e[0], e[1], {e[2], e[3]}, e[4]});
-  for (const auto& v : state.rows("progress.validations", 5)) {
-    result_.validations.push_back({static_cast<int64_t>(v[0]), static_cast<int64_t>(v[1]), {v[2], v[3]}, v[4]});
+  const char* validations = "progress.validations";
+  for (const auto& v : state.rows(validations, 5)) {
+    const int64_t epoch = state.count(validations, v[0]), step = state.count(validations, v[1]);
+    result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4]});
   }
   for (const auto& scale : state.rows("progress.loss_scales", 1)) {
     result_.loss_scales.push_back(static_cast<float>(scale[0]));

@@ -9,6 +9,8 @@
 namespace hs {
 namespace {
 
+constexpr int64_t most_counted = int64_t{1} << 53;  // exact in a double, and far from overflowing
+
 [[noreturn]] void refuse(const std::string& name, const char* what) {
   fail(ExitCode::checkpoint, "checkpoint: {} {}; it was not written by this program, or by another version", name,
        what);
@@ -58,7 +60,9 @@ int64_t TrainingState::number(const std::string& name) const {
   const std::string& word = text(name);
   int64_t number = -1;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 0) refuse(name, "is not a count");
+  if (error != std::errc() || end != word.data() + word.size() || number < 0 || number > most_counted) {
+    refuse(name, "is not a count");
+  }
   return number;
 }
 
@@ -70,6 +74,7 @@ Rows TrainingState::rows(const std::string& name, size_t columns) const {
     refuse(name, "has another type or shape");
   }
   const std::vector<double> numbers = all.to_vector<double>();
+  if (std::ranges::any_of(numbers, [](double number) { return number < 0; })) refuse(name, "has a number below 0");
   Rows rows;
   for (auto at = numbers.begin(); at != numbers.end(); at += static_cast<std::ptrdiff_t>(columns)) {
     rows.emplace_back(at, at + static_cast<std::ptrdiff_t>(columns));
@@ -122,9 +127,14 @@ void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer&
   for (auto& [name, tensor] : live) tensor.copy_from(state.tensors.at(name));
 }
 
+int64_t TrainingState::count(const std::string& name, double number) {
+  if (!(number <= static_cast<double>(most_counted))) refuse(name, "has a number that is not a count");
+  return static_cast<int64_t>(number);
+}
+
 NextSample next_sample(const TrainingState& state, int64_t samples_per_epoch) {
   const int64_t epoch = state.number("epoch"), position = state.number("position");
-  if (epoch < 1 || position > samples_per_epoch) refuse("position", "is not in the epoch");
+  if (epoch < 1 || epoch > INT32_MAX || position > samples_per_epoch) refuse("position", "is not in the epoch");
   return position < samples_per_epoch ? NextSample{epoch - 1, position} : NextSample{epoch, 0};
 }
 

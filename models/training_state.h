@@ -32,9 +32,10 @@ struct TrainingState {
 
   // These throw Error (checkpoint) with the name if there is no such value or tensor, or it is of another kind.
   const std::string& text(const std::string& name) const;
-  int64_t number(const std::string& name) const;  // from 0
-  // Rows of `columns` numbers, as put_rows() stored them.
+  int64_t number(const std::string& name) const;  // from 0 to 2^53
+  // Rows of `columns` numbers, as put_rows() stored them: none is below 0.
   Rows rows(const std::string& name, size_t columns) const;
+  static int64_t count(const std::string& name, double number);  // a number of such a row that counts something
   void put_rows(const std::string& name, const Rows& rows, size_t columns);  // stores a table under this name
 };
 

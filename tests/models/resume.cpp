@@ -134,6 +134,13 @@ TEST_CASE("no saved field is redundant: without it, or with zeros in it, the res
     TrainingState damaged = middle;
     damaged.tensors.erase(name);
     CHECK_THROWS_WITH_AS(run.train(&damaged), doctest::Contains(name.c_str()), Error);
+    if (name.starts_with("progress.")) {
+      const auto& [number, reason] =
+          name == "progress.losses" ? std::pair{1e300, "not a count"} : std::pair{-1.0, "below 0"};
+      damaged.tensors[name] = tensor.clone();
+      damaged.tensors[name].mutable_data<double>()[tensor.shape()[1] - 1] = number;
+      CHECK_THROWS_WITH_AS(run.train(&damaged), doctest::Contains(reason), Error);
+    }
     if (name == "progress.seconds") continue;  // times are never the same twice; see below
     // The scaler's three numbers are three fields: the scale, the growth tracker, the steps skipped.
     const int64_t fields =
@@ -166,7 +173,7 @@ TEST_CASE("no saved field is redundant: without it, or with zeros in it, the res
       damaged.values[name] = std::to_string(middle.number(name) + change);
       CHECK(is_noticed(run, damaged, straight));
     }
-    for (const char* word : {"", "-1", "1x", "99999999999999999999"}) {
+    for (const char* word : {"", "-1", "1x", "9223372036854775807", "99999999999999999999"}) {
       damaged.values[name] = word;
       CHECK_THROWS_WITH_AS(run.train(&damaged), doctest::Contains("is not a count"), Error);
     }
