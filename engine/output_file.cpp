@@ -79,7 +79,7 @@ void OutputFile::open_stream(bool is_pipe) {
 
 // The new file gets the permissions of the file that it replaces.
 void OutputFile::make_file(TemporaryPath& at) {
-  descriptor_ = at.make_file(path_.parent_path());
+  descriptor_ = at.make_file(path_);
   if (descriptor_ < 0) fail_io();
   struct stat status = {};
   if (::stat(path_.c_str(), &status) == 0) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));

@@ -28,12 +28,12 @@ std::array<Entry, 64> entries;
 std::atomic<bool> is_closed = false;
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-// 64 random bits, so no two names are equal.
-std::string random_name() {
+// 64 random bits, so no two names are equal; and the begin of whose it is.
+std::string random_name(const std::string& whose) {
   uint64_t number = 0;
   while (::getrandom(&number, sizeof number, 0) != sizeof number) {  // interrupted while the kernel starts
   }
-  return fmt::format(".halfstep-{:016x}.tmp", number);
+  return fmt::format(".halfstep-{:016x}{}{}.tmp", number, whose.empty() ? "" : "-", whose.substr(0, 64));
 }
 
 constexpr int most_depth = 6;
@@ -73,14 +73,14 @@ void remove_now(int folder, const char* name, int depth) {
 }  // namespace
 
 // Entered in the table before it is created: a signal in between finds nothing to remove.
-void TemporaryPath::choose(const std::filesystem::path& folder) {
+void TemporaryPath::choose(const std::filesystem::path& folder, const std::string& whose) {
   while (is_closed) ::pause();
-  path_ = folder / random_name();
+  path_ = folder / random_name(whose);
   enter();
 }
 
-int TemporaryPath::make_file(const std::filesystem::path& folder) {
-  choose(folder);
+int TemporaryPath::make_file(const std::filesystem::path& path) {
+  choose(path.parent_path(), path.filename());
   const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file < 0) forget();
   return file;

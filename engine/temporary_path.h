@@ -17,10 +17,10 @@ class TemporaryPath {
   TemporaryPath(const TemporaryPath&) = delete;
   TemporaryPath& operator=(const TemporaryPath&) = delete;
 
-  // An empty file in `folder` ("" is the working folder), open for writing; -1 and errno if that fails.
+  // An empty file beside `path`, whose file name is in its own, open for writing; -1 and errno if that fails.
   // REQUIRES of both: path() is empty
-  int make_file(const std::filesystem::path& folder);
-  // False and errno if that fails.
+  int make_file(const std::filesystem::path& path);
+  // In `folder` ("" is the working folder). False and errno if that fails.
   bool make_folder(const std::filesystem::path& folder, mode_t mode = 0777);
 
   const std::filesystem::path& path() const { return path_; }
@@ -30,7 +30,7 @@ class TemporaryPath {
   void remove() noexcept;
 
  private:
-  void choose(const std::filesystem::path& folder);
+  void choose(const std::filesystem::path& folder, const std::string& whose = {});
   void enter();
   void forget();
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,10 +49,13 @@ int64_t number_of(const fs::path& path) {
   return number_in(name);
 }
 
-// Left over by a run that was killed while it wrote. No other run writes here, because the folder is locked.
+// A state that was left over by a run that was killed while it wrote. No other run writes one here, because the folder
+// is locked; but another program may write another file.
 bool is_left_over(const fs::path& path) {
   const std::string name = path.filename().native();
-  return name.starts_with(".halfstep-") && name.ends_with(".tmp");
+  const size_t state = name.find(prefix);
+  return name.starts_with(".halfstep-") && name.ends_with(".tmp") && state != std::string::npos &&
+         number_of(name.substr(state, name.size() - state - 4)) >= 0;
 }
 
 TrainingState read_state(const SafetensorsFile& file) {
@@ -80,17 +84,26 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (lock_ < 0) fail(ExitCode::io, "{}: cannot be written: {}", printable(lock), std::strerror(errno));
   try {
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-      std::array<char, 32> holder{};
-      const ssize_t size = std::max<ssize_t>(::pread(lock_, holder.data(), holder.size() - 1, 0), 0);
-      const int64_t process = number_in(std::string_view(holder.data(), static_cast<size_t>(size)));
+    const bool locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
+    const int why = errno;
+    std::array<char, 32> holder{};
+    const ssize_t read = std::max<ssize_t>(::pread(lock_, holder.data(), holder.size(), 0), 0);
+    const int64_t process = number_in(std::string_view(holder.data(), static_cast<size_t>(read)));
+    if (!locked && why != EWOULDBLOCK) {
+      say_(fmt::format("{}: cannot be locked: {}; let no other run use it", printable(folder_), std::strerror(why)));
+    } else if (!locked) {
       fail(ExitCode::io, "{}: is in use by {}; wait for it to end, or choose another folder", printable(folder_),
            process > 0 ? fmt::format("process {}", process) : "another process");
     }
-    const std::string process = std::to_string(::getpid());
-    const auto size = static_cast<ssize_t>(process.size());
+    struct stat status = {};
+    if (::fstat(lock_, &status) != 0 || status.st_nlink > 1 || (read > 0 && process <= 0)) {
+      fail(ExitCode::io, "{}: is not the lock of a run, and would be overwritten; choose another folder",
+           printable(lock));
+    }
+    const std::string own = std::to_string(::getpid());
+    const auto size = static_cast<ssize_t>(own.size());
     errno = ENOSPC;  // what a write that is cut short does not say
-    if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, process.data(), process.size(), 0) != size) {
+    if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, own.data(), own.size(), 0) != size) {
       fail(ExitCode::io, "{}: cannot be written: {}", printable(lock), std::strerror(errno));
     }
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
@@ -98,6 +111,9 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
       if (number_of(entry.path()) >= 0) files_.push_back(entry.path());
     }
     std::ranges::sort(files_, {}, number_of);
+    if (!files_.empty() && number_of(files_.back()) == INT64_MAX) {
+      fail(ExitCode::checkpoint, "{}: no number is left for the next state; rename it", printable(files_.back()));
+    }
     if (!files_.empty()) next_number_ = number_of(files_.back()) + 1;
     const OutputFile probe(
         file_of(folder_, next_number_));  // a folder that cannot be written is an error now, not later

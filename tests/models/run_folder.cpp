@@ -81,6 +81,10 @@ int rename(const char* from, const char* to) noexcept {
   static const auto next = real<int (*)(const char*, const char*)>("rename");
   return fails("rename") ? -1 : next(from, to);
 }
+int flock(int file, int operation) noexcept {
+  static const auto next = real<int (*)(int, int)>("flock");
+  return fails("flock") ? (errno = ENOLCK, -1) : next(file, operation);
+}
 int ftruncate(int file, off_t size) noexcept {
   static const auto next = real<int (*)(int, off_t)>("ftruncate");
   return fails("ftruncate") ? -1 : next(file, size);
@@ -110,6 +114,12 @@ int number_of(const TrainingState& state) {
   if (values.size() != 40000 || state.tensors.size() != 2 || state.values.size() != 1) return -1;
   return state.values.at("step") == std::to_string(static_cast<int>(values[0])) ? static_cast<int>(values[0]) : -1;
 }
+
+std::string bytes_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+void write_bytes(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
 // Saves states 1 to 4 of a run that keeps two, and tells after each how many are said to be on the disk.
 void save_four(const fs::path& folder, const std::function<void(int64_t)>& tell, std::vector<std::string>& said) {
@@ -270,6 +280,43 @@ TEST_CASE("a folder holds one run at a time, and the newest states of it") {
   CHECK(!fs::exists(folder.path / "a" / "b" / "state-000005.safetensors"));
 }
 
+TEST_CASE("a file system without locks is said, and the run goes on") {
+  const TemporaryFolder folder;
+  std::vector<std::string> said;
+  faults.at = 1;
+  faults.made = 0;
+  faults.how = Faults::How::once;
+  faults.call = "flock";
+  RunFolder run(folder / "run", 2, [&](const std::string& line) { said.push_back(line); });
+  faults.call = nullptr;
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].ends_with("run: cannot be locked: No locks available; let no other run use it"));
+  run.save(state_of(1));
+  run.finish();
+  CHECK(number_of(run.newest()) == 1);
+}
+
+TEST_CASE("what another program has in the folder is not touched, and a number that overflows is refused") {
+  const TemporaryFolder folder;
+  const auto open = [&] { const RunFolder run(folder.path, 2, [](const std::string&) {}); };
+  write_bytes(folder / "lock", "dear diary");
+  CHECK_THROWS_WITH_AS(open(), doctest::Contains("lock: is not the lock of a run"), Error);
+  CHECK(bytes_of(folder / "lock") == "dear diary");
+  fs::remove(folder / "lock");
+  write_bytes(folder / "2026", "2026");
+  fs::create_hard_link(folder / "2026", folder / "lock");
+  CHECK_THROWS_WITH_AS(open(), doctest::Contains("lock: is not the lock of a run"), Error);
+  CHECK(bytes_of(folder / "2026") == "2026");
+  fs::remove(folder / "lock");
+
+  write_bytes(folder / ".halfstep-0123456789abcdef-model.safetensors.tmp", "a model that is being written");
+  write_bytes(folder / ".halfstep-0123456789abcdef-state-000001.safetensors.tmp", "half of a state");
+  open();
+  CHECK(folder.names() == std::set<std::string>{".halfstep-0123456789abcdef-model.safetensors.tmp", "2026", "lock"});
+  write_bytes(folder / "state-9223372036854775807.safetensors", "");
+  CHECK_THROWS_WITH_AS(open(), doctest::Contains("no number is left"), Error);
+}
+
 TEST_CASE("a folder that disappears is an error of each write, and the next run may make it again") {
   const TemporaryFolder folder;
   std::vector<std::string> said;
@@ -285,12 +332,6 @@ TEST_CASE("a folder that disappears is an error of each write, and the next run 
   run.save(state_of(3));
   CHECK_NOTHROW(run.finish());
 }
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-void write_bytes(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
 // A folder with states 1 and 2, of which the second becomes something else.
 struct TwoStates {
