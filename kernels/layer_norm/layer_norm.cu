@@ -21,20 +21,22 @@ __global__ void layer_norm_forward_kernel(int64_t R, int64_t C, float epsilon, c
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto length = static_cast<float>(C);
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
-    float sum = 0, squares = 0;
+    float sum = 0, distances = 0, squares = 0;
     for (int64_t c = lane; c < C; c += 32) sum += cuda::to_f32(x[i * C + c]);
-    const float mean = cuda::warp_sum(sum) / length;
+    const float near = cuda::warp_sum(sum) / length;  // the mean, but for its rounding
     for (int64_t c = lane; c < C; c += 32) {
-      const float difference = cuda::to_f32(x[i * C + c]) - mean;
-      squares += difference * difference;
+      const float distance = cuda::to_f32(x[i * C + c]) - near;
+      distances += distance;
+      squares += distance * distance;
     }
-    const float r = 1 / sqrtf(cuda::warp_sum(squares) / length + epsilon);
+    const float rest = cuda::warp_sum(distances) / length, variance = cuda::warp_sum(squares) / length - rest * rest;
+    const float r = 1 / sqrtf((variance < 0 ? 0.0f : variance) + epsilon);  // a NaN stays
     for (int64_t c = lane; c < C; c += 32) {
-      const float n = (cuda::to_f32(x[i * C + c]) - mean) * r;
+      const float n = (cuda::to_f32(x[i * C + c]) - near - rest) * r;
       y[i * C + c] = cuda::from_f32<T>(n * scale[c] + (shift != nullptr ? shift[c] : 0.0f));
     }
     if (lane != 0) continue;
-    rows[2 * i] = mean;
+    rows[2 * i] = near + rest;
     rows[2 * i + 1] = r;
   }
 }

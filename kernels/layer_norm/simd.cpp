@@ -17,20 +17,23 @@ namespace {
 void forward_row(int64_t C, const float* x, const float* scale, const float* shift, double epsilon, float* y,
                  float* row) {
   const auto length = static_cast<float>(C);
-  Vec sum = {}, squares = {};
+  Vec sum = {}, distances = {}, squares = {};
   for (int64_t c = 0; c < C; c += lanes) sum += load_first(x + c, C - c);
-  const float mean = lane_sum(sum) / length;
+  const float near = lane_sum(sum) / length;  // the mean, but for its rounding
   for (int64_t c = 0; c < C; c += lanes) {
-    const Vec difference = first_lanes(load_first(x + c, C - c) - mean, C - c);
-    squares = fma(difference, difference, squares);
+    const Vec distance = first_lanes(load_first(x + c, C - c) - near, C - c);
+    distances += distance;
+    squares = fma(distance, distance, squares);
   }
-  const float r = 1 / std::sqrt(lane_sum(squares) / length + static_cast<float>(epsilon));
+  const float rest = lane_sum(distances) / length;
+  const float variance = std::max(lane_sum(squares) / length - rest * rest, 0.0f);
+  const float r = 1 / std::sqrt(variance + static_cast<float>(epsilon));
   for (int64_t c = 0; c < C; c += lanes) {
-    const Vec n = (load_first(x + c, C - c) - mean) * r;
+    const Vec n = (load_first(x + c, C - c) - near - rest) * r;
     const Vec offset = shift ? load_first(shift + c, C - c) : Vec{};
     store_first(y + c, fma(n, load_first(scale + c, C - c), offset), C - c);
   }
-  row[0] = mean;
+  row[0] = near + rest;
   row[1] = r;
 }
 
