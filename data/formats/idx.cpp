@@ -45,8 +45,8 @@ class Content {
   bool compressed() const { return compressed_; }
   uint64_t stored_bytes() const { return file_.size(); }
 
-  // Returns fewer than `count` bytes only at the end. gzip data ends only when its checksum is right and nothing
-  // follows it.
+  // Returns fewer than `count` bytes only at the end. gzip data, one member or more, ends only when the checksum of
+  // each is right and nothing else follows.
   size_t read(uint8_t* to, size_t count) {
     size_t done = 0;
     while (done < count) {
@@ -90,11 +90,12 @@ class Content {
              zlib_.msg ? zlib_.msg : "unreadable");
       }
       if (status == Z_STREAM_END) {
-        ended_ = true;
-        if (zlib_.avail_in > 0 || refill()) {
-          fail(ExitCode::bad_input, "{}: {} bytes follow the gzip data, expected one gzip member and nothing else",
-               name(), stored_bytes() - zlib_.total_in);
+        ended_ = zlib_.avail_in == 0 && !refill();
+        if (!ended_ && *zlib_.next_in != 0x1f) {
+          fail(ExitCode::bad_input, "{}: {} bytes follow the gzip data, expected another gzip member or nothing",
+               name(), stored_bytes() - offset_ + zlib_.avail_in);
         }
+        inflateReset(&zlib_);
       }
     }
     return room - zlib_.avail_out;
