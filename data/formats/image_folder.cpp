@@ -17,12 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What systems put beside pictures.
+bool is_ignored(const std::string& name) {
+  return name.starts_with('.') || name == "Thumbs.db" || name == "desktop.ini";
+}
+
 // Sorted, without hidden files.
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (!entry->path().filename().native().starts_with('.')) paths.push_back(entry->path());
+    if (!is_ignored(entry->path().filename().native())) paths.push_back(entry->path());
   }
   if (error) fail(ExitCode::io, "{}: cannot be read: {}", printable(folder), error.message());
   std::ranges::sort(paths, {}, [](const fs::path& path) -> const std::string& { return path.native(); });

@@ -22,7 +22,7 @@ inline void write_classes(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder / "emu");
   write_bytes(folder / "README", bytes_of("not a class"));
   write_bytes(folder / ".git" / "x.pgm", grey_pgm(9));
-  write_bytes(folder / "cat" / ".DS_Store", {});
+  for (const char* name : {".DS_Store", "Thumbs.db", "desktop.ini"}) write_bytes(folder / "cat" / name, {});
 }
 
 }  // namespace hs::test
