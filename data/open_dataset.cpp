@@ -79,6 +79,12 @@ std::vector<FoundDataset> formats_in(const fs::path& folder) {
   const fs::path train = images(folder / "train"), test = images(folder / "test");
   add(DataFormat::images, train, test);
   if (train.empty() && test.empty()) add(DataFormat::images, images(folder), {});
+  if (!all.empty()) return all;
+  std::vector<fs::path> texts;  // of another name: the only one is meant
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".txt") texts.push_back(entry.path());
+  }
+  if (texts.size() == 1) add(DataFormat::text, texts[0], texts[0]);
   return all;
 }
 
@@ -87,8 +93,9 @@ FoundDataset find_in_folder(const fs::path& folder) {
   if (all.empty()) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
-         "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt) "
-         "and for folders of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist, cifar10 or "
+         "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
+         "or one .txt file) and for folders of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist, "
+         "cifar10 or "
          "tinyshakespeare",
          printable(folder));
   }

@@ -62,7 +62,7 @@ TEST_CASE("a text is found by its folder, its file or its name, with the context
   const TemporaryFolder folder;
   write_bytes(folder / "set" / "input.txt", hundred());
   write_bytes(folder / "play.txt", hundred());
-  for (const fs::path& path : {folder / "set", folder / "play.txt"}) {
+  for (const fs::path& path : {folder / "set", folder / "play.txt", folder.path}) {
     FoundDataset found = find_dataset(path.string());
     CHECK(found.format == DataFormat::text);
     CHECK(found.context == 128);
@@ -75,6 +75,9 @@ TEST_CASE("a text is found by its folder, its file or its name, with the context
     check_one_set("set", train->info(), test->info());
     CHECK(describe(train->info(), test->info()).ends_with("86 training and 1 test windows of 6 symbols"));
   }
+  write_bytes(folder / "another.txt", hundred());
+  check_refused(outcome_of([&] { find_dataset(folder.path.string()); }), ExitCode::bad_input, folder.path.string(),
+                "no data set in this folder");
   SampleInfo other = open_text(folder / "play.txt", {}, false, 4)->info();
   const SampleInfo info = other;
   other.vocabulary.back() = 'z';
