@@ -132,6 +132,15 @@ TEST_CASE("get: no mirror works, nothing is left behind") {
   CHECK(fs::is_empty(folder.path / "a"));
 }
 
+TEST_CASE("get: the sums are of the unpacked bytes, which a mirror may have packed anew, or not at all") {
+  const TemporaryFolder folder, mirror;
+  write(mirror.path / first_file, "not the images");
+  for (const char* set : {"mnist", "fashion_mnist"}) {
+    const Result result = get(folder, {set, "x"}, {{"HALFSTEP_MIRRORS", mirror.path.string()}});
+    check_failure(result, 4, "(" + std::string(first_file) + " is damaged, or the disk is full)");
+  }
+}
+
 TEST_CASE("get: ended by a signal while downloading, nothing is left behind") {
   if (!has("curl")) {
     MESSAGE("skipped: no curl, so no file:// mirror");
