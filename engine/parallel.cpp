@@ -14,6 +14,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,14 +29,12 @@
 namespace hs {
 namespace {
 
-// That this process may use.
-int cores() {
-  static const int count = [] {
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than cpu_set_t can hold
-  }();
-  return count;
+int count_cores() {
+  cpu_set_t allowed;
+  int count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) count = CPU_COUNT(&allowed);  // fails if there are too many
+  const double quota = cpu_quota("/");
+  return quota > 0 ? std::min(count, static_cast<int>(std::ceil(std::min(quota, 1e9)))) : count;
 }
 
 void pause() {
@@ -161,6 +162,38 @@ Team& team() {
 int chosen = 0;
 
 }  // namespace
+
+int cores() {
+  static const int count = count_cores();
+  return count;
+}
+
+// A group's limit holds for those within it, too. In a container the path may be that outside of it, where nothing is.
+double cpu_quota(const char* root) {
+  double least = 0;
+  std::ifstream groups(std::filesystem::path(root) / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_v2 = controllers == ",,";
+    if (!is_v2 && controllers.find(",cpu,") == std::string::npos) continue;
+    const std::filesystem::path top = std::filesystem::path(root) / (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/cpu");
+    for (std::filesystem::path group = line.substr(second + 1);; group = group.parent_path()) {
+      const std::filesystem::path at = top / group.relative_path();
+      double quota = 0, period = 0;  // a quota of "max" is not read, one of -1 is none
+      if (is_v2) {
+        std::ifstream(at / "cpu.max") >> quota >> period;
+      } else {
+        std::ifstream(at / "cpu.cfs_quota_us") >> quota;
+        std::ifstream(at / "cpu.cfs_period_us") >> period;
+      }
+      if (quota > 0 && period > 0) least = least > 0 ? std::min(least, quota / period) : quota / period;
+      if (!group.has_relative_path()) break;
+    }
+  }
+  return least;
+}
 
 void set_threads(int count) { chosen = count; }
 

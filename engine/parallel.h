@@ -6,6 +6,10 @@
 
 namespace hs {
 
+// CPUs that this process may use: those that it is allowed on, and no more than its quota of time, rounded up.
+int cores();
+// That quota, in CPUs, as the control groups below `root` say ("/": this system's); 0: there is none.
+double cpu_quota(const char* root);
 // Sets the number of threads of parallel(); 0: one per core. More threads than cores are allowed.
 void set_threads(int count);
 // The first call starts them. Throws Error (out_of_memory) if not all can be started.

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <thread>
 
 #include "bench/cli/build_info.h"
 #include "engine/cpu_features.h"
@@ -98,7 +97,7 @@ Json environment(Device device) {
   for (const auto& [what, value] : runtime(device).describe()) device_facts[what] = value;
   return {
       {"cpu", cpu_name()},
-      {"cores", std::max(1u, std::thread::hardware_concurrency())},
+      {"cores", cores()},
       {"threads", threads()},
       {"cpu_features", features},
       {"isa_cap", isa_cap.empty() ? Json() : Json(isa_cap)},

@@ -16,6 +16,7 @@
 #include "bench/measure/doctor.h"
 #include "engine/check.h"
 #include "engine/crc32c.h"
+#include "engine/parallel.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -26,7 +27,7 @@ constexpr double long_wait = 0.5;  // seconds: a rank that has died, and not one
 std::string allowed_cores(int64_t& count) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "unknown";
-  count = CPU_COUNT(&allowed);
+  count = cores();  // fewer with a quota of time
   std::string text;
   for (int first = 0; first < CPU_SETSIZE; ++first) {
     if (!CPU_ISSET(first, &allowed)) continue;

@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "engine/parallel.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hs {
 namespace {
@@ -27,6 +30,29 @@ bool is_complete(int64_t pieces) {
   });
   for (const int count : runs) wrong += count != 1;
   return wrong == 0;
+}
+
+TEST_CASE("a quota of CPU time counts as so many cores: the least of the groups that the process is in") {
+  const test::TemporaryFolder root;
+  const auto write = [&](const char* file, const char* text) {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text;
+  };
+  CHECK(cpu_quota(root.path.c_str()) == 0);
+  write("proc/self/cgroup", "0::/a/b\n");
+  write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  CHECK(cpu_quota(root.path.c_str()) == 0);
+  write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+  CHECK(cpu_quota(root.path.c_str()) == 2.5);
+  write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  CHECK(cpu_quota(root.path.c_str()) == 0.5);
+  write("proc/self/cgroup", "3:cpuset:/\n2:cpu,cpuacct:/docker/0123\n1:name=systemd:/\n");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  CHECK(cpu_quota(root.path.c_str()) == 0);
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000\n");
+  CHECK(cpu_quota(root.path.c_str()) == 4);
+  CHECK(cores() >= 1);
 }
 
 TEST_CASE("every piece runs once, for any number of pieces and threads") {
