@@ -113,6 +113,15 @@ struct Partial {
   bool owned = false;  // false: `sum` may be shared (add returns one tensor for both inputs), so it must not be written
 };
 
+void give_first_gradient(GradInfo& leaf, const Tensor& gradient) {
+  check(
+      !leaf.is_parameter,
+      "backward: a parameter {} has a gradient but is in no ParameterArena, so nothing would train it; register it or "
+      "its layer (add_child), freeze() what is constant, and make the arena before the forward pass",
+      leaf.shape);
+  leaf.grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
+}
+
 void add_to(Partial& partial, const Tensor& gradient) {
   if (!partial.sum.defined()) {
     partial.sum = gradient;
@@ -168,12 +177,11 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       }
       info->grad_is_zero = false, ++info->writes;
     } else {
-      info->grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
+      give_first_gradient(*info, gradient);
     }
   };
 
-  leaf_or_interior(y, dy);
-  dy = {};
+  leaf_or_interior(y, std::exchange(dy, {}));
   for (const auto& node : order) {  // before any leaf receives a gradient
     check(node->backward != nullptr,
           "backward: the tape was already used at op {}; run the forward pass again before a second backward",

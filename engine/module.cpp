@@ -11,7 +11,12 @@
 
 namespace hs {
 
-void Module::add_parameter(std::string name, Tensor& value) { own_.push_back({std::move(name), &value}); }
+void Module::add_parameter(std::string name, Tensor& value) {
+  own_.push_back({std::move(name), &value});
+  if (!value.defined() || value.dtype() != DType::f32) return;  // ParameterArena says what is wrong
+  value.set_requires_grad(true);
+  value.grad_info()->is_parameter = true;
+}
 
 void Module::add_statistic(std::string name, Tensor& value) { own_.push_back({std::move(name), &value, true}); }
 
@@ -29,7 +34,10 @@ std::vector<NamedParameter> Module::parameters() {
 }
 
 void Module::freeze() {
-  for (NamedParameter& parameter : own_) parameter.is_frozen = !parameter.is_statistic;
+  for (NamedParameter& parameter : own_) {
+    parameter.is_frozen = !parameter.is_statistic;
+    if (parameter.is_frozen) parameter.value->set_requires_grad(false);
+  }
   for (auto& [name, child] : children_) child->freeze();
 }
 

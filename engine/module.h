@@ -40,7 +40,9 @@ class Module {
   int64_t frozen_count();     // constant values
 
  protected:
-  void add_parameter(std::string name, Tensor& value);  // registers a member that is trained
+  // Registers a member that is trained. A backward that reaches it before it is in a ParameterArena throws: what is not
+  // registered all the way up, by add_child(), would keep its first values.
+  void add_parameter(std::string name, Tensor& value);
   // A value that is not trained, but averaged over the steps: batch norm's running mean. An op's backward rule returns
   // what it has measured in a micro-batch as the gradient of this leaf; Optimizer::step() folds the mean over the
   // micro-batches into the value, or leaves it alone if no rule has returned one since the gradients were set to zero.

@@ -440,10 +440,42 @@ TEST_CASE("the arena refuses a parameter that is registered twice, or has no val
   Tied model;
   CHECK_THROWS_WITH_AS(ParameterArena{model}, "parameter here is registered twice; register it, or its layer, once",
                        Error);
-  CHECK_FALSE(model.weight_.requires_grad());
+  CHECK(model.weight_.grad_info()->is_parameter);
   model.weight_ = {};
   CHECK_THROWS_WITH_AS(ParameterArena{model},
                        "parameter here is undefined; give it a value before the ParameterArena is made", Error);
+}
+
+// Two layers, of which only some are registered.
+class Forgetful : public Module {
+ public:
+  enum Forgets { nothing, first, second, first_is_frozen };
+  explicit Forgetful(Forgets forgets) {
+    if (forgets != first) add_child("first", first_);
+    if (forgets == first_is_frozen) freeze();
+    if (forgets != second) add_child("second", second_);
+  }
+  Tensor forward(const Tensor& x) override { return sum(second_.forward(first_.forward(x))); }
+
+ private:
+  LayerKeys keys_{1};
+  Linear first_{3, 2, keys_}, second_{2, 5, keys_};
+};
+
+TEST_CASE(
+    "a layer that is used and not registered is an error of backward, wherever it is; one that is frozen is none") {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3}, {1, 3});
+  for (const auto forgets : {Forgetful::nothing, Forgetful::first, Forgetful::second, Forgetful::first_is_frozen}) {
+    Forgetful model(forgets);
+    const ParameterArena arena(model);
+    const Tensor loss = model.forward(x);
+    if (forgets == Forgetful::nothing || forgets == Forgetful::first_is_frozen) {
+      CHECK_NOTHROW(backward(loss));
+    } else {
+      const char* shape = forgets == Forgetful::first ? "a parameter (3, 2)" : "a parameter (2, 5)";
+      CHECK_THROWS_WITH_AS(backward(loss), doctest::Contains(shape), Error);
+    }
+  }
 }
 
 TEST_CASE("layers made from one LayerKeys start with numbers of their own and drop different elements") {
