@@ -4,7 +4,8 @@
 //   dy/dx = (1 + t) / 2 + x (1 - t^2) / 2 * sqrt(2 / pi) (1 + 0.134145 x^2)
 // Kernels compute it with s = (1 + t) / 2 and (1 - t^2) / 4 = s (1 - s). With e = exp(-2 |u|), s and 1 - s are
 // 1 / (1 + e) and e / (1 + e), or the other way round for x < 0: one exponential, which cannot overflow, and small
-// values keep the digits that 1 + t would cancel. NaN stays NaN; -inf gives NaN, as 0 * inf does.
+// values keep the digits that 1 + t would cancel. NaN stays NaN; -inf gives NaN, as 0 * inf does, and so does the
+// derivative at inf and -inf.
 #pragma once
 
 #include "engine/autograd.h"
