@@ -10,13 +10,19 @@
 
 namespace hs::cuda {
 
+// One array for every call in a kernel; in the template each type of `value` would have another one.
+__device__ __forceinline__ SharedPointer<float> column_sums() {
+  __shared__ SharedArray<float, block_threads> sums;
+  return sums.data();
+}
+
 // The sum of value(row) over rows first to end - 1 of the thread's column, in the threads below `width`, each of which
 // has another column. A thread sums every (block_threads / width)-th row, in four sums because one would wait for each
-// addition; a tree then adds the threads of a column. There must be a barrier between two calls.
+// addition; a tree then adds the threads of a column. REQUIRES: all threads of the block call it
 template <class Value>
 __device__ __forceinline__ float column_total(int64_t first, int64_t end, bool has_column, int width,
                                               const Value& value) {
-  __shared__ SharedArray<float, block_threads> sums;
+  const SharedPointer<float> sums = column_sums();
   const int thread = static_cast<int>(threadIdx.x), row_lanes = block_threads / width;
   float total[4] = {};
   if (has_column) {
@@ -27,6 +33,7 @@ __device__ __forceinline__ float column_total(int64_t first, int64_t end, bool h
     }
     for (; row < end; row += row_lanes) total[0] += value(row);
   }
+  __syncthreads();  // a call before this one may still be reading
   sums[thread] = (total[0] + total[1]) + (total[2] + total[3]);
   for (int half = row_lanes / 2; half > 0; half /= 2) {
     __syncthreads();
