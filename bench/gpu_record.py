@@ -154,7 +154,7 @@ def tests(code, out, err):
     failed = [html.unescape(name) for name, rest in cases if not re.search('test_case_success="true"|skipped="true"', rest)]
     passed = sum('test_case_success="true"' in rest for _, rest in cases)
     status = "skipped" if code == 77 else "passed" if code == 0 and passed and not failed else "failed"
-    return status, {"passed": passed, "failed": failed}
+    return status, {"passed": passed, "failed": failed} | ({"reason": "; ".join(failed)[:300]} if failed else {})
 
 
 def sanitizer(tool, test, programs, case="", step="sanitizers"):
