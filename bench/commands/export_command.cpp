@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <deque>
+#include <filesystem>
+#include <optional>
 
 #include "bench/cli/console.h"
 #include "bench/commands/commands.h"
@@ -41,24 +43,33 @@ void ExportCommand::run(const cli::Flags&) {
   if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
   if (onnx_.empty() && npy_.empty())
     fail(ExitCode::usage, "export: nothing to write, expected --onnx FILE or --npy DIR");
+  const auto place = [](const std::string& path) {
+    std::error_code ignored;
+    return std::filesystem::weakly_canonical(std::filesystem::path(path) / "", ignored);
+  };
+  if (!onnx_.empty() && !npy_.empty() && place(onnx_) == place(npy_))
+    fail(ExitCode::usage, "--onnx and --npy: both go to {}", printable_text(npy_));
   const LoadedModel loaded = load_model(model_);
+  // Both are written before either appears: an export that fails leaves nothing.
+  OutputFile file(onnx_, "--onnx");
+  std::optional<OutputFolder> folder;
+  std::deque<OutputFile> files;
   if (!npy_.empty()) {
-    OutputFolder folder(npy_);
-    std::deque<OutputFile> files;
+    folder.emplace(npy_);
     for (const auto& [name, tensor] : parameters_of(*loaded.model)) {
-      files.emplace_back(folder.path() / (name + ".npy")).write(to_npy(tensor));
+      files.emplace_back(folder->path() / (name + ".npy")).write(to_npy(tensor));
     }
     keep_all(files);
-    folder.keep();
-    cli::write_stderr(fmt::format("{}: {} tensors for NumPy\n", printable_text(npy_), files.size()));
   }
   if (!onnx_.empty()) {
-    OutputFile file(onnx_, "--onnx");
-    const std::string bytes = to_onnx(*loaded.model, loaded.description);
-    file.write(bytes);
+    file.write(to_onnx(*loaded.model, loaded.description));
     file.keep();
     cli::write_stderr(
-        fmt::format("{}: {} as ONNX, {} bytes\n", printable_text(onnx_), loaded.description.model, bytes.size()));
+        fmt::format("{}: {} as ONNX, {} bytes\n", printable_text(onnx_), loaded.description.model, file.position()));
+  }
+  if (folder) {
+    folder->keep();
+    cli::write_stderr(fmt::format("{}: {} tensors for NumPy\n", printable_text(npy_), files.size()));
   }
 }
 

@@ -57,8 +57,8 @@ class TrainCommand : public cli::Command {
   std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelRow>& ops) const;
   std::deque<measure::EventFile> open_event_files() const;
-  void measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
-               measure::Row& row);
+  void measure(const cli::TrainingData& data, std::deque<OutputFile>& model, std::deque<measure::EventFile>& events,
+               report::EachOutput& each, measure::Row& row);
   ModelDescription description_of(const SampleInfo& info) const;
   Json write_text(StagedModel& trained, const SampleInfo& info) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
@@ -315,24 +315,29 @@ std::deque<measure::EventFile> TrainCommand::open_event_files() const {
   return files;
 }
 
-void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std::deque<measure::EventFile>& events,
-                           measure::Row& row) {
+// Keeps the trained model before anything else that is written after training.
+void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>& model,
+                           std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
   const SampleInfo& info = data.train->info();
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
                                experiment_.batch);
   measure::EnergyMeter meter(experiment_.device);
+  bool wants_model = model.front().is_wanted();
   for (int64_t run = 1; run <= repeat_; ++run) {
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
     display.start_run(run);
     TrainHooks hooks;
-    measure::EventFile* const curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
+    measure::EventFile* curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
     int64_t steps = 0;  // of this run so far
+    const auto draw = [&](const std::vector<measure::Scalar>& points) {
+      if (curves && !each([&] { curves->add(steps, points); })) curves = nullptr;
+    };
     double last_point = 0;
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
       steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
       if (curves && progress.seconds >= last_point + seconds_between_points) {
-        curves->add(steps, {{"training/loss_so_far_in_epoch", progress.loss}});
+        draw({{"training/loss_so_far_in_epoch", progress.loss}});
         last_point = progress.seconds;
       }
       if (saving_.is_on()) return;  // which ends training with a state
@@ -341,12 +346,10 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
-      if (curves) {
-        curves->add(steps, {{"training/loss", result.training_loss},
-                            {"training/samples_per_second", static_cast<double>(info.count) / result.seconds},
-                            {"test/loss", result.test.loss},
-                            {"test/accuracy", result.test.accuracy}});
-      }
+      draw({{"training/loss", result.training_loss},
+            {"training/samples_per_second", static_cast<double>(info.count) / result.seconds},
+            {"test/loss", result.test.loss},
+            {"test/accuracy", result.test.accuracy}});
       if (saving_.is_on()) return;
       cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
@@ -364,17 +367,23 @@ void TrainCommand::measure(const cli::TrainingData& data, OutputFile& model, std
     const auto save_last = [&](StagedModel& trained) {
       joules = meter.joules();
       if (run < repeat_) return;
+      if (wants_model) {
+        wants_model = each([&] {
+          write_safetensors(model.front(), measure::FineTuning::parameters(trained, experiment_),
+                            describe(description_of(info)));
+        });
+      }
+      each([&] { fine_tuning_.save(trained, experiment_); });
       written_ = write_text(trained, info);
-      fine_tuning_.save(trained, experiment_);
-      if (!model.is_wanted()) return;
-      write_safetensors(model, measure::FineTuning::parameters(trained, experiment_), describe(description_of(info)));
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                static_cast<uint64_t>(seed_ + run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
-    saving_.finish(result, ranks_);
+    if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
+    const auto finish = [&] { saving_.finish(result, ranks_); };
+    result.interrupted ? finish() : void(each(finish));
     if (!result.ended_early.empty() && !quiet_) cli::notice("training ended early: " + result.ended_early);
   }
 }
@@ -407,7 +416,7 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   if (ranks_.is_on()) {
     hooks.is_interrupted = cli::stop_requested;
   } else {
-    hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
+    hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
   }
   measure::StepProfile profile =
       measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, static_cast<uint64_t>(seed_), hooks);
@@ -563,6 +572,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
   Json step, ranks;
+  report::EachOutput each;
   const auto write_record = [&] {
     record["kernels"] = use.since();
     record["choices"] = noted_choices();
@@ -577,7 +587,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   };
   try {
     ranks_.start_measuring();
-    measure(data, model.front(), events, row);
+    measure(data, model, events, each, row);
     ranks = ranks_.to_json(row.runs);
   } catch (const Error& error) {
     // A diverged run is a result; other failures are not.
@@ -590,12 +600,12 @@ void TrainCommand::run(const cli::Flags& flags) {
   if (traces || (!ranks_.is_on() && outputs_.any())) {
     const measure::StepProfile profile = profile_after_runs(data);
     step = measure::typical_step(profile);
-    if (traces) write_trace(profile, record, trace);
+    if (traces) each([&] { write_trace(profile, record, trace); });
   }
   ranks_.leave();
-  write_record();
-  trace.keep();
-  if (!save_model_.empty()) keep_all(model);
+  each(write_record);
+  each([&] { trace.keep(); });
+  each.end();
   const std::string& set = data.train->info().name;
   const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
                              measure::Ranks::verdict_line(ranks) + measure::goal_line(record["rows"][0], set);

@@ -30,6 +30,21 @@ bool is_same_file(const OutputFile& a, const OutputFile& b) {
 
 }  // namespace
 
+bool EachOutput::operator()(const std::function<void()>& write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::io) throw;
+    first_ ? cli::notice(error.what()) : void(first_ = std::current_exception());
+    return false;
+  }
+}
+
+void EachOutput::end() const {
+  if (first_) std::rethrow_exception(first_);
+}
+
 void check_record_is_clean(const fs::path& json, std::string_view commit) {
   if (!commit.ends_with("-dirty")) return;
   const fs::path folder = resolved(json).parent_path();
@@ -72,15 +87,18 @@ bool Outputs::use_stdout() const { return std::ranges::any_of(files_, &OutputFil
 void Outputs::write(const Json& given) {
   const Json record = Json::parse(bench::to_text(given));
   check_record(record, "the record");
+  EachOutput each;
   for (OutputFile& file : files_) {
     if (!file.is_wanted()) continue;
-    if (file.label() == "--json") file.write(bench::to_text(record));
-    if (file.label() == "--csv") file.write(csv(record));
-    if (file.label() == "--md") file.write(markdown(record));
-    if (file.label() == "--html") file.write(html_report(record));
-    file.finish();
+    each([&] {
+      if (file.label() == "--json") file.write(bench::to_text(record));
+      if (file.label() == "--csv") file.write(csv(record));
+      if (file.label() == "--md") file.write(markdown(record));
+      if (file.label() == "--html") file.write(html_report(record));
+      file.keep();
+    });
   }
-  for (OutputFile& file : files_) file.keep();
+  each.end();
 }
 
 void Outputs::finish(const Json& record) {

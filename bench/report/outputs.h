@@ -2,7 +2,9 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,17 @@
 #include "engine/output_file.h"
 
 namespace hs::bench::report {
+
+// Several outputs of which each is written though another cannot be: a full disk for one must not cost the others.
+class EachOutput {
+ public:
+  // Keeps an Error (io) of `write` for end(); a later one is a notice. Returns whether there was none.
+  bool operator()(const std::function<void()>& write);
+  void end() const;  // throws what was kept
+
+ private:
+  std::exception_ptr first_;
+};
 
 class Outputs {
  public:
@@ -25,7 +38,7 @@ class Outputs {
   bool any() const;
   // If true, the command's own table goes to stderr.
   bool use_stdout() const;
-  // Writes either all of the files or none. Throws Error (io).
+  // Writes each of the files, as EachOutput. Throws Error (io).
   void write(const Json& record);
   // Writes the files, shows the record on the terminal, and prints the path of the report.
   void finish(const Json& record);

@@ -77,6 +77,15 @@ TEST_CASE("train --save-model writes the weights of the last run") {
       {small + "1 --save-model /nowhere/a", 4, "/nowhere/a: cannot be written"},
       {small + "1 --save-model " + file("x") + " --json " + file("x"), 2, "--save-model and --json: both go to"},
   });
+  // A report that cannot be written costs neither the model nor the other files.
+  const Ended full = run_bench_line(
+      small + "1 --seed 3 --json /dev/full --csv - --md " + file("table") + " --save-model " + file("kept"),
+      {.stdout_file = "/dev/full"});
+  CHECK(full.code == 4);
+  CHECK(lines_of(full.err).back() == "halfstep-bench: --json /dev/full: cannot be written: No space left on device");
+  CHECK(contains(full.err, "stdout: cannot be written"));
+  CHECK(read_text(file("kept")) == first);
+  CHECK(contains(read_text(file("table")), "mnist_cnn"));
   // A run that diverges leaves what was there.
   const Ended ended = run_bench_line(small + "1 --optimizer sgd --lr 100 --save-model " + file("first"));
   CHECK(ended.code == 6);
@@ -265,7 +274,10 @@ TEST_CASE("export: NumPy arrays and an ONNX file") {
       {flags, 2, "nothing to write, expected --onnx FILE or --npy DIR"},
       {flags + "--npy " + arrays, 4, "is there already"},
       {flags + "--onnx /nowhere/a", 4, "/nowhere/a: cannot be written"},
+      {flags + "--npy " + (folder / "same").string() + " --onnx " + (folder / "same").string(), 2, "both go to"},
+      {flags + "--npy " + (folder / "alone").string() + " --onnx /dev/full", 4, "--onnx /dev/full: cannot be written"},
   });
+  CHECK(folder.names() == std::set<std::string>{"a.onnx", "arrays"});
 }
 
 TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
