@@ -10,13 +10,26 @@ namespace {
 
 uint8_t rounded(double value) { return static_cast<uint8_t>(std::lround(value)); }
 
-Image without_alpha(const Image& image) {
+// The mean of what can be seen: whether it is dark ink or light strokes.
+bool is_ink(const Image& image) {
+  const auto channels = static_cast<size_t>(image.shape.channels);
+  double sum = 0, opaque = 0;
+  for (size_t at = 0; at < image.pixels.size(); at += channels) {
+    const double alpha = image.pixels[at + channels - 1];
+    opaque += alpha;
+    for (size_t c = 0; c + 1 < channels; ++c) sum += alpha * image.pixels[at + c] / static_cast<double>(channels - 1);
+  }
+  return sum < 128 * opaque;
+}
+
+Image without_alpha(const Image& image, double ground) {
   const auto before = static_cast<size_t>(image.shape.channels), colours = before - 1;
   Image plain{image.shape, {}};
   plain.shape.channels -= 1;
   for (size_t at = 0; at < image.pixels.size(); at += before) {
     const double opaque = image.pixels[at + colours] / 255.0;
-    for (size_t c = 0; c < colours; ++c) plain.pixels.push_back(rounded(image.pixels[at + c] * opaque));
+    for (size_t c = 0; c < colours; ++c)
+      plain.pixels.push_back(rounded(image.pixels[at + c] * opaque + ground * (1 - opaque)));
   }
   return plain;
 }
@@ -86,8 +99,9 @@ FittedImage fit_image(const Image& given, const ImageShape& wanted) {
   FittedImage fitted{given, {}};
   Image& image = fitted.image;
   if (image.shape.channels % 2 == 0) {
-    image = without_alpha(image);
-    fitted.changes.emplace_back("transparent pixels put on black");
+    const bool ink = is_ink(image);
+    image = without_alpha(image, ink ? 255 : 0);
+    fitted.changes.emplace_back(ink ? "transparent pixels put on white" : "transparent pixels put on black");
   }
   if (image.shape.channels != wanted.channels) {
     image = with_channels(image, wanted.channels);

@@ -13,8 +13,9 @@ struct FittedImage {
   std::vector<std::string> changes;  // what was done, for the user: "resized from 100 x 80 to 28 x 28"
 };
 
-// Transparent pixels are put on black. Colour becomes grey by its luma (ITU-R BT.601), grey becomes equal colours. A
-// pixel of another size is the mean of what it covers, weighted by area; the ratio of the sides is not kept.
+// Transparent pixels are put on white if what can be seen is dark, as drawing programs save ink, otherwise on black.
+// Colour becomes grey by its luma (ITU-R BT.601), grey becomes equal colours. A pixel of another size is the mean of
+// what it covers, weighted by area; the ratio of the sides is not kept.
 // REQUIRES: `wanted` has 1 or 3 channels
 FittedImage fit_image(const Image& image, const ImageShape& wanted);
 

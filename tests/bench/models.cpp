@@ -233,6 +233,16 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
   invert(image);
   const std::string paper = write("paper.pgm", encode_pgm(image));
   CHECK(contains(run_bench_line(flags + paper).err, paper + ": its border is light"));
+  // What a drawing program saves: black ink, and nothing around it.
+  if (can_read_png()) {
+    Image ink{{image.shape.rows, image.shape.columns, 4}, {}};
+    for (const uint8_t pixel : image.pixels) ink.pixels.insert(ink.pixels.end(), {0, 0, 0, uint8_t(255 - pixel)});
+    const std::string png = write("ink.png", encode_png(ink));
+    CHECK(contains(run_bench_line(flags + png).err, png + ": its border is light"));
+    CHECK(
+        contains(run_bench_line(flags + png + " --invert").out,
+                 "\ntransparent pixels put on white, colour made grey, inverted\n" + png + shown.substr(exact.size())));
+  }
   const Ended inverted = run_bench_line(flags + paper + " --invert");
   CHECK(contains(inverted.out, "\ninverted\n" + paper + shown.substr(exact.size()) + "\n"));
   CHECK(inverted.err.empty());

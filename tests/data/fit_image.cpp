@@ -52,6 +52,9 @@ TEST_CASE("colours and transparency") {
   const FittedImage opaque = fit_image({{1, 2, 2}, {200, 255, 200, 51}}, {1, 2, 1});
   CHECK(opaque.image.pixels == Pixels{200, 40});
   CHECK(opaque.changes == std::vector<std::string>{"transparent pixels put on black"});
+  const FittedImage ink = fit_image({{1, 3, 4}, {0, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0, 51}}, {1, 3, 1});
+  CHECK(ink.image.pixels == Pixels{0, 255, 204});
+  CHECK(ink.changes == std::vector<std::string>{"transparent pixels put on white", "colour made grey"});
   const FittedImage all = fit_image({{1, 1, 4}, {255, 255, 255, 0}}, {2, 1, 1});
   CHECK(all.image.pixels == Pixels{0, 0});
   CHECK(all.changes ==
