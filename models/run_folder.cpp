@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "engine/check.h"
@@ -126,6 +127,25 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
 RunFolder::~RunFolder() {
   if (writing_.valid()) writing_.wait();
   ::close(lock_);
+}
+
+std::string newest_value(const fs::path& folder, const std::string& name) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (number_of(entry->path()) >= 0) files.push_back(entry->path());
+  }
+  std::ranges::sort(files, std::greater(), number_of);
+  for (const fs::path& path : files) {
+    try {
+      const SafetensorsFile file(path);
+      const auto value = file.metadata().find(name);
+      if (version_of(file) == version) return value == file.metadata().end() ? "" : value->second;
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return "";
 }
 
 TrainingState RunFolder::newest() {

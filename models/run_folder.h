@@ -60,4 +60,8 @@ class RunFolder {  // see the head of this file
   int64_t saved_ = 0, failed_ = 0;
 };
 
+// A value of the folder's newest state that can be opened, "" if there is none: without its lock, and without a word
+// about the others, which newest() has.
+std::string newest_value(const std::filesystem::path& folder, const std::string& name);
+
 }  // namespace hs

@@ -218,6 +218,24 @@ Json Flags::config() const {
 
 bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
 
+Flags& Flags::writes() {
+  flags_.back().writes = true;
+  return *this;
+}
+
+Flags& Flags::continues(std::function<Json(const std::string& value)> saved) {
+  flags_.back().saved = std::move(saved);
+  return *this;
+}
+
+Json Flags::settings(bool that_write) const {
+  Json given = Json::object();
+  for (const Flag& flag : flags_) {
+    if (flag.option->count() > 0 && flag.writes == that_write) given[flag.name] = flag.option->results();
+  }
+  return given;
+}
+
 Flags& Flags::recipe() {
   const Reader read_already = [](const std::string&) {};
   return text("--recipe", read_already, "", "FILE", "Take flags from a JSON file; those given here count before it")
@@ -256,8 +274,22 @@ void Flags::read_recipe() const {
   }
 }
 
+void Flags::read_saved() const {
+  for (const Flag& by : flags_) {
+    if (!by.saved || by.option->count() == 0) continue;
+    const Json saved = by.saved(by.option->results().back());
+    for (const Flag& flag : flags_) {
+      if (flag.option->count() > 0 || flag.writes || !saved.contains(flag.name)) continue;
+      for (const Json& word : saved[flag.name]) {
+        if (word.is_string()) flag.option->add_result(word.get<std::string>());
+      }
+    }
+  }
+}
+
 void Flags::read() const {
   read_recipe();
+  read_saved();
   for (const Flag& flag : flags_) {
     const std::vector<std::string> words = flag.option->results();
     for (const std::string& word : words) {

@@ -89,6 +89,12 @@ class Flags {
   // the command line counts, if both give a flag. Recorded as the file's path.
   Flags& recipe();
 
+  // The flag that was declared last names something to write, which only the command line does.
+  Flags& writes();
+  // What `saved` makes of the last declared flag's value: an object of flags and their words, as settings() returned
+  // it, that count where they are not given.
+  Flags& continues(std::function<Json(const std::string& value)> saved);
+
   // Records the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or as
   // `member`. "a/b" is the member b of the object a.
   Flags& record(const std::string& member = "");
@@ -96,6 +102,8 @@ class Flags {
   Flags& record(const std::string& member, Value value);
 
   bool given(const std::string& flag) const;
+  // The flags that are given, with their words: those that name something to write, or all others.
+  Json settings(bool that_write = false) const;
 
   // To be called after parsing: sets the variables. Throws Error (usage).
   void read() const;
@@ -110,6 +118,8 @@ class Flags {
     Value value;
     bool repeatable;
     std::string member;  // its name in records
+    bool writes = false;
+    std::function<Json(const std::string& value)> saved = {};
   };
   struct Words {
     std::string type;
@@ -118,6 +128,7 @@ class Flags {
     size_t low, high;
   };
   void read_recipe() const;
+  void read_saved() const;
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
              bool repeatable = false);
   Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,

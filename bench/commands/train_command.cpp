@@ -49,7 +49,7 @@ class TrainCommand : public cli::Command {
   void declare_step(cli::Flags& flags);
   void declare_schedule(cli::Flags& flags);
   void declare_early_end(cli::Flags& flags);
-  void check_combinations(const cli::Flags& flags) const;
+  void check_combinations(const cli::Flags& flags);
   void settle_device();
   void scale_learning_rate(const cli::Flags& flags, int64_t samples);
   void join_ranks();
@@ -128,12 +128,17 @@ void TrainCommand::declare(cli::Flags& flags) {
   saving_.declare(flags);
   fine_tuning_.declare(flags, experiment_);
   outputs_.declare(flags);
-  flags.text("--save-model", save_model_, "FILE",
-             "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)");
-  flags.text("--tensorboard", tensorboard_, "DIR",
-             "Write the curves of the training for TensorBoard, of several runs each into a folder of its own");
-  flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout");
-  flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace");
+  flags
+      .text("--save-model", save_model_, "FILE",
+            "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)")
+      .writes();
+  flags
+      .text("--tensorboard", tensorboard_, "DIR",
+            "Write the curves of the training for TensorBoard, of several runs each into a folder of its own")
+      .writes();
+  flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
+      .writes();
+  flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
   flags.recipe();
@@ -229,7 +234,7 @@ void TrainCommand::declare_early_end(cli::Flags& flags) {
       .record();
 }
 
-void TrainCommand::check_combinations(const cli::Flags& flags) const {
+void TrainCommand::check_combinations(const cli::Flags& flags) {
   if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer)) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do",
          experiment_.momentum, experiment_.optimizer);

@@ -27,6 +27,14 @@ const std::set<std::string> free_settings = {"threads",         "repeat",      "
                                              "target_accuracy", "bucket_kib",  "halving_kib", "rank_timeout",
                                              "graph_steps"};
 
+constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
+
+// A word as a shell takes it.
+std::string quoted(const std::string& word) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
+  return word.find_first_not_of(plain) == std::string::npos ? word : "'" + word + "'";
+}
+
 // Counts, sizes, all labels and some of the images.
 std::string fingerprint(const SampleSource& source) {
   const SampleInfo& info = source.info();
@@ -47,7 +55,7 @@ std::string fingerprint(const SampleSource& source) {
 }  // namespace
 
 void Saving::declare(cli::Flags& flags) {
-  flags.text("--save", save_, "DIR", "Save the run's state there, to resume it; a folder of its own");
+  flags.text("--save", save_, "DIR", "Save the run's state there, to resume it; a folder of its own").writes();
   flags
       .text(
           "--save-every", [this](const std::string& text) { every_ = parse_cadence(every_text_ = text); }, every_text_,
@@ -56,11 +64,18 @@ void Saving::declare(cli::Flags& flags) {
   flags.integer("--keep", keep_, 1, 1000, "Newest states that remain in the folder").record("keep", [this] {
     return is_on() ? Json(keep_) : Json(nullptr);
   });
-  flags.text("--resume", resume_, "DIR", "Continue the run that was saved there, and save it there");
+  flags
+      .text("--resume", resume_, "DIR",
+            "Continue the run that was saved there, with its flags where none are given, and save it there")
+      .writes()
+      .continues([](const std::string& folder) {
+        const Json settings = Json::parse(newest_value(folder, settings_key), nullptr, false);
+        return settings.is_object() ? settings : Json::object();
+      });
   every_ = parse_cadence(every_text_);
 }
 
-void Saving::check(const cli::Flags& flags, int64_t repeat) const {
+void Saving::check(const cli::Flags& flags, int64_t repeat) {
   if (!save_.empty() && !resume_.empty()) {
     fail(ExitCode::usage, "--resume {}: saves the run in its own folder; leave out --save {}", printable_text(resume_),
          printable_text(save_));
@@ -70,6 +85,13 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) const {
   }
   if (is_on() && repeat > 1) {
     fail(ExitCode::usage, "--repeat {}: a folder holds one run; leave it out with --save and --resume", repeat);
+  }
+  settings_ = flags.settings();
+  hint_ = fmt::format("{} train --resume {}", cli::program_name, quoted(printable_text(save_ + resume_)));
+  const Json outputs = flags.settings(true);
+  for (const auto& [flag, words] : outputs.items()) {
+    if (flag == "--save" || flag == "--resume") continue;
+    for (const std::string word : words) hint_ += fmt::format(" {} {}", flag, quoted(printable_text(word)));
   }
 }
 
@@ -87,15 +109,16 @@ void Saving::open(const Json& config, Device device, const cli::TrainingData& da
   }
   ranks.compare(common);
   if (!is_on()) return;
+  settings_["--reduce"] = Json::array({config.at("reduce")});  // mpirun may have said it
   // With a constant rate the number of epochs decides only when training ends.
   if (config.at("schedule") == "constant") identity_.erase("config.epochs");
-  if (ranks.is_first()) open_folder(quiet);
+  if (ranks.is_first()) open_folder(config.at("epochs"), quiet);
   if (resume_.empty()) return;
   const std::string bytes = ranks.from_first(from_ ? to_bytes(*from_) : "");
   if (!from_) from_ = state_from_bytes(bytes);
 }
 
-void Saving::open_folder(bool quiet) {
+void Saving::open_folder(int64_t epochs, bool quiet) {
   folder_ = std::make_unique<RunFolder>(resume_.empty() ? save_ : resume_, keep_,
                                         [](const std::string& line) { cli::notice(line); });
   last_ = Clock::now();
@@ -110,10 +133,12 @@ void Saving::open_folder(bool quiet) {
     fail(ExitCode::checkpoint, "--resume {}: no state is saved there; start with --save", folder);
   from_ = folder_->newest();
   check_same_run(folder);
-  if (!quiet) {
-    cli::notice(fmt::format("--resume {}: continuing after step {} of epoch {}", folder, from_->number("step"),
-                            from_->number("epoch")));
-  }
+  if (quiet) return;
+  const int64_t epoch = from_->number("epoch");
+  cli::notice(
+      epoch > epochs
+          ? fmt::format("--resume {}: the run is complete after {} epochs; nothing is left to train", folder, epochs)
+          : fmt::format("--resume {}: continuing after step {} of epoch {}", folder, from_->number("step"), epoch));
 }
 
 void Saving::check_same_run(const std::string& folder) const {
@@ -150,6 +175,7 @@ void Saving::attach(TrainHooks& hooks) {
   };
   hooks.on_state = [this](TrainingState&& state) {
     state.values.insert(identity_.begin(), identity_.end());
+    state.values[settings_key] = settings_.dump(-1, ' ', true, Json::error_handler_t::replace);
     state.values["made by"] = fmt::format("{} on {}", cli::build_info.commit, cli::cpu_name());
     folder_->save(std::move(state));
     last_ = Clock::now();
@@ -159,9 +185,8 @@ void Saving::attach(TrainHooks& hooks) {
 void Saving::finish(const TrainResult& result, const Ranks& ranks) {
   if (!folder_) return ranks.check_interrupted(result, "");
   folder_->finish();
-  const std::string folder = printable(folder_->path());
-  ranks.check_interrupted(result, fmt::format("; saved, continue with --resume {}", folder));
-  if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with --resume {}", folder));
+  ranks.check_interrupted(result, fmt::format("; saved, continue with {}", hint_));
+  if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with {}", hint_));
   const double held_up = result.parts.save / result.seconds;
   if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {
     cli::notice(fmt::format("--save-every {}: saving held up training for {:.1f} % of its time; save less often",

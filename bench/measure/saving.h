@@ -1,4 +1,5 @@
-// --save, --save-every, --keep and --resume: a run that survives its process (models/run_folder.h).
+// --save, --save-every, --keep and --resume: a run that survives its process (models/run_folder.h). A state has the
+// flags of its run, so --resume alone continues it.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,7 @@ class Saving {
  public:
   void declare(cli::Flags& flags);
   // Throws Error (usage) if the flags contradict each other.
-  void check(const cli::Flags& flags, int64_t repeat) const;
+  void check(const cli::Flags& flags, int64_t repeat);
   bool is_on() const { return !save_.empty() || !resume_.empty(); }
   bool counts_steps() const { return is_on() && every_.steps > 0; }  // to save in the middle of an epoch
 
@@ -37,13 +38,15 @@ class Saving {
   Json to_json(const TrainResult& result) const;  // the row's member "saving"; null if not is_on()
 
  private:
-  void open_folder(bool quiet);
+  void open_folder(int64_t epochs, bool quiet);
   void check_same_run(const std::string& folder) const;
 
   std::string save_, resume_, every_text_ = "10m";
   Cadence every_;
   int64_t keep_ = 2;
   std::map<std::string, std::string> identity_;  // of the run, by name
+  Json settings_;                                // Flags::settings(), for the run's states
+  std::string hint_;                             // the command that continues the run
   std::unique_ptr<RunFolder> folder_;
   std::optional<TrainingState> from_;
   Clock::time_point last_;

@@ -58,10 +58,10 @@ void check_record_is_clean(const fs::path& json, std::string_view commit) {
 }
 
 void Outputs::declare(cli::Flags& flags) {
-  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout");
-  flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout");
-  flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout");
-  flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout");
+  flags.text("--json", json_, "FILE", "Write the results as JSON, - for stdout").writes();
+  flags.text("--csv", csv_, "FILE", "Write a line per row as CSV, - for stdout").writes();
+  flags.text("--md", md_, "FILE", "Write the table as Markdown, - for stdout").writes();
+  flags.text("--html", html_, "FILE", "Write a report with charts as one HTML file, - for stdout").writes();
   flags.on_off("--allow-dirty", allow_dirty_, "Let --json write to bench/results though the sources were changed");
 }
 

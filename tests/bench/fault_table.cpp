@@ -434,7 +434,7 @@ TEST_CASE("27: signals while a state is written, and while the loader waits for 
   const std::string longer =
       "train --model mlp --train 20000 --test 16 --epochs 1 --batch 8 --device cpu --threads 1 --quiet ";
   const Ended saving = stopped(longer + "--data synthetic --save run --save-every 1st", "fsync 1 late", SIGTERM);
-  check_one_line(saving, 143, "and saved; continue with --resume run");
+  check_one_line(saving, 143, "and saved; continue with halfstep-bench train --resume run");
   CHECK(saving.seconds < 4);  // two states, each of which is flushed twice, for half a second
   REQUIRE(run_bench_line("convert synthetic set --format pgm --train 400 --test 20 --quiet", {.folder = folder.path})
               .code == 0);

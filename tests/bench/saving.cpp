@@ -53,11 +53,14 @@ TEST_CASE("a run that a signal stops is continued, elsewhere, to the same weight
       sent = std::chrono::steady_clock::now();
       return signal;
     };
-    const Ended ended = run_bench_line(run + "--save " + place + " --save-every 9st --threads 2", around);
+    const Ended ended = run_bench_line(
+        run + "--save " + place + " --save-every 9st --threads 2 --save-model " + place + ".model", around);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
-    check_one_line(ended, code, "and saved; continue with --resume " + place);
+    const std::string command = "train --resume " + place + " --save-model " + place + ".model";
+    check_one_line(ended, code, "and saved; continue with halfstep-bench " + command);
     CHECK(seconds < 2);
-    const json resumed = row_of(run + "--resume " + place + " --threads 1 --workers 0 --prefetch 0");
+    const json resumed = row_of(command + " --threads 1 --workers 0 --prefetch 0");
+    CHECK(fs::exists(place + ".model"));
     CHECK(resumed["weights_sha256"] == straight["weights_sha256"]);
     CHECK(resumed["test_accuracy"] == straight["test_accuracy"]);
     CHECK(resumed["final_loss"] == straight["final_loss"]);
@@ -99,7 +102,7 @@ TEST_CASE(
   CHECK(states(place) == 3);
   const std::string refused = "--resume " + place + ": is another run: ";
   const std::vector<Mistake> mistakes = {
-      {run_of(96, 16, 2) + "--resume " + place, 5, "model was \"mlp\", now \"mnist_cnn\";"},
+      {"train --model mnist_cnn --resume " + place, 5, "model was \"mlp\", now \"mnist_cnn\";"},
       {run_of(96, 8, 2) + "--model mlp --resume " + place, 5, "batch was 16, now 8;"},
       {run + "--seed 2 --resume " + place, 5, "seed was 1, now 2;"},
       {run + "--lr 0.1 --accumulate 2 --resume " + place, 5,
@@ -129,6 +132,13 @@ TEST_CASE(
   CHECK(longer["weights_sha256"] == row_of(later)["weights_sha256"]);
   CHECK(longer["epochs"].size() == 3);
   CHECK(longer["epochs"][1]["training_loss"] == straight["epochs"][1]["training_loss"]);
+  const Ended complete = run_bench_line("train --json - --resume " + place);
+  CHECK(contains(complete.err, "--resume " + place + ": the run is complete after 3 epochs; nothing is left to train"));
+  CHECK(json::parse(complete.out)["rows"][0]["weights_sha256"] == longer["weights_sha256"]);
+  const std::string recipe = (folder / "recipe.json").string(), second = (folder / "second").string();
+  std::ofstream(recipe) << R"({"model": "mlp", "train": 96, "batch": 16, "epochs": 2})";
+  row_of("train --data synthetic --test 32 --device cpu --recipe " + recipe + " --save " + second);
+  CHECK(row_of("train --resume " + second)["weights_sha256"] == straight["weights_sha256"]);
 }
 
 TEST_CASE("a run that a damaged sample or a full disk has ended is continued to the same weights") {
