@@ -41,7 +41,7 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
  private:
   std::string model_ = "mnist_cnn", data_, device_ = "auto";
   Precision precision_ = Precision::f32;
-  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 2, threads_ = 0, context_ = default_context;
+  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 0, threads_ = 0, context_ = default_context;
   LoaderOptions loading_ = measure::Experiment().loading;
   std::optional<CacheMode> cache_;
   measure::TuningFile tuning_;

@@ -78,7 +78,7 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
   std::vector<std::string> kernels_;
   measure::TuningFile tuning_;
   bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, context_ = default_context;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 0, context_ = default_context;
   report::Outputs outputs_;
 };
 

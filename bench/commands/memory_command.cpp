@@ -61,7 +61,7 @@ class MemoryCommand : public cli::Command {
   void print_plan(const cli::TrainingData& data) const;
 
   std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
-  int64_t blocks_ = default_blocks, context_ = default_context, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
+  int64_t blocks_ = 0, context_ = default_context, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
   Device device_ = Device::cpu;

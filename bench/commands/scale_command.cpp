@@ -66,7 +66,7 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
 
   std::string model_ = "mnist_cnn";
   Precision precision_ = Precision::f32;
-  int64_t blocks_ = 2, batch_ = 16, accumulate_ = 64, bucket_ = 256, halving_ = ExchangeOptions{}.halving_bytes >> 10,
+  int64_t blocks_ = 0, batch_ = 16, accumulate_ = 64, bucket_ = 256, halving_ = ExchangeOptions{}.halving_bytes >> 10,
           threads_ = 0, rounds_ = 5;
   double alpha_ = 0, beta_ = 0, gamma_ = 0;
   report::Outputs outputs_;

@@ -70,7 +70,7 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
   std::string model_ = "mnist_cnn", device_ = "auto";
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
-  int64_t batch_ = 64, largest_ = 8192, threads_ = 0, rounds_ = 7, blocks_ = 2;
+  int64_t batch_ = 64, largest_ = 8192, threads_ = 0, rounds_ = 7, blocks_ = 0;
   double seconds_ = 0.5;
   report::Outputs outputs_;
 };

@@ -50,7 +50,7 @@ docs/command_line.md says what is measured and how.
   std::string model_ = "mnist_cnn", data_, device_ = "auto", out_;
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 2, rounds_ = 50, context_ = default_context;
+  int64_t batch_ = 64, threads_ = 0, blocks_ = 0, rounds_ = 50, context_ = default_context;
   double seconds_ = 2;
   report::Outputs outputs_;
 };

@@ -13,7 +13,7 @@ namespace hs::bench::measure {
 
 struct StepCase {
   std::string model;
-  int64_t blocks = default_blocks;
+  int64_t blocks = 0;  // see ModelSizes
   int64_t batch = 64, accumulate = 1;
   Precision precision = Precision::f32;
   Device device = Device::cpu;
