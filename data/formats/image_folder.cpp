@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "data/formats/image_file.h"
@@ -34,10 +35,19 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return paths;
 }
 
+// Names that are numbers come first, in their numeric order: 2 before 10.
+std::tuple<bool, size_t, std::string> place_in_order(const fs::path& path) {
+  const std::string name = path.filename().native();
+  if (name.find_first_not_of("0123456789") != std::string::npos) return {true, 0, name};
+  const std::string digits = name.substr(std::min(name.find_first_not_of('0'), name.size()));
+  return {false, digits.size(), digits};
+}
+
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> folders = entries_of(folder);
   std::error_code ignored;
   std::erase_if(folders, [&ignored](const fs::path& path) { return !fs::is_directory(path, ignored); });
+  std::ranges::stable_sort(folders, {}, place_in_order);
   return folders;
 }
 

@@ -12,10 +12,11 @@
 
 namespace hs {
 
-// The names of the class folders, sorted by their bytes, give the labels; the names of the files, sorted likewise, give
-// the order. Files are PNG or PGM (.png, .pgm); hidden files, and files next to the class folders, are ignored. The
-// first image determines the shape of all; read() refuses an image of another shape. Throws Error: io (no such folder,
-// or it cannot be read), bad_input (no classes, no images, or other files in a class).
+// The names of the class folders give the labels: numbers first, in numeric order, then by their bytes. The names of
+// the files, sorted by their bytes, give the order. Files are PNG or PGM (.png, .pgm); hidden files, and files next to
+// the class folders, are ignored. The first image determines the shape of all; read() refuses an image of another
+// shape. Throws Error: io (no such folder, or it cannot be read), bad_input (no classes, no images, or other files in a
+// class).
 std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& folder, const SetIdentity& set = {});
 
 // The names of the class folders, in the order of the labels.

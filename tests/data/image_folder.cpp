@@ -25,6 +25,8 @@ TEST_CASE("folder: sorted names give labels and order") {
   CHECK(source->info().name == "pets");
   CHECK(source->info().scale.deviation == 0.5f);
   CHECK(class_names(folder.path) == std::vector<std::string>{"Dog", "cat", "emu"});
+  for (const char* name : {"10", "9", "1", "02", "9a"}) fs::create_directories(folder / "numbers" / name);
+  CHECK(class_names(folder / "numbers") == std::vector<std::string>{"1", "02", "9", "10", "9a"});
   const int32_t labels[] = {0, 1, 1};
   const uint8_t values[] = {3, 1, 2};
   for (int64_t i = 0; i < 3; ++i) {
