@@ -119,7 +119,8 @@ Flags& Flags::add(const std::string& flag, const std::string& type, const std::s
   option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   std::string member = without_dashes(flag);
   std::ranges::replace(member, '-', '_');
-  flags_.push_back({flag, option, std::move(reader), std::move(value), repeatable, std::move(member)});
+  flags_.push_back(
+      {flag, option, std::move(reader), std::move(value), repeatable, std::move(member), type == "N" || type == "X"});
   return *this;
 }
 
@@ -258,10 +259,12 @@ void Flags::read_recipe() const {
       fail(ExitCode::usage, "{}: {}: no flag of {} that takes a value{}", path, printable_text(key), app_.get_name(),
            meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
     }
+    if (flag->writes)
+      fail(ExitCode::usage, "{}: {}: a recipe names nothing to write; give --{} on the command line", path, key, key);
     if (flag->option->count() > 0) continue;
     const auto add = [&](const Json& word) {
-      if (!word.is_string() && !word.is_number()) {
-        fail(ExitCode::usage, "{}: {}: expected a string or a number{}", path, key,
+      if (!word.is_string() && !(word.is_number() && flag->is_number)) {
+        fail(ExitCode::usage, "{}: {}: expected a string{}{}", path, key, flag->is_number ? " or a number" : "",
              flag->repeatable ? ", or a list of them" : "");
       }
       flag->option->add_result(word.is_string() ? word.get<std::string>() : word.dump());

@@ -85,8 +85,9 @@ class Flags {
   Flags& dry_run(bool& value);
   Flags& list(bool& value);
   Flags& quiet(bool& value);
-  // --recipe FILE: a JSON object whose members are flags of this command, by their names without dashes. What stands on
-  // the command line counts, if both give a flag. Recorded as the file's path.
+  // --recipe FILE: a JSON object whose members are flags of this command, by their names without dashes, except those
+  // that name something to write. What stands on the command line counts, if both give a flag. Recorded as the file's
+  // path.
   Flags& recipe();
 
   // The flag that was declared last names something to write, which only the command line does.
@@ -118,6 +119,7 @@ class Flags {
     Value value;
     bool repeatable;
     std::string member;  // its name in records
+    bool is_number;      // or the word auto
     bool writes = false;
     std::function<Json(const std::string& value)> saved = {};
   };

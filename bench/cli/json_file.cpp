@@ -1,6 +1,7 @@
 #include "bench/cli/json_file.h"
 
 #include <cmath>
+#include <set>
 
 #include "engine/check.h"
 #include "engine/printable.h"
@@ -25,8 +26,10 @@ class Limits : public nlohmann::json_sax<Json> {
   bool start_array(size_t) override { return begin(); }
   bool end_object() override { return end(); }
   bool end_array() override { return end(); }
-  bool key(string_t&) override {
-    if (++members_.back() <= JsonLimits::members) return true;
+  bool key(string_t& name) override {
+    if (!members_.back().insert(name).second)
+      fail(ExitCode::bad_input, "{}: the member {:.40} is there twice", source_, printable_text(name));
+    if (members_.back().size() <= JsonLimits::members) return true;
     fail(ExitCode::bad_input, "{}: an object has more than {} members", source_, JsonLimits::members);
   }
   bool parse_error(size_t byte, const std::string& token, const nlohmann::detail::exception& error) override {
@@ -42,7 +45,7 @@ class Limits : public nlohmann::json_sax<Json> {
     fail(ExitCode::bad_input, "{}: more than {} values, expected fewer", source_, JsonLimits::values);
   }
   bool begin() {
-    members_.push_back(0);
+    members_.emplace_back();
     if (members_.size() <= JsonLimits::depth) return value();
     fail(ExitCode::bad_input, "{}: lists and objects are nested more than {} deep", source_, JsonLimits::depth);
   }
@@ -54,7 +57,7 @@ class Limits : public nlohmann::json_sax<Json> {
   const std::string& source_;
   const size_t bytes_;
   size_t values_ = 0;
-  std::vector<size_t> members_;  // so far, in each open list and object
+  std::vector<std::set<std::string>> members_;  // so far, in each open list and object
 };
 
 }  // namespace
@@ -110,6 +113,9 @@ std::string to_text(const Json& object) {
 
 Json parse(std::string_view text, const std::string& source) {
   Limits limits(source, text.size());
+  // The parser takes a NUL for the end.
+  if (const size_t at = text.find('\0'); at != std::string_view::npos)
+    fail(ExitCode::bad_input, "{}: is not JSON, at byte {} of {}", source, at + 1, text.size());
   Json::sax_parse(text, &limits);
   return Json::parse(text);
 }
