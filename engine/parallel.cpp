@@ -175,7 +175,7 @@ double cpu_quota(const char* root) {
   for (std::string line; std::getline(groups, line);) {  // "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = std::string(",").append(line, first + 1, second - first - 1).append(",");
     const bool is_v2 = controllers == ",,";
     if (!is_v2 && controllers.find(",cpu,") == std::string::npos) continue;
     const std::filesystem::path top = std::filesystem::path(root) / (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/cpu");
