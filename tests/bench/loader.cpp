@@ -200,7 +200,8 @@ TEST_CASE("train on cuda: the set is on the device and 16 steps are a graph, whe
                         {"--max-minutes 5", "device", 1},
                         {"--reduce tree", "device", 1},
                         {save + " --save-every 9st --epochs 1", "device", 1, false},
-                        {resume, "device", 16},
+                        {resume, "device", 1},  // it saves every 9 steps, too
+                        {resume + " --save-every 1ep", "device", 16},
                         {"--train 47", "device", 1, false},  // an epoch has 15 whole batches
                         {"--accumulate 2", "device", 1, false},
                         {"--validation 0.1 --validate-every 4st", "device", 1, false},
