@@ -42,7 +42,9 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
       CHECK(lines[1].starts_with("# " + model + " on synthetic digits, batch 4, " + precision + ", device cpu"));
       CHECK(lines.back() == "end");
       REQUIRE(record["calls"].size() == lines.size() - 3);
-      REQUIRE(!record["calls"].empty());
+      // A product in bf16 has one variant on a CPU without AVX-512 and AMX.
+      const bool has_choice = !record["calls"].empty();
+      REQUIRE((has_choice || (model == "mlp" && precision == "bf16")));
       for (size_t i = 0; i < record["calls"].size(); ++i) {
         const json& call = record["calls"][i];
         CHECK(lines[i + 2] == call["call"].get<std::string>() + " = " + call["taken"].get<std::string>());
@@ -52,7 +54,7 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
       const Ended ended = run_bench_line("train --json - --device cpu --train 8 --test 4 --epochs 1 --batch 4" +
                                          of_model + " --tuning " + file);
       REQUIRE_MESSAGE(ended.code == 0, ended.err);
-      CHECK(!contains(ended.err, "decided no call"));
+      CHECK(contains(ended.err, "decided no call") != has_choice);
       const json run = json::parse(ended.out);
       CHECK(run["config"]["tuning"]["file"] == file);
       CHECK(run["config"]["tuning"]["sha256"].get<std::string>().size() == 64);
