@@ -493,11 +493,11 @@ void Run::restore(const TrainingState& state) {
   for (size_t i = 0; i < seconds.size(); ++i) *seconds[i] = saved_seconds[i];
   const std::vector<double> losses = one_row("progress.losses", 2);
   losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0],
-                   state.count("progress.losses", losses[1]));
+                   TrainingState::count("progress.losses", losses[1]));
   for (const auto& e : state.rows("progress.epochs", 5)) result_.epochs.push_back({e[0], e[1], {e[2], e[3]}, e[4]});
   const char* validations = "progress.validations";
   for (const auto& v : state.rows(validations, 5)) {
-    const int64_t epoch = state.count(validations, v[0]), step = state.count(validations, v[1]);
+    const int64_t epoch = TrainingState::count(validations, v[0]), step = TrainingState::count(validations, v[1]);
     result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4]});
   }
   for (const auto& scale : state.rows("progress.loss_scales", 1)) {
