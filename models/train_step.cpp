@@ -164,7 +164,7 @@ void TrainStep::run_group(const ResidentSet& set, const BatchPlace& place, int64
     const StepPart part("upload", seconds.upload);
     const auto batches = static_cast<size_t>(set.images.shape()[0] / set.batch);  // whole ones
     const auto bytes = static_cast<size_t>(place_.bytes());
-    if (!places_) places_ = pin_host_memory(device_, batches * bytes, "the batches of a graph; use --graph-steps 1");
+    if (!places_) places_ = pin_host_memory(device_, batches * bytes, "the batches of a graph; use graphs of one step");
     // Not one for all: the host runs ahead, and the device reads it when the groups before are done.
     auto* const values = static_cast<int32_t*>(places_.get()) + place.position / set.batch * group_place;
     values[place_epoch] = static_cast<int32_t>(place.epoch);
