@@ -49,7 +49,7 @@ class Results:
 
     def __init__(self, identity, out, work, earlier, seconds):
         self.identity, self.out, self.ends, self.scale = identity, out, time.monotonic() + seconds, max(1, seconds / 270)
-        self.items, self.planned, self.running, self.lock = {}, [], [], threading.RLock()
+        self.items, self.planned, self.running, self.lock, self.sources = {}, [], [], threading.RLock(), sources(TOP)
         files = [out / "results.jsonl", work / "results.jsonl"]  # the second one is for a call on this same machine
         for file in filter(None, [earlier, *files]): self.read(file)
         for file in files:
@@ -118,7 +118,7 @@ class Results:
                 "missing": missing, "failed": self.failed(), "cublaslt": next((each["cuBLASLt"] for each in choices if "cuBLASLt" in each), None),
                 "unmet_expectations": {f"cuBLASLt computes {what}": why for each in choices for what, why in each.items()
                                        if why.startswith("not usable") and "/none" not in why},
-                "sources": sources(TOP), "items": [{key: item[key] for key in item if key != "of"} for item in items]}
+                "sources": self.sources, "items": [{key: item[key] for key in item if key != "of"} for item in items]}
 
     def finish(self):
         write(self.out / "gpu.json", json.dumps(record := self.record(), indent=1) + "\n")
