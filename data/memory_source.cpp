@@ -41,18 +41,14 @@ MemorySource load_samples(const SampleSource& source, int64_t count) {
 
 // Seed 0: a split that changed with the run's seed would put samples that one run has trained on into another's
 // validation.
-MixedSamples::MixedSamples(const SampleSource& source, int64_t first, int64_t count)
-    : SampleSource(with_count(source.info(), count)),
-      source_(source),
+PartOfSamples::PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, Order order)
+    : SampleSource(with_count(source->info(), std::min(count, source->info().count - first))),
+      source_(std::move(source)),
       first_(first),
-      order_(static_cast<uint64_t>(source.info().count), {.seed = 0, .purpose = RandomPurpose::shuffle}) {}
+      is_mixed_(order == Order::mixed),
+      order_(static_cast<uint64_t>(source_->info().count), {.seed = 0, .purpose = RandomPurpose::shuffle}) {}
 
-FirstSamples::FirstSamples(const SampleSource& source, int64_t count)
-    : SampleSource(with_count(source.info(), std::min(count, source.info().count))), source_(source) {}
-
-FirstSamples::FirstSamples(std::unique_ptr<const SampleSource> source, int64_t count)
-    : SampleSource(with_count(source->info(), std::min(count, source->info().count))),
-      owned_(std::move(source)),
-      source_(*owned_) {}
+PartOfSamples::PartOfSamples(const SampleSource& source, int64_t first, int64_t count, Order order)
+    : PartOfSamples(std::shared_ptr<const SampleSource>(std::shared_ptr<void>(), &source), first, count, order) {}
 
 }  // namespace hs

@@ -32,39 +32,31 @@ class MemorySource : public SampleSource {
 // Copies the first `count` samples of a source, or all if there are fewer. Throws what reading throws.
 MemorySource load_samples(const SampleSource& source, int64_t count = INT64_MAX);
 
-// A view of `count` samples of a source, from `first` on, in a mixed order that is the same in every run: so each part
-// of a set that is ordered, by class for example, resembles the whole.
-class MixedSamples : public SampleSource {
- public:
-  // `source` must outlive it. REQUIRES: 0 <= first, 0 <= count, first + count <= source.info().count
-  MixedSamples(const SampleSource& source, int64_t first, int64_t count);
+// Of the samples that a part is cut from: as in the source, or mixed, in an order that is the same in every run: so
+// each part of a set that is ordered, by class for example, resembles the whole.
+enum class SampleOrder { as_it_is, mixed };
 
-  bool is_in_memory() const override { return source_.is_in_memory(); }
+// A view of `count` samples of a source, from `first` on, or of those of them that there are.
+class PartOfSamples : public SampleSource {
+ public:
+  using Order = SampleOrder;
+  // REQUIRES: 0 <= first, 0 <= count, first <= source->info().count
+  PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, Order order);
+  PartOfSamples(const SampleSource& source, int64_t first, int64_t count, Order order);  // `source` must outlive it
+
+  bool is_in_memory() const override { return source_->is_in_memory(); }
 
  private:
-  void read_sample(int64_t index, uint8_t* image) const override { source_.read_through(mixed(index), image); }
-  int32_t sample_label(int64_t index) const override { return source_.label(mixed(index)); }
-  int64_t mixed(int64_t index) const { return static_cast<int64_t>(order_(static_cast<uint64_t>(first_ + index))); }
+  void read_sample(int64_t index, uint8_t* image) const override { source_->read_through(place_of(index), image); }
+  int32_t sample_label(int64_t index) const override { return source_->label(place_of(index)); }
+  int64_t place_of(int64_t index) const {
+    return is_mixed_ ? static_cast<int64_t>(order_(static_cast<uint64_t>(first_ + index))) : first_ + index;
+  }
 
-  const SampleSource& source_;
+  const std::shared_ptr<const SampleSource> source_;
   const int64_t first_;
+  const bool is_mixed_;
   const Permutation order_;
-};
-
-// A view of the first `count` samples of a source, or of all if there are fewer.
-class FirstSamples : public SampleSource {
- public:
-  FirstSamples(const SampleSource& source, int64_t count);  // `source` must outlive it
-  FirstSamples(std::unique_ptr<const SampleSource> source, int64_t count);
-
-  bool is_in_memory() const override { return source_.is_in_memory(); }
-
- private:
-  void read_sample(int64_t index, uint8_t* image) const override { source_.read_through(index, image); }
-  int32_t sample_label(int64_t index) const override { return source_.label(index); }
-
-  const std::unique_ptr<const SampleSource> owned_;
-  const SampleSource& source_;
 };
 
 }  // namespace hs

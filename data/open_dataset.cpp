@@ -1,6 +1,8 @@
 #include "data/open_dataset.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
@@ -20,26 +22,33 @@ namespace {
 namespace fs = std::filesystem;
 
 struct KnownSet {
-  const char* name;
-  PixelScale scale;  // of the training images, as published
+  SetIdentity set;
+  int classes = 10;  // of those with images
 };
-constexpr KnownSet known_sets[] = {{"mnist", {0.1307f, 0.3081f}},
-                                   {"fashion_mnist", {0.2860f, 0.3530f}},
-                                   {"cifar10", cifar10_scale},
-                                   {"tinyshakespeare", default_pixel_scale}};
-constexpr int known_classes = 10;  // of each of those with images
+// Scales are those of the training images, and names of classes those of the pages that publish the sets.
+const std::vector<KnownSet>& known_sets() {
+  static const std::vector<KnownSet> sets = {
+      {{"mnist", PixelScale{0.1307f, 0.3081f}}},
+      {{"fashion_mnist",
+        PixelScale{0.2860f, 0.3530f},
+        {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"}}},
+      {{"cifar10",
+        cifar10_scale,
+        {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}}},
+      {{"tinyshakespeare", default_pixel_scale}}};
+  return sets;
+}
 
 const KnownSet* find_known(const std::string& name) {
-  const auto* known = std::ranges::find(known_sets, name, &KnownSet::name);
-  return known == std::end(known_sets) ? nullptr : known;
+  const auto known = std::ranges::find(known_sets(), name, [](const KnownSet& each) { return each.set.name; });
+  return known == known_sets().end() ? nullptr : &*known;
 }
 
 SetIdentity identity_of(const fs::path& path) {
   fs::path last = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
   if (last.filename() == "." || last.filename() == "..") last = fs::canonical(last, ignored);
-  const KnownSet* known = find_known(last.filename().string());
-  return {printable(last.filename()), known != nullptr ? known->scale : default_pixel_scale};
+  return {printable(last.filename())};
 }
 
 // The first of these paths that exists.
@@ -107,16 +116,43 @@ FoundDataset find_in_folder(const fs::path& folder) {
 }
 
 FoundDataset find_named(const KnownSet& known) {
-  for (const fs::path& folder : usual_places(known.name)) {
-    if (is_there(folder)) return find_in_folder(folder);
+  const std::string& name = known.set.name;
+  for (const fs::path& folder : usual_places(name)) {
+    if (!is_there(folder)) continue;
+    FoundDataset found = find_in_folder(folder);
+    found.set = known.set;
+    found.is_named = true;
+    return found;
   }
-  fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", known.name,
-       usual_places_text(known.name), known.name);
+  fail(ExitCode::io, "{}: not found in {}; `data/get {}` downloads it, and `synthetic` needs no files", name,
+       usual_places_text(name), name);
 }
 
-// 10 for the sets known by name, otherwise one more than the largest label in either split.
-int classes_of(const IdxPlace& place, const SetIdentity& set) {
-  if (find_known(set.name) != nullptr) return known_classes;
+// Of all pixels, rounded to the four digits that are usual; of more than 64 MiB of them, of samples at even distances.
+PixelScale measured_scale(const SampleSource& source) {
+  constexpr int64_t most_bytes = int64_t{1} << 26;
+  const SampleInfo& info = source.info();
+  const int64_t most = std::max<int64_t>(1, most_bytes / info.image_bytes()), step = (info.count + most - 1) / most;
+  std::array<int64_t, 256> counts{};
+  std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
+  for (int64_t i = 0; i < info.count; i += step) {
+    source.read(i, image.data());
+    for (const uint8_t pixel : image) ++counts[pixel];
+  }
+  double pixels = 0, sum = 0, squares = 0;
+  for (size_t value = 0; value < counts.size(); ++value) {
+    const double scaled = static_cast<double>(value) / 255, count = static_cast<double>(counts[value]);
+    pixels += count, sum += count * scaled, squares += count * scaled * scaled;
+  }
+  const double mean = sum / pixels, deviation = std::sqrt(std::max(0.0, squares / pixels - mean * mean));
+  const auto rounded = [](double number) { return static_cast<float>(std::round(number * 1e4) / 1e4); };
+  constexpr double least = 1e-3;  // images of one colour
+  return {rounded(mean), deviation < least ? default_pixel_scale.deviation : rounded(deviation)};
+}
+
+// That of a set known by name, otherwise one more than the largest label in either split.
+int classes_of(const IdxPlace& place, const FoundDataset& found) {
+  if (found.is_named) return find_known(found.set.name)->classes;
   int32_t largest = 0;
   for (const size_t file : {1, 3}) {
     if (place.files[file].empty()) continue;
@@ -126,7 +162,7 @@ int classes_of(const IdxPlace& place, const SetIdentity& set) {
   return largest + 1;
 }
 
-std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity& set, Part part, int64_t limit) {
+std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, const fs::path& folder, Part part, int64_t limit) {
   const IdxPlace place = look_for_idx(folder);
   const size_t first = part == Part::train ? 0 : 2;
   const std::string missing = place.missing(first, first + 2);
@@ -139,9 +175,9 @@ std::unique_ptr<SampleSource> open_idx(const fs::path& folder, const SetIdentity
     fail(ExitCode::bad_input, "{}: images of {} x {} pixels, expected at most {} x {}", printable(place.files[first]),
          images.rows, images.columns, max_image_side, max_image_side);
   }
-  SampleInfo info{shape, set.name, fmt::format("IDX files in {}", printable(folder))};
-  info.scale = set.scale;
-  info.classes = classes_of(place, set);
+  SampleInfo info{shape, found.set.name, fmt::format("IDX files in {}", printable(folder))};
+  info.scale = found.set.scale.value_or(default_pixel_scale);
+  info.classes = classes_of(place, found);
   std::vector<int32_t> labels = read_idx_labels(place.files[first + 1], info.classes);
   if (images.total != std::ssize(labels)) {
     fail(ExitCode::bad_input, "{} holds {} images but {} holds {} labels; expected as many, download both again",
@@ -177,7 +213,7 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
   const fs::path& path = part == Part::train ? found.train : found.test;
   switch (found.format) {
     case DataFormat::idx:
-      return open_idx(path, found.set, part, limit);
+      return open_idx(found, path, part, limit);
     case DataFormat::record:
       return open_records(path);
     case DataFormat::tfrecord:
@@ -203,7 +239,7 @@ FoundDataset complete_mnist(const IdxPlace& place) {
          "t10k-labels-idx1-ubyte, also spelled with .idx and with .gz; `data/get mnist DIR` downloads them",
          printable(place.folder), missing);
   }
-  return {DataFormat::idx, {"mnist", find_known("mnist")->scale}, place.folder, place.folder};
+  return {DataFormat::idx, find_known("mnist")->set, place.folder, place.folder, true};
 }
 
 }  // namespace
@@ -221,7 +257,7 @@ const std::vector<std::string>& dataset_names() {
 }
 
 FoundDataset find_dataset(const std::string& name_or_path) {
-  if (name_or_path == "synthetic") return {DataFormat::generated, {"synthetic digits", default_pixel_scale}, {}, {}};
+  if (name_or_path == "synthetic") return {DataFormat::generated, {"synthetic digits"}, {}, {}, true};
   if (const KnownSet* known = find_known(name_or_path)) return find_named(*known);
 
   const fs::path path = name_or_path;
@@ -256,9 +292,20 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
     fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
          printable(other));
   }
-  auto source = open_format(found, part, limit);
+  // These say their scale themselves, or have none.
+  constexpr DataFormat with_scale[] = {DataFormat::record, DataFormat::cifar10, DataFormat::text,
+                                       DataFormat::generated};
+  const SetIdentity& set = found.format == DataFormat::cifar10 ? find_known("cifar10")->set : found.set;
+  const bool knows_scale = set.scale || std::ranges::count(with_scale, found.format) > 0;
+  auto source = open_format(found, part, knows_scale ? limit : 0);
+  PixelScale scale = source->info().scale;
+  if (!knows_scale) {
+    const bool is_other = part == Part::test && found.has(Part::train);
+    scale = measured_scale(is_other ? *open_format(found, Part::train, 0) : *source);
+  }
+  source->settle(scale, set.class_names);
   if (limit == 0 || limit >= source->info().count) return source;
-  return std::make_unique<FirstSamples>(std::move(source), limit);
+  return std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::as_it_is);
 }
 
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit) {

@@ -36,6 +36,7 @@ struct FoundDataset {
   SetIdentity set;                            // its name and scale
   std::filesystem::path train;        // the argument of the format's open function; empty: the set has no such split
   std::filesystem::path test;         // see train
+  bool is_named = false;              // found by its name, which says what it is; not by a path
   int64_t context = default_context;  // of a text
   std::string vocabulary = {};        // of a text, see open_text(); empty: its own
 
@@ -47,7 +48,7 @@ struct FoundDataset {
 // $HOME/.cache/halfstep/NAME. "synthetic": generated digits.
 const std::vector<std::string>& dataset_names();
 
-// A name of dataset_names(), otherwise a path ("./mnist" is a path). A folder named after a set is treated as that set.
+// A name of dataset_names(), otherwise a path ("./mnist" is a path), whose set is what its files say.
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
@@ -56,8 +57,9 @@ FoundDataset find_dataset(const std::string& name_or_path);
 // Throws Error (io) if some of the four files are missing: half a set must not turn into other data.
 FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {});
 
-// Opens a split of a set, or its first `limit` samples if that is not 0. Throws Error: io (the set has no such split,
-// or files are missing), bad_input.
+// Opens a split of a set, or its first `limit` samples if that is not 0. Where neither the files nor found.set say how
+// to normalise the pixels, mean and deviation are measured over the training part. Throws Error: io (the set has no
+// such split, or files are missing), bad_input.
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/check.h"
@@ -34,6 +35,7 @@ class Reader {
  public:
   explicit Reader(const SafetensorsFile& file) : file_(file) {}
 
+  bool has(const std::string& key) const { return file_.metadata().contains(key); }
   const std::string& text(const std::string& key) const {
     const auto found = file_.metadata().find(key);
     if (found == file_.metadata().end()) {
@@ -82,6 +84,17 @@ std::string bytes_of_hex(const Reader& reader, const std::string& key) {
   return bytes;
 }
 
+std::vector<std::string> read_class_names(const Reader& reader, int64_t classes) {
+  const char* key = "class_names";
+  const auto names = nlohmann::json::parse(reader.text(key), nullptr, false);
+  const bool are_names = names.is_array() && std::ssize(names) == classes &&
+                         std::ranges::all_of(names, [](const auto& name) { return name.is_string(); });
+  if (!are_names) reader.refuse(key, fmt::format("a JSON list of {} names", classes));
+  std::vector<std::string> all;
+  for (const auto& name : names) all.push_back(printable_text(name.template get<std::string>()));
+  return all;
+}
+
 ModelDescription read_description(const SafetensorsFile& file) {
   const Reader reader(file);
   if (reader.text("format") != format_name) {
@@ -114,6 +127,12 @@ ModelDescription read_description(const SafetensorsFile& file) {
   description.scale.mean = reader.number<float>("mean", -1e6f, 1e6f);
   description.scale.deviation = reader.number<float>("deviation", 1e-6f, 1e6f);
   description.data = reader.text("data");
+  if (reader.has("class_names")) description.class_names = read_class_names(reader, description.sizes.classes);
+  if (reader.has("data_source")) {
+    description.origin = {reader.text("data_source"), reader.text("data_size"),
+                          reader.number<double>("data_test_split", 0, 1),
+                          reader.number<int64_t>("data_test", 1, int64_t{1} << 40)};
+  }
   return description;
 }
 
@@ -127,6 +146,13 @@ Metadata describe(const ModelDescription& description) {
                        {"mean", fmt::format("{}", description.scale.mean)},
                        {"deviation", fmt::format("{}", description.scale.deviation)},
                        {"data", printable_text(description.data)}};
+  if (!description.class_names.empty()) metadata["class_names"] = nlohmann::json(description.class_names).dump();
+  if (const auto& origin = description.origin) {
+    metadata["data_source"] = printable_text(origin->source);
+    metadata["data_size"] = origin->size;
+    metadata["data_test_split"] = fmt::format("{}", origin->test_split);
+    metadata["data_test"] = std::to_string(origin->test);
+  }
   ModelSizes sizes = description.sizes;
   sizes.blocks = model_depth(description.model, sizes.blocks);
   const auto add = [&](const SizeMember& size) {

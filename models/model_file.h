@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,24 @@ namespace hs {
 
 // What a file says about its model.
 struct ModelDescription {
-  std::string model;            // as for make_model()
-  ModelSizes sizes;             // as for make_model()
-  PixelScale scale;             // how pixels become the model's input: see normalize_image()
-  std::string data;             // the name of the data set that it was trained on; for people
-  std::string vocabulary = {};  // of a model of a text, the byte of each symbol
+  std::string model;                          // as for make_model()
+  ModelSizes sizes;                           // as for make_model()
+  PixelScale scale;                           // how pixels become the model's input: see normalize_image()
+  std::string data;                           // the name of the data set that it was trained on; for people
+  std::string vocabulary = {};                // of a model of a text, the byte of each symbol
+  std::vector<std::string> class_names = {};  // see SampleInfo; empty: the numbers are the names
+  // Where to find the test samples again; empty: not known, as in files of version 0.1.
+  struct Origin {
+    std::string source;  // the name of a set, or a path
+    std::string size;    // "32x48" that its images were resized to; empty: as they are
+    double test_split;   // the fraction that was held out for the test; 0: the set has a test part
+    int64_t test;        // test samples
+  };
+  std::optional<Origin> origin = {};
+
+  std::string class_name(size_t label) const {
+    return class_names.empty() ? std::to_string(label) : class_names[label];
+  }
 };
 
 // What load_model() returns.

@@ -26,6 +26,8 @@ struct LoaderOptions;
 
 namespace hs::bench::cli {
 
+struct DataChoice;
+
 // The flags of one sub-command. Each is declared once, with its name, values, help and the variable that it sets, which
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
 // record() after a declaration makes the flag a member of the record's "config".
@@ -64,9 +66,8 @@ class Flags {
                 const std::string& model);  // after model(); a record has null if the model has no blocks
   // Of the windows of a text; after model(): only a model of a text has one, for others a record has null.
   Flags& context(int64_t& value, const std::string& model);
-  Flags& data(std::string& name_or_path);
-  Flags& digits(std::string& folder);  // --data for commands that support only MNIST
-  Flags& train(int64_t& samples);
+  Flags& data(DataChoice& choice);  // --data, --size and --test-split
+  Flags& train(int64_t& samples);   // where the default is automatic_samples, also the word auto
   Flags& test(int64_t& samples);
   Flags& epochs(int64_t& value);
   Flags& batch(int64_t& value, int64_t most = 1'000'000);

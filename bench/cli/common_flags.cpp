@@ -61,21 +61,26 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
   return *this;
 }
 
-Flags& Flags::data(std::string& name_or_path) {
-  return text("--data", name_or_path, "NAME",
-              "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format");
-}
-
-Flags& Flags::digits(std::string& folder) {
-  return text("--data", folder, "DIR", "Folder with the four files of MNIST");
+Flags& Flags::data(DataChoice& choice) {
+  text("--data", choice.name, "NAME",
+       "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
+  text(
+      "--size", [&choice](const std::string& size) { choice.size = parse_size(size); }, "", "ROWSxCOLUMNS",
+      "Resize the images of a folder, as in 32x32");
+  return real("--test-split", choice.test_split, 0, 0.9,
+              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
 }
 
 Flags& Flags::train(int64_t& samples) {
-  return integer("--train", samples, 1, most_samples, "Training samples, the first N of the set");
+  if (samples != automatic_samples) return integer("--train", samples, 1, most_samples, "Training samples");
+  return integer_or_auto("--train", samples, automatic_samples, 1, most_samples,
+                         "Training samples; auto: all, or 20000 without --data");
 }
 
 Flags& Flags::test(int64_t& samples) {
-  return integer("--test", samples, 1, most_samples, "Test samples, the first N of the set");
+  if (samples != automatic_samples) return integer("--test", samples, 1, most_samples, "Test samples");
+  return integer_or_auto("--test", samples, automatic_samples, 1, most_samples,
+                         "Test samples; auto: all, or as many as in training, 5000 without --data");
 }
 
 Flags& Flags::epochs(int64_t& value) {

@@ -1,6 +1,9 @@
 #include "bench/cli/inputs.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -55,63 +58,120 @@ void use_threads(int64_t wanted) {
   threads();  // starts them, so that a failure is reported before anything else is done
 }
 
+std::optional<ImageShape> parse_size(const std::string& text) {
+  if (text.empty()) return {};
+  const size_t x = text.find('x');
+  const auto side = [&](std::string_view digits) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : 0;
+  };
+  if (x != std::string::npos) {
+    const std::string_view both = text;
+    const ImageShape shape{side(both.substr(0, x)), side(both.substr(x + 1))};
+    if (shape.is_allowed()) return shape;
+  }
+  fail(ExitCode::usage, "--size {}: expected ROWSxCOLUMNS, each 1 to {}, as in 32x32", printable_text(text),
+       max_image_side);
+}
+
+std::string size_text(const DataChoice& choice) {
+  return choice.size ? fmt::format("{}x{}", choice.size->rows, choice.size->columns) : "";
+}
+
 namespace {
 
-// The first samples of a split. `name_or_path`: of a data set whose labels determine its classes; empty for digits.
-std::unique_ptr<SampleSource> open_part(const FoundDataset& found, Part part, const Limit& limit,
-                                        const std::string& name_or_path) {
-  const bool are_digits = name_or_path.empty();
-  // Generated samples take time, and the first ones are the same however many there are.
-  const bool takes_some = are_digits || found.format == DataFormat::generated;
-  auto source = open_dataset(found, part, takes_some ? limit.samples : 0);
-  if (!takes_some && part == Part::train && !source->info().is_text()) warn_of_empty_classes(name_or_path, *source);
+using Order = SampleOrder;
+constexpr double usual_test_split = 0.2;
+
+std::unique_ptr<SampleSource> cut(std::unique_ptr<SampleSource> source, Part part, const Limit& limit, Order order) {
   const int64_t count = source->info().count;
   if (limit.samples > count && !limit.may_be_too_large) {
     fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
   }
-  if (limit.samples >= count) return source;
-  return std::make_unique<FirstSamples>(std::move(source), limit.samples);
+  if (limit.samples == automatic_samples || limit.samples >= count) return source;
+  return std::make_unique<PartOfSamples>(std::move(source), 0, limit.samples, order);
+}
+
+// Makes the test part of a set that has none of some of its training samples.
+void split(TrainingData& data) {
+  double& fraction = data.choice.test_split;
+  const bool is_automatic = fraction == DataChoice::automatic;
+  if (is_automatic) fraction = usual_test_split;
+  const std::shared_ptr<const SampleSource> all = std::move(data.train);
+  const SampleInfo& info = all->info();
+  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(info.count)));
+  if (held < 1 || held >= info.count) {
+    fail(ExitCode::usage, "--test-split {}: is {} of {} samples, expected 1 to {}", fraction, held, info.count,
+         info.count - 1);
+  }
+  data.train = std::make_unique<PartOfSamples>(all, 0, info.count - held, Order::mixed);
+  data.test = std::make_unique<PartOfSamples>(all, info.count - held, held, Order::mixed);
+  if (!is_automatic) return;
+  notice(fmt::format("{}: has no test part; {} of its {} samples, mixed, are the test (--test-split {})", info.name,
+                     held, info.count, fraction));
+}
+
+// As it is wherever the program is started.
+std::string lasting_name(const std::string& name, const FoundDataset& found) {
+  if (name.empty()) return found.format == DataFormat::generated ? "synthetic" : "mnist";
+  std::error_code ignored;
+  return found.is_named ? name : std::filesystem::weakly_canonical(name, ignored).string();
+}
+
+std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
+  if (found.format != DataFormat::generated) {
+    return fmt::format("mnist from {}: {} training and {} test images", printable(found.train), train.count,
+                       test.count);
+  }
+  return fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
+                     usual_places_text("mnist"));
 }
 
 }  // namespace
 
-TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test, int64_t context,
+TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context,
                                 const std::string& vocabulary) {
-  if (name_or_path.empty()) return open_digits("", train, test);
-  FoundDataset found = find_dataset(name_or_path);
+  const bool is_headline = choice.name.empty();
+  FoundDataset found = is_headline ? find_digits() : find_dataset(choice.name);
+  const std::string what = is_headline ? printable(found.train) : printable(choice.name);
+  if (choice.size && found.format != DataFormat::images) {
+    fail(ExitCode::usage, "--size {}: {} has images of one size; only those of a folder of images are resized",
+         size_text(choice), what);
+  }
   found.context = context;
   found.vocabulary = vocabulary;
+  found.set.size = choice.size;
+  if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
+  if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   TrainingData data;
-  data.train = open_part(found, Part::train, train, name_or_path);
-  data.test = open_part(found, Part::test, test, name_or_path);
-  check_one_set(name_or_path, data.train->info(), data.test->info());
+  data.choice = choice;
+  data.choice.name = lasting_name(choice.name, found);
   data.synthetic = found.format == DataFormat::generated;
-  data.source = describe(data.train->info(), data.test->info());
-  if (data.synthetic) notice(data.source);
-  return data;
-}
-
-TrainingData open_digits(const std::string& folder, Limit train, Limit test) {
-  constexpr int64_t image_side = 28;
-  const FoundDataset found = folder.empty() ? find_digits() : find_digits(folder);
-  TrainingData data;
-  data.train = open_part(found, Part::train, train, "");
-  data.test = open_part(found, Part::test, test, "");
-  const SampleInfo& info = data.train->info();
-  check_one_set(printable(found.train), info, data.test->info());
-  if (info.rows != image_side || info.columns != image_side) {
-    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{}, expected {}x{}x1", folder, info.rows, info.columns,
-         info.channels, image_side, image_side);
-  }
-  data.synthetic = found.format == DataFormat::generated;
-  if (data.synthetic) {
-    data.source = fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
-                              usual_places_text("mnist"));
-    notice(data.source);
+  // Of these the first samples are the same however many are opened, and the others take time.
+  const bool takes_some = is_headline || data.synthetic;
+  data.train = open_dataset(found, Part::train, takes_some ? train.samples : 0);
+  const SampleInfo info = data.train->info();
+  found.set.scale = info.scale;  // not measured again
+  if (!takes_some && !info.is_text()) warn_of_empty_classes(what, *data.train);
+  if (!found.has(Part::test)) {
+    split(data);
+  } else if (choice.test_split != DataChoice::automatic) {
+    fail(ExitCode::usage, "--test-split {}: {} has a test part of its own; leave it out", choice.test_split, what);
   } else {
-    data.source = fmt::format("mnist from {}: {} training and {} test images", printable(found.train), info.count,
-                              data.test->info().count);
+    data.test = open_dataset(found, Part::test, takes_some ? test.samples : 0);
   }
+  check_one_set(what, info, data.test->info());
+  for (const std::string& remark : {info.remark, found.has(Part::test) ? data.test->info().remark : ""}) {
+    if (!remark.empty()) notice(remark);
+  }
+  // Those of a set that is known by its name are mixed as they are, and those of a text belong together.
+  const Order order = found.is_named || info.is_text() ? Order::as_it_is : Order::mixed;
+  data.train = cut(std::move(data.train), Part::train, train, order);
+  data.test = cut(std::move(data.test), Part::test, test, order);
+  const SampleInfo &used = data.train->info(), &tested = data.test->info();
+  data.source = is_headline ? describe_digits(found, used, tested) : describe(used, tested);
+  if (data.synthetic) notice(data.source);
   return data;
 }
 

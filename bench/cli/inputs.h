@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,26 +30,39 @@ void use_threads(int64_t wanted);
 // The mode's name, as in --cache.
 const char* name(CacheMode mode);
 
+// --data, --size and --test-split: which set, and how it becomes a training and a test part.
+struct DataChoice {
+  std::string name;                // as for find_dataset(); empty: MNIST, or generated digits where it is not found
+  std::optional<ImageShape> size;  // to resize the images of a folder to
+  double test_split = automatic;   // the fraction of a set without a test part that becomes one
+
+  static constexpr double automatic = 0;  // 0.2, which is said
+  bool operator==(const DataChoice&) const = default;
+};
+// "32x48": rows and columns; empty: as the files have it. Throws Error (usage).
+std::optional<ImageShape> parse_size(const std::string& text);
+std::string size_text(const DataChoice& choice);
+
 // A data set, in memory or read from its files.
 struct TrainingData {
   std::unique_ptr<SampleSource> train, test;
   bool synthetic = false;
   std::string source;  // one sentence for the user: what the data is and where it came from
+  DataChoice choice;   // that gives the same set wherever the program is started
 };
 
 struct Limit {
-  int64_t samples;                // the first `samples` of the data set
+  int64_t samples;                // of the part; automatic_samples: all, or those of the headline experiment
   bool may_be_too_large = false;  // if the data set has fewer: true uses all of them, false is an Error
 };
+inline constexpr int64_t automatic_samples = 0;
+inline constexpr int64_t headline_train = 20000, headline_test = 5000;  // samples, if no data are named
 
-// --data NAME|DIR, as for open_dataset(); if empty, as open_digits(). Says so if the data is generated. Throws what
-// opening throws, and Error: usage (a limit), bad_input (the two splits do not belong together). context, vocabulary:
-// of a text.
-TrainingData open_training_data(const std::string& name_or_path, Limit train, Limit test,
-                                int64_t context = default_context, const std::string& vocabulary = {});
-
-// --data DIR with MNIST in it, as for find_digits(); if empty, the usual places, or generated digits. Throws as
-// open_training_data(), and Error (bad_input) if images are not 28x28x1, the size that the models expect.
-TrainingData open_digits(const std::string& folder, Limit train, Limit test);
+// Says so if the data is generated, and what was skipped or split. A limit takes the first samples of a set that is
+// known by its name, or of a text, and mixed ones of another, which may be in the order of its classes. Throws what
+// opening throws, and Error: usage (a limit, or a choice that the set does not have), bad_input (the two parts do not
+// belong together). context, vocabulary: of a text.
+TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context = default_context,
+                                const std::string& vocabulary = {});
 
 }  // namespace hs::bench::cli

@@ -39,7 +39,8 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, device_ = "auto";
+  std::string model_ = "mnist_cnn", device_ = "auto";
+  cli::DataChoice data_;
   Precision precision_ = Precision::f32;
   int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 0, threads_ = 0, context_ = default_context;
   LoaderOptions loading_ = measure::Experiment().loading;

@@ -68,8 +68,9 @@ The worst mistakes are the wrong answers that the model was most certain of.
  private:
   Result evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const;
 
-  std::string model_, data_, device_ = "auto";
-  int64_t test_ = 5000, mistakes_ = 12, threads_ = 0;
+  std::string model_, device_ = "auto";
+  cli::DataChoice data_;
+  int64_t test_ = cli::automatic_samples, mistakes_ = 12, threads_ = 0;
   report::Outputs outputs_;
 };
 
@@ -103,7 +104,7 @@ Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& 
 }
 
 // A line per class, and its member of "rows".
-report::Table table_of_classes(const Result& result, Json& rows) {
+report::Table table_of_classes(const Result& result, const ModelDescription& model, Json& rows) {
   report::Table table = {
       .heads = {"class", "samples", "recognised", "predicted", "of these right"}, .lines = {}, .title = "classes"};
   for (size_t c = 0; c < result.confusion.size(); ++c) {
@@ -111,22 +112,22 @@ report::Table table_of_classes(const Result& result, Json& rows) {
     for (const int64_t count : result.confusion[c]) samples += count;
     for (const std::vector<int64_t>& row : result.confusion) predicted += row[c];
     const int64_t right = result.confusion[c][c];
-    table.lines.push_back({std::to_string(c), std::to_string(samples), percent(right, samples),
+    table.lines.push_back({model.class_name(c), std::to_string(samples), percent(right, samples),
                            std::to_string(predicted), percent(right, predicted)});
-    rows.push_back({{"name", std::to_string(c)}, {"samples", samples}, {"predicted", predicted}, {"right", right}});
+    rows.push_back({{"name", model.class_name(c)}, {"samples", samples}, {"predicted", predicted}, {"right", right}});
   }
   return table;
 }
 
-report::Table table_of_confusion(const Result& result) {
+report::Table table_of_confusion(const Result& result, const ModelDescription& model) {
   const size_t classes = result.confusion.size();
   report::Table table;
   if (classes <= largest_matrix) {
     table.title = "confusion: labels down, predictions across";
     table.heads = {"label"};
-    for (size_t c = 0; c < classes; ++c) table.heads.push_back(std::to_string(c));
+    for (size_t c = 0; c < classes; ++c) table.heads.push_back(model.class_name(c));
     for (size_t label = 0; label < classes; ++label) {
-      auto& line = table.lines.emplace_back(1, std::to_string(label));
+      auto& line = table.lines.emplace_back(1, model.class_name(label));
       for (const int64_t count : result.confusion[label]) line.push_back(std::to_string(count));
     }
     return table;
@@ -143,15 +144,16 @@ report::Table table_of_confusion(const Result& result) {
   std::ranges::stable_sort(pairs, std::greater(), [](const auto& pair) { return pair[0]; });
   pairs.resize(std::min(pairs.size(), largest_matrix));
   for (const auto& [count, label, c] : pairs) {
-    table.lines.push_back({std::to_string(label), std::to_string(c), std::to_string(count)});
+    table.lines.push_back({model.class_name(static_cast<size_t>(label)), model.class_name(static_cast<size_t>(c)),
+                           std::to_string(count)});
   }
   return table;
 }
 
-report::Table table_of_mistakes(const Result& result) {
+report::Table table_of_mistakes(const Result& result, const ModelDescription& model) {
   report::Table table = {.heads = {"sample", "label", "predicted", "with"}, .lines = {}, .title = "worst mistakes"};
   for (const auto& [sample, label, predicted, probability] : result.mistakes) {
-    table.lines.push_back({std::to_string(sample), std::to_string(label), std::to_string(predicted),
+    table.lines.push_back({std::to_string(sample), model.class_name(label), model.class_name(predicted),
                            fmt::format("{:.2f} %", 100 * probability)});
   }
   return table;
@@ -179,9 +181,8 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   cli::use_threads(threads_);
   const Device device = cli::resolve_device(device_);
   const LoadedModel loaded = measure::load_image_model(model_);
-  const cli::TrainingData data = cli::open_training_data(data_, {1, true}, {test_, !flags.given("--test")});
+  const cli::TrainingData data = measure::open_test_data(loaded.description, data_, {test_, !flags.given("--test")});
   const SampleInfo& info = data.test->info();
-  measure::check_fits(loaded.description, info);
   const Result result = evaluate(loaded, *data.test, device);
 
   Json record = report::new_record(name(), device);
@@ -191,8 +192,9 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
   record["confusion"] = result.confusion;
   record["rows"] = Json::array();
-  std::vector<report::Table> tables = {table_of_classes(result, record["rows"]), table_of_confusion(result)};
-  if (!result.mistakes.empty()) tables.push_back(table_of_mistakes(result));
+  std::vector<report::Table> tables = {table_of_classes(result, loaded.description, record["rows"]),
+                                       table_of_confusion(result, loaded.description)};
+  if (!result.mistakes.empty()) tables.push_back(table_of_mistakes(result, loaded.description));
   record["mistakes"] = to_json(result.mistakes, *data.test);
   std::vector<std::string> remarks;
   if (loaded.description.data != info.name) {

@@ -72,7 +72,8 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, device_ = "auto", dot_;
+  std::string model_ = "mnist_cnn", device_ = "auto", dot_;
+  cli::DataChoice data_;
   Precision precision_ = Precision::f32;
   CheckpointChoice checkpoint_;
   std::vector<std::string> kernels_;

@@ -49,7 +49,8 @@ class LoaderCommand : public cli::Command {
   void print_plan(const SampleSource& data, Device device) const;
   void progress(const std::string& what) const;
 
-  std::string data_, device_ = "auto", format_ = "all";
+  std::string device_ = "auto", format_ = "all";
+  cli::DataChoice data_;
   int64_t samples_ = 20000, batch_ = 64, compute_ = 4000, seed_ = 1;
   bool list_ = false, dry_run_ = false, quiet_ = false;
   report::Outputs outputs_;

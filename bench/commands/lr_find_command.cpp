@@ -38,7 +38,8 @@ docs/recipes.md says how to read the curve.
 
  private:
   measure::Experiment experiment_;
-  std::string data_, device_ = "auto";
+  std::string device_ = "auto";
+  cli::DataChoice data_;
   int64_t steps_ = 200, seed_ = 1, threads_ = 0, context_ = default_context;
   double to_ = 10;
   report::Outputs outputs_;

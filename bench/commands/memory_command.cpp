@@ -60,7 +60,8 @@ class MemoryCommand : public cli::Command {
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
 
-  std::string model_ = "mnist_cnn", data_, budget_ = "256M", device_name_ = "auto";
+  std::string model_ = "mnist_cnn", budget_ = "256M", device_name_ = "auto";
+  cli::DataChoice data_;
   int64_t blocks_ = 0, context_ = default_context, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;

@@ -44,7 +44,8 @@ class PeersCommand : public cli::Command {
   void take_size(const cli::Flags& flags);
   Json plan(const std::string& folder, const std::string& label, Device device) const;
 
-  std::string model_ = "mnist_cnn", data_, device_ = "auto", peers_;
+  std::string model_ = "mnist_cnn", device_ = "auto", peers_;
+  cli::DataChoice data_;
   std::vector<std::string> pythons_;
   Size size_ = default_size;
   int64_t batch_ = 64, seed_ = 1, threads_ = 0, ranks_ = 1;
@@ -66,7 +67,7 @@ docs/benchmarks.md says what is measured, bench/peers/README.md how to install t
 
 void PeersCommand::declare(cli::Flags& flags) {
   flags.choice("--model", model_, measure::peer_models, "Model").record();
-  flags.text("--data", data_, "NAME", "mnist, fashion_mnist, synthetic, or a folder in any format; images of 28x28");
+  flags.data(data_);
   flags.train(size_.train);
   flags.test(size_.test);
   flags.epochs(size_.epochs).record();
@@ -183,7 +184,7 @@ void PeersCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), device);
   const cli::TrainingData data = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
   const measure::WorkFolder work;
-  // Named so because a data set's name determines its normalisation, and the peers use MNIST's.
+  // Found there by its name, and so normalised as MNIST, which the peers do too.
   const std::filesystem::path folder = work.path() / "mnist";
   write_samples(data, folder);
   record["data"] = report::describe_data(data);

@@ -1,7 +1,11 @@
 // halfstep-bench predict: what a trained model sees in images.
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <iostream>
 #include <numeric>
 
 #include "bench/cli/console.h"
@@ -9,14 +13,17 @@
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/predictions.h"
+#include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
+#include "bench/report/record.h"
 #include "data/formats/fit_image.h"
+#include "data/formats/image_folder.h"
 #include "engine/check.h"
 #include "engine/input_file.h"
 
 namespace hs::bench::commands {
 namespace {
 
-constexpr int64_t largest_side = 4096;  // of an image that is resized: 64 MiB of pixels
 constexpr double light_border = 128;    // from here on an image looks like ink on paper
 constexpr int64_t widest_picture = 64;  // columns of the terminal
 
@@ -44,86 +51,120 @@ class PredictCommand : public cli::Command {
   halfstep-bench predict --model digits.safetensors --test
   halfstep-bench predict --model digits.safetensors photo.png scan.pgm --invert
 
-Prints each image as the model gets it, and below it the most probable classes. Images of files are made grey or
-coloured and resized as the model needs them, which the line below the picture says. Models of digits expect light
-strokes on black: --invert is for ink on paper. docs/model_files.md describes the files.
+  halfstep-bench predict --model digits.safetensors scans --json answers.json   # a folder
+  cat photo.png | halfstep-bench predict --model digits.safetensors -
+
+Prints the most probable classes of each image, on a terminal below the image as the model gets it. Images of files are
+made grey or coloured and resized as the model needs them, which the line below the picture says. Models of digits expect
+light strokes on black: --invert is for ink on paper. docs/model_files.md describes the files.
 )";
   }
   void declare(cli::Flags& flags) override {
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
-    flags.words("IMAGE", images_, 0, 1000, "PNG or PGM files, of any size");
-    flags.on_off("--test", test_, "Images of the data set's test split instead of files");
-    flags.integer("--count", count_, 1, 10000, "How many of them, from the first on");
+    flags.words("IMAGE", images_, 0, 1000, "PNG or PGM files, folders of them, or - for stdin");
+    flags.on_off("--test", test_, "Images of the test part of the model's data, or of --data, instead of files");
+    flags.integer("--count", count_, 1, 10000, "How many of them");
     flags.data(data_);
     flags.integer("--top", top_, 1, 1000, "Classes to print of each image");
     flags.on_off("--invert", invert_, "Swap black and white in the files");
+    outputs_.declare(flags);
   }
   void run(const cli::Flags& flags) override;
 
  private:
-  void predict_file(const std::string& path) const;
-  void predict_test() const;
-  struct Verdict {
-    size_t best;       // class
-    std::string text;  // "3 with 98.31 %, 5 with 1.20 %, 8 with 0.31 %"
-  };
-  Verdict verdict_on(const Image& image) const;
+  void predict_file(const std::string& path);
+  void predict_test();
+  bool answer(const std::string& name, const Image& image, const std::vector<std::string>& changes, int64_t label);
+  void print(const std::string& text) const {
+    outputs_.use_stdout() ? cli::write_stderr(text) : cli::write_stdout(text);
+  }
 
-  std::string model_, data_;
+  std::string model_;
+  cli::DataChoice data_;
   std::vector<std::string> images_;
   bool test_ = false, invert_ = false;
   int64_t count_ = 10, top_ = 3;
   LoadedModel loaded_;
+  report::Outputs outputs_;
+  Json rows_ = Json::array(), tested_;  // of the record; the data
+  report::Table table_ = {.heads = {"image", "class", "with"}, .lines = {}, .title = "predictions"};
 };
 
-PredictCommand::Verdict PredictCommand::verdict_on(const Image& image) const {
+constexpr int64_t no_label = -1;
+
+// Prints what the model sees in an image, and notes it for the record. Returns whether that is the label.
+bool PredictCommand::answer(const std::string& name, const Image& image, const std::vector<std::string>& changes,
+                            int64_t label) {
+  const ModelDescription& model = loaded_.description;
   const Tensor pixels = Tensor::from(image.pixels, {1, image.shape.rows, image.shape.columns, image.shape.channels});
-  const std::vector<double> probabilities = measure::predict(*loaded_.model, pixels, loaded_.description.scale).front();
+  const std::vector<double> probabilities = measure::predict(*loaded_.model, pixels, model.scale).front();
   std::vector<size_t> classes(probabilities.size());
   std::iota(classes.begin(), classes.end(), 0);
   std::ranges::stable_sort(classes, std::greater(), [&](size_t c) { return probabilities[c]; });
   classes.resize(std::min(classes.size(), static_cast<size_t>(top_)));
-  std::string text;
+  const bool is_right = static_cast<int64_t>(classes[0]) == label;
+  Json row = {{"name", name}, {"class", model.class_name(classes[0])}, {"probability", probabilities[classes[0]]}};
+  if (label != no_label) row["label"] = model.class_name(static_cast<size_t>(label));
+  row["classes"] = Json::array();
+  std::vector<std::string> texts;
   for (const size_t c : classes) {
-    text += fmt::format("{}{} with {:.2f} %", text.empty() ? "" : ", ", c, 100 * probabilities[c]);
+    texts.push_back(fmt::format("{} with {:.2f} %", model.class_name(c), 100 * probabilities[c]));
+    row["classes"].push_back({{"class", model.class_name(c)}, {"probability", probabilities[c]}});
   }
-  return {classes[0], text};
+  row["changes"] = changes;
+  rows_.push_back(row);
+  table_.lines.push_back(
+      {name, model.class_name(classes[0]), fmt::format("{:.2f} %", 100 * probabilities[classes[0]])});
+  std::string picture;
+  if (isatty(STDOUT_FILENO) == 1) {
+    picture = picture_of(image);
+    if (!changes.empty()) picture += fmt::format("{}\n", fmt::join(changes, ", "));
+  }
+  const std::string what = label == no_label ? "" : ", a " + model.class_name(static_cast<size_t>(label));
+  print(fmt::format("{}{}{}: {}{}\n", picture, name, what, fmt::join(texts, ", "),
+                    label == no_label || is_right ? "" : " (wrong)"));
+  return is_right;
 }
 
-void PredictCommand::predict_file(const std::string& path) const {
-  const std::string name = printable(path);
+std::vector<uint8_t> read_stdin() {
+  std::vector<uint8_t> bytes(max_image_file_bytes + 1);
+  std::cin.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (static_cast<uint64_t>(std::cin.gcount()) > max_image_file_bytes) {
+    fail(ExitCode::bad_input, "stdin: more than {} bytes, expected one image", max_image_file_bytes);
+  }
+  bytes.resize(static_cast<size_t>(std::cin.gcount()));
+  return bytes;
+}
+
+void PredictCommand::predict_file(const std::string& path) {
+  const std::string name = path == "-" ? "stdin" : printable(path);
   const ModelSizes& sizes = loaded_.description.sizes;
-  FittedImage fitted = fit_image(decode_image(read_file(path, max_image_file_bytes), name, largest_side),
-                                 {sizes.rows, sizes.columns, sizes.channels});
+  const std::vector<uint8_t> bytes = path == "-" ? read_stdin() : read_file(path, max_image_file_bytes);
+  FittedImage fitted =
+      fit_image(decode_image(bytes, name, largest_side_to_fit), {sizes.rows, sizes.columns, sizes.channels});
   if (invert_) {
     invert(fitted.image);
     fitted.changes.emplace_back("inverted");
   }
-  std::string text = picture_of(fitted.image);
-  if (!fitted.changes.empty()) text += fmt::format("{}\n", fmt::join(fitted.changes, ", "));
-  cli::write_stdout(text + fmt::format("{}: {}\n", name, verdict_on(fitted.image).text));
+  answer(name, fitted.image, fitted.changes, no_label);
   if (border_mean(fitted.image) >= light_border && !invert_) {
     cli::notice(name +
                 ": its border is light; if it is ink on paper and the model learned light on black, give --invert");
   }
 }
 
-void PredictCommand::predict_test() const {
-  const cli::TrainingData data = cli::open_training_data(data_, {1, true}, {count_, true});
+void PredictCommand::predict_test() {
+  const cli::TrainingData data = measure::open_test_data(loaded_.description, data_, {count_, true});
   const SampleInfo& info = data.test->info();
-  measure::check_fits(loaded_.description, info);
+  tested_ = report::describe_data(data);
   int64_t right = 0;
   for (int64_t i = 0; i < info.count; ++i) {
     cli::check_signals("while predicting");
     Image image{info.shape(), std::vector<uint8_t>(static_cast<size_t>(info.image_bytes()))};
     data.test->read(i, image.pixels.data());
-    const Verdict verdict = verdict_on(image);
-    const auto label = static_cast<size_t>(data.test->label(i));
-    right += verdict.best == label;
-    cli::write_stdout(fmt::format("{}{} test sample {}, a {}: {}{}\n", picture_of(image), info.name, i, label,
-                                  verdict.text, verdict.best == label ? "" : " (wrong)"));
+    right += answer(fmt::format("{} test sample {}", info.name, i), image, {}, data.test->label(i));
   }
-  cli::write_stdout(fmt::format("{}: {} of {} right\n", info.name, right, info.count));
+  print(fmt::format("{}: {} of {} right\n", info.name, right, info.count));
 }
 
 void PredictCommand::run(const cli::Flags& flags) {
@@ -132,21 +173,37 @@ void PredictCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "predict: {}, expected IMAGE files or --test",
          test_ ? "IMAGE files and --test" : "neither IMAGE files nor --test");
   }
-  for (const char* flag : {"--count", "--data"}) {
+  for (const char* flag : {"--count", "--data", "--size", "--test-split"}) {
     if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
   }
   if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
+  outputs_.open();
   loaded_ = measure::load_image_model(model_);
   const int64_t channels = loaded_.description.sizes.channels;
   if (!test_ && channels != 1 && channels != 3) {
     fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,
          channels);
   }
-  if (test_) return predict_test();
+  if (test_) predict_test();
   for (const std::string& path : images_) {
-    cli::check_signals("while predicting");
-    predict_file(path);
+    std::error_code ignored;
+    std::vector<std::string> files = {path};
+    if (std::filesystem::is_directory(path, ignored)) {
+      files.clear();
+      for (const std::filesystem::path& file : image_files(path)) files.push_back(file.string());
+    }
+    for (const std::string& file : files) {
+      cli::check_signals("while predicting");
+      predict_file(file);
+    }
   }
+  if (!outputs_.any()) return;
+  Json record = report::new_record(name(), Device::cpu);
+  if (test_) record["data"] = tested_;
+  record["rows"] = rows_;
+  report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.size()), {table_});
+  outputs_.write(record);
+  outputs_.print_report_path();
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ class ScalerCommand : public cli::Command {
   void print_plan() const;
   std::string headline(const cli::TrainingData& data) const;
 
-  std::string model_ = "mnist_cnn", data_, device_name_ = "auto";
+  std::string model_ = "mnist_cnn", device_name_ = "auto";
+  cli::DataChoice data_;
   int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
   double learning_rate_ = 1e-3;
@@ -81,7 +82,7 @@ docs/command_line.md says what the columns mean.
 
 void ScalerCommand::declare(cli::Flags& flags) {
   flags.model(model_).record();
-  flags.digits(data_);
+  flags.data(data_);
   flags.train(train_);
   flags.test(test_);
   flags.epochs(epochs_).record();
@@ -104,7 +105,7 @@ void ScalerCommand::declare(cli::Flags& flags) {
 void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
                               cli::ProgressDisplay& display) const {
   const auto seed = static_cast<uint64_t>(seed_);
-  run.model = make_model(model_, seed);
+  run.model = make_model(model_, seed, measure::sizes_for(train_set.info(), 0));
   run.arena = std::make_unique<ParameterArena>(*run.model, device_);
   Loader training(train_set, {.batch = batch_, .shuffle = true, .seed = seed});
   Loader test(test_set, {.batch = batch_, .shuffle = false, .seed = seed});
@@ -246,9 +247,10 @@ Runs ScalerCommand::make_runs() const {
 
 // The scaled run over a few batches, after an equal warm-up.
 void ScalerCommand::print_plan() const {
-  const cli::TrainingData data = cli::open_digits(data_, {train_}, {test_});
+  const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
   const SampleInfo& info = data.train->info();
-  const FirstSamples some(*data.train, 4 * batch_), few(*data.test, batch_);
+  constexpr SampleOrder order = SampleOrder::as_it_is;
+  const PartOfSamples some(*data.train, 0, 4 * batch_, order), few(*data.test, 0, batch_, order);
   cli::ProgressDisplay display(true, "", 2, epochs_, some.info().count, batch_);
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {
@@ -272,7 +274,7 @@ void ScalerCommand::run(const cli::Flags& flags) {
   device_ = cli::resolve_device(device_name_);
   outputs_.open();
   if (dry_run_) return print_plan();
-  const cli::TrainingData data = cli::open_digits(data_, {train_}, {test_});
+  const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
   const SampleInfo& info = data.train->info();
 
   Runs runs = make_runs();

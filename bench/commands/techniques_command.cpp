@@ -65,7 +65,8 @@ class TechniquesCommand : public cli::Command {
   std::string headline(const Sources& data) const;
 
   measure::Experiment experiment_;
-  std::string data_, device_ = "auto";
+  std::string device_ = "auto";
+  cli::DataChoice data_;
   Size size_ = default_size;
   int64_t seed_ = 1, threads_ = 0;
   bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;

@@ -59,8 +59,8 @@ class TrainCommand : public cli::Command {
   std::deque<measure::EventFile> open_event_files() const;
   void measure(const cli::TrainingData& data, std::deque<OutputFile>& model, std::deque<measure::EventFile>& events,
                report::EachOutput& each, measure::Row& row);
-  ModelDescription description_of(const SampleInfo& info) const;
-  Json write_text(StagedModel& trained, const SampleInfo& info) const;
+  ModelDescription description_of(const cli::TrainingData& data) const;
+  Json write_text(StagedModel& trained, const cli::TrainingData& data) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
@@ -69,9 +69,10 @@ class TrainCommand : public cli::Command {
 
   measure::Experiment experiment_;
   measure::Residency residency_;
-  std::string data_;
+
+  cli::DataChoice data_;
   int64_t context_ = default_context;
-  int64_t train_ = 20000, test_ = 5000;
+  int64_t train_ = cli::automatic_samples, test_ = cli::automatic_samples;
   int64_t seed_ = 1, repeat_ = 1, threads_ = 0, scale_lr_ = 0;
   std::string device_ = "auto", graph_ = "auto";
   std::vector<std::string> kernels_;
@@ -375,11 +376,11 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
       if (wants_model) {
         wants_model = each([&] {
           write_safetensors(model.front(), measure::FineTuning::parameters(trained, experiment_),
-                            describe(description_of(info)));
+                            describe(description_of(data)));
         });
       }
       each([&] { fine_tuning_.save(trained, experiment_); });
-      written_ = write_text(trained, info);
+      written_ = write_text(trained, data);
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
@@ -393,19 +394,28 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
   }
 }
 
-ModelDescription TrainCommand::description_of(const SampleInfo& info) const {
-  return {experiment_.model, measure::sizes_for(info, experiment_.blocks), info.scale, info.name, info.vocabulary};
+ModelDescription TrainCommand::description_of(const cli::TrainingData& data) const {
+  const SampleInfo& info = data.train->info();
+  const cli::DataChoice& choice = data.choice;
+  return {experiment_.model,
+          measure::sizes_for(info, experiment_.blocks),
+          info.scale,
+          info.name,
+          info.vocabulary,
+          info.class_names,
+          ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split, data.test->info().count}};
 }
 
 // A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
-Json TrainCommand::write_text(StagedModel& trained, const SampleInfo& info) const {
+Json TrainCommand::write_text(StagedModel& trained, const cli::TrainingData& data) const {
+  const SampleInfo& info = data.train->info();
   const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
   if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
   const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(seed_)};
   const std::string prompt(1, info.vocabulary.find('\n') == std::string::npos ? info.vocabulary[0] : '\n');
   std::string text;
   generate(
-      trained, description_of(info), prompt, options,
+      trained, description_of(data), prompt, options,
       [&](char symbol) {
         if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
         // A symbol is a byte, and a record is UTF-8.
@@ -446,10 +456,14 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
     device += fmt::format(", cache {}, ", cli::name(experiment_.loading.cache));
     device += !experiment_.graph ? "no graph" : fmt::format("graph of {} step{}", steps, steps == 1 ? "" : "s");
   }
-  return fmt::format("{} on {}: {} for training, {} for the test, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
-                     experiment_.model, data.train->info().name, data.train->info().count, data.test->info().count,
-                     experiment_.epochs, batch, experiment_.optimizer, hs::name(experiment_.precision), device,
-                     threads(), ranks);
+  const SampleInfo& info = data.train->info();
+  const std::string scale = info.is_text() ? ""
+                                           : fmt::format(", pixels of mean {:.4f} and deviation {:.4f}",
+                                                         info.scale.mean, info.scale.deviation);
+  return fmt::format(
+      "{} on {}: {} for training, {} for the test{}, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
+      experiment_.model, info.name, info.count, data.test->info().count, scale, experiment_.epochs, batch,
+      experiment_.optimizer, hs::name(experiment_.precision), device, threads(), ranks);
 }
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {

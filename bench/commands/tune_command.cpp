@@ -47,7 +47,8 @@ docs/command_line.md says what is measured and how.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", data_, device_ = "auto", out_;
+  std::string model_ = "mnist_cnn", device_ = "auto", out_;
+  cli::DataChoice data_;
   Precision precision_ = Precision::f32;
   bool fuse_ = true;
   int64_t batch_ = 64, threads_ = 0, blocks_ = 0, rounds_ = 50, context_ = default_context;

@@ -91,15 +91,15 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
   return options;
 }
 
-int64_t held_out_samples(const Experiment& experiment, int64_t samples) {
-  if (experiment.validation <= 0) return 0;
-  const auto count = std::llround(experiment.validation * static_cast<double>(samples));
-  if (count >= 1 && count < samples) return count;
-  fail(ExitCode::usage, "--validation {}: is {} of {} training samples, expected 1 to {}", experiment.validation, count,
-       samples, samples - 1);
-}
-
 }  // namespace
+
+Split split_of(const Experiment& experiment, const SampleInfo& set) {
+  if (experiment.validation <= 0) return {set.count, 0};
+  const auto held = static_cast<int64_t>(std::llround(experiment.validation * static_cast<double>(set.count)));
+  if (held >= 1 && set.count - held - set.overlap >= 1) return {set.count - held - set.overlap, held};
+  fail(ExitCode::usage, "--validation {}: is {} of {} training samples, expected 1 to {}", experiment.validation, held,
+       set.count, set.count - 1 - set.overlap);
+}
 
 CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& loading, Device device,
                         const std::vector<const SampleSource*>& sets) {
@@ -126,7 +126,7 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
          wanted.graph_steps, runtime(experiment.device).free_bytes());
   }
   if (wanted.graph_steps != automatic_graph_steps) return;
-  const int64_t samples = train.info().count - held_out_samples(experiment, train.info().count);
+  const int64_t samples = split_of(experiment, train.info()).trained;
   const bool is_stopped =
       stops_between || experiment.max_minutes > 0 || (experiment.validation > 0 && experiment.validate_every.steps > 0);
   const bool is_possible = experiment.graph && on_device && experiment.accumulate == 1 && !experiment.sum.exchange &&
@@ -164,8 +164,10 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   }
   record.trained_parameters = model->parameter_count();
   ParameterArena arena(*model, experiment.device);
-  const int64_t held_out = held_out_samples(experiment, info.count);
-  const MixedSamples kept(train_set, 0, info.count - held_out), held(train_set, info.count - held_out, held_out);
+  const auto [trained, held_out] = split_of(experiment, info);
+  // Windows of a text have symbols in common with their neighbours, which only an end of the text has few of.
+  const SampleOrder order = info.is_text() ? SampleOrder::as_it_is : SampleOrder::mixed;
+  const PartOfSamples kept(train_set, 0, trained, order), held(train_set, info.count - held_out, held_out, order);
   const SampleSource& trained_on = held_out > 0 ? kept : train_set;
   Loader training(trained_on, loader_options(experiment, true, seed));
   Loader test(test_set, loader_options(experiment, false, seed));
@@ -202,7 +204,7 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
   short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
   const auto tail = [&](int64_t samples) { return samples % experiment.batch; };
-  const int64_t trained = train_set.info().count - held_out_samples(experiment, train_set.info().count);
+  const int64_t trained = split_of(experiment, train_set.info()).trained;
   const int64_t steps = 2 * experiment.batch * experiment.accumulate * experiment.graph_steps;
   run_experiment(short_one, load_samples(train_set, steps + tail(trained)),
                  load_samples(test_set, experiment.batch + tail(test_set.info().count)), 0, hooks);

@@ -80,6 +80,13 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
 bool has_momentum(const std::string& optimizer);
 bool has_betas(const std::string& optimizer);
 
+// The training samples that are trained on, and those held out to validate on: mixed ones of images; of a text its end,
+// and between the two no window that has symbols in common with both. Throws Error (usage) if there is none of either.
+struct Split {
+  int64_t trained, held_out;
+};
+Split split_of(const Experiment& experiment, const SampleInfo& set);
+
 // Of a model for this data set.
 ModelSizes sizes_for(const SampleInfo& set, int64_t blocks);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "data/open_dataset.h"
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/printable.h"
@@ -42,12 +44,47 @@ size_t most_probable(const std::vector<double>& probabilities) {
   return static_cast<size_t>(std::ranges::max_element(probabilities) - probabilities.begin());
 }
 
+namespace {
+
+// Throws Error (bad_input) unless the set has images of the model's size and its classes.
 void check_fits(const ModelDescription& model, const SampleInfo& set) {
   const ModelSizes& sizes = model.sizes;
   const ImageShape wanted = {sizes.rows, sizes.columns, sizes.channels};
-  if (set.shape() == wanted && set.classes == sizes.classes) return;
-  fail(ExitCode::bad_input, "{}: images of {} in {} classes, but the model was trained on {} in {}; give --data",
-       set.name, set.shape().text(), set.classes, wanted.text(), sizes.classes);
+  if (set.shape() != wanted || set.classes != sizes.classes) {
+    fail(ExitCode::bad_input, "{}: images of {} in {} classes, but the model was trained on {} in {}; give --data",
+         set.name, set.shape().text(), set.classes, wanted.text(), sizes.classes);
+  }
+  if (model.class_names.empty() || set.class_names.empty()) return;
+  const auto [own, other] = std::ranges::mismatch(model.class_names, set.class_names);
+  if (own == model.class_names.end()) return;
+  fail(ExitCode::bad_input, "{}: class {} is {}, but {} in the model's training; give --data", set.name,
+       own - model.class_names.begin(), *other, *own);
+}
+
+}  // namespace
+
+cli::TrainingData open_test_data(const ModelDescription& model, const cli::DataChoice& given, cli::Limit test) {
+  cli::DataChoice choice = given;
+  if (given.name.empty() && model.origin) {
+    choice = {.name = model.origin->source,
+              .size = cli::parse_size(model.origin->size),
+              .test_split = model.origin->test_split};
+    if (test.samples == cli::automatic_samples) test = {model.origin->test, true};
+    std::error_code ignored;
+    const auto& names = dataset_names();
+    if (std::ranges::count(names, choice.name) == 0 && !std::filesystem::exists(choice.name, ignored)) {
+      fail(ExitCode::io, "{}: is not there, and the model was trained on it; give --data", printable(choice.name));
+    }
+  } else if (given.name.empty()) {  // a file of an earlier version has the name alone
+    choice.name = model.data == "synthetic digits" ? "synthetic" : model.data;
+    if (std::ranges::count(dataset_names(), choice.name) == 0) {
+      fail(ExitCode::usage, "--data: is missing; the model was trained on {}, and its file does not say where that is",
+           model.data);
+    }
+  }
+  cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);
+  check_fits(model, data.test->info());
+  return data;
 }
 
 }  // namespace hs::bench::measure

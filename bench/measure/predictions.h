@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/io/sample_source.h"
+#include "bench/cli/inputs.h"
 #include "engine/module.h"
 #include "models/model_file.h"
 
@@ -20,7 +20,9 @@ std::vector<std::vector<double>> predict(Module& model, const Tensor& images, co
 // The class of highest probability.
 size_t most_probable(const std::vector<double>& probabilities);
 
-// Throws Error (bad_input) unless the set has images of the model's size and as many classes.
-void check_fits(const ModelDescription& model, const SampleInfo& set);
+// The set to test a model on: the one that is given, or without one that of its training, with as many test samples.
+// Throws Error as open_training_data(), and if the model does not say where its own is (usage), if that is not there
+// (io), or if it does not fit: images of another size, or other classes (bad_input).
+cli::TrainingData open_test_data(const ModelDescription& model, const cli::DataChoice& given, cli::Limit test);
 
 }  // namespace hs::bench::measure

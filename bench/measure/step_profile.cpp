@@ -82,7 +82,9 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
   Experiment twice = experiment;
   twice.epochs = 2;
   twice.graph_steps = 1;  // to see each step
-  const FirstSamples some(train, steps * experiment.batch * experiment.accumulate), few(test, experiment.batch);
+  constexpr SampleOrder order = SampleOrder::as_it_is;
+  const PartOfSamples some(train, 0, steps * experiment.batch * experiment.accumulate, order);
+  const PartOfSamples few(test, 0, experiment.batch, order);
   StepProfile result;
   std::optional<Profiler> profiler;
   RankSums* const sums = experiment.sum.sums();

@@ -217,6 +217,7 @@ def command(engine, row, plan, seed):
     if row["engine"] == "torch_ddp": training["--ranks"] = ranks
     if row["engine"] == "halfstep_mpi":  # a batch of all ranks is one micro-batch on each
         training.update({"--batch": training["--batch"] // ranks, "--accumulate": ranks})
+    if row["engine"].startswith("halfstep"): training["--data"] = "mnist"  # in HALFSTEP_DATA
     for flag, value in {**training, "--seed": seed, "--precision": row["precision"]}.items():
         words += [flag, str(value)]
     return [*words, *row["flags"], "--json", "-"]
@@ -283,11 +284,12 @@ def drive(program, plan):
     rows = [{"name": name, "engine": engine, "precision": precision, "flags": flags, "runs": []}
             for name, engine, precision, flags, _ in rows_of(plan) if "missing" not in engines[engine]]
     if plan["dry_run"]:
-        text = "DIR: a temporary folder with the samples as IDX files\n"
+        text = "DIR: a temporary folder with the samples as IDX files, called mnist\n"
         for row in rows:
             text += f"{row['name']}: {shlex.join(command(engines[row['engine']], row, plan, plan['seed']))}\n"
         text += f"{len(rows)} rows, {plan['repeat']} runs of each, in turns\n"
         return {"text": text, "absent": absent}
+    os.environ["HALFSTEP_DATA"] = os.path.dirname(plan["training"]["--data"])
     environments = measure_all(rows, engines, plan, program)
     absent += [{"name": row["name"], "reason": row["error"]} for row in rows if row.get("absent")]
     return {"engines": environments, "rows": [row for row in rows if not row.get("absent")], "absent": absent}

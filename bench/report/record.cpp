@@ -141,11 +141,18 @@ Json new_record(const std::string& command, Device device) {
 }
 
 Json describe_data(const cli::TrainingData& data) {
-  return {{"name", data.train->info().name},
-          {"synthetic", data.synthetic},
-          {"train", data.train->info().count},
-          {"test", data.test->info().count},
-          {"source", data.source}};
+  const SampleInfo& info = data.train->info();
+  Json all = {{"name", info.name},
+              {"synthetic", data.synthetic},
+              {"train", info.count},
+              {"test", data.test->info().count},
+              {"source", data.source}};
+  const auto decimal = [](float number) { return std::stod(fmt::format("{}", number)); };  // 0.1307, not 0.130699...
+  if (!info.is_text()) {
+    all["scale"] = {{"mean", decimal(info.scale.mean)}, {"deviation", decimal(info.scale.deviation)}};
+  }
+  if (!info.class_names.empty()) all["class_names"] = info.class_names;
+  return all;
 }
 
 void check_record(const Json& record, const std::string& source) {

@@ -8,6 +8,8 @@
 
 namespace hs {
 
+inline constexpr int64_t largest_side_to_fit = 4096;  // of an image that is resized: 64 MiB of pixels
+
 struct FittedImage {
   Image image;
   std::vector<std::string> changes;  // what was done, for the user: "resized from 100 x 80 to 28 x 28"

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "data/formats/fit_image.h"
 #include "data/formats/image_file.h"
 #include "engine/check.h"
 #include "engine/input_file.h"
@@ -57,7 +58,30 @@ bool has_image_name(const fs::path& path) {
   return extension == ".png" || extension == ".pgm";
 }
 
-Image read_image(const fs::path& path) { return decode_image(read_file(path, max_image_file_bytes), printable(path)); }
+Image read_image(const fs::path& path, int64_t most_side = max_image_side) {
+  return decode_image(read_file(path, max_image_file_bytes), printable(path), most_side);
+}
+
+// A set without names: that of folder 7 is 7 already.
+std::vector<std::string> names_of(const std::vector<fs::path>& classes) {
+  std::vector<std::string> names;
+  bool are_numbers = true;
+  for (const fs::path& path : classes) {
+    const std::string digits = std::get<2>(place_in_order(path)), number = std::to_string(names.size());
+    are_numbers = are_numbers && (digits == number || (digits.empty() && number == "0"));
+    names.push_back(printable(path.filename()));
+  }
+  if (are_numbers) names.clear();
+  return names;
+}
+
+// What was skipped in the folders of classes, for the user.
+std::string text_of(const std::vector<fs::path>& skipped) {
+  if (skipped.empty()) return "";
+  return fmt::format("skipped {} that {} not named .png or .pgm, the first {}",
+                     skipped.size() == 1 ? "a file" : fmt::format("{} files", skipped.size()),
+                     skipped.size() == 1 ? "is" : "are", printable(skipped.front()));
+}
 
 struct ImageEntry {
   int32_t label;
@@ -66,17 +90,18 @@ struct ImageEntry {
 
 class ImageFolderSource : public SampleSource {
  public:
-  ImageFolderSource(SampleInfo info, std::vector<fs::path> classes, std::vector<ImageEntry> images)
-      : SampleSource(std::move(info)), classes_(std::move(classes)), images_(std::move(images)) {}
+  ImageFolderSource(SampleInfo info, std::vector<fs::path> classes, std::vector<ImageEntry> images, bool resizes)
+      : SampleSource(std::move(info)), classes_(std::move(classes)), images_(std::move(images)), resizes_(resizes) {}
 
  private:
   void read_sample(int64_t index, uint8_t* to) const override {
     const ImageEntry& entry = images_[static_cast<size_t>(index)];
     const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
-    const Image image = read_image(path);
+    const Image image =
+        resizes_ ? fit_image(read_image(path, largest_side_to_fit), info().shape()).image : read_image(path);
     if (image.shape != info().shape()) {
-      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size", printable(path),
-           image.shape.text(), info().text());
+      fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to",
+           printable(path), image.shape.text(), info().text());
     }
     std::copy(image.pixels.begin(), image.pixels.end(), to);
   }
@@ -84,12 +109,16 @@ class ImageFolderSource : public SampleSource {
 
   const std::vector<fs::path> classes_;
   const std::vector<ImageEntry> images_;
+  const bool resizes_;
 };
 
 class ImageFolderWriter : public SampleWriter {
  public:
   ImageFolderWriter(const fs::path& folder, const SampleInfo& info, ImageFormat format, Lifetime lifetime)
       : SampleWriter(info), folder_(folder), format_(format), lifetime_(lifetime) {
+    // Names in whose order the folders give the same labels again.
+    for (const std::string& name : info.class_names) names_.emplace_back(name);
+    if (!std::ranges::is_sorted(names_, {}, place_in_order) || names_of(names_) != info.class_names) names_.clear();
     for (int label = 0; label < info.classes; ++label) {
       std::error_code error;
       std::filesystem::create_directory(class_folder(label), error);
@@ -113,11 +142,15 @@ class ImageFolderWriter : public SampleWriter {
 
   void keep_files() override { folder_.keep(lifetime_ == Lifetime::permanent); }
 
-  fs::path class_folder(int32_t label) const { return folder_.path() / fmt::format("{:03}", label); }
+  fs::path class_folder(int32_t label) const {
+    return folder_.path() /
+           (names_.empty() ? fs::path(fmt::format("{:03}", label)) : names_[static_cast<size_t>(label)]);
+  }
 
   OutputFolder folder_;
   const ImageFormat format_;
   const Lifetime lifetime_;
+  std::vector<fs::path> names_;  // of the folders; empty: their numbers
 };
 
 }  // namespace
@@ -126,6 +159,21 @@ std::vector<std::string> class_names(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::path& path : folders_in(folder)) names.push_back(path.filename().string());
   return names;
+}
+
+std::vector<fs::path> image_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const fs::path& path : entries_of(folder)) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+      for (const fs::path& inner : entries_of(path)) files.push_back(inner);
+    } else {
+      files.push_back(path);
+    }
+  }
+  std::erase_if(files, [](const fs::path& path) { return !has_image_name(path); });
+  if (files.empty()) fail(ExitCode::bad_input, "{}: no .png or .pgm file in this folder", printable(folder));
+  return files;
 }
 
 bool is_image_folder(const fs::path& folder) {
@@ -148,10 +196,12 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
          classes.size(), max_classes);
   }
   std::vector<ImageEntry> images;
+  std::vector<fs::path> skipped;
   for (size_t label = 0; label < classes.size(); ++label) {
     for (const fs::path& path : entries_of(classes[label])) {
       if (!has_image_name(path)) {
-        fail(ExitCode::bad_input, "{}: expected files named .png or .pgm in the folder of a class", printable(path));
+        skipped.push_back(path);
+        continue;
       }
       images.push_back({static_cast<int32_t>(label), path.filename().string()});
     }
@@ -160,12 +210,21 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
     fail(ExitCode::bad_input, "{}: {} folders of classes, but no .png or .pgm file in them", printable(folder),
          classes.size());
   }
-  const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file);
+  const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file,
+                                 set.size ? largest_side_to_fit : max_image_side);
   SampleInfo info{first.shape, set.name, fmt::format("folder of images {}", printable(folder))};
-  info.scale = set.scale;
+  if (set.size) {
+    info.rows = set.size->rows, info.columns = set.size->columns;
+    info.channels = first.shape.channels <= 2 ? 1 : 3;  // without transparency
+    info.description += fmt::format(", resized to {} x {}", info.rows, info.columns);
+  }
+  info.scale = set.scale.value_or(default_pixel_scale);
+  info.class_names = names_of(classes);
+  info.remark = text_of(skipped);
   info.count = std::ssize(images);
   info.classes = static_cast<int>(classes.size());
-  return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images));
+  return std::make_unique<ImageFolderSource>(std::move(info), std::move(classes), std::move(images),
+                                             set.size.has_value());
 }
 
 std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format,

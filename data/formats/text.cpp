@@ -81,6 +81,7 @@ std::unique_ptr<SampleSource> open_text(const std::filesystem::path& file, const
   info.count = (symbols - context - 1) / stride + 1;
   info.classes = static_cast<int>(vocabulary.size());
   info.vocabulary = vocabulary;
+  info.overlap = context / stride;
   return std::make_unique<TextSource>(std::move(info), std::move(numbers), stride);
 }
 

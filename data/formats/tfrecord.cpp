@@ -285,7 +285,7 @@ std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, 
     scan(*files.back(), static_cast<uint16_t>(files.size() - 1), info, records);
   }
   info.name = set.name;
-  info.scale = set.scale;
+  info.scale = set.scale.value_or(default_pixel_scale);
   info.description = fmt::format("TFRecord files {}, {} shards", printable(path), paths.size());
   info.count = std::ssize(records);
   return std::make_unique<TfrecordSource>(std::move(info), std::move(files), std::move(records));

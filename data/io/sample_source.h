@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/batch.h"
 #include "engine/error.h"
@@ -19,14 +21,8 @@ inline constexpr int64_t max_image_channels = 4;                                
 inline constexpr int64_t max_image_bytes = max_image_side * max_image_side * max_image_channels;  // of one image
 inline constexpr int max_classes = 1000;                                                          // labels are below it
 
-// For a data set whose scale is unknown: maps bytes to values from -1 to 1.
+// Where no other is known: maps bytes to values from -1 to 1.
 inline constexpr PixelScale default_pixel_scale{0.5f, 0.5f};
-
-// Properties of a data set that the files of some formats do not contain.
-struct SetIdentity {
-  std::string name = "unnamed";            // for messages and records
-  PixelScale scale = default_pixel_scale;  // how to normalise the pixels
-};
 
 // The shape of every image of a set.
 struct ImageShape {
@@ -46,15 +42,30 @@ struct ImageShape {
   }
 };
 
+// Properties of a data set that the files of some formats do not contain.
+struct SetIdentity {
+  std::string name = "unnamed";               // for messages and records
+  std::optional<PixelScale> scale = {};       // how to normalise the pixels, if that is known
+  std::vector<std::string> class_names = {};  // see SampleInfo; empty: as the files say
+  std::optional<ImageShape> size = {};        // to resize images of files to, whatever its channels
+};
+
 // What a source knows about its samples.
 struct SampleInfo : ImageShape {
-  std::string name;                        // "mnist"
-  std::string description;                 // where it is, for the user: "record file /data/train.record, 4 shards"
-  int64_t count = 0;                       // samples, at least 1
-  int classes = 0;                         // labels are 0 .. classes-1
-  PixelScale scale = default_pixel_scale;  // how to normalise the pixels
-  std::string vocabulary = {};             // of a text, the byte of each symbol; empty: the samples are images
+  std::string name;                           // "mnist"
+  std::string description;                    // where it is, for the user: "record file /data/train.record, 4 shards"
+  int64_t count = 0;                          // samples, at least 1
+  int classes = 0;                            // labels are 0 .. classes-1
+  PixelScale scale = default_pixel_scale;     // how to normalise the pixels
+  std::string vocabulary = {};                // of a text, the byte of each symbol; empty: the samples are images
+  std::vector<std::string> class_names = {};  // a printable one for each label; empty: the numbers are the names
+  int64_t overlap = 0;                        // of a text: so many samples after one have symbols in common with it
+  std::string remark = {};                    // what the user should know about the files; empty: nothing
 
+  // What to call a class.
+  std::string class_name(int64_t label) const {
+    return class_names.empty() ? std::to_string(label) : class_names[static_cast<size_t>(label)];
+  }
   bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text
   const ImageShape& shape() const { return *this; }     // each sample's
 };
@@ -67,6 +78,11 @@ class SampleSource {
   SampleSource& operator=(const SampleSource&) = delete;
 
   const SampleInfo& info() const { return info_; }  // what is known about the samples
+  // The scale, and names of classes if there are none and these are as many. REQUIRES: nothing else uses it yet
+  void settle(PixelScale scale, const std::vector<std::string>& class_names) {
+    info_.scale = scale;
+    if (info_.class_names.empty() && std::ssize(class_names) == info_.classes) info_.class_names = class_names;
+  }
 
   // Whether reading is a copy from memory, so that a cache would gain nothing.
   virtual bool is_in_memory() const { return false; }

@@ -368,7 +368,7 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   const Ended plan = run(peers.flags() + "--dry-run --json " + (peers.folder / "r.json").string());
   CHECK(plan.code == 0);
   CHECK(contains(plan.out, "halfstep bf16: "));
-  CHECK(contains(plan.out, " train --quiet --data DIR --model mlp --train 96 --test 32 "));
+  CHECK(contains(plan.out, " train --quiet --data mnist --model mlp --train 96 --test 32 "));
   CHECK(contains(plan.out, "7 rows, 3 runs of each, in turns\nNo row for jax: --peers has no jax_mnist.py.\n"));
   CHECK(peers.log().empty());
   CHECK(peers.folder.names() == std::set<std::string>{"torch_mnist.py"});

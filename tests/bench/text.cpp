@@ -53,6 +53,20 @@ TEST_CASE("train: a text's record has context and blocks, and the losses are per
   CHECK(loss > 0.69);
 }
 
+// Windows overlap: held out at random, they would show how well a text is remembered.
+TEST_CASE("train: validation on a text is on its end, of which nothing is seen") {
+  const TemporaryFolder folder;
+  const fs::path file = folder / "two.txt";
+  std::ofstream text(file);
+  for (int i = 0; i < 2000; ++i) text.put("abcd"[i % 2 + (i < 1440 ? 0 : 2)]);  // 80 % of what is not the test
+  text.close();
+  const auto record = record_of(
+      "train --model char_gpt --blocks 1 --context 16 --epochs 2 --batch 16 --device cpu --validation 0.2 --data " +
+      file.string());
+  CHECK(record["rows"][0]["final_loss"] < 0.5);
+  CHECK(record["rows"][0]["runs"][0]["validations"].back()["accuracy"] < 0.6);  // of mixed windows 0.8 at least
+}
+
 TEST_CASE("train: the record and the report have a text that the model has written") {
   const auto record = nlohmann::json::parse(read_text(set().folder / "r.json"));
   const nlohmann::json& written = record["rows"][0]["written"];

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "data/formats/image_file.h"
@@ -20,18 +21,48 @@ namespace fs = std::filesystem;
 TEST_CASE("folder: sorted names give labels and order") {
   const TemporaryFolder folder;
   write_classes(folder.path);
-  const auto source = open_image_folder(folder.path, {"pets", {0.25f, 0.5f}});
+  const auto source = open_image_folder(folder.path, {"pets", PixelScale{0.25f, 0.5f}});
   CHECK(same_shape(source->info(), info_for(3, {1, 2, 1}, 3)));
   CHECK(source->info().name == "pets");
   CHECK(source->info().scale.deviation == 0.5f);
   CHECK(class_names(folder.path) == std::vector<std::string>{"Dog", "cat", "emu"});
   for (const char* name : {"10", "9", "1", "02", "9a"}) fs::create_directories(folder / "numbers" / name);
   CHECK(class_names(folder / "numbers") == std::vector<std::string>{"1", "02", "9", "10", "9a"});
+  CHECK(source->info().class_names == std::vector<std::string>{"Dog", "cat", "emu"});
+  CHECK(source->info().remark.empty());
   const int32_t labels[] = {0, 1, 1};
   const uint8_t values[] = {3, 1, 2};
   for (int64_t i = 0; i < 3; ++i) {
     CHECK(source->label(i) == labels[i]);
     CHECK(read_image(*source, i) == Bytes(2, values[i]));
+  }
+}
+
+TEST_CASE("folder: other files are skipped, sizes can be made one, and names of classes are kept") {
+  const TemporaryFolder folder;
+  write_classes(folder / "in");
+  write_bytes(folder / "in" / "cat" / "3.jpg", {});
+  write_bytes(folder / "in" / "cat" / "4.pgm", grey_pgm(7, 5));
+  write_bytes(folder / "in" / "Dog" / "sub" / "a.pgm", {});
+  const auto source = open_image_folder(folder / "in", {.name = "pets", .size = ImageShape{2, 3}});
+  CHECK(same_shape(source->info(), info_for(4, {2, 3, 1}, 3)));
+  CHECK(source->info().remark ==
+        "skipped 2 files that are not named .png or .pgm, the first " + (folder / "in" / "Dog" / "sub").string());
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(read_image(*source, i) == Bytes(6, std::array<uint8_t, 4>{3, 1, 2, 7}[static_cast<size_t>(i)]));
+  const auto writer = write_image_folder(folder / "out", source->info(), ImageFormat::pgm);
+  copy_samples(*source, 4, *writer);
+  CHECK(class_names(folder / "out") == class_names(folder / "in"));
+  CHECK(open_image_folder(folder / "out")->label(1) == 1);
+  // Names that are numbers need none, and an order that the folders would not have again is not written.
+  for (const auto& [names, kept] :
+       {std::pair<std::vector<std::string>, bool>{{"1", "2", "3"}, true}, {{"b", "a", "c"}, false}}) {
+    SampleInfo info = info_for(4, {2, 3, 1}, 3);
+    info.class_names = names;
+    const fs::path path = folder / names[0];
+    copy_samples(*source, 4, *write_image_folder(path, info, ImageFormat::pgm));
+    CHECK((class_names(path) == names) == kept);
+    CHECK(open_image_folder(path)->info().class_names.empty() == !kept);
   }
 }
 
@@ -47,12 +78,9 @@ TEST_CASE("folder: what is wrong in it is named") {
                   }),
                   code, folder.path.string(), part);
   };
-  refused_after([](const fs::path& f) { write_bytes(f / "cat" / "3.pgm", grey_pgm(1, 3)); }, ExitCode::bad_input,
-                "cat/3.pgm: 1 x 3 x 1, but the first image is 1 x 2 x 1; expected one size (sample 3)");
-  refused_after([](const fs::path& f) { write_bytes(f / "cat" / "3.jpg", {}); }, ExitCode::bad_input,
-                "cat/3.jpg: expected files named .png or .pgm");
-  refused_after([](const fs::path& f) { write_bytes(f / "Dog" / "sub" / "a.pgm", {}); }, ExitCode::bad_input,
-                "Dog/sub: expected files named .png or .pgm");
+  refused_after(
+      [](const fs::path& f) { write_bytes(f / "cat" / "3.pgm", grey_pgm(1, 3)); }, ExitCode::bad_input,
+      "cat/3.pgm: 1 x 3 x 1, but the first image is 1 x 2 x 1; expected one size, or one to resize them to (sample 3)");
   refused_after([](const fs::path& f) { write_bytes(f / "cat" / "2.PGM", {}); }, ExitCode::bad_input,
                 "cat/2.PGM: starts neither as PNG nor as PGM (P5), expected one of them (sample 2)");
   refused_after([](const fs::path& f) { write_bytes(f / "Dog" / "x.pgm", {}); }, ExitCode::bad_input,

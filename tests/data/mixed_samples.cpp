@@ -22,12 +22,13 @@ TEST_CASE("two parts of a mixed set share no sample, miss none, and contain ever
   info.rows = info.columns = 1;
   info.classes = classes;
   const MemorySource source(info, images, labels);
-  const MixedSamples train(source, 0, count - held_out), validation(source, count - held_out, held_out);
+  constexpr SampleOrder mixed = SampleOrder::mixed;
+  const PartOfSamples train(source, 0, count - held_out, mixed), validation(source, count - held_out, held_out, mixed);
   CHECK(train.info().count == count - held_out);
   CHECK(validation.info().count == held_out);
   std::set<uint8_t> seen;
   std::set<int32_t> classes_held_out;
-  for (const MixedSamples* part : {&train, &validation}) {
+  for (const PartOfSamples* part : {&train, &validation}) {
     for (int64_t i = 0; i < part->info().count; ++i) {
       uint8_t pixel = 0;
       part->read(i, &pixel);
@@ -38,7 +39,7 @@ TEST_CASE("two parts of a mixed set share no sample, miss none, and contain ever
   }
   CHECK(seen.size() == count);
   CHECK(classes_held_out.size() == classes);
-  const MixedSamples again(source, count - held_out, held_out);
+  const PartOfSamples again(source, count - held_out, held_out, mixed);
   for (int64_t i = 0; i < held_out; ++i) CHECK(again.label(i) == validation.label(i));
 }
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <zlib.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -130,6 +131,28 @@ TEST_CASE("data sets: parts that are not there, single files, and class folders 
   CHECK(outcome_of([&] { find_dataset((folder / "file.bin").string()); }).code == ExitCode::bad_input);
 }
 
+TEST_CASE("data sets: the scale of pixels is measured over the training part, whatever a folder is called") {
+  double sum = 0, squares = 0, count = 0;
+  for (int64_t i = 0; i < train_info.count; ++i) {
+    for (const uint8_t pixel : image_of(train_info, i))
+      sum += pixel / 255.0, squares += pixel * pixel / 65025.0, ++count;
+  }
+  const double mean = sum / count, deviation = std::sqrt(squares / count - mean * mean);
+  for (const std::string& format : formats) {
+    const TemporaryFolder folder;
+    for (const char* name : {"mnist", "fashion-mnist", "fashion_mnist"}) {
+      write_as(format, folder / name);
+      for (const Part part : {Part::train, Part::test}) {
+        const SampleInfo info = open_dataset((folder / name).string(), part, 2)->info();
+        CAPTURE(format);
+        CHECK(info.scale.mean == doctest::Approx(format == "record" ? 0.25 : mean).epsilon(1e-3));
+        CHECK(info.scale.deviation == doctest::Approx(format == "record" ? 0.5 : deviation).epsilon(1e-3));
+        CHECK(info.class_names.empty());
+      }
+    }
+  }
+}
+
 TEST_CASE("data sets: names are looked for in the usual places, and bring their pixel scale") {
   const TemporaryFolder folder;
   const Environment data("HALFSTEP_DATA", folder.path.string()), home("HOME", (folder / "home").string());
@@ -140,6 +163,7 @@ TEST_CASE("data sets: names are looked for in the usual places, and bring their 
   CHECK(source->info().name == "fashion_mnist");
   CHECK(source->info().scale.mean == 0.2860f);
   CHECK(source->info().classes == 10);
+  CHECK(source->info().class_name(9) == "Ankle boot");
   write_as("tfrecord", folder / "fashion_mnist");
   CHECK(find_dataset("fashion_mnist").format == DataFormat::tfrecord);
   CHECK(open_dataset("fashion_mnist", Part::test)->info().scale.mean == 0.2860f);

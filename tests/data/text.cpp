@@ -42,6 +42,8 @@ TEST_CASE("the symbols are the bytes of the whole file, sorted; windows begin ev
       const int64_t begin = training ? 0 : 90, size = training ? 90 : 10;
       const int64_t stride = training ? std::max<int64_t>(1, context / 4) : context;
       CHECK(info.count == (size - context - 1) / stride + 1);
+      CHECK(info.overlap * stride <= context);       // so far on, a window begins with a symbol of this one
+      CHECK((info.overlap + 1) * stride > context);  // and there with a later one
       int wrong = 0;
       for (int64_t i = 0; i < info.count; ++i) {
         const Bytes window = read_image(*source, i);
