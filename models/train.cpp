@@ -58,6 +58,7 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
 namespace {
 
 constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
+constexpr const char* best_name = "progress.best";                   // in a state
 constexpr int64_t most_skipped = 20;                                 // in a row, once the scale is at its smallest
 
 OptimizerConfig with_total_steps(OptimizerConfig config, int64_t steps, int64_t epochs) {
@@ -116,6 +117,8 @@ class Run {
   void check_finite(const Evaluation& evaluation, const char* what, BatchSource& source);
   bool must_validate() const;
   void validate();
+  const Validation* best() const;
+  void keep_best();
   std::string reason_to_end() const;
   void save();
   TrainingState state();
@@ -142,6 +145,7 @@ class Run {
   bool stopped_ = false;  // by should_stop
   StepShare share_;       // of the step that runs
   bool time_is_up_ = false;
+  Tensor best_;  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
   struct {
     int64_t steps = 0;     // taken since the last look at the scaler
     int64_t skipped = 0;   // until then
@@ -191,6 +195,7 @@ TrainResult Run::train() {
   result_.loss_scale = scaler_.scale();
   // What was evaluated is what the caller gets.
   if (optimizer_->average().defined()) arena_.values.copy_from(optimizer_->average());
+  if (!result_.interrupted && !stopped_) keep_best();
   return std::move(result_);
 }
 
@@ -408,16 +413,38 @@ void Run::validate() {
   const Evaluation result =
       evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted, config_.sum.exchange);
   check_finite(result, "validation", *config_.validation);
+  const Validation* const before = best();
+  if (config_.patience > 0 && (!before || result.accuracy > before->result.accuracy)) {
+    if (!best_.defined()) best_ = Tensor::empty(arena_.values.shape(), DType::f32, config_.device);
+    best_.copy_from(arena_.values);
+  }
   result_.validations.push_back({epoch_, step_, result, seconds_since(start)});
   if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
 }
 
-std::string Run::reason_to_end() const {
+// The first of those of greatest accuracy; nullptr if there was none.
+const Validation* Run::best() const {
   const auto& all = result_.validations;
   const auto best = std::ranges::max_element(all, {}, [](const Validation& v) { return v.result.accuracy; });
-  if (config_.patience > 0 && all.end() - best > config_.patience) {
+  return best == all.end() ? nullptr : &*best;
+}
+
+// Later weights than those of the best validation have only overfitted, or patience would not be asked for.
+void Run::keep_best() {
+  const Validation* const kept = best();
+  if (!best_.defined() || kept == &result_.validations.back()) return;
+  arena_.values.copy_from(best_);
+  const Autocast amp(config_.precision, arena_);
+  result_.epochs.back().test = evaluate(model_, test_, config_.device, {}, config_.sum.exchange);
+  result_.kept = fmt::format("step {} of epoch {}, whose accuracy of {:.2f} % in validation is the best", kept->step,
+                             kept->epoch, kept->result.accuracy * 100);
+}
+
+std::string Run::reason_to_end() const {
+  const Validation* const kept = best();
+  if (config_.patience > 0 && kept && &result_.validations.back() - kept >= config_.patience) {
     return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",
-                       config_.patience, best->result.accuracy * 100, best->step, best->epoch);
+                       config_.patience, kept->result.accuracy * 100, kept->step, kept->epoch);
   }
   // Of ranks, rank 0's clock decides, a step later.
   const bool late = config_.sum.exchange ? time_is_up_ : result_.seconds >= config_.max_seconds;
@@ -470,6 +497,7 @@ TrainingState Run::state() {
   state.put_rows("progress.epochs", epochs, 5);
   state.put_rows("progress.validations", validations, 5);
   state.put_rows("progress.loss_scales", scales, 1);
+  if (best_.defined()) state.tensors[best_name] = best_.clone().to(Device::cpu);
   return state;
 }
 
@@ -504,6 +532,13 @@ void Run::restore(const TrainingState& state) {
     result_.loss_scales.push_back(static_cast<float>(scale[0]));
   }
   skips_.skipped = scaler_.skipped();
+  if (const auto best = state.tensors.find(best_name); best != state.tensors.end() && config_.patience > 0) {
+    if (best->second.shape() != arena_.values.shape() || best->second.dtype() != DType::f32) {
+      fail(ExitCode::checkpoint, "checkpoint: {} is {} {}, expected f32 {}", best_name, name(best->second.dtype()),
+           best->second.shape(), arena_.values.shape());
+    }
+    best_ = best->second.to(config_.device);
+  }
 }
 
 }  // namespace

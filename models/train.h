@@ -39,7 +39,9 @@ struct TrainConfig {
 
   BatchSource* validation = nullptr;       // samples held out of the training set; null: none
   Cadence validate_every = {.epochs = 1};  // by steps or epochs
-  int64_t patience = 0;    // ends training after so many validations without a new best accuracy; 0: no limit
+  // Ends training after so many validations without a new best accuracy, and keeps the weights of the best one, also if
+  // all epochs were trained; 0: no limit, and the last weights are kept.
+  int64_t patience = 0;
   double max_seconds = 0;  // ends training after so many seconds of it, evaluations excluded; 0: no limit
 };
 
@@ -85,7 +87,8 @@ struct StepSeconds {
 
 // Of a resumed run, everything counts from its very beginning.
 struct TrainResult {
-  std::vector<EpochResult> epochs;      // the last one may be cut short, see ended_early
+  // The last one may be cut short, see ended_early; its test is of the weights that are kept.
+  std::vector<EpochResult> epochs;
   std::vector<Validation> validations;  // in their order
   double seconds = 0;                   // training only: loading and steps, without evaluation
   StepSeconds parts;                    // of `seconds`; the rest is reading losses, and hooks
@@ -94,6 +97,7 @@ struct TrainResult {
   int64_t steps = 0, skipped_steps = 0;
   double loss_scale = 1;           // at the end
   std::vector<float> loss_scales;  // after each step; f16 only
+  std::string kept;                // which weights, if they are not the last ones: see TrainConfig::patience
   std::string ended_early;         // why training ended before its last epoch: patience or max_seconds; else empty
   bool interrupted = false;        // TrainHooks::is_interrupted said so
 };

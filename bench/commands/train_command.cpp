@@ -390,7 +390,9 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
     const auto finish = [&] { saving_.finish(result, ranks_); };
     result.interrupted ? finish() : void(each(finish));
-    if (!result.ended_early.empty() && !quiet_) cli::notice("training ended early: " + result.ended_early);
+    if (quiet_) continue;
+    if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
+    if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
   }
 }
 

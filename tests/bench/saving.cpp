@@ -228,6 +228,7 @@ TEST_CASE("validation comes from the training set, ends a run, and is recorded")
   CHECK(all[1]["step"] == 8);
   CHECK(all[2]["epoch"] == 2);
   CHECK(contains(run["ended_early"].get<std::string>(), "3 validations without a better accuracy than "));
+  CHECK(contains(run["kept"].get<std::string>(), " is the best"));
   CHECK(run["steps"] == 4 * static_cast<int64_t>(all.size()));
   CHECK(record["config"]["validation"] == 0.25);
   CHECK(record["config"]["patience"] == 3);

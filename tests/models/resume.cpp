@@ -250,9 +250,17 @@ TEST_CASE(
     CHECK(((all[i].epoch - 1) * 6 + all[i].step) == 2 * static_cast<int64_t>(i + 1));
   }
   CHECK(all.size() - 1 - best == 4);
+  // The weights that are kept are the best ones, whose test is the last; so it is after a resume, and without an early
+  // end.
+  const auto kept_best = [&](const TrainResult& result) {  // the test set is the one that is validated on
+    CHECK(result.kept.starts_with(fmt::format("step {} of epoch {}, ", all[best].step, all[best].epoch)));
+    CHECK(result.epochs.back().test.loss == all[best].result.loss);
+  };
+  kept_best(straight.result);
   for (const size_t i : {size_t{3}, straight.states.size() / 2, straight.states.size() - 1}) {
     const TinyRun::Outcome resumed = run.train(&straight.states[i]);
     CHECK(resumed.result.ended_early == straight.result.ended_early);
+    kept_best(resumed.result);
     CHECK(difference(resumed.states.back(), straight.states.back()) == "");
   }
   // With more patience the run that had ended goes on as if it had not.
