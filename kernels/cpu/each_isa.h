@@ -9,8 +9,9 @@
 //   #else
 //   #define HS_SOURCE "kernels/relu/simd.cpp"
 //   #include "kernels/cpu/each_isa.h"
-//   REGISTER_KERNEL(relu_forward, cpu, "simd", {.run = +[](const ReluForward& call) { HS_FOR_THIS_CPU(forward)(call);
-//   }}); #endif
+//   REGISTER_KERNEL(relu_forward, cpu, "simd",
+//                   {.run = +[](const ReluForward& call) { HS_FOR_THIS_CPU(forward)(call); }});
+//   #endif
 // CPU files only. No `#pragma once`: a file includes it once.
 #include "engine/cpu_features.h"
 
