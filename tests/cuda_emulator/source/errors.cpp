@@ -21,6 +21,7 @@ namespace {
 
 auto& reports = *new std::vector<std::string>;
 cudaError_t sticky = cudaSuccess;
+size_t named = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
 std::string environment(const char* name, const char* otherwise) {
@@ -156,7 +157,10 @@ std::string format(const char* text, ...) {
   return buffer;
 }
 
+size_t symbols_named() { return named; }
+
 std::string symbol_name(const void* address) {
+  ++named;
   static auto& files = *new std::map<std::string, std::vector<Symbol>>;
   Dl_info info;
   link_map* module = nullptr;

@@ -56,6 +56,7 @@ void reset();
 
 // What the detectors have found since the last call: races, uninitialised reads, divergence, overruns.
 std::vector<std::string> take_reports();
+size_t symbols_named();  // so far, for the text of reports: each is searched for in all symbols of its file
 
 // The kernels since the last call whose first launch, in this process or since reset(), was in a capture. A device
 // loads a kernel at its first launch, which may allocate memory and wait: a capture does not allow it. A report, not an
