@@ -34,11 +34,15 @@ template <int digits>
 std::string percent(const Json&, double share) {
   return fmt::format("{:.{}f} %", share * 100, digits);
 }
+// " -67 %" of the baseline's bytes; empty without a baseline.
+std::string bytes_of(const Json& row) {
+  const double bytes = number(row, "bytes_ratio");
+  return std::isfinite(bytes) ? fmt::format(" {:+.0f} %", (bytes - 1) * 100) : "";
+}
 std::string remark(const Json& row, double) {
   if (row.contains("error")) return "failed: " + text(row, "error");
-  const double bytes = number(row, "bytes_ratio");
-  if (!flag(row, "for_memory") || !std::isfinite(bytes)) return text(row, "verdict");
-  return fmt::format("{}; {:+.0f} % bytes", text(row, "verdict"), (bytes - 1) * 100);
+  const std::string bytes = flag(row, "for_memory") ? bytes_of(row) : "";
+  return text(row, "verdict") + (bytes.empty() ? "" : fmt::format(";{} bytes", bytes));
 }
 
 const Column columns[] = {
@@ -221,11 +225,11 @@ std::vector<std::string> remarks(const Json& record) {
   std::string for_memory;
   for (const Json& row : objects(record, "rows")) {
     if (text(row, "group") == "alone" && flag(row, "for_memory")) {
-      for_memory += (for_memory.empty() ? "" : ", ") + text(row, "name");
+      for_memory += (for_memory.empty() ? "" : ", ") + text(row, "name") + bytes_of(row);
     }
   }
   if (!for_memory.empty()) {
-    sentences.push_back(for_memory + ": made to save memory, to be judged by peak bytes and not by seconds.");
+    sentences.push_back("Made to save memory, to be judged by peak bytes and not by seconds: " + for_memory + ".");
   }
   if (text(record, "command") == "peers") {
     sentences.emplace_back(

@@ -168,7 +168,8 @@ TEST_CASE("tables: text, Markdown and CSV have the same rows, and cells cannot b
   const std::string md = markdown(record);
   CHECK(contains(md, "| a\\|b \"c\"&lt; | 2.00 |"));
   CHECK(contains(md, "No row for graph: cpu captures no graphs."));
-  CHECK(contains(md, "accumulation (4 x 16): made to save memory, to be judged by peak bytes and not by seconds."));
+  CHECK(
+      contains(md, "Made to save memory, to be judged by peak bytes and not by seconds: accumulation (4 x 16) -50 %."));
   CHECK(contains(md, "mnist: 4000 for training, 1000 for the test."));
   CHECK(contains(md, "commit 0123456789ab"));
 
