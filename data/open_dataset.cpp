@@ -292,6 +292,9 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
     fail(ExitCode::io, "{}: the set has no {} part, only the other one in {}", found.set.name, name(part),
          printable(other));
   }
+  if (found.set.size && found.format != DataFormat::images) {
+    fail(ExitCode::usage, "{}: has samples of one size; only images of a folder are resized", found.set.name);
+  }
   // These say their scale themselves, or have none.
   constexpr DataFormat with_scale[] = {DataFormat::record, DataFormat::cifar10, DataFormat::text,
                                        DataFormat::generated};

@@ -40,6 +40,8 @@ struct FoundDataset {
   int64_t context = default_context;  // of a text
   std::string vocabulary = {};        // of a text, see open_text(); empty: its own
 
+  // Whether its first samples are as any others: those of a set that is published so, and not in the order of classes.
+  bool has_mixed_samples() const { return is_named || format == DataFormat::cifar10; }
   // Whether it has this split.
   bool has(Part part) const { return format == DataFormat::generated || !(part == Part::train ? train : test).empty(); }
 };
@@ -59,7 +61,7 @@ FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {}
 
 // Opens a split of a set, or its first `limit` samples if that is not 0. Where neither the files nor found.set say how
 // to normalise the pixels, mean and deviation are measured over the training part. Throws Error: io (the set has no
-// such split, or files are missing), bad_input.
+// such split, or files are missing), usage (found.set.size, but no folder of images), bad_input.
 std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part, int64_t limit = 0);
 std::unique_ptr<SampleSource> open_dataset(const std::string& name_or_path, Part part, int64_t limit = 0);
 

@@ -21,6 +21,7 @@ class Option;
 namespace hs {
 enum class CacheMode;
 enum class Precision : uint8_t;
+struct ImageShape;
 struct LoaderOptions;
 }  // namespace hs
 
@@ -67,7 +68,8 @@ class Flags {
   // Of the windows of a text; after model(): only a model of a text has one, for others a record has null.
   Flags& context(int64_t& value, const std::string& model);
   Flags& data(DataChoice& choice);  // --data, --size and --test-split
-  Flags& train(int64_t& samples);   // where the default is automatic_samples, also the word auto
+  Flags& size(std::optional<ImageShape>& value);
+  Flags& train(int64_t& samples);  // where the default is automatic_samples, also the word auto
   Flags& test(int64_t& samples);
   Flags& epochs(int64_t& value);
   Flags& batch(int64_t& value, int64_t most = 1'000'000);

@@ -64,11 +64,15 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
 Flags& Flags::data(DataChoice& choice) {
   text("--data", choice.name, "NAME",
        "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
-  text(
-      "--size", [&choice](const std::string& size) { choice.size = parse_size(size); }, "", "ROWSxCOLUMNS",
+  return size(choice.size)
+      .real("--test-split", choice.test_split, 0, 0.9,
+            "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
+}
+
+Flags& Flags::size(std::optional<ImageShape>& value) {
+  return text(
+      "--size", [&value](const std::string& size) { value = parse_size(size); }, "", "ROWSxCOLUMNS",
       "Resize the images of a folder, as in 32x32");
-  return real("--test-split", choice.test_split, 0, 0.9,
-              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
 }
 
 Flags& Flags::train(int64_t& samples) {

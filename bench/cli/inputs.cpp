@@ -135,10 +135,6 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   const bool is_headline = choice.name.empty();
   FoundDataset found = is_headline ? find_digits() : find_dataset(choice.name);
   const std::string what = is_headline ? printable(found.train) : printable(choice.name);
-  if (choice.size && found.format != DataFormat::images) {
-    fail(ExitCode::usage, "--size {}: {} has images of one size; only those of a folder of images are resized",
-         size_text(choice), what);
-  }
   found.context = context;
   found.vocabulary = vocabulary;
   found.set.size = choice.size;
@@ -166,7 +162,7 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
     if (!remark.empty()) notice(remark);
   }
   // Those of a set that is known by its name are mixed as they are, and those of a text belong together.
-  const Order order = found.is_named || info.is_text() ? Order::as_it_is : Order::mixed;
+  const Order order = found.has_mixed_samples() || info.is_text() ? Order::as_it_is : Order::mixed;
   data.train = cut(std::move(data.train), Part::train, train, order);
   data.test = cut(std::move(data.test), Part::test, test, order);
   const SampleInfo &used = data.train->info(), &tested = data.test->info();

@@ -13,6 +13,7 @@
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
 #include "data/formats/tfrecord.h"
+#include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/input_file.h"
@@ -37,6 +38,7 @@ class ConvertCommand : public cli::Command {
 
   std::string source_, target_, format_ = "record";
   int64_t shards_ = 1, train_ = 0, test_ = 0;
+  std::optional<ImageShape> size_;
   bool compress_ = false, quiet_ = false;
 };
 
@@ -56,8 +58,9 @@ void ConvertCommand::declare(cli::Flags& flags) {
   flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "pgm"}, "Format of DST");
   flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
   flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
-  flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, the first N of the set, 0: all");
-  flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, the first N of the set, 0: all");
+  flags.size(size_);
+  flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, 0: all");
+  flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, 0: all");
   flags.quiet(quiet_);
 }
 
@@ -75,11 +78,15 @@ std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder
 // Returns the number of samples.
 int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::path& folder) const {
   const int64_t limit = part == Part::train ? train_ : test_;
-  const auto source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
+  std::unique_ptr<SampleSource> source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
   SampleInfo info = source->info();
   if (info.is_text()) fail(ExitCode::usage, "convert: {} is a text, and the formats to write hold images", info.name);
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;
+  if (!info.remark.empty()) cli::notice(info.remark);
+  if (limit != 0 && !found.has_mixed_samples()) {
+    source = std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::mixed);
+  }
   const auto writer = make_writer(folder, part, info);
   cli::RedrawnLine progress(quiet_);
   const Clock::time_point start = Clock::now();
@@ -108,7 +115,8 @@ void ConvertCommand::run(const cli::Flags& flags) {
   if (compress_ && format_ != "record") {
     fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
   }
-  const FoundDataset found = find_dataset(source_);
+  FoundDataset found = find_dataset(source_);
+  found.set.size = size_;
   OutputFolder folder(target_);
   int64_t counts[] = {0, 0};
   for (const Part part : {Part::train, Part::test}) {
