@@ -16,6 +16,7 @@ namespace {
 int failed(hs::ExitCode code, const std::string& message) {
   hs::bench::cli::begin_last_line();
   hs::bench::cli::say_error(message);
+  hs::bench::cli::wait_at_the_end();
   return static_cast<int>(code);
 }
 

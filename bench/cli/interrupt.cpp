@@ -46,6 +46,8 @@ constexpr Signal crashes[] = {{SIGSEGV, "SIGSEGV", ExitCode::internal},
 
 std::atomic<int> caught = 0;
 std::atomic<bool> last_line_begun = false;
+constexpr unsigned time_to_finish = 10;
+bool stays = false;                     // after the last line
 std::atomic<unsigned> time_to_ask = 1;  // seconds from a signal until the handler acts
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
               std::atomic<unsigned>::is_always_lock_free);
@@ -188,7 +190,7 @@ void check_signals(const std::string& where) {
   fail(signal.code, "stopped by {} {}", signal.name, where);
 }
 
-void allow_to_finish() { time_to_ask = 10; }
+void allow_to_finish() { time_to_ask = time_to_finish; }
 
 bool stop_requested() {
   if (caught == 0) return false;
@@ -202,6 +204,11 @@ void begin_last_line() {
   if (last_line_begun.exchange(true)) {
     for (;;) ::pause();
   }
+}
+
+void stay_at_the_end() { stays = true; }
+void wait_at_the_end() {
+  for (unsigned left = stays ? time_to_finish : 0; left > 0;) left = ::sleep(left);
 }
 
 }  // namespace hs::bench::cli

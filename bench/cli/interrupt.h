@@ -35,4 +35,9 @@ bool stop_requested();
 // handler has already begun one.
 void begin_last_line();
 
+// For a process whose end would end others that still have something to save: once its last line is printed, it stays
+// for ten seconds, or until a signal ends it.
+void stay_at_the_end();
+void wait_at_the_end();  // for main(), after the line
+
 }  // namespace hs::bench::cli

@@ -183,7 +183,11 @@ void Saving::attach(TrainHooks& hooks) {
 }
 
 void Saving::finish(const TrainResult& result, const Ranks& ranks) {
-  if (!folder_) return ranks.check_interrupted(result, "");
+  if (!folder_) {
+    // mpirun kills all ranks once one has ended with an error: it must not be this one before rank 0 has saved.
+    if (is_on() && result.interrupted) cli::stay_at_the_end();
+    return ranks.check_interrupted(result, is_on() ? "; rank 0 says what is saved" : "");
+  }
   folder_->finish();
   ranks.check_interrupted(result, fmt::format("; saved, continue with {}", hint_));
   if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with {}", hint_));
