@@ -25,11 +25,12 @@ int count_of(size_t count) {
 
 class MpiTransfer : public Transfer {
  public:
+  static constexpr int all_ranks = -2;  // as the peer of a collective transfer
   // expected: the bytes of a message to receive; -1: nothing to compare.
   explicit MpiTransfer(int peer = -1, int expected = -1) : peer_(peer), expected_(expected) {}
   ~MpiTransfer() override {
-    if (request == MPI_REQUEST_NULL) return;
-    if (expected_ >= 0) MPI_Cancel(&request);  // a receive
+    if (request == MPI_REQUEST_NULL || peer_ == all_ranks) return;  // MPI neither frees nor cancels a collective one
+    if (expected_ >= 0) MPI_Cancel(&request);                       // a receive
     MPI_Request_free(&request);
   }
   MpiTransfer(const MpiTransfer&) = delete;
@@ -94,7 +95,7 @@ class MpiTransport : public Transport {
     return transfer;
   }
   TransferPtr all_reduce(std::span<float> values) override {
-    auto transfer = std::make_unique<MpiTransfer>();
+    auto transfer = std::make_unique<MpiTransfer>(MpiTransfer::all_ranks);
     check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_FLOAT, MPI_SUM, world_,
                              &transfer->request),
               "MPI_Iallreduce");
