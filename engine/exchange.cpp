@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <future>
 #include <limits>
 #include <span>
 #include <type_traits>
@@ -156,13 +157,38 @@ struct Exchange::Peer {
 };
 
 Exchange::Exchange(const Open& open, const ExchangeOptions& options) : options_(options) {
-  thread_ = std::thread([this, open] { run(open); });
-  std::unique_lock lock(mutex_);
-  progress_.wait(lock, [this] { return opened_ || error_; });
-  if (!error_) return;
-  lock.unlock();
-  thread_.join();
-  std::rethrow_exception(error_);
+  // Not members: MPI waits for ever for a rank that ended before it began, and a thread that is left there must not use
+  // this object.
+  std::promise<std::unique_ptr<Transport>> opened;
+  std::promise<bool> is_wanted;
+  std::future<std::unique_ptr<Transport>> transport = opened.get_future();
+  thread_ = std::thread([this, open, opened = std::move(opened), is_wanted = is_wanted.get_future()]() mutable {
+    try {
+      opened.set_value(open());
+    } catch (...) {
+      return opened.set_exception(std::current_exception());
+    }
+    if (is_wanted.get()) run();
+  });
+  if (transport.wait_for(std::chrono::duration<double>(options.timeout)) != std::future_status::ready) {
+    is_wanted.set_value(false);
+    thread_.detach();
+    fail(ExitCode::rank,
+         "waited {:.1f} s for all ranks to start: one has ended before it began, or cannot be reached; see its own "
+         "output",
+         options.timeout);
+  }
+  try {
+    transport_ = transport.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+  rank_ = transport_->rank();
+  size_ = transport_->size();
+  host_ = transport_->host();
+  one_each_ = reduce_plan(size_, size_, rank_);
+  is_wanted.set_value(true);
 }
 
 Exchange::~Exchange() {
@@ -277,20 +303,10 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void Exchange::run(const Open& open) {
+void Exchange::run() {
   name_this_thread("exchange");
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns; by default a short sleep takes 50 us more
   try {
-    transport_ = open();
-    {
-      const std::scoped_lock lock(mutex_);
-      rank_ = transport_->rank();
-      size_ = transport_->size();
-      host_ = transport_->host();
-      one_each_ = reduce_plan(size_, size_, rank_);
-      opened_ = true;
-    }
-    progress_.notify_all();
     peers_.resize(static_cast<size_t>(size_));
     carry_out();
   } catch (...) {

@@ -92,7 +92,7 @@ class RankSums {
 class Exchange : public RankSums {  // the sums of the CPU, on a thread of its own; one thread at a time may call it
  public:
   using Open = std::function<std::unique_ptr<Transport>()>;  // see open_mpi()
-  // `open` runs on the thread. Throws what it throws.
+  // `open` runs on the thread. Throws what it throws, and Error (rank) if it has not ended within the timeout.
   Exchange(const Open& open, const ExchangeOptions& options);
   // Ends the thread, but not the transport: a process that fails must not wait for others.
   ~Exchange() override;
@@ -150,7 +150,7 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   void begin(const ReducePlan* plan, std::vector<float*> arrays, size_t count, const std::string& name);
   void throw_error() const;
   // On the exchange's own.
-  void run(const Open& open);
+  void run();
   void carry_out();
   void advance(std::unique_lock<std::mutex>& lock);
   void watch();
@@ -176,7 +176,7 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   size_t started_ = 0, taken_ = 0, finished_ = 0;
   std::function<void()> task_;
   std::exception_ptr error_;
-  bool opened_ = false, waiting_ = false, abandoned_ = false, ending_ = false, ended_ = false;
+  bool waiting_ = false, abandoned_ = false, ending_ = false, ended_ = false;
   Waiting waiting_for_;
   ExchangeSeconds seconds_;
   bool notes_times_ = false;

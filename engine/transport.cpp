@@ -77,10 +77,11 @@ std::unique_ptr<Transport> open_mpi() {
          launched, reason ? reason : "the library has no such function");
   }
   std::unique_ptr<Transport> transport(open());
-  if (transport->size() != launched) {
+  if (const int counted = transport->size(); counted != launched) {
+    if (counted == 1) transport->close();  // or MPI leaves a temporary folder
     fail(ExitCode::rank,
          "the launcher started {} ranks, but MPI counts {}; use the mpirun of the MPI that halfstep was built with",
-         launched, transport->size());
+         launched, counted);
   }
   return transport;
 }
