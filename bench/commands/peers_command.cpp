@@ -19,6 +19,7 @@
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
+#include "bench/report/schema.h"
 #include "data/formats/idx.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
@@ -140,13 +141,37 @@ std::string receive() {
   }
 }
 
-Json ask_run_py(const Json& plan) {
+ExitCode code_of(const Json& failed) {
+  const Json& code = report::member(failed, "code");
+  return code.is_null() ? ExitCode::io : ExitCode{code.get<int>()};
+}
+
+// member: what it sends if all goes well
+Json ask_run_py(const Json& plan, const char* member) {
   const std::string line = plan.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
   cli::write_all(STDIN_FILENO, line);
   const std::string reply = receive();
   if (reply.empty()) fail(ExitCode::io, "bench/peers/run.py ended without results; no results were written");
-  const Json results = parse(reply, "the results of bench/peers/run.py");
-  if (results.contains("error")) fail(ExitCode{results["code"].get<int>()}, "{}", report::text(results, "error"));
+  const std::string source = "the results of bench/peers/run.py";
+  const Json results = parse(reply, source);
+  constexpr report::Rule rules[] = {
+      {"error", &report::kind::text},
+      {"code", &report::kind::count},
+      {"engines", &report::kind::object},
+      {"absent", &report::kind::objects},
+      {"rows", &report::kind::objects},
+      {"rows[].name", &report::kind::text, true},
+      {"rows[].engine", &report::kind::text, true},
+      {"rows[].precision", &report::kind::text, true},
+      {"rows[].flags", &report::kind::texts, true},
+      {"rows[].runs", &report::kind::objects, true},
+      {"rows[].runs[].runs", &report::kind::objects},
+      {"rows[].error", &report::kind::text},
+      {"rows[].code", &report::kind::count},
+  };
+  report::check_rules(results, rules, source);
+  if (results.contains("error")) fail(code_of(results), "{}", report::text(results, "error"));
+  if (!results.contains(member)) fail(ExitCode::bad_input, "{}: {} is missing", source, member);
   return results;
 }
 
@@ -175,7 +200,7 @@ void PeersCommand::run(const cli::Flags& flags) {
   if (batch_ % ranks_ != 0) fail(ExitCode::usage, "--batch {}: expected a multiple of --ranks {}", batch_, ranks_);
   cli::use_threads(threads_);
   if (list_ || dry_run_) {
-    const Json results = ask_run_py(plan("DIR", "", device));
+    const Json results = ask_run_py(plan("DIR", "", device), "text");
     std::string text = report::text(results, "text");
     for (const std::string& sentence : report::remarks(results)) text += sentence + "\n";
     return cli::write_stdout(text);
@@ -189,18 +214,17 @@ void PeersCommand::run(const cli::Flags& flags) {
   write_samples(data, folder);
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
-  const Json results = ask_run_py(plan(folder.string(), data.synthetic ? data.train->info().name + "  " : "", device));
-  record["engines"] = results["engines"];
-  record["rows"] = measure::peer_rows(results["rows"]);
-  record["absent"] = results["absent"];
+  const Json results =
+      ask_run_py(plan(folder.string(), data.synthetic ? data.train->info().name + "  " : "", device), "rows");
+  record["engines"] = report::part(results, "engines");
+  record["rows"] = measure::peer_rows(report::objects(results, "rows"));
+  record["absent"] = report::objects(results, "absent");
   record["headline"] = fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}{}, runs {}", model_,
                                    report::data_line(record), size_.epochs, batch_, hs::name(device), threads(),
                                    ranks_ > 1 ? fmt::format(" in all on {} ranks", ranks_) : "", size_.repeat);
   outputs_.finish(record);
-  for (const Json& row : results["rows"]) {
-    if (row.contains("error")) {
-      fail(ExitCode{row["code"].get<int>()}, "{}: {}", report::text(row, "name"), report::text(row, "error"));
-    }
+  for (const Json& row : report::objects(results, "rows")) {
+    if (row.contains("error")) fail(code_of(row), "{}: {}", report::text(row, "name"), report::text(row, "error"));
   }
 }
 

@@ -381,6 +381,8 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
     CHECK(alone.code == 2);
     CHECK(alone.err == "halfstep-bench: peers: needs its runner; use ./bench/run peers, with the same flags\n");
   }
+  const Ended empty = shell(fmt::format("echo '{{}}' | '{}' peers --driven --data synthetic", bench_program()));
+  check_one_line(empty, 3, "the results of bench/peers/run.py: rows is missing");
 
   hs::test::check_mistakes({
       {"peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
