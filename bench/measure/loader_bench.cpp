@@ -138,11 +138,13 @@ struct LoaderRun {
 };
 
 // Takes `steps` batches from the loader and computes for `compute` after each.
-LoaderRun run_loader(Loader& loader, int64_t steps, Compute how, microseconds compute, Timeline* timeline = nullptr) {
+LoaderRun run_loader(const std::function<void()>& check, Loader& loader, int64_t steps, Compute how,
+                     microseconds compute, Timeline* timeline = nullptr) {
   LoaderRun run;
   const Clock::time_point start = Clock::now();
   Clock::time_point now = start;
   for (; run.steps < steps; ++run.steps) {
+    check();
     const Batch batch = loader.next();
     run.samples += batch.labels.size();
     const Clock::time_point got = Clock::now();
@@ -213,6 +215,7 @@ Json LoaderBench::read(const Format& format, const SampleSource& data, const fs:
   std::vector<uint8_t> batch(static_cast<size_t>(options.batch * info.image_bytes()));
   const auto samples_per_second = [&](const SampleSource& source, Clock::time_point start) {
     for (int64_t i = 0; i < info.count; ++i) {
+      if (i % options.batch == 0) check();
       source.read(order[static_cast<size_t>(i)], batch.data() + i % options.batch * info.image_bytes());
     }
     return static_cast<double>(info.count) / seconds_since(start);
@@ -224,7 +227,6 @@ Json LoaderBench::read(const Format& format, const SampleSource& data, const fs:
   std::vector<double> warm;
   for (int i = 0; i < warm_passes; ++i) {
     warm.push_back(samples_per_second(source, Clock::now()));
-    check();
   }
   const auto [files, bytes] = opened ? files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
   return {{"name", format.name},
@@ -241,10 +243,10 @@ Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMo
     Loader loader(source, with(setting, cache));
     const int64_t epoch = loader.batches_per_epoch();
     // The first epoch fills the caches, the operating system's too; from its time follows how many epochs to measure.
-    const double first = run_loader(loader, epoch, how, microseconds(0)).seconds;
+    const double first = run_loader(check, loader, epoch, how, microseconds(0)).seconds;
     const auto epochs = static_cast<int64_t>(std::clamp(measured_seconds / first, 1.0, 50.0));
-    const LoaderRun alone = run_loader(loader, epochs * epoch, how, microseconds(0));
-    const LoaderRun with_work = run_loader(loader, std::min(epoch, steps_with_work), how, compute);
+    const LoaderRun alone = run_loader(check, loader, epochs * epoch, how, microseconds(0));
+    const LoaderRun with_work = run_loader(check, loader, std::min(epoch, steps_with_work), how, compute);
     const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
     rows.push_back({{"format", format.name},
                     {"cache", cli::name(cache)},
@@ -266,12 +268,11 @@ Json LoaderBench::overlap() const {
     throttled.batch = throttled_batch;
     Loader loader(source, throttled);
     const auto work = microseconds(static_cast<int64_t>(1000 * compute_ms));
-    const LoaderRun run = run_loader(loader, loader.batches_per_epoch(), Compute::sleep, work);
+    const LoaderRun run = run_loader(check, loader, loader.batches_per_epoch(), Compute::sleep, work);
     return 1e3 * run.per_step(run.seconds);
   };
   Json rows = Json::array();
   const double load_ms = step_ms({0, 0}, 0);
-  check();
   for (const double factor : {0.5, 1.0, 2.0}) {
     for (const LoaderSetting& setting : loader_settings) {
       const double compute_ms = factor * load_ms;
@@ -304,7 +305,7 @@ Json LoaderBench::timelines(std::string& drawings) const {
     throttled.shuffle = false;  // so that the index determines the batch
     {
       Loader loader(source, throttled);
-      run_loader(loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
+      run_loader(check, loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
     }
     std::vector<LoaderSpan> spans = timeline.spans();
     // Omits batches prefetched for later steps.
