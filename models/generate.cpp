@@ -36,6 +36,10 @@ int32_t draw(std::vector<float> logits, const GenerateOptions& options, double u
 
 }  // namespace
 
+std::string default_prompt(const std::string& vocabulary) {
+  return vocabulary.find('\n') == std::string::npos ? vocabulary.substr(0, 1) : "\n";
+}
+
 void generate(StagedModel& model, const ModelDescription& description, const std::string& prompt,
               const GenerateOptions& options, const std::function<bool(char symbol)>& on_symbol, Device device) {
   check(model.input_kind() == InputKind::tokens, "generate: the model {} reads images, expected one of a text",

@@ -24,5 +24,7 @@ struct GenerateOptions {
 void generate(StagedModel& model, const ModelDescription& description, const std::string& prompt,
               const GenerateOptions& options, const std::function<bool(char symbol)>& on_symbol,
               Device device = Device::cpu);
+// What a text begins with if nothing else is said: a line break, or the first symbol of a vocabulary without one.
+std::string default_prompt(const std::string& vocabulary);
 
 }  // namespace hs

@@ -23,7 +23,7 @@ Prints the prompt and what the model writes after it. The same seed writes the s
   }
   void declare(cli::Flags& flags) override {
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
-    flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break)");
+    flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break, or the first symbol)");
     flags.integer("--length", options_.length, 1, 1'000'000, "Symbols to write");
     flags.real("--temperature", options_.temperature, 0.01, 100, "Below 1 likely symbols become likelier");
     flags.integer("--top-k", options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
@@ -34,18 +34,19 @@ Prints the prompt and what the model writes after it. The same seed writes the s
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_, prompt_ = "\n", device_ = "auto";
+  std::string model_, prompt_, device_ = "auto";
   GenerateOptions options_;
   int64_t seed_ = 1, threads_ = 0;
 };
 
-void GenerateCommand::run(const cli::Flags&) {
+void GenerateCommand::run(const cli::Flags& flags) {
   if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
   cli::use_threads(threads_);
   const Device device = cli::resolve_device(device_);
   options_.seed = static_cast<uint64_t>(seed_);
   const LoadedModel loaded = load_model(model_);
   const ParameterArena arena(*loaded.model, device);
+  if (!flags.given("--prompt")) prompt_ = default_prompt(loaded.description.vocabulary);
   std::string text = prompt_;
   generate(
       *loaded.model, loaded.description, prompt_, options_,

@@ -414,10 +414,9 @@ Json TrainCommand::write_text(StagedModel& trained, const cli::TrainingData& dat
   const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
   if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
   const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(seed_)};
-  const std::string prompt(1, info.vocabulary.find('\n') == std::string::npos ? info.vocabulary[0] : '\n');
   std::string text;
   generate(
-      trained, description_of(data), prompt, options,
+      trained, description_of(data), default_prompt(info.vocabulary), options,
       [&](char symbol) {
         if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
         // A symbol is a byte, and a record is UTF-8.
