@@ -290,13 +290,22 @@ void Flags::read_saved() const {
   }
 }
 
+void Flags::check_no_empty_word() const {
+  for (const Flag& flag : flags_) {
+    for (const std::string& word : flag.option->results()) {
+      if (word.empty()) fail(ExitCode::usage, "{}: the value is empty", flag.name);
+    }
+  }
+}
+
 void Flags::read() const {
+  check_no_empty_word();  // before one names a file to read
   read_recipe();
   read_saved();
+  check_no_empty_word();
   for (const Flag& flag : flags_) {
     const std::vector<std::string> words = flag.option->results();
     for (const std::string& word : words) {
-      if (word.empty()) fail(ExitCode::usage, "{}: the value is empty", flag.name);
       if (word.starts_with("--")) fail(ExitCode::usage, "{}: a value is missing before {}", flag.name, word);
     }
     if (words.size() > 1 && !flag.repeatable) {
@@ -334,6 +343,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   std::string best;
   size_t best_distance = word.size() / 2 + 1;
   for (const std::string& other : words) {
+    if (word.size() > other.size() + best_distance) continue;  // further than that
     // A user who expects abbreviations to work types the beginning of a flag.
     const size_t d = word.size() > 1 && other.starts_with(word) ? 1 : distance(other);
     if (d < best_distance) {

@@ -132,6 +132,7 @@ class Flags {
     std::vector<std::string>* values;
     size_t low, high;
   };
+  void check_no_empty_word() const;
   void read_recipe() const;
   void read_saved() const;
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,

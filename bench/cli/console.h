@@ -11,9 +11,11 @@ inline constexpr const char* program_name = "halfstep-bench";
 // opened would get their number, and with it the program's output.
 void prepare_console();
 
-// Prints one line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(). Ignores write errors.
+// Prints one line on stderr, "halfstep-bench: MESSAGE", escaped by printable_text(), and without its middle if it is
+// long. Ignores write errors.
 void notice(std::string_view message);
 
+// Escapes all but line breaks and tabs.
 void write_stderr(std::string_view text);
 
 // Of several processes, one writes: from now on this one only writes error messages, which main() prints with
@@ -25,7 +27,9 @@ void say_error(std::string_view message);
 // Writes all of the text to a file descriptor; false, with errno set, if that fails.
 bool write_all(int file, std::string_view text);
 
-// Throws Error (io) if not all of the text can be written.
+// Escapes as write_stderr(). Throws Error (io) if not all of the text can be written. If nobody reads any more, ends the
+// program as SIGPIPE does, without a word.
 void write_stdout(std::string_view text);
+void write_bytes(std::string_view bytes);  // the same, as they are
 
 }  // namespace hs::bench::cli

@@ -39,12 +39,12 @@ void RedrawnLine::draw(std::string line) {
   drawn_ = Clock::now();
   // A line that wraps cannot be redrawn: \r returns to the start of its last row.
   line.resize(std::min(line.size(), columns() - 1));
-  write_stderr("\r" + line + "\033[K");
+  write_all(STDERR_FILENO, "\r" + line + "\033[K");
   visible_ = true;
 }
 
 void RedrawnLine::erase() {
-  if (visible_) write_stderr("\r\033[K");
+  if (visible_) write_all(STDERR_FILENO, "\r\033[K");
   visible_ = false;
 }
 

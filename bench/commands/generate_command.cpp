@@ -1,4 +1,6 @@
 // halfstep-bench generate: text from a trained model of a text.
+#include <unistd.h>
+
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
@@ -56,7 +58,8 @@ void GenerateCommand::run(const cli::Flags& flags) {
         return true;
       },
       device);
-  cli::write_stdout(text + "\n");
+  text += '\n';
+  ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);
 }
 
 }  // namespace

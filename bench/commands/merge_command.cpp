@@ -3,6 +3,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/fine_tuning.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 #include "models/adapter_file.h"
 
 namespace hs::bench::commands {
@@ -39,7 +40,8 @@ void MergeCommand::run(const cli::Flags&) {
   const LoadedModel base = load_model(model_);
   const LoraOptions options = load_adapters(*base.model, measure::sha256(*base.model), adapters_);
   write_safetensors(output_, merged_parameters(*base.model, options), describe(base.description));
-  cli::write_stdout(fmt::format("{}: {} with adapters of rank {} from {}\n", output_, model_, options.rank, adapters_));
+  cli::write_stdout(fmt::format("{}: {} with adapters of rank {} from {}\n", printable_text(output_),
+                                printable_text(model_), options.rank, printable_text(adapters_)));
 }
 
 }  // namespace

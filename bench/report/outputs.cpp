@@ -8,6 +8,7 @@
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 
 namespace hs::bench::report {
 
@@ -110,7 +111,7 @@ void Outputs::finish(const Json& record) {
 void Outputs::print_report_path() const {
   for (const OutputFile& file : files_) {
     if (file.label() == "--html" && file.is_wanted() && !file.is_stdout()) {
-      cli::write_stderr(fmt::format("report: {}\n", file.path().string()));
+      cli::write_stderr(fmt::format("report: {}\n", printable(file.path())));
     }
   }
 }

@@ -300,6 +300,13 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                "--price-per-hour 2.5") == expected.dump());
 }
 
+TEST_CASE("the name of a report cannot command a terminal") {
+  const TemporaryFolder folder;
+  const Ended ended = run_bench({"explain", "--data", "synthetic", "--html", "\x1b[31m.html"}, {.folder = folder.path});
+  CHECK(ended.code == 0);
+  CHECK(contains(ended.err, "report: \\x1b[31m.html\n"));
+}
+
 TEST_CASE("train: four outputs that show the same, and a plan that writes none") {
   const std::string small = "train --device cpu --model mlp --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
   const json record = check_outputs(small + "--repeat 2");

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <set>
@@ -375,6 +376,17 @@ TEST_CASE("a pipe with a reader takes the record") {
   CHECK(read(reader, text, sizeof text) == sizeof text);
   close(reader);
   CHECK(folder.names() == std::set<std::string>{"pipe"});
+}
+
+TEST_CASE("a reader that has seen enough ends the program without a word") {
+  const auto leave = [] {
+    std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0 || dup2(ends[1], STDOUT_FILENO) < 0) _exit(125);
+    close(ends[0]), close(ends[1]);
+  };
+  const Ended ended = run_bench({"info"}, {.prepare = leave});
+  CHECK(ended.signal == SIGPIPE);
+  CHECK(ended.err == "");
 }
 
 TEST_CASE("a run that diverges names the first tensor that is not finite, and no sign of a nan") {

@@ -66,6 +66,16 @@ TEST_CASE("a recipe that is not one is refused in one line that names the place"
   });
 }
 
+TEST_CASE("of a name of any length a message has the beginning, and its own end") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "r") << "{\"" << std::string(500'000, 'x') << "\": 1}";
+  const Ended ended = run_bench({"train", "--recipe", "r"}, {.folder = folder.path});
+  check_one_line(ended, 2, "xxx: no flag of train that takes a value");
+  CHECK(contains(ended.err, ": r: xxx"));
+  CHECK(ended.err.size() < 2100);
+  check_one_line(run_bench({"train", "--recipe", ""}), 2, "--recipe: the value is empty");
+}
+
 TEST_CASE("the linear rule scales the rate with the batch, warms up to it, and says so") {
   const std::string words =
       "train --device cpu --model mlp --train 640 --test 32 --epochs 18 --lr 0.001 --scale-lr 16 ";

@@ -1,5 +1,7 @@
 // Models of a text on the command line: train, explain, generate, and what is refused.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -111,8 +113,28 @@ TEST_CASE("generate: the same seed writes the same text, of the set's symbols, a
   CHECK(run_there("generate --model m --threads 2 --device cpu --prompt ab --length 40").out == one.out);
   CHECK(run_there(line + " --seed 2").out != one.out);
   CHECK(run_there(line + " --temperature 5").out != one.out);
+  CHECK(run_there("generate --model m --device cpu --length 5").out.starts_with("a"));  // the text has no line break
   // Of one symbol alone there is nothing to draw.
   CHECK(run_there(line + " --top-k 1").out == run_there(line + " --top-k 1 --seed 2").out);
+}
+
+TEST_CASE("generate: a terminal does not get what it would obey, a file gets every byte") {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "evil.txt") << std::string(2000, '\x1b');
+  REQUIRE(run_bench_line("train --model char_gpt --data evil.txt --context 4 --blocks 1 --train 8 --test 4 --batch 8 "
+                         "--epochs 1 --device cpu --quiet --save-model m",
+                         {.folder = folder.path})
+              .code == 0);
+  const std::string line = "generate --model m --device cpu --length 3";
+  CHECK(run_bench_line(line, {.folder = folder.path}).out == "\x1b\x1b\x1b\x1b\n");
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(grantpt(terminal) == 0);
+  REQUIRE(unlockpt(terminal) == 0);
+  REQUIRE(run_bench_line(line, {.stdout_file = ptsname(terminal), .folder = folder.path}).code == 0);
+  std::string shown(100, ' ');
+  shown.resize(static_cast<size_t>(read(terminal, shown.data(), shown.size())));
+  close(terminal);
+  CHECK(shown == "\\x1b\\x1b\\x1b\\x1b\r\n");
 }
 
 TEST_CASE("explain of a text, and what does not fit: one line each") {
