@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "engine/check.h"
@@ -74,7 +73,22 @@ int64_t version_of(const SafetensorsFile& file) {
   return std::max<int64_t>(number_in(std::string_view(kind->second).substr(kind_prefix.size())), 0);
 }
 
+// Oldest first.
+std::vector<fs::path> states_in(const fs::path& folder, std::error_code& error) {
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (number_of(entry->path()) >= 0) files.push_back(entry->path());
+  }
+  std::ranges::sort(files, {}, number_of);
+  return files;
+}
+
 }  // namespace
+
+bool may_have_states(const fs::path& folder) {
+  std::error_code error;
+  return !states_in(folder, error).empty() || (error && fs::exists(folder));
+}
 
 RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(const std::string&)> say)
     : folder_(folder), keep_(static_cast<size_t>(keep)), say_(std::move(say)) {
@@ -109,9 +123,8 @@ RunFolder::RunFolder(const fs::path& folder, int64_t keep, std::function<void(co
     }
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
       if (is_left_over(entry.path())) fs::remove(entry.path(), error);
-      if (number_of(entry.path()) >= 0) files_.push_back(entry.path());
     }
-    std::ranges::sort(files_, {}, number_of);
+    files_ = states_in(folder_, error);
     if (!files_.empty() && number_of(files_.back()) == INT64_MAX) {
       fail(ExitCode::checkpoint, "{}: no number is left for the next state; rename it", printable(files_.back()));
     }
@@ -130,12 +143,9 @@ RunFolder::~RunFolder() {
 }
 
 std::string newest_value(const fs::path& folder, const std::string& name) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (number_of(entry->path()) >= 0) files.push_back(entry->path());
-  }
-  std::ranges::sort(files, std::greater(), number_of);
+  std::error_code ignored;
+  std::vector<fs::path> files = states_in(folder, ignored);
+  std::ranges::reverse(files);
   for (const fs::path& path : files) {
     try {
       const SafetensorsFile file(path);

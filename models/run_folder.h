@@ -60,6 +60,9 @@ class RunFolder {  // see the head of this file
   int64_t saved_ = 0, failed_ = 0;
 };
 
+// Whether a file there is called as a state is, or the folder cannot be read. Makes nothing.
+bool may_have_states(const std::filesystem::path& folder);
+
 // A value of the folder's newest state that can be opened, "" if there is none: without its lock, and without a word
 // about the others, which newest() has.
 std::string newest_value(const std::filesystem::path& folder, const std::string& name);

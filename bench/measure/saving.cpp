@@ -119,6 +119,9 @@ void Saving::open(const Json& config, Device device, const cli::TrainingData& da
 }
 
 void Saving::open_folder(int64_t epochs, bool quiet) {
+  if (!resume_.empty() && !may_have_states(resume_)) {  // before a folder is made of a name that is misspelt
+    fail(ExitCode::checkpoint, "--resume {}: no state is saved there; start with --save", printable_text(resume_));
+  }
   folder_ = std::make_unique<RunFolder>(resume_.empty() ? save_ : resume_, keep_,
                                         [](const std::string& line) { cli::notice(line); });
   last_ = Clock::now();
@@ -129,8 +132,6 @@ void Saving::open_folder(int64_t epochs, bool quiet) {
          "--save {}: contains the states of a run; continue it with --resume {}, or choose another folder", folder,
          folder);
   }
-  if (folder_->is_empty())
-    fail(ExitCode::checkpoint, "--resume {}: no state is saved there; start with --save", folder);
   from_ = folder_->newest();
   check_same_run(folder);
   if (quiet) return;

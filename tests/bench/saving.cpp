@@ -126,6 +126,7 @@ TEST_CASE(
       {run + "--validation 0.001", 2, "--validation 0.001: is 0 of 96 training samples, expected 1 to 95"},
   };
   check_mistakes(mistakes);
+  CHECK_FALSE(fs::exists(folder / "none"));
   CHECK(states(place) == 3);
   const std::string later = run_of(96, 16, 3) + "--model mlp ";
   const json longer = row_of(later + "--threads 1 --prefetch 0 --cache none --resume " + place);
