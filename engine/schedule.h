@@ -62,8 +62,8 @@ HS_HOST_DEVICE inline float one_cycle_factor(int32_t total_steps, int32_t step) 
   constexpr float first = 1.0f / 25, last = first / 1e4f;
   const float top = 0.3f * static_cast<float>(total_steps) - 1, now = static_cast<float>(step);
   if (now <= top) return along_cosine(first, 1, top > 0 ? now / top : 1.0f);
-  const float rest = static_cast<float>(total_steps) - 1 - fmaxf(top, 0.0f);
-  return along_cosine(1, last, rest > 0 ? (now - fmaxf(top, 0.0f)) / rest : 1.0f);
+  // Of one to three steps the top is before the first.
+  return along_cosine(1, last, (now - top) / (static_cast<float>(total_steps) - 1 - top));
 }
 
 // The factor on the learning rate in the step after `step` steps have been taken.

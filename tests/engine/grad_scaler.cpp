@@ -268,9 +268,9 @@ double one_cycle_in_double(double total, double step) {
   const auto along_cosine = [](double start, double end, double x) {
     return end + (start - end) * (1 + std::cos(std::numbers::pi * std::min(x, 1.0))) / 2;
   };
-  const double up = std::max(0.3 * total - 1, 0.0), down = total - 1 - up;
-  if (up > 0 && step <= up) return along_cosine(1 / 25.0, 1, step / up);
-  return along_cosine(1, 1 / 25e4, down > 0 ? (step - up) / down : 1);
+  const double up = 0.3 * total - 1;
+  if (step <= up) return along_cosine(1 / 25.0, 1, step / up);
+  return along_cosine(1, 1 / 25e4, (step - up) / (total - 1 - up));
 }
 
 double schedule_in_double(ScheduleKind kind, double warmup, double total, double step) {
@@ -286,7 +286,7 @@ double schedule_in_double(ScheduleKind kind, double warmup, double total, double
 
 TEST_CASE("schedules follow their formulas in double, from the first step of warm-up to beyond the last") {
   for (const ScheduleKind kind : kinds) {
-    for (const auto& [warmup, total] : {std::pair{0, 1}, {0, 10}, {1, 10}, {7, 100}, {500, 20000}}) {
+    for (const auto& [warmup, total] : {std::pair{0, 1}, {0, 2}, {0, 3}, {0, 10}, {1, 10}, {7, 100}, {500, 20000}}) {
       std::vector<double> got, expected;
       for (int step = 0; step < total + 5; ++step) {
         got.push_back(schedule_factor({kind, warmup, total, every, factor}, step));
