@@ -54,6 +54,7 @@ enum class ErrorKind : uint8_t {
   other,
   no_variant,      // no variant of a kernel supports the call
   forced_variant,  // the forced variant does not support the call; others may
+  out_of_memory,   // of a device: a step of fewer bytes would fit
 };
 
 // What halfstep throws: an exit code, and a line for the user that names the fix.

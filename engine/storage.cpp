@@ -60,10 +60,11 @@ class Allocator {
     if (limit_ == 0 || stats_.live + bytes <= limit_) data = take(pool, block);
     if (!data) {
       const std::string op = Op::current();
-      fail(device_ == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
-           "{}out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch",
-           op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
-           limit_ ? fmt::format(", limit {}", limit_) : std::string());
+      throw Error(device_ == Device::cpu ? ExitCode::out_of_memory : ExitCode::device,
+                  fmt::format("{}out of {} memory: {} bytes requested, {} live, {} peak{}; use a smaller batch",
+                              op.empty() ? "" : op + ": ", name(device_), bytes, stats_.live, stats_.peak,
+                              limit_ ? fmt::format(", limit {}", limit_) : std::string()),
+                  ErrorKind::out_of_memory);
     }
     count_made(bytes, purpose);
     return data;

@@ -369,8 +369,14 @@ void run(Command& command, const CLI::App& parser, const Flags& flags) {
     command.run(flags);
   } catch (const Error& error) {
     // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
-    const std::string message = error.what(), setting = "--" + message.substr(0, message.find(' '));
+    std::string message = error.what();
+    const std::string setting = "--" + message.substr(0, message.find(' '));
     if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
+    if (error.kind() == ErrorKind::out_of_memory) {
+      if (parser.get_option_no_throw("--accumulate")) message += ", several to a step by --accumulate";
+      if (parser.get_option_no_throw("--checkpoint")) message += ", or --checkpoint budget=auto";
+      throw error.with_message(message);
+    }
     throw;
   }
 }

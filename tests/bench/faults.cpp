@@ -192,7 +192,7 @@ TEST_CASE("resources that the program needs and does not get") {
       {.name = "address space for a batch",
        .arguments = {"train", "--data", "synthetic", "--quiet", "--train", "20000", "--batch", "20000"},
        .exit_code = 8,
-       .line = "out of cpu memory: ",
+       .line = "; use a smaller batch, several to a step by --accumulate, or --checkpoint budget=auto",
        .prepare = limited(RLIMIT_AS, gigabytes / 2)},
       {.name = "a small stack",
        .arguments = endless,
