@@ -84,16 +84,16 @@ Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& 
     cli::check_signals("while evaluating; no results were written");
     const Batch batch = on_device(loader.next(), device);
     const std::vector<int32_t> labels = batch.labels.to_vector<int32_t>();
-    const auto predictions = measure::predict(*loaded.model, batch.images, loaded.description.scale);
+    const auto predictions = measure::log_probabilities(*loaded.model, batch.images, loaded.description.scale);
     for (size_t n = 0; n < labels.size(); ++n) {
       const auto label = static_cast<size_t>(labels[n]);
       const size_t predicted = measure::most_probable(predictions[n]);
       ++result.confusion[label][predicted];
-      result.loss_sum -= std::log(predictions[n][label]);
+      result.loss_sum -= predictions[n][label];
       if (predicted == label) {
         ++result.right;
       } else {
-        result.mistakes.push_back({result.samples, label, predicted, predictions[n][predicted]});
+        result.mistakes.push_back({result.samples, label, predicted, std::exp(predictions[n][predicted])});
       }
       ++result.samples;
     }

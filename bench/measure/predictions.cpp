@@ -12,7 +12,7 @@
 
 namespace hs::bench::measure {
 
-std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale) {
+std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale) {
   const Inference scope;
   const Tensor logits = model.forward(normalize_image(images, scale));  // (N, classes)
   const std::vector<float> values = logits.to_vector<float>();
@@ -24,11 +24,19 @@ std::vector<std::vector<double>> predict(Module& model, const Tensor& images, co
   const auto classes = static_cast<size_t>(logits.shape().back());
   std::vector<std::vector<double>> all;
   for (auto row = values.begin(); row != values.end(); row += static_cast<std::ptrdiff_t>(classes)) {
-    std::vector<double>& probabilities = all.emplace_back(row, row + static_cast<std::ptrdiff_t>(classes));
-    const double largest = *std::ranges::max_element(probabilities);
+    std::vector<double>& logarithms = all.emplace_back(row, row + static_cast<std::ptrdiff_t>(classes));
+    const double largest = *std::ranges::max_element(logarithms);
     double sum = 0;
-    for (double& value : probabilities) sum += value = std::exp(value - largest);
-    for (double& value : probabilities) value /= sum;
+    for (const double value : logarithms) sum += std::exp(value - largest);
+    for (double& value : logarithms) value -= largest + std::log(sum);
+  }
+  return all;
+}
+
+std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale) {
+  std::vector<std::vector<double>> all = log_probabilities(model, images, scale);
+  for (std::vector<double>& one : all) {
+    for (double& value : one) value = std::exp(value);
   }
   return all;
 }

@@ -17,6 +17,9 @@ LoadedModel load_image_model(const std::string& file);
 // (numeric) if the model computes something that is not finite.
 std::vector<std::vector<double>> predict(Module& model, const Tensor& images, const PixelScale& scale);
 
+// The same as natural logarithms, which are finite where a probability is 0: for a loss.
+std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale);
+
 // The class of highest probability.
 size_t most_probable(const std::vector<double>& probabilities);
 

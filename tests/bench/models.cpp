@@ -125,6 +125,14 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
   CHECK(record_of(flags + " --test 100 --threads 1")["confusion"] == record["confusion"]);
   CHECK(record_of(flags + " --test 1")["config"]["mistakes"] == 12);
 
+  // Of a loss that is large the probabilities are 0.
+  const std::string large = trained.file + ".large";
+  const nlohmann::json diverging = record_of(small + "1 --model mlp --lr 10 --save-model " + large);
+  const nlohmann::json far = record_of("evaluate --test 100 --model " + large);
+  CHECK(far["loss"].get<double>() > 100);
+  CHECK(far["loss"].get<double>() ==
+        doctest::Approx(diverging["rows"][0]["runs"][0]["epochs"][0]["test_loss"].get<double>()).epsilon(1e-5));
+
   const TemporaryFolder data;
   REQUIRE(run_bench_line("convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm").code ==
           0);
