@@ -24,7 +24,8 @@ void check_arguments(const Tensor& x, const Tensor& scale, const Tensor& shift, 
         "batch_norm2d: x is {}, running_mean {} and running_variance {}; expected both as {}{}{}", x, running_mean,
         running_variance, name(dtype), channels, training ? " or undefined" : "");
   check(!training || batch_norm_rows(x) > 1,
-        "batch_norm2d: x is {}, which is {} values per channel; expected at least 2 in training, use a larger batch",
+        "batch_norm2d: x is {}, which is {} values per channel; expected at least 2 in training, use a larger batch, "
+        "and one that leaves no single sample for the last of an epoch",
         x.shape(), batch_norm_rows(x));
 }
 
