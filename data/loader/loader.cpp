@@ -63,7 +63,14 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   for (int64_t i = 0; i <= options_.prefetch; ++i) add_slot();
 }
 
-Loader::~Loader() { stop(); }
+Loader::~Loader() {
+  if (!is_forked()) {
+    stop();
+  } else {
+    for (std::thread& thread : threads_) thread.detach();
+    static_cast<void>(wanted_.release());  // whose end would wait for the threads
+  }
+}
 
 int64_t Loader::batches_per_epoch() const { return (samples() - 1) / options_.batch + 1; }
 
@@ -119,6 +126,7 @@ BatchPlace Loader::own_place(BatchPlace place) const {
 Permutation Loader::order_of(int64_t epoch) const { return shuffled_order(samples(), options_.seed, epoch); }
 
 Batch Loader::next() {
+  if (is_forked()) stop();  // which has no threads, or throws
   (void)resident();
   std::unique_lock lock(mutex_);
   for (const auto& slot : slots_) {
@@ -167,7 +175,7 @@ void Loader::request() {
   requested_ = place_after(slot.first, slot.count);
   ahead_.push_back(&slot);
   to_fill_.push_back(&slot);
-  wanted_.notify_one();
+  wanted_->notify_one();
 }
 
 void Loader::start_workers() {
@@ -186,7 +194,7 @@ void Loader::work(size_t number) {
   name_this_thread(fmt::format("loader {}", number));
   std::unique_lock lock(mutex_);
   while (true) {
-    wanted_.wait(lock, [this] { return stopping_ || !to_fill_.empty(); });
+    wanted_->wait(lock, [this] { return stopping_ || !to_fill_.empty(); });
     if (stopping_) return;
     Slot* slot = to_fill_.front();
     to_fill_.pop_front();
@@ -266,11 +274,12 @@ void Loader::load_to_device() {
 
 // Stops and joins the threads, and frees the slots of batches that were not returned.
 void Loader::stop() {
+  check(threads_.empty() || !is_forked(), "Loader: its threads are in another process; make one after fork()");
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  wanted_.notify_all();
+  wanted_->notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   stopping_ = false;

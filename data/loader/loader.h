@@ -8,8 +8,11 @@
 // is finished first: this is "delivery by index". Workers get their work from the front, too. With prefetch 0, or no
 // workers, the same functions run inside next(), on the caller's thread. On the CPU only the copy is omitted.
 //
-// Not thread safe: one thread calls next(), and uses or drops the batches.
+// Not thread safe: one thread calls next(), and uses or drops the batches. A process that was forked has none of the
+// threads, and makes a loader of its own.
 #pragma once
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -121,6 +124,7 @@ class Loader : public BatchSource {  // see the head of this file
   Batch batch_in(Slot& slot);
   void load_to_device();
   void stop();
+  bool is_forked() const { return ::getpid() != process_; }
 
   // Offsets of the parts of a slot's buffers, in bytes: labels (batch) i32, samples (batch) i32, epoch i32, images.
   int64_t largest() const { return std::min(options_.batch, samples()); }
@@ -141,12 +145,14 @@ class Loader : public BatchSource {  // see the head of this file
 
   // Slots change owners under this mutex; the owner (a worker, or the caller of next()) uses a slot without it.
   std::mutex mutex_;
-  std::condition_variable wanted_, made_;
+  std::unique_ptr<std::condition_variable> wanted_ = std::make_unique<std::condition_variable>();
+  std::condition_variable made_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::deque<Slot*> ahead_;    // requested and not yet returned, in the order of their batches
   std::deque<Slot*> to_fill_;  // those of ahead_ that no thread has taken yet, in the same order
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
+  const pid_t process_ = ::getpid();  // whose the threads are
 };
 
 }  // namespace hs

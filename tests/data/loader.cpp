@@ -1,6 +1,7 @@
 // The loader on the CPU: the same batches whatever the threads do, no wrong sample under any delay, failures, resuming.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <deque>
@@ -9,10 +10,12 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "data/memory_source.h"
+#include "data/synthetic.h"
 #include "engine/error.h"
 #include "engine/storage.h"
 #include "kernels/augment/augment.h"
@@ -250,6 +253,31 @@ TEST_CASE("a failure ends a worker that is in the middle of a slow batch") {
   Loader loader(source, {.batch = 1000, .shuffle = false, .prefetch = 1, .workers = 2});
   CHECK(error_of([&] { loader.next(); }) == "the disk is gone (sample 0)");
   CHECK(slow_reads < 1000);
+}
+
+TEST_CASE("a loader in a forked process says that its threads are elsewhere, and ends; without threads it works") {
+  const MemorySource source = synthetic_digits(1, 64);
+  for (const int64_t workers : {2, 0}) {
+    std::optional<Loader> loader(std::in_place, source, LoaderOptions{.batch = 8, .prefetch = 2, .workers = workers});
+    loader->next();
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(20);  // instead of a hang
+      int code = 0;
+      try {
+        loader->next();
+      } catch (const Error& error) {
+        code = static_cast<int>(error.code());
+      }
+      loader.reset();
+      _exit(code);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == (workers > 0 ? 2 : 0));
+  }
 }
 
 TEST_CASE("made and destroyed 2,000 times at random points of an epoch") {
