@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "engine/check.h"
@@ -136,8 +138,24 @@ void OutputFile::keep() {
     flush();
     close();
   } else if (!temporary_.rename_to(path_)) {
-    fail_io();
+    if (errno != EBUSY) fail_io();
+    copy_in_place();
   }
+}
+
+// What no rename can replace: a file that is mounted, as into a container. A reader may see a part of it.
+void OutputFile::copy_in_place() {
+  std::ifstream from(temporary_.path(), std::ios::binary);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  if (descriptor_ < 0) fail_io();
+  std::array<char, buffer_bytes> buffer;
+  for (uint64_t at = 0; from.read(buffer.data(), buffer.size()) || from.gcount() > 0;) {
+    put(at, buffer.data(), static_cast<size_t>(from.gcount()));
+    at += static_cast<uint64_t>(from.gcount());
+  }
+  if (from.bad() || !reaches_disk(descriptor_)) fail_io();
+  close();
+  temporary_.remove();
 }
 
 void keep_all(std::deque<OutputFile>& files) {

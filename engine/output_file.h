@@ -1,7 +1,7 @@
 // A file that appears at its path whole or not at all: a reader of the path sees the old file or all of the new one. It
 // is written under another name in the same folder, flushed to disk, then renamed; destroyed before keep(), it leaves
-// nothing behind. Anything but a regular file (stdout, a pipe, /dev/null) is opened in the constructor and written in
-// keep().
+// nothing behind. A file that is a mount point is overwritten instead. Anything but a regular file (stdout, a pipe,
+// /dev/null) is opened in the constructor and written in keep().
 #pragma once
 
 #include <cstddef>
@@ -47,6 +47,7 @@ class OutputFile {
   void flush();
   void put(uint64_t offset, const void* bytes, size_t size);
   void close();
+  void copy_in_place();
 
   const std::string label_;
   std::filesystem::path path_;

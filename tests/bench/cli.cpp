@@ -1,6 +1,9 @@
 // The command line of halfstep-bench, and `train` as its users meet it.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -354,6 +357,18 @@ TEST_CASE("a JSON file appears whole, keeps its mode, and leaves nothing beside 
   CHECK(contains(table[2], record["rows"][0]["weights_sha256"].get<std::string>().substr(0, 12)));
   CHECK(fs::status(file).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
   CHECK(folder.names() == std::set<std::string>{"result.json"});
+
+  // A file that is mounted cannot be replaced: it is overwritten.
+  const auto mounted = [&file] {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(125);
+    if (mount(file.c_str(), file.c_str(), nullptr, MS_BIND, nullptr) != 0) _exit(125);
+  };
+  const Ended in_place = run_bench({"info", "--json", file.string()}, {.prepare = mounted});
+  if (in_place.code != 125) {  // without the right to mount
+    CHECK_MESSAGE(in_place.code == 0, in_place.err);
+    CHECK(json::parse(read_text(file))["command"] == "info");
+    CHECK(folder.names() == std::set<std::string>{"result.json"});
+  }
 
   // A device is written to, not replaced.
   CHECK(run({"info", "--json", "/dev/null"}).code == 0);
