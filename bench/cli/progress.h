@@ -32,7 +32,8 @@ class RedrawnLine {
 
 class ProgressDisplay {
  public:
-  // samples: per epoch; label: names the data set on every line, because each line reports results for it.
+  // samples: per epoch; batch: per step; label: names the data set on every line, because each line reports results for
+  // it.
   ProgressDisplay(bool quiet, const std::string& label, int64_t runs, int64_t epochs, int64_t samples, int64_t batch);
 
   void start_run(int64_t run) { run_ = run; }  // from 1

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "bench/cli/console.h"
 #include "bench/cli/forced_kernels.h"
@@ -325,8 +326,10 @@ std::deque<measure::EventFile> TrainCommand::open_event_files() const {
 void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>& model,
                            std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
   const SampleInfo& info = data.train->info();
-  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, info.count,
-                               experiment_.batch);
+  const auto held_out = std::llround(experiment_.validation * static_cast<double>(info.count));
+  const int64_t samples = info.count - held_out;  // of an epoch
+  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
+                               experiment_.batch * experiment_.accumulate);
   measure::EnergyMeter meter(experiment_.device);
   bool wants_model = model.front().is_wanted();
   for (int64_t run = 1; run <= repeat_; ++run) {
@@ -339,9 +342,11 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
       if (curves && !each([&] { curves->add(steps, points); })) curves = nullptr;
     };
     double last_point = 0;
+    bool continues = false;  // and has not drawn yet
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
       steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
+      if (curves && std::exchange(continues, false) && !each([&] { curves->restart(steps); })) curves = nullptr;
       if (curves && progress.seconds >= last_point + seconds_between_points) {
         draw({{"training/loss_so_far_in_epoch", progress.loss}});
         last_point = progress.seconds;
@@ -353,7 +358,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
       draw({{"training/loss", result.training_loss},
-            {"training/samples_per_second", static_cast<double>(info.count) / result.seconds},
+            {"training/samples_per_second", static_cast<double>(samples) / result.seconds},
             {"test/loss", result.test.loss},
             {"test/accuracy", result.test.accuracy}});
       if (saving_.is_on()) return;
@@ -369,6 +374,10 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
       hooks.is_interrupted = cli::stop_requested;
     }
     saving_.attach(hooks);
+    if (const TrainingState* from = hooks.resume_from) {
+      continues = true;
+      steps = from->number("epoch") * from->number("step");  // where a test is the first to be drawn: an epoch's end
+    }
     std::optional<double> joules;
     const auto save_last = [&](StagedModel& trained) {
       joules = meter.joules();

@@ -46,6 +46,10 @@ void EventFile::add(int64_t step, const std::vector<Scalar>& scalars) {
   write(number_field(2, step) + field(5, summary));
 }
 
+void EventFile::restart(int64_t step) {
+  write(number_field(2, step) + field(7, number_field(1, 1)));  // SessionLog, START
+}
+
 void EventFile::write(const std::string& event) {
   if (cli::write_all(descriptor_, framed_tfrecord(double_field(1, seconds_since_1970()) + event))) return;
   fail(ExitCode::io, "{}: cannot be written: {}", printable(path_), std::strerror(errno));

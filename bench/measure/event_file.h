@@ -27,6 +27,9 @@ class EventFile {
 
   // Points of the curves at this step, with the time of now; they are in the file at once.
   void add(int64_t step, const std::vector<Scalar>& scalars);
+  // What other files of the folder have from this step on does not count: a run that was killed and is continued
+  // before.
+  void restart(int64_t step);
 
  private:
   void write(const std::string& event);

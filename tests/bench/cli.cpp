@@ -310,6 +310,15 @@ TEST_CASE("the name of a report cannot command a terminal") {
   CHECK(contains(ended.err, "report: \\x1b[31m.html\n"));
 }
 
+TEST_CASE("samples a second are those that were trained on, and none that was held out") {
+  const Ended ended = run_bench_line(
+      "train --device cpu --model mlp --train 1280 --test 40 --epochs 1 --batch 16 --validation 0.8 --json -");
+  REQUIRE(ended.code == 0);
+  const size_t end = ended.err.find(" samples/s"), begin = ended.err.rfind(' ', end - 1);
+  const double rate = json::parse(ended.out)["rows"][0]["samples_per_second"];
+  CHECK(std::stod(ended.err.substr(begin, end - begin)) == doctest::Approx(rate).epsilon(0.5));
+}
+
 TEST_CASE("train: four outputs that show the same, and a plan that writes none") {
   const std::string small = "train --device cpu --model mlp --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
   const json record = check_outputs(small + "--repeat 2");

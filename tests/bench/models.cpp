@@ -363,6 +363,13 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
   CHECK(std::filesystem::exists(folder / "two/run-2"));
   CHECK(run_bench_line(small + "1 --dry-run --tensorboard " + (folder / "dry").string()).code == 0);
   CHECK_FALSE(std::filesystem::exists(folder / "dry"));
+  // What a killed run has drawn after its state does not count: the new file begins with a start, at step 11.
+  const std::string saved = (folder / "saved").string(), resumed = (folder / "resumed").string();
+  REQUIRE(run_bench_line(small + "1 --save " + saved).code == 0);
+  REQUIRE(run_bench_line(small + "2 --resume " + saved + " --tensorboard " + resumed).code == 0);
+  for (const auto& file : std::filesystem::directory_iterator(resumed)) {
+    CHECK(contains(read_text(file.path()), "\x10\x0b\x3a\x02\x08\x01"));
+  }
   check_mistakes({{small + "1 --tensorboard /proc/x", 4, "--tensorboard /proc/x: cannot be written"}});
 
   if (!python_has("tensorboard")) return;
