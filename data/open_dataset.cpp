@@ -1,5 +1,7 @@
 #include "data/open_dataset.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

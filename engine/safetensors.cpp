@@ -1,5 +1,7 @@
 #include "engine/safetensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

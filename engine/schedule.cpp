@@ -1,6 +1,7 @@
 #include "engine/schedule.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 

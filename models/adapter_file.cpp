@@ -1,5 +1,7 @@
 #include "models/adapter_file.h"
 
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <set>
 

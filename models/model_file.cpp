@@ -1,5 +1,7 @@
 #include "models/model_file.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,7 @@
 #include "models/models.h"
 
+#include <fmt/ranges.h>
+
 #include <map>
 
 #include "engine/check.h"

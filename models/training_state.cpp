@@ -1,5 +1,7 @@
 #include "models/training_state.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>

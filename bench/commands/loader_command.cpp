@@ -11,6 +11,7 @@
 //              load_ms and compute_ms, and the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"

@@ -1,5 +1,6 @@
 // halfstep-bench predict: what a trained model sees in images.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <unistd.h>
 

@@ -7,6 +7,7 @@
 //   rows[].gradients           in the model's order, activations, then parameters: kind, name, type, values, and the
 //                              fractions zero, below_smallest_subnormal, below_smallest_normal, not_finite of these
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cmath>

@@ -1,5 +1,6 @@
 #include "bench/measure/experiment.h"
 
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "bench/measure/saving.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,7 @@
 #include "bench/measure/step_profile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,7 @@
 #include "bench/measure/target.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "bench/cli/statistics.h"

@@ -1,6 +1,7 @@
 #include "bench/report/presentation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,7 @@
 #include "bench/report/readme_tables.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -2,6 +2,7 @@
 // threads, and with NaN in the input. At the end: no slot and no variant that the table never reached.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 #include <string>

@@ -1,6 +1,7 @@
 // Gradient accumulation against the big batch: the same bits where sums are exact, and every sample with its weight.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <functional>
