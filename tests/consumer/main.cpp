@@ -76,6 +76,8 @@ void check_scopes() {
   x.set_requires_grad(true);
   backward(relu(twice(x)), Tensor::from<float>({5, 6, 7}, {1, 3}));
   expect(x.grad().to_vector<float>() == std::vector<float>{0, 0, 14}, "the gradient of relu(2 x)");
+  backward(checkpoint([](const Tensor& x) { return relu(twice(x)); }, x), Tensor::from<float>({5, 6, 7}, {1, 3}));
+  expect(x.grad().to_vector<float>() == std::vector<float>{0, 0, 28}, "the same once more, checkpointed");
   {
     const NoGrad scope;
     expect(!relu(x).requires_grad() && !twice(x).requires_grad(), "NoGrad ends history");

@@ -21,10 +21,11 @@ function(build_project source name compiler) # and arguments for CMake
 endfunction()
 
 set(page docs/use_as_a_library.md)
+get_filename_component(top ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 
 # The first block of the page that contains `key`.
 function(extract_block key file)
-  file(READ ${CMAKE_CURRENT_LIST_DIR}/../../${page} text)
+  file(READ ${top}/${page} text)
   string(FIND "${text}" "${key}" place)
   if(place EQUAL -1)
     message(FATAL_ERROR "${page}: no block with ${key}")
@@ -40,6 +41,16 @@ endfunction()
 
 file(REMOVE_RECURSE ${work})
 run(${CMAKE_COMMAND} --install ${build} --prefix ${work}/prefix)
+
+# Every header that the book's chapters name, so that a program can have every technique.
+file(READ ${top}/docs/README.md text)
+string(REGEX MATCHALL "`(engine|models|data)/[a-z_/]+\\.h`" named "${text}")
+foreach(header IN LISTS named)
+  string(REPLACE "`" "" header ${header})
+  if(NOT EXISTS ${work}/prefix/include/halfstep/${header})
+    message(FATAL_ERROR "docs/README.md names ${header}, which is not installed")
+  endif()
+endforeach()
 
 # The page's first program learns, and its CMakeLists.txt finds the library.
 extract_block("int main" ${work}/page/main.cpp)
