@@ -1,6 +1,9 @@
 # The headers for users, as `headers`: of an op the one that is called as its folder. Not what kernels share, or readers of
 # data, and not what includes fmt, which a user of the library need not have.
-# `cmake -P docs/reference/public_headers.cmake` prints them, for docs/reference/make.
+# `cmake -P docs/reference/public_headers.cmake` prints them, for docs/reference/make. With `-D copies=FOLDER` it writes copies,
+# changed in two places. They include each other as <halfstep/engine/tensor.h>, so that a user's project may have folders called
+# engine and data as well. Their namespace has default visibility: whatever -fvisibility a user compiles with, slots and
+# everything else that is inline exist once, shared with the library. halfstep/halfstep.h includes all of them.
 get_filename_component(top ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(configure_depends CONFIGURE_DEPENDS)
@@ -15,7 +18,39 @@ foreach(op IN LISTS ops)
   endif()
 endforeach()
 
-if(CMAKE_SCRIPT_MODE_FILE)
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  return()
+endif()
+cmake_minimum_required(VERSION 3.25)
+if(NOT copies)
   list(JOIN headers "\n" lines)
   execute_process(COMMAND ${CMAKE_COMMAND} -E echo ${lines})
+  return()
 endif()
+
+# Writes only what has changed, so that nothing else is compiled anew.
+function(write file text)
+  set(before)
+  if(EXISTS ${file})
+    file(READ ${file} before)
+  endif()
+  if(NOT before STREQUAL text)
+    file(WRITE ${file} "${text}")
+  endif()
+endfunction()
+
+set(umbrella "// All of halfstep.\n#pragma once\n\n")
+foreach(header IN LISTS headers)
+  file(READ ${top}/${header} text)
+  string(REGEX REPLACE "#include \"((engine|kernels|models|data)/[^\"]+)\"" "#include <halfstep/\\1>" text "${text}")
+  string(REPLACE "\nnamespace hs {" "\nnamespace hs __attribute__((visibility(\"default\"))) {" text "${text}")
+  write(${copies}/halfstep/${header} "${text}")
+  string(APPEND umbrella "#include <halfstep/${header}>\n")
+endforeach()
+write(${copies}/halfstep/halfstep.h "${umbrella}")
+file(GLOB_RECURSE gone RELATIVE ${copies}/halfstep ${copies}/halfstep/*.h)
+list(REMOVE_ITEM gone halfstep.h ${headers})
+foreach(header IN LISTS gone)
+  file(REMOVE ${copies}/halfstep/${header})
+endforeach()
+file(TOUCH ${copies}/written)

@@ -61,9 +61,33 @@ if(NOT output MATCHES "test accuracy (9[0-9]|100)")
   message(FATAL_ERROR "the program of ${page}: expected a test accuracy of 90 % or more, but it says\n${output}")
 endif()
 
+# The same without CMake.
+find_program(pkg_config pkg-config)
+if(pkg_config)
+  file(GLOB pc ${work}/prefix/lib*/pkgconfig ${work}/prefix/lib/*/pkgconfig)
+  run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pc} ${pkg_config} --cflags --libs halfstep)
+  separate_arguments(words UNIX_COMMAND "${output}")
+  run(${compiler} ${flags} -std=c++20 ${work}/page/main.cpp -o ${work}/with_pkg_config ${words})
+endif()
+
+# The same in a project that these sources are part of, with flags of its own and no build type. The library is not built
+# again, only what decides how it is.
+extract_block("add_subdirectory" ${work}/embedded/CMakeLists.txt)
+file(COPY ${work}/page/main.cpp DESTINATION ${work}/embedded)
+file(CREATE_LINK ${top} ${work}/embedded/halfstep SYMBOLIC)
+run(${CMAKE_COMMAND} -S ${work}/embedded -B ${work}/embedded_build -G Ninja -D CMAKE_CXX_COMPILER=${compiler}
+  -D CMAKE_CXX_FLAGS=-fvisibility=hidden -D HALFSTEP_CUDA=OFF)
+run(${CMAKE_COMMAND} --build ${work}/embedded_build --target CMakeFiles/my_program.dir/main.cpp.o)
+file(STRINGS ${work}/embedded_build/CMakeCache.txt type REGEX "^CMAKE_BUILD_TYPE:.*=.")
+file(STRINGS ${work}/embedded_build/compile_commands.json hidden REGEX "command.*-fvisibility=hidden")
+list(FILTER hidden EXCLUDE REGEX "-fvisibility=default")  # which comes after it
+if(type OR hidden)
+  message(FATAL_ERROR "embedded: expected no build type and no hidden names in the library, but found ${type} ${hidden}")
+endif()
+
 # The page's other program reads a digit with a model that halfstep-bench has trained on generated ones.
-if(EXISTS ${build}/bench/halfstep-bench)
-  run(${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work} ${build}/bench/halfstep-bench train --train 2000 --test 100
+if(EXISTS ${work}/prefix/bin/halfstep-bench)
+  run(${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work} ${work}/prefix/bin/halfstep-bench train --train 2000 --test 100
     --epochs 2 --quiet --save-model ${work}/digits.safetensors)
   extract_block("load_model" ${work}/page_model/main.cpp)
   extract_block("find_package" ${work}/page_model/CMakeLists.txt)
