@@ -11,8 +11,7 @@ case "${HALFSTEP_DATA:-}" in
 esac
 
 # shellcheck disable=SC2034  # used by the scripts that source this one
-build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev doctest-dev libcli11-dev nlohmann-json3-dev zlib1g-dev
-  libpng-dev libssl-dev)
+build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-dev libpng-dev libssl-dev)
 
 say() { printf 'halfstep: %s\n' "$*" >&2; }
 die() {
@@ -20,38 +19,71 @@ die() {
   exit 1
 }
 
+# Sets `as_root` to what apt-get is called through, or fails where this user may not. Asks for a password on a terminal alone, and
+# only before the first configure.
+become_root() {
+  as_root=(env DEBIAN_FRONTEND=noninteractive)
+  [ "$(id -u)" != 0 ] || return 0
+  as_root=(sudo "${as_root[@]}")
+  command -v sudo >/dev/null || return
+  ! sudo -n env apt-get --version >/dev/null 2>&1 || return 0
+  [ -t 0 ] && [ -t 2 ] && ! compgen -G "$top/build/*/CMakeCache.txt" >/dev/null || return
+  say "to install ${missing[*]}, sudo wants your password; without it (Enter, until sudo gives up) the build is tried without them"
+  sudo -v
+}
+
 # Installs the missing ones of the named Debian packages. If it cannot, continues as long as the tools are available:
 # CMake finds libraries installed by other means, and downloads the header-only ones.
 install_packages() {
-  local installed missing=() as_root=() package tool
+  local installed missing=() as_root package tool
   installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
   for package; do
     grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
-  [ "$(id -u)" = 0 ] || as_root=(sudo)
-  if command -v apt-get >/dev/null && { [ ${#as_root[@]} = 0 ] || command -v sudo >/dev/null; }; then
+  if command -v apt-get >/dev/null && become_root; then
     say "installing ${missing[*]}"
-    as_root+=(env DEBIAN_FRONTEND=noninteractive)
     # One unreachable third-party source fails the update, but matters only if it provides the packages.
     "${as_root[@]}" apt-get -qq update >/dev/null 2>&1 || say "apt-get update failed, going on with the lists of before"
-    logged apt "${as_root[@]}" apt-get -qq -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
-    return
+    (logged apt "${as_root[@]}" apt-get -qq -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}") && return
   fi
+  say "going on without some packages (Debian's names); who may install them here does it with"
+  say "  sudo apt-get install --no-install-recommends ${missing[*]}"
   for tool in c++ cmake ninja; do
-    command -v $tool >/dev/null || die "please install these packages (Debian's names): ${missing[*]}"
+    command -v $tool >/dev/null || die "there is no $tool here, and nothing can be built without"
   done
-  say "cannot install ${missing[*]} (no apt-get, or neither root nor sudo), trying without"
 }
 
 # logged NAME COMMAND...: writes the output to build/NAME.log, and its end to stderr if the command fails.
 logged() {
   local log="$top/build/$1.log"
   shift
-  mkdir -p "$top/build"
-  "$@" >"$log" 2>&1 || {
+  { mkdir -p "$top/build" && : >"$log"; } 2>/dev/null ||
+    die "cannot write $log: build/ belongs to $(stat -c %U "$top/build" 2>/dev/null || stat -c %U "$top")"
+  "$@" 3>&2 >"$log" 2>&1 || {
     tail -n 40 "$log" >&2
     die "failed: $* (all of it: $log)"
+  }
+}
+
+# Runs a build and says on fd 3 how far it is: on a terminal in a line that is rewritten, else at every tenth.
+with_progress() {
+  "$@" 3>&- | {
+    local line built all text='' tenth=0 begin=$SECONDS
+    while IFS= read -r line; do
+      printf '%s\n' "$line"
+      [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+      built=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+      [ "$all" -ge 10 ] || continue
+      printf -v text 'halfstep: built %d of %d, %d:%02d min' "$built" "$all" $(((SECONDS - begin) / 60)) $(((SECONDS - begin) % 60))
+      if [ -t 3 ]; then
+        printf '\r%s' "$text" >&3
+      elif [ $((10 * built / all)) -gt $tenth ]; then
+        tenth=$((10 * built / all))
+        echo "$text" >&3
+      fi
+    done
+    [ -z "$text" ] || [ ! -t 3 ] || echo >&3
   }
 }
 
@@ -63,24 +95,42 @@ use_ccache() {
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 }
 
-# build PRESET [ARGUMENT OF cmake --build]...: configures and builds build/PRESET from only the preset and
-# HALFSTEP_CMAKE_ARGS. It discards the CMake cache, so that no settings of an earlier run remain; with unchanged flags
-# nothing is recompiled.
+# What a configure of a preset depends on, but for the sources, for which the build itself configures again.
+settings() {
+  env | grep -E '^(CC|CXX|CUDACXX|CUDAHOSTCXX|[A-Z]*FLAGS|CMAKE_[A-Z_]*)=' | sort || true
+  cmake --version
+  "${CXX:-c++}" --version
+  type -P c++ nvcc mpicxx python3 node nodejs valgrind || true
+  cat "$top/CMakePresets.json"
+  echo "$1: ${HALFSTEP_CMAKE_ARGS:-}"
+}
+
+# build PRESET [ARGUMENT OF cmake --build]...: builds build/PRESET, which it configures if settings() have changed since it last
+# did. That is from only the preset and HALFSTEP_CMAKE_ARGS: it discards the CMake cache, so that no settings of an earlier run
+# remain; with unchanged flags nothing is recompiled. Else the folder stays as it is, with what its user has set there by hand.
+# `lean`, of a caller that needs less than everything, leaves that out of a new folder, and takes it from none.
+lean=()
 build() {
-  local arguments version
+  local arguments version last now folder="$top/build/$1"
   version=$(cmake --version | awk 'NR == 1 { print $3 }')
   [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 is needed"
   read -ra arguments <<<"${HALFSTEP_CMAKE_ARGS:-}"
   use_ccache
+  now=$(settings "$1")
   mkdir -p "$top/build"
   (
     # Two concurrent builds would write the same files.
     flock -n 9 || { say "waiting for another build of build/$1" && flock 9; }
     cd "$top" || exit
-    rm -f "build/$1/CMakeCache.txt"
-    logged "$1-configure" cmake --preset "$1" "${arguments[@]}"
-    say "building build/$1 (minutes the first time, then seconds)"
-    logged "$1-build" cmake --build "build/$1" "${@:2}"
+    last=$(cat "$folder/configured" 2>/dev/null || true)
+    [ -n "$last${HALFSTEP_CMAKE_ARGS:-}" ] || [ ! -f "$folder/build.ninja" ] || last=$now # by hand
+    if [ ! -f "$folder/build.ninja" ] || { [ "$last" != "$now" ] && [ "$last" != "$now${lean[*]}" ]; }; then
+      rm -f "$folder"/{CMakeCache.txt,build.ninja,configured}
+      logged "$1-configure" cmake --preset "$1" "${lean[@]}" "${arguments[@]}"
+      echo "$now${lean[*]}" >"$folder/configured"
+      say "building build/$1 (minutes the first time, then seconds)"
+    fi
+    logged "$1-build" with_progress cmake --build "build/$1" "${@:2}"
   ) 9>"$top/build/$1.lock"
 }
 

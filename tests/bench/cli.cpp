@@ -17,8 +17,10 @@
 #include "engine/device.h"
 #include "engine/error.h"
 #include "models/models.h"
+#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -456,6 +458,52 @@ TEST_CASE("signals end the run after a step, with one line and no record") {
   CHECK(lines_of(terminated.err).back().starts_with("halfstep-bench: stopped by SIGTERM after "));
   CHECK(terminated.out == "");
   CHECK(folder.names().empty());
+}
+
+// In a copy, on a machine of stand-ins: no package is installed, the user may not use sudo, and cmake writes down its
+// configures.
+TEST_CASE("bench/run goes on without sudo, says how far it is, and configures when something has changed") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path / "make") << R"(
+mkdir bench bin && cp "$1"/bench/run "$1"/bench/setup.sh bench && cp "$1"/CMakePresets.json . && cd bin
+stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
+stand_in id 'echo 1000'
+stand_in dpkg-query 'exit 1'
+stand_in apt-get 'exit 1'
+stand_in sudo 'echo "sorry, user" >&2; exit 1'
+stand_in cmake 'case $1 in
+  --version) echo cmake version 3.25.1 ;;
+  --preset) echo "$@" >>configures; mkdir -p build/release/bench; touch build/release/CMakeCache.txt build/release/build.ninja
+    cp bin/program build/release/bench/halfstep-bench ;;
+  --build) for i in 1 10 20; do echo "[$i/20] Building"; done ;;
+esac'
+stand_in program 'echo "ran $*"'
+)";
+  const std::string here = "cd '" + folder.path.string() + "' && ";
+  REQUIRE(run_shell(here + "bash make '" HALFSTEP_SOURCE_DIR "'").status == 0);
+  const auto bench_run = [&](const std::string& arguments) {
+    const ChildResult ran =
+        run_shell(here + "PATH=$PWD/bin:$PATH HALFSTEP_CMAKE_ARGS='" + arguments + "' bench/run info 2>&1 </dev/null");
+    INFO(ran.output);
+    CHECK(ran.status == 0);
+    CHECK(contains(ran.output, "ran info"));
+    return ran.output;
+  };
+  const auto configures = [&] { return lines_of(read_text(folder.path / "configures")).size(); };
+  const std::string first = bench_run("");
+  CHECK(contains(first, "\nhalfstep:   sudo apt-get install --no-install-recommends g++ cmake "));
+  CHECK(contains(first, "halfstep: built 10 of 20, 0:0"));
+  CHECK_FALSE(contains(first, "sorry"));
+  CHECK_FALSE(contains(first, "doctest"));  // only tests need it
+  bench_run("");
+  CHECK(configures() == 1);
+  bench_run("-DHALFSTEP_MPI=OFF");
+  CHECK(configures() == 2);
+  bench_run("");
+  CHECK(configures() == 3);
+  fs::remove(folder.path / "build/release/configured");  // as if configured by hand
+  bench_run("");
+  CHECK(configures() == 3);
 }
 
 }  // namespace
