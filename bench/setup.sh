@@ -62,6 +62,7 @@ logged() {
     die "cannot write $log: build/ belongs to $(stat -c %U "$top/build" 2>/dev/null || stat -c %U "$top")"
   "$@" 3>&2 >"$log" 2>&1 || {
     tail -n 40 "$log" >&2
+    [ "$1" != with_progress ] || shift
     die "failed: $* (all of it: $log)"
   }
 }

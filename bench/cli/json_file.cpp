@@ -120,15 +120,15 @@ Json parse(std::string_view text, const std::string& source) {
   return Json::parse(text);
 }
 
-Json printable(const Json& value) {
+Json printable_json(const Json& value) {
   if (value.is_string()) return printable_text(value.get_ref<const std::string&>());
   if (!value.is_structured()) return value;
   Json shown = value.is_array() ? Json::array() : Json::object();
   for (const auto& [name, item] : value.items()) {
     if (value.is_array()) {
-      shown.push_back(printable(item));
+      shown.push_back(printable_json(item));
     } else {
-      shown[printable_text(name)] = printable(item);
+      shown[printable_text(name)] = printable_json(item);
     }
   }
   return shown;

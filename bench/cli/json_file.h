@@ -31,6 +31,6 @@ struct JsonLimits {
 Json parse(std::string_view text, const std::string& source);
 
 // A copy whose strings and member names are safe to print: see printable_text().
-Json printable(const Json& value);
+Json printable_json(const Json& value);
 
 }  // namespace hs::bench

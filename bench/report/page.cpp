@@ -175,7 +175,7 @@ std::vector<Rule> drawn_members(const std::string& command) {
 
 std::string html_report(const Json& record) {
   check_types(record, drawn_members(text(record, "command")));
-  const Json plain = printable(record);
+  const Json plain = printable_json(record);
   const Json shown = {{"headline", opening(plain)},
                       {"machine", machine_line(plain)},
                       {"tables", to_json(tables_of(plain))},

@@ -318,7 +318,7 @@ std::string to_terminal(const std::vector<Table>& tables, const std::string& dat
 }
 
 std::string to_terminal(const Json& given) {
-  const Json record = printable(given);
+  const Json record = printable_json(given);
   const std::string data = text(part(record, "data"), "name");
   std::string all = opening(record) + "\n" + to_terminal(tables_of(record), data);
   const std::vector<std::string> sentences = remarks(record);
@@ -330,7 +330,7 @@ std::string to_terminal(const Json& given) {
 }
 
 std::string markdown(const Json& given) {
-  const Json record = printable(given);
+  const Json record = printable_json(given);
   std::string all = fmt::format("{}. {}.\n", markdown_cell(opening(record)), markdown_cell(machine_line(record)));
   for (const Table& table : tables_of(record)) {
     if (!table.title.empty()) all += fmt::format("\n**{}**\n", markdown_cell(table.title));
@@ -341,7 +341,7 @@ std::string markdown(const Json& given) {
 }
 
 std::string csv(const Json& given) {
-  const Json record = printable(given);
+  const Json record = printable_json(given);
   std::vector<Json> rows;
   if (has_results(record)) {
     for (const Json& row : objects(record, "rows")) rows.push_back(csv_row(row));

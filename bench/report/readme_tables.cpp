@@ -76,7 +76,7 @@ std::string readme_tables(const std::vector<Json>& records) {
   std::vector<std::vector<Json>> groups;
   std::string techniques;
   for (const Json& given : records) {
-    const Json record = printable(given);
+    const Json record = printable_json(given);
     const bool is_techniques = text(record, "command") == "techniques";
     if (!is_techniques && !is_peer(record) && text(record, "command") != "train") continue;
     if (record["rows"].empty()) fail(ExitCode::bad_input, "rows is empty, expected a row to show");
