@@ -129,7 +129,7 @@ build() {
       rm -f "$folder"/{CMakeCache.txt,build.ninja,configured}
       logged "$1-configure" cmake --preset "$1" "${lean[@]}" "${arguments[@]}"
       echo "$now${lean[*]}" >"$folder/configured"
-      say "building build/$1 (minutes the first time, then seconds)"
+      say "building build/$1${lean[*]:+ with ${lean[*]}} (minutes the first time, then seconds)"
     fi
     logged "$1-build" with_progress cmake --build "build/$1" "${@:2}"
   ) 9>"$top/build/$1.lock"
