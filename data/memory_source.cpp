@@ -41,14 +41,15 @@ MemorySource load_samples(const SampleSource& source, int64_t count) {
 
 // Seed 0: a split that changed with the run's seed would put samples that one run has trained on into another's
 // validation.
-PartOfSamples::PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, Order order)
+PartOfSamples::PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count,
+                             SampleOrder order)
     : SampleSource(with_count(source->info(), std::min(count, source->info().count - first))),
       source_(std::move(source)),
       first_(first),
-      is_mixed_(order == Order::mixed),
+      is_mixed_(order == SampleOrder::mixed),
       order_(static_cast<uint64_t>(source_->info().count), {.seed = 0, .purpose = RandomPurpose::shuffle}) {}
 
-PartOfSamples::PartOfSamples(const SampleSource& source, int64_t first, int64_t count, Order order)
+PartOfSamples::PartOfSamples(const SampleSource& source, int64_t first, int64_t count, SampleOrder order)
     : PartOfSamples(std::shared_ptr<const SampleSource>(std::shared_ptr<void>(), &source), first, count, order) {}
 
 }  // namespace hs

@@ -39,10 +39,10 @@ enum class SampleOrder { as_it_is, mixed };
 // A view of `count` samples of a source, from `first` on, or of those of them that there are.
 class PartOfSamples : public SampleSource {
  public:
-  using Order = SampleOrder;
   // REQUIRES: 0 <= first, 0 <= count, first <= source->info().count
-  PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, Order order);
-  PartOfSamples(const SampleSource& source, int64_t first, int64_t count, Order order);  // `source` must outlive it
+  PartOfSamples(std::shared_ptr<const SampleSource> source, int64_t first, int64_t count, SampleOrder order);
+  PartOfSamples(const SampleSource& source, int64_t first, int64_t count,
+                SampleOrder order);  // `source` must outlive it
 
   bool is_in_memory() const override { return source_->is_in_memory(); }
 

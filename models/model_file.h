@@ -23,15 +23,16 @@ struct ModelDescription {
   std::string data;                           // the name of the data set that it was trained on; for people
   std::string vocabulary = {};                // of a model of a text, the byte of each symbol
   std::vector<std::string> class_names = {};  // see SampleInfo; empty: the numbers are the names
-  // Where to find the test samples again; empty: not known, as in files of version 0.1.
+  // Where to find the test samples again.
   struct Origin {
     std::string source;  // the name of a set, or a path
     std::string size;    // "32x48" that its images were resized to; empty: as they are
     double test_split;   // the fraction that was held out for the test; 0: the set has a test part
     int64_t test;        // test samples
   };
-  std::optional<Origin> origin = {};
+  std::optional<Origin> origin = {};  // empty: not known, as in older files
 
+  // What to call a class.
   std::string class_name(size_t label) const {
     return class_names.empty() ? std::to_string(label) : class_names[label];
   }

@@ -27,8 +27,8 @@ void say_error(std::string_view message);
 // Writes all of the text to a file descriptor; false, with errno set, if that fails.
 bool write_all(int file, std::string_view text);
 
-// Escapes as write_stderr(). Throws Error (io) if not all of the text can be written. If nobody reads any more, ends the
-// program as SIGPIPE does, without a word.
+// Escapes as write_stderr(). Throws Error (io) if not all of the text can be written. If nobody reads any more, ends
+// the program as SIGPIPE does, without a word.
 void write_stdout(std::string_view text);
 void write_bytes(std::string_view bytes);  // the same, as they are
 

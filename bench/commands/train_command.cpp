@@ -326,8 +326,7 @@ std::deque<measure::EventFile> TrainCommand::open_event_files() const {
 void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>& model,
                            std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
   const SampleInfo& info = data.train->info();
-  const auto held_out = std::llround(experiment_.validation * static_cast<double>(info.count));
-  const int64_t samples = info.count - held_out;  // of an epoch
+  const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
                                experiment_.batch * experiment_.accumulate);
   measure::EnergyMeter meter(experiment_.device);

@@ -26,7 +26,7 @@ const Bytes golden = from_hex(
 TEST_CASE("what TensorFlow wrote is read, and what is written is what TensorFlow writes") {
   const TemporaryFolder folder;
   write_bytes(folder / "golden", golden);
-  const auto source = open_tfrecords(folder / "golden", {"two", {0.25f, 0.5f}});
+  const auto source = open_tfrecords(folder / "golden", {"two", PixelScale{0.25f, 0.5f}});
   CHECK(source->info().name == "two");
   CHECK(source->info().scale.mean == 0.25f);
   CHECK(same_shape(source->info(), info_for(2, {2, 3, 1}, 301)));
