@@ -143,6 +143,16 @@ void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& dat
   dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
 
+// For who waits for the table, which has the medians of all passes.
+std::string first_figure(const measure::TechniqueRow& what, const measure::Row& row, const measure::Row& baseline) {
+  const double seconds = row.runs[0].result.seconds;
+  std::string text = fmt::format("{}{}: {:.2f} s", what.group == "cumulative" ? "+ " : "", what.name, seconds);
+  if (&row != &baseline && !baseline.runs.empty()) {
+    text += fmt::format(", {:.2f} times as fast as the baseline", baseline.runs[0].result.seconds / seconds);
+  }
+  return text + " in the first pass\n";
+}
+
 // A diverged run is a result and the last one of its row; other failures end the program.
 void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
                                 std::vector<Json>& kernels) {
@@ -174,6 +184,7 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
                                                          static_cast<uint64_t>(seed_ + pass - 1), hooks);
         run.joules = meter.joules().value_or(std::nan(""));
         rows[i].runs.push_back(std::move(run));
+        if (pass == 1) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
       } catch (const Error& error) {
         if (error.code() != ExitCode::numeric) throw;
         rows[i].error = error.what();

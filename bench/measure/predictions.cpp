@@ -73,6 +73,9 @@ void check_fits(const ModelDescription& model, const SampleInfo& set) {
 
 cli::TrainingData open_test_data(const ModelDescription& model, const cli::DataChoice& given, cli::Limit test) {
   cli::DataChoice choice = given;
+  if (given.name.empty() && given != cli::DataChoice()) {
+    fail(ExitCode::usage, "--size and --test-split: those of the model's training are used; give them with --data");
+  }
   if (given.name.empty() && model.origin) {
     choice = {.name = model.origin->source,
               .size = cli::parse_size(model.origin->size),

@@ -163,15 +163,16 @@ std::vector<std::string> class_names(const fs::path& folder) {
 
 std::vector<fs::path> image_files(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const fs::path& path : entries_of(folder)) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored)) {
-      for (const fs::path& inner : entries_of(path)) files.push_back(inner);
-    } else {
-      files.push_back(path);
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_ignored(entry->path().filename().native())) {
+      entry.disable_recursion_pending();
+    } else if (has_image_name(entry->path())) {
+      files.push_back(entry->path());
     }
   }
-  std::erase_if(files, [](const fs::path& path) { return !has_image_name(path); });
+  if (error) fail(ExitCode::io, "{}: cannot be read: {}", printable(folder), error.message());
+  std::ranges::sort(files);
   if (files.empty()) fail(ExitCode::bad_input, "{}: no .png or .pgm file in this folder", printable(folder));
   return files;
 }

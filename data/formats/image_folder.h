@@ -22,7 +22,7 @@ std::unique_ptr<SampleSource> open_image_folder(const std::filesystem::path& fol
 // The names of the class folders, in the order of the labels.
 std::vector<std::string> class_names(const std::filesystem::path& folder);
 
-// The PNG and PGM files in a folder and in the folders in it, sorted. Throws Error: io, bad_input (there are none).
+// The PNG and PGM files in a folder and in all folders below it, sorted. Throws Error: io, bad_input (there are none).
 std::vector<std::filesystem::path> image_files(const std::filesystem::path& folder);
 
 // Whether a folder in `folder` contains images.

@@ -181,6 +181,7 @@ TEST_CASE("evaluate and predict test a model on its own data, and name its class
   std::filesystem::rename(pets + "/hen", pets + "/eel");
   check_mistakes({
       {"evaluate --model " + model, 3, "pets: class 2 is eel, but hen in the model's training; give --data"},
+      {"evaluate --size 4x4 --model " + model, 2, "those of the model's training are used; give them with --data"},
       {"train --data synthetic --size 9x9", 2, "synthetic digits: has samples of one size"},
       {"train --data synthetic --test-split 0.1", 2, "--test-split 0.1: synthetic has a test part of its own"},
       {"train --data " + pets + " --size 9", 2, "--size 9: expected ROWSxCOLUMNS, each 1 to 512, as in 32x32"},

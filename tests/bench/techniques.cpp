@@ -19,6 +19,14 @@ using namespace hs::test;
 using nlohmann::json;
 const std::string tiny = "techniques --device cpu --train 96 --test 32 --epochs 2 --repeat 3 --quiet ";
 
+TEST_CASE("techniques: who waits for the table sees each row's first run") {
+  const Ended ended = run_bench_line("techniques --device cpu --train 32 --test 32 --epochs 1 --repeat 2");
+  int64_t first_runs = 0;
+  for (const std::string& line : lines_of(ended.err)) first_runs += line.ends_with(" s in the first pass");
+  CHECK(first_runs == 1);  // the baseline, with which the others are compared
+  CHECK(contains(ended.err, " times as fast as the baseline in the first pass\n"));
+}
+
 TEST_CASE("techniques: rows alone and together, four files, and the table") {
   const TemporaryFolder folder;
   const std::string base = (folder / "r").string();
