@@ -498,8 +498,7 @@ TEST_CASE("28, 38: streams, and surroundings that are odd (closely: tests/bench/
   Surroundings around{.folder = folder.path};
   around.prepare = broken_pipe(STDOUT_FILENO);
   const Ended no_reader = run_bench(with(save, {"a"}), around);
-  CHECK(no_reader.code == 4);
-  CHECK(contains(no_reader.err, "halfstep-bench: stdout: "));
+  CHECK(no_reader.signal == SIGPIPE);
   CHECK(kept("a"));
   CHECK(run_bench(with(save, {"b"}), {.stdout_file = "/dev/full", .folder = folder.path}).code == 4);
   CHECK(kept("b"));
