@@ -100,8 +100,7 @@ def schedule_factor(kind, warmup, total, step):
     if kind == "one-cycle":
         top = 0.3 * total - 1
         if step <= top: return along_cosine(1 / 25, 1, step / top if top > 0 else 1)
-        up = max(top, 0)
-        return along_cosine(1, 1 / 25e4, (step - up) / (total - 1 - up) if total - 1 > up else 1)
+        return along_cosine(1, 1 / 25e4, (step - top) / (total - 1 - top))
     progress = min((step - warmup) / (total - warmup), 1) if total > warmup else 1
     return 1 - progress if kind == "linear" else along_cosine(1, 0, progress)
 

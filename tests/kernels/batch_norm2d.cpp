@@ -223,7 +223,7 @@ TEST_CASE("arguments that do not fit are one line that says what would") {
           batch_norm2d(Tensor::zeros({1, 1, 1, 3}, DType::f32), scale, scale, {}, {});
         }) ==
         "batch_norm2d: x is (1, 1, 1, 3), which is 1 values per channel; expected at least 2 in training, use a larger "
-        "batch");
+        "batch, and one that leaves no single sample for the last of an epoch");
   const Tensor x = Tensor::zeros({2, 3}, DType::f32);
   CHECK(message([&] { batch_norm2d(x, constant(2, 1), scale, {}, {}); }) ==
         "batch_norm2d: x is f32(2, 3), scale f32(2) and shift f32(3); expected both as f32(3)");
