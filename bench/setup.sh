@@ -103,7 +103,7 @@ settings() {
   "${CXX:-c++}" --version
   type -P c++ nvcc mpicxx python3 node nodejs valgrind || true
   cat "$top/CMakePresets.json"
-  echo "$1: ${HALFSTEP_CMAKE_ARGS:-}"
+  echo "$top, $1: ${HALFSTEP_CMAKE_ARGS:-}" # a checkout that was moved or copied configures anew
 }
 
 # build PRESET [ARGUMENT OF cmake --build]...: builds build/PRESET, which it configures if settings() have changed since it last
