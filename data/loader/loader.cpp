@@ -77,7 +77,7 @@ int64_t Loader::batches_per_epoch() const { return (samples() - 1) / options_.ba
 void Loader::seek(int64_t epoch, int64_t position) {
   check(epoch >= 0 && epoch < int64_t{1} << 32, "Loader: epoch {} is not in 0 .. 2^32-1", epoch);
   check(position >= 0 && position < samples(), "Loader: position {} in an epoch of {} samples", position, samples());
-  stop();
+  is_forked() ? leave_fork() : stop();
   next_ = requested_ = {epoch, position};
 }
 
@@ -126,7 +126,7 @@ BatchPlace Loader::own_place(BatchPlace place) const {
 Permutation Loader::order_of(int64_t epoch) const { return shuffled_order(samples(), options_.seed, epoch); }
 
 Batch Loader::next() {
-  if (is_forked()) stop();  // which has no threads, or throws
+  if (is_forked()) leave_fork();
   (void)resident();
   std::unique_lock lock(mutex_);
   for (const auto& slot : slots_) {
@@ -272,9 +272,14 @@ void Loader::load_to_device() {
                 options_.shuffle, options_.seed};
 }
 
+// A loader without threads goes on in another process than its own.
+void Loader::leave_fork() {
+  check(threads_.empty(), "Loader: its threads are in another process; make one after fork()");
+  stop();
+}
+
 // Stops and joins the threads, and frees the slots of batches that were not returned.
 void Loader::stop() {
-  check(threads_.empty() || !is_forked(), "Loader: its threads are in another process; make one after fork()");
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;

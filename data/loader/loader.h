@@ -123,6 +123,7 @@ class Loader : public BatchSource {  // see the head of this file
   void read(const Slot& slot, uint8_t* to);
   Batch batch_in(Slot& slot);
   void load_to_device();
+  void leave_fork();
   void stop();
   bool is_forked() const { return ::getpid() != process_; }
 
