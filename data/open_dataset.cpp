@@ -279,8 +279,7 @@ FoundDataset find_dataset(const std::string& name_or_path) {
        fmt::join(dataset_names(), ", "));
 }
 
-FoundDataset find_digits(const std::optional<fs::path>& folder) {
-  if (folder) return complete_mnist(look_for_idx(*folder));
+FoundDataset find_digits() {
   for (const fs::path& usual : usual_places("mnist")) {
     const IdxPlace place = look_for_idx(usual);
     if (!place.nothing()) return complete_mnist(place);

@@ -54,10 +54,10 @@ const std::vector<std::string>& dataset_names();
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).
 FoundDataset find_dataset(const std::string& name_or_path);
 
-// MNIST as IDX files in `folder`; without a folder, in the first of the usual places that has any of them. If none has,
-// generated digits of the same shape, so a program runs without a download; it should report what it runs on.
+// MNIST as IDX files in the first of the usual places that has any of them. If none has, generated digits of the same
+// shape, so a program runs without a download; it should report what it runs on.
 // Throws Error (io) if some of the four files are missing: half a set must not turn into other data.
-FoundDataset find_digits(const std::optional<std::filesystem::path>& folder = {});
+FoundDataset find_digits();
 
 // Opens a split of a set, or its first `limit` samples if that is not 0. Where neither the files nor found.set say how
 // to normalise the pixels, mean and deviation are measured over the training part. Throws Error: io (the set has no

@@ -19,6 +19,8 @@ struct Batch {
 struct PixelScale {
   float mean = 0;       // mean of pixel / 255 over the training set
   float deviation = 1;  // its standard deviation
+
+  bool operator==(const PixelScale&) const = default;
 };
 HS_HOST_DEVICE inline float normalized(float pixel, const PixelScale& scale) {  // pixel: 0 to 255
   return (pixel / 255.0f - scale.mean) / scale.deviation;

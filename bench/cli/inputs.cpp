@@ -138,6 +138,7 @@ TrainingData open_training_data(const DataChoice& choice, Limit train, Limit tes
   found.context = context;
   found.vocabulary = vocabulary;
   found.set.size = choice.size;
+  if (choice.scale) found.set.scale = choice.scale;
   if (is_headline && train.samples == automatic_samples) train = {headline_train, true};
   if (is_headline && test.samples == automatic_samples) test = {headline_test, true};
   TrainingData data;

@@ -35,6 +35,7 @@ struct DataChoice {
   std::string name;                // as for find_dataset(); empty: MNIST, or generated digits where it is not found
   std::optional<ImageShape> size;  // to resize the images of a folder to
   double test_split = automatic;   // the fraction of a set without a test part that becomes one
+  std::optional<PixelScale> scale = {};  // of the model that is tested on it; empty: the set's own
 
   static constexpr double automatic = 0;  // 0.2, which is said
   bool operator==(const DataChoice&) const = default;

@@ -93,6 +93,7 @@ cli::TrainingData open_test_data(const ModelDescription& model, const cli::DataC
            model.data);
     }
   }
+  choice.scale = model.scale;
   cli::TrainingData data = cli::open_training_data(choice, {1, true}, test);
   check_fits(model, data.test->info());
   return data;

@@ -62,10 +62,6 @@ struct SampleInfo : ImageShape {
   int64_t overlap = 0;                        // of a text: so many samples after one have symbols in common with it
   std::string remark = {};                    // what the user should know about the files; empty: nothing
 
-  // What to call a class.
-  std::string class_name(int64_t label) const {
-    return class_names.empty() ? std::to_string(label) : class_names[static_cast<size_t>(label)];
-  }
   bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text
   const ImageShape& shape() const { return *this; }     // each sample's
 };
