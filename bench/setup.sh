@@ -101,7 +101,7 @@ settings() {
   env | grep -E '^(CC|CXX|CUDACXX|CUDAHOSTCXX|[A-Z]*FLAGS|CMAKE_[A-Z_]*)=' | sort || true
   cmake --version
   "${CXX:-c++}" --version
-  type -P c++ nvcc mpicxx python3 node nodejs valgrind || true
+  type -P c++ nvcc mpicxx python3 node nodejs || true
   cat "$top/CMakePresets.json"
   echo "$top, $1: ${HALFSTEP_CMAKE_ARGS:-}" # a checkout that was moved or copied configures anew
 }
