@@ -10,7 +10,6 @@ a switch that no command declares, or a mistake that no list of mutants has is a
 import pathlib
 import re
 import sys
-import tomllib
 from typing import NamedTuple
 
 from marked import replaced
@@ -69,7 +68,7 @@ def problems_of(one, flags, rows, commands):
     page = top / "docs" / one.page
     text = page.read_text() if page.is_file() else ""
     missing = [] if "\n## Exercises\n" in text else [f"docs/{one.page} with a section Exercises"]
-    files = [f"docs/exercises/answers/{page.name}", f"tests/{one.test}", f"tests/mutants/{one.list}.toml"]
+    files = [f"docs/exercises/answers/{page.name}", f"tests/{one.test}", f"tests/mutants/{one.list}.txt"]
     files += [f"docs/exercises/{number}/check.cpp" for number in one.exercises.split()]
     missing += [name for name in files if not (top / name).is_file()]
     missing += [f"a flag {flag} in bench/" for flag in one.switches.split() if flag not in flags]
@@ -77,8 +76,8 @@ def problems_of(one, flags, rows, commands):
     if one.measured.removeprefix("row ") not in (rows if one.measured.startswith("row ") else commands):
         missing.append(f"{one.measured} of halfstep-bench")
     if (top / files[2]).is_file():
-        mutants = tomllib.loads((top / files[2]).read_text())["mutant"]
-        if sum(one.only in mutant["what"] for mutant in mutants) != 1:
+        mistakes = re.findall(r"^  (\S.*?) \|", (top / files[2]).read_text(), re.M)
+        if sum(one.only in mistake for mistake in mistakes) != 1:
             missing.append(f'a single mutant with "{one.only}" in {files[2]}')
     return [f"{one.name}: missing: {what}" for what in missing]
 
@@ -91,7 +90,7 @@ def table():
             f"[{one.name}]({one.page})", ", ".join(f"`{flag}`" for flag in one.switches.split()),
             one.measured.replace("row ", "`techniques`, row ") if one.measured.startswith("row ") else f"`{one.measured}`",
             f"[{one.test}](../tests/{one.test})", ", ".join([f"[questions]({one.page}#exercises)"] + work),
-            f'`{one.list}.toml --only "{one.only}"`']) + " |")
+            f'`{one.list} --only "{one.only}"`']) + " |")
     return "\n".join(lines) + "\n"
 
 
