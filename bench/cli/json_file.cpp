@@ -72,7 +72,8 @@ Json finite_or_null(const std::vector<double>& values) {
 
 namespace {
 
-constexpr size_t most_on_a_line = 8;  // members of an object
+constexpr size_t most_on_a_line = 8;  // members of an object that is not broken
+constexpr size_t line_width = 120;
 
 // A list of scalars of any length, or a small object of scalars.
 bool is_one_line(const Json& value) {
@@ -87,17 +88,24 @@ void append(const Json& value, size_t indent, std::string& text) {
     return;
   }
   const bool one_line = indent > 0 && is_one_line(value);
+  // The items of a list that is broken, and the members of the record, have lines of their own.
+  const size_t width = one_line ? std::string::npos : indent > 0 && value.is_object() ? line_width : 0;
+  size_t column = one_line ? 0 : width;
   std::string line_end;
   if (!one_line) line_end.append(1, '\n').append(indent, ' ');
   text += value.is_object() ? '{' : '[';
   bool first = true;
   for (const auto& [name, member] : value.items()) {
-    if (!first) text += one_line ? ", " : ",";
+    std::string item = value.is_object() ? scalar(name) + ": " : "";
+    append(member, indent + 2, item);
+    const bool is_broken = item.find('\n') != std::string::npos;
+    const bool fits = !is_broken && column + item.size() + 2 <= width;
+    if (!first) text += ',';
+    if (!fits) text += line_end + "  ";
+    if (fits && !first) text += ' ';
+    text += item;
     first = false;
-    text += line_end;
-    if (!one_line) text += "  ";
-    if (value.is_object()) text += scalar(name) + ": ";
-    append(member, indent + 2, text);
+    column = is_broken ? width : (fits ? column : indent + 1) + item.size() + 2;
   }
   if (!value.empty()) text += line_end;
   text += value.is_object() ? '}' : ']';

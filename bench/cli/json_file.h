@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 Json finite_or_null(double value);
 Json finite_or_null(const std::vector<double>& values);
 
-// The format of --json: two spaces per level, lists of scalars and small objects of scalars on one line, ASCII only
-// (other characters as \u00e9, bytes that are not UTF-8 replaced), a newline at the end.
+// The format of --json: two spaces per level, lists of scalars and small objects of scalars on one line, members of
+// larger objects side by side in lines of up to 120 characters, ASCII only (other characters as \u00e9, bytes that are
+// not UTF-8 replaced), a newline at the end.
 std::string to_text(const Json& object);
 
 // Limits on a file, so that no file can exhaust the reader's stack, memory or time.
