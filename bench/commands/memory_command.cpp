@@ -5,8 +5,8 @@
 //   rows               precision x checkpoint x accumulate: segments, predicted_peak_bytes, peak_bytes, at_peak (bytes
 //                      by purpose), peak_by_purpose (at different times), step_ms, largest_batch (whose step has a
 //                      peak within config.budget_bytes), weights_sha256, and timeline for accumulate 1
-//   rows[].timeline    live bytes by purpose over one step: points {op, event, bytes, live}; every event if there are
-//                      at most 128, otherwise the one with the most live bytes in each of 128 intervals
+//   rows[].timeline    live bytes by purpose over one step: events, live_at_start and points {live}; a point for each
+//                      event if there are at most 128, otherwise the largest in each of 128 intervals
 //   accumulation_cost  forward and backward of micro_batches batches, and of one batch of the same total size
 //   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
 #include <fmt/format.h>
@@ -169,19 +169,14 @@ Json timeline(const measure::MeasuredStep& step) {
   BytesByPurpose live = step.live_at_start;
   size_t i = 0;
   for (size_t point = 0; point < points; ++point) {
-    const MemoryEvent* shown = nullptr;
     BytesByPurpose then{};
     for (; i < (point + 1) * count / points; ++i) {
       const MemoryEvent& event = step.events[i];
       size_t& bytes = live[static_cast<size_t>(event.purpose)];
       bytes = event.made ? bytes + event.bytes : bytes - event.bytes;
-      if (!shown || total(live) > total(then)) shown = &event, then = live;
+      if (total(live) > total(then)) then = live;
     }
-    json.push_back({{"op", shown->op},
-                    {"event", shown->made ? "made" : "freed"},
-                    {"purpose", hs::name(shown->purpose)},
-                    {"bytes", shown->bytes},
-                    {"live", by_purpose(then)}});
+    json.push_back({{"live", by_purpose(then)}});
   }
   return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
 }

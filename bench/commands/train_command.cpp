@@ -55,8 +55,8 @@ class TrainCommand : public cli::Command {
   void scale_learning_rate(const cli::Flags& flags, int64_t samples);
   void join_ranks();
   bool resolve_graph(Device device) const;
-  std::vector<measure::KernelRow> warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
-  void print_ops(const std::vector<measure::KernelRow>& ops) const;
+  void warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
+  void print_ops(const std::vector<measure::KernelCall>& calls) const;
   std::deque<measure::EventFile> open_event_files() const;
   void measure(const cli::TrainingData& data, std::deque<OutputFile>& model, std::deque<measure::EventFile>& events,
                report::EachOutput& each, measure::Row& row);
@@ -297,15 +297,15 @@ bool TrainCommand::resolve_graph(Device device) const {
 }
 
 // Which op ran in which type, to show what "mixed" means.
-void TrainCommand::print_ops(const std::vector<measure::KernelRow>& ops) const {
+void TrainCommand::print_ops(const std::vector<measure::KernelCall>& calls) const {
   if (quiet_) return;
   std::string text = fmt::format("{:<24}{:<32}{:<6}{}\n", "op", "kernel", "type", "variant");
-  for (const auto& [call, count] : ops) {
+  for (const measure::KernelCall& call : calls) {
     text += fmt::format("{:<24}{:<32}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
   }
   cli::write_stderr(text);
   if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
-      !measure::has_tensor_unit(ops)) {
+      !measure::has_tensor_unit(calls)) {
     cli::notice(
         fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
                     hs::name(experiment_.precision)));
@@ -483,36 +483,20 @@ void TrainCommand::print_plan(const cli::TrainingData& data) const {
   plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
 }
 
-std::vector<measure::KernelRow> TrainCommand::warm_up(const cli::TrainingData& data,
-                                                      const cli::ForcedKernels& forced) const {
+void TrainCommand::warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const {
   const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
   TrainHooks hooks;
   hooks.on_step = [&](const Progress&) { check_early_signals(); };
   check_early_signals();
   const measure::KernelUse use;
-  std::vector<measure::KernelRow> ops;
   {
     const measure::KernelTrace trace;
     measure::warm_up(experiment_, *data.train, *data.test, hooks);
-    ops = measure::summarize(trace);
+    if (experiment_.precision != Precision::f32) print_ops(measure::distinct_calls(trace));
   }
-  if (experiment_.precision != Precision::f32) print_ops(ops);
   check_early_signals();
   forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
   tuning_.check_used();
-  return ops;
-}
-
-Json to_json(const std::vector<measure::KernelRow>& ops) {
-  Json all = Json::array();
-  for (const auto& [call, count] : ops) {
-    all.push_back({{"op", call.op},
-                   {"kernel", call.slot},
-                   {"type", hs::name(call.dtype)},
-                   {"variant", call.variant},
-                   {"calls_while_warming_up", count}});
-  }
-  return all;
 }
 
 // Rank 0 writes for all.
@@ -596,7 +580,7 @@ void TrainCommand::run(const cli::Flags& flags) {
 
   Json record = describe_run(flags, data);
   saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
-  const std::vector<measure::KernelRow> ops = warm_up(data, forced);
+  warm_up(data, forced);
   const measure::KernelUse use;
   measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
   Json step, ranks;
@@ -604,7 +588,6 @@ void TrainCommand::run(const cli::Flags& flags) {
   const auto write_record = [&] {
     record["kernels"] = use.since();
     record["choices"] = noted_choices();
-    record["ops"] = to_json(ops);
     record["rows"] = Json::array({to_json(row)});
     record["rows"][0]["step"] = step;
     record["rows"][0]["ranks"] = ranks;

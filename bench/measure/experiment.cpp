@@ -211,23 +211,18 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
                  load_samples(test_set, experiment.batch + tail(test_set.info().count)), 0, hooks);
 }
 
-std::vector<KernelRow> summarize(const KernelTrace& trace) {
-  std::vector<KernelRow> rows;
+std::vector<KernelCall> distinct_calls(const KernelTrace& trace) {
+  std::vector<KernelCall> distinct;
   for (const KernelCall& call : trace.calls()) {
-    const auto row = std::ranges::find(rows, call, &KernelRow::call);
-    if (row == rows.end()) {
-      rows.push_back({call, 1});
-    } else {
-      ++row->count;
-    }
+    if (std::ranges::find(distinct, call) == distinct.end()) distinct.push_back(call);
   }
-  return rows;
+  return distinct;
 }
 
-bool has_tensor_unit(const std::vector<KernelRow>& rows) {
+bool has_tensor_unit(const std::vector<KernelCall>& calls) {
   constexpr std::string_view units[] = {"cublaslt", "mma", "wmma", "amx"};
-  return std::ranges::any_of(rows, [&](const KernelRow& row) {
-    return std::ranges::find(units, row.call.variant) != std::end(units) && row.call.dtype != DType::f32;
+  return std::ranges::any_of(calls, [&](const KernelCall& call) {
+    return std::ranges::find(units, call.variant) != std::end(units) && call.dtype != DType::f32;
   });
 }
 

@@ -128,14 +128,10 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
 void warm_up(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
              const TrainHooks& hooks);
 
-// A distinct kernel call of a run, with the number of calls; summarize() lists them in the order of the first call.
-struct KernelRow {
-  KernelCall call;
-  int64_t count;
-};
-std::vector<KernelRow> summarize(const KernelTrace& trace);
-// Whether any row is a matrix product or convolution on a tensor unit (a GPU's tensor cores, AMX).
-bool has_tensor_unit(const std::vector<KernelRow>& rows);
+// Each kernel call of a run once, in order.
+std::vector<KernelCall> distinct_calls(const KernelTrace& trace);
+// Whether any is a matrix product or convolution on a tensor unit (a GPU's tensor cores, AMX).
+bool has_tensor_unit(const std::vector<KernelCall>& calls);
 
 // Which variants ran, from the slots' call counters.
 class KernelUse {
