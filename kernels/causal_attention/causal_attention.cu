@@ -153,8 +153,8 @@ __global__ void query_gradient_kernel(Sizes s, const T* qkv, const float* log_su
 
 // dk and dv. Grid: (slices, T / warps); a warp has a key, and lanes are queries.
 template <class T>
-__global__ void key_gradient_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, const float* delta,
-                                    T* dqkv) {
+__global__ void __launch_bounds__(cuda::block_threads)
+    key_gradient_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, const float* delta, T* dqkv) {
   const int D = s.D, warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SharedPointer<float> k_rows = dynamic_shared<float>(), v_rows = k_rows + warps * D, q_tile = v_rows + warps * D,
                              dy_tile = q_tile + tile * (D + 1);
