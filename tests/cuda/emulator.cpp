@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -18,7 +17,6 @@
 #include "cuda_emulator/test_streams.h"
 #include "cuda_emulator/test_support.h"
 #include "tests/support/sanitized.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -317,30 +315,6 @@ TEST_CASE("launches: limits") {
   CHECK(cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess);
   CHECK(attributes.binaryVersion == 90);
   CHECK(attributes.maxDynamicSharedSizeBytes == 227 * 1024);
-}
-
-TEST_CASE("launches: registers, shared memory and launch bounds, as the list of compiled kernels says") {
-  Fresh fresh;
-  const hs::test::TemporaryFolder folder;
-  options().kernels_list = (folder / "list").string();
-  std::ofstream(options().kernels_list) << "nvcc 1.2.3: a head\n"
-                                           "sm_80  255 100000    32      9  fill\n"
-                                           "sm_90   72   3072     0      9  fill\n"
-                                           "sm_90   20   1024   256      9  twice_vectors\n";
-  Stream stream;
-  Array<float> x(4096), y(4096);
-  const auto start_fill = [&](unsigned threads, size_t shared) {
-    return launch(fill, 1, threads, shared, stream, 64, y.data, 1.0f);
-  };
-  CHECK(start_fill(896, 0) == cudaSuccess);  // 28 warps of 2304 registers
-  CHECK(start_fill(897, 0) == cudaErrorLaunchOutOfResources);
-  CHECK(start_fill(64, 46 * 1024) == cudaSuccess);
-  CHECK(start_fill(64, 46 * 1024 + 1) == cudaErrorInvalidValue);
-  CHECK(launch(twice_vectors, 1, 256, 0, stream, int64_t{256}, x.data, y.data) == cudaSuccess);
-  CHECK(launch(twice_vectors, 1, 257, 0, stream, int64_t{256}, x.data, y.data) == cudaErrorLaunchOutOfResources);
-  CHECK(hs::emulator::take_unlisted_launches().empty());
-  CHECK(launch(write_positions, 1, 1, 0, stream, reinterpret_cast<int*>(y.data)) == cudaSuccess);
-  CHECK(hs::emulator::take_unlisted_launches() == std::vector<std::string>{"write_positions(int*)"});
 }
 
 TEST_CASE("no device: every call returns 35 and touches nothing") {

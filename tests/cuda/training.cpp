@@ -239,9 +239,6 @@ TEST_CASE("no kernel is launched for the first time in a capture") {
       const std::vector<std::string> first = emulator::take_first_launches_in_captures();
       INFO(model, ", graphs of ", steps, " steps: ", fmt::format("{}", fmt::join(first, ", ")));
       CHECK(first.empty());
-      const std::vector<std::string> unlisted = emulator::take_unlisted_launches();
-      INFO("not in tests/kernels.lock: ", fmt::format("{}", fmt::join(unlisted, ", ")));
-      CHECK(unlisted.empty());
     }
   }
 }

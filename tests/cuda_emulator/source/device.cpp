@@ -14,7 +14,6 @@ namespace {
 constexpr int default_shared = 48 << 10, most_shared = 227 << 10;
 auto& launched = *new std::set<const void*>;  // kernels
 auto& first_in_capture = *new std::vector<std::string>;
-auto& unlisted = *new std::set<std::string>;
 auto& dynamic_shared_limit = *new std::map<const void*, int>;  // cudaFuncSetAttribute
 
 int limit_of(const void* kernel) {
@@ -33,11 +32,6 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
       return cudaErrorInvalidConfiguration;
     }
     if (shared_bytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
-    const bool opted_in = dynamic_shared_limit.contains(kernel);
-    const cudaError_t refused =
-        check_resources(kernel, static_cast<int>(threads), shared_bytes, opted_in ? most_shared : default_shared);
-    if (refused != cudaSuccess) return refused;
-    if (!is_listed(kernel)) unlisted.insert(symbol_name(kernel));
     if (!stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
     if (launched.insert(kernel).second && capture_of(stream)) first_in_capture.push_back(symbol_name(kernel));
     return enqueue(stream, [=, thread = std::move(thread), pointers = std::move(pointers)] {
@@ -46,16 +40,9 @@ cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_byte
   });
 }
 
-std::vector<std::string> take_unlisted_launches() {
-  std::lock_guard guard(mutex());
-  const std::set<std::string> names = std::exchange(unlisted, {});
-  return {names.begin(), names.end()};
-}
-
 void forget_launches() {
   launched.clear();
   first_in_capture.clear();
-  unlisted.clear();
 }
 
 std::vector<std::string> take_first_launches_in_captures() {

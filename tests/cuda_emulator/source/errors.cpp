@@ -66,7 +66,6 @@ Options options_from_environment() {
   o.library.guard_bits = std::stoi(environment("LT_TRUNCATE", "-1"));
   o.library.wrong_candidates = std::stoi(environment("LT_WRONG", "0"));
   o.nccl = environment("NCCL", "");
-  o.kernels_list = environment("KERNELS", "");
   o.print = environment("PRINT", "1") == "1";
   o.protect = environment("PROTECT", "1") == "1";
   o.total_memory = std::stoull(environment("MEMORY", "2147483648"));

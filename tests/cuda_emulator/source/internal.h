@@ -66,11 +66,6 @@ void forget_failures();
 // --- device.cpp ---
 void forget_launches();  // every kernel is loaded anew
 
-// --- resources.cpp ---
-// Whether a multiprocessor has enough for a block. most_shared: bytes, static and dynamic together.
-cudaError_t check_resources(const void* kernel, int threads, size_t dynamic_shared, size_t most_shared);
-bool is_listed(const void* kernel);
-
 // --- streams.cpp ---
 using Work = std::function<void()>;
 // Appends to the stream, or to the graph that it is capturing.

@@ -38,7 +38,6 @@ struct Options {
   bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
   bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
   bool pageable_access = false;      // HALFSTEP_EMULATOR_PAGEABLE_ACCESS=1: uploads read pageable memory when they run
-  std::string kernels_list;          // HALFSTEP_EMULATOR_KERNELS: another file in place of tests/kernels.lock
   Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
   std::string nccl;                  // HALFSTEP_EMULATOR_NCCL=hang@1=5: rank 1's fifth group of calls never ends;
                                      // error@1=5: an asynchronous error; absent@1=0: it does not join
@@ -62,10 +61,6 @@ size_t symbols_named();  // so far, for the text of reports: each is searched fo
 // loads a kernel at its first launch, which may allocate memory and wait: a capture does not allow it. A report, not an
 // error: whether the capture fails depends on the driver.
 std::vector<std::string> take_first_launches_in_captures();
-
-// The kernels since the last call that were launched and do not stand in tests/kernels.lock, so that nobody knows what
-// they take of a device.
-std::vector<std::string> take_unlisted_launches();
 
 // The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
 std::vector<std::string> take_ranges();
