@@ -1,7 +1,7 @@
 // What a graph node, a dependent launch, a grid barrier and memory cost on this device: as one JSON object, medians of
-// 20. They decide what a faster step would gain, and replace the estimates of tests/census.lock. It knows nothing of
-// the engine: its own kernels, launched as plainly as they can be. The arguments `write` and `race` make mistakes on
-// purpose, one of each kind that compute-sanitizer must report (bench/gpu_check).
+// 20. They decide what a faster step would gain, and replace the estimates of docs/techniques/gpu_kernels.md. It knows
+// nothing of the engine: its own kernels, launched as plainly as they can be. The arguments `write` and `race` make
+// mistakes on purpose, one of each kind that compute-sanitizer must report (bench/gpu_check).
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
