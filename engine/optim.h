@@ -60,11 +60,11 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   // "gradient". If a gradient is not finite, or with clipping or outliers their norm is not (the sum of squares is f32:
   // beyond 1.8e19), nothing is updated, and of the last three only the scale advances; of an outlier nothing does. The
   // scaler counts the step as skipped. Without a scaler, clipping and outliers there is no check. Does not zero the
-  // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if it is logged or outliers of it are
-  // left out; one that is not finite then counts as such a gradient. `micro_batches`: how many the gradients are of, on
-  // all ranks. `log`: see engine/slots.h.
-  void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1, const StepLog* log = nullptr);
+  // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if reads_loss(); one that is not finite
+  // then counts as such a gradient. `micro_batches`: how many the gradients are of, on all ranks.
+  void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1);
   void step();                                        // with a scale of 1
+  bool reads_loss() const { return config_.loss_outlier > 0 || log_; }  // for outliers of it, or to log it
   void zero_gradients() { arena_.zero_gradients(); }  // as ParameterArena::zero_gradients()
   // These wait for the device.
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
@@ -75,6 +75,18 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   std::map<std::string, Tensor> memory() const;
   const Tensor& usual() const { return usual_; }      // the same of norms and losses; undefined without outliers
   const Tensor& average() const { return average_; }  // (size) f32, laid out as the arena; undefined without
+
+  // While it is alive, steps log (engine/slots.h). Both must outlive it.
+  class Logging {
+   public:
+    Logging(Optimizer& optimizer, const StepLog& log) : optimizer_(optimizer) { optimizer_.log_ = &log; }
+    ~Logging() { optimizer_.log_ = nullptr; }
+    Logging(const Logging&) = delete;
+    Logging& operator=(const Logging&) = delete;
+
+   private:
+    Optimizer& optimizer_;
+  };
 
   // For all later steps; multiplied by the schedule's factor. Not inside a captured step: it copies to the device.
   void set_learning_rate(float rate);
@@ -95,6 +107,7 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   Tensor average_;             // see average()
   Tensor usual_;               // see usual()
   GradScaler no_scaling_;      // for step() without a scaler
+  const StepLog* log_ = nullptr;
 };
 
 // While it is alive, the arena holds the optimizer's average of the weights, if it keeps one, in place of the weights.

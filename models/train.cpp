@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,10 @@
 #include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/loss_log.h"
+#include "models/captured_step.h"
 #include "models/nan_guard.h"
+#include "models/rank_step.h"
+#include "models/step_phases.h"
 #include "models/train_step.h"
 
 namespace hs {
@@ -107,6 +111,7 @@ class Run {
   bool fits_group() const;
   void run_group();
   Batch run_step();
+  void look_once(const Batch& batch);
   std::vector<Batch> next_batches();
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
@@ -137,12 +142,16 @@ class Run {
   DeviceLog loss_log_, scales_;
   StepLogs logs_;
   std::unique_ptr<TrainStep> one_step_;
+  RankStep* ranks_ = nullptr;  // one_step_, if gradients meet in a tree or among ranks
+  std::optional<CapturedStep> captured_;
+  std::optional<StepPhases> phases_;  // if a hook looks into a step
   TrainResult result_;
   int64_t epoch_ = 1;     // from 1
   int64_t step_ = 0;      // steps of it that are done
   int64_t position_ = 0;  // samples of it that are done
   std::optional<Losses> losses_;
-  bool stopped_ = false;  // by should_stop
+  bool has_looked_ = false;  // with before_first_step
+  bool stopped_ = false;     // by should_stop
   StepShare share_;       // of the step that runs
   bool time_is_up_ = false;
   Tensor best_;  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
@@ -174,7 +183,21 @@ Run::Run(Module& model, ParameterArena& arena, BatchSource& training, BatchSourc
   ambient().seed = config.seed;
   ambient().step = optimizer_->step_counter();
   ambient().micro_step = 0;
-  one_step_ = std::make_unique<TrainStep>(model, arena, *optimizer_, scaler_, training.pixel_scale(), config_, hooks_);
+  const PixelScale scale = training.pixel_scale();
+  if (config.sum.tree || config.sum.exchange) {
+    auto step = std::make_unique<RankStep>(model, arena, *optimizer_, scaler_, scale, config, hooks.is_interrupted);
+    ranks_ = step.get();
+    one_step_ = std::move(step);
+  } else {
+    one_step_ = std::make_unique<TrainStep>(model, arena, *optimizer_, scaler_, scale, config, hooks.is_interrupted);
+  }
+  if (hooks.on_loss || hooks.on_gradients) {
+    phases_.emplace([this](std::string_view phase, const char*) {
+      if (phase == "backward" && hooks_.on_loss) hooks_.on_loss(one_step_->losses().back());
+      if (phase == "update" && hooks_.on_gradients) hooks_.on_gradients(scaler_);
+    });
+  }
+  if (config.graph) captured_.emplace(*one_step_, arena, *optimizer_, config);
   begin_epoch();
   if (hooks.resume_from) restore(*hooks.resume_from);
 }
@@ -301,7 +324,12 @@ bool Run::fits_group() const {
 void Run::run_group() {
   if (hooks_.is_interrupted && hooks_.is_interrupted()) throw Interrupted();
   const int64_t count = config_.graph_steps, samples = count * set_->batch;
-  one_step_->run_group(*set_, training_.skip(count), count, loss_log_.size(), logs_, result_.parts);
+  captured_->begin_group(*set_, training_.skip(count), loss_log_.size(), result_.parts);
+  if (!has_looked_ && hooks_.before_first_step) {
+    const Autocast amp(config_.precision, arena_);
+    look_once(captured_->gather(*set_, 0));
+  }
+  captured_->run_group(*set_, count, logs_, result_.parts);
   losses_->added(count, set_->batch);
   if (scaler_.config().enabled) scales_.added(count);
   step_ += count;
@@ -311,10 +339,21 @@ void Run::run_group() {
 
 // Returns the last of its batches.
 Batch Run::run_step() {
-  const std::vector<Batch> micro_batches = next_batches();
+  std::vector<Batch> micro_batches = next_batches();
+  {
+    const StepPart part("upload", result_.parts.upload);
+    for (Batch& batch : micro_batches) batch = on_device(batch, config_.device);
+  }
+  if (!micro_batches.empty()) look_once(micro_batches[0]);
   share_.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
-  const std::vector<Tensor>& losses = one_step_->run(micro_batches, share_, result_.parts);
-  time_is_up_ = share_.last;
+  if (ranks_) ranks_->announce(share_);
+  const auto wait_for_ranks = [this] {
+    if (ranks_) ranks_->wait_for_all();
+  };
+  const std::vector<Tensor>& losses =
+      captured_ ? captured_->run(micro_batches, share_.sizes, wait_for_ranks, result_.parts)
+                : one_step_->run(micro_batches, result_.parts);
+  time_is_up_ = ranks_ ? ranks_->settle(result_.parts) : share_.last;
   ++step_;
   for (size_t i = 0; i < share_.sizes.size(); ++i) {
     losses_->add(losses[i], share_.sizes[i]);
@@ -323,6 +362,15 @@ Batch Run::run_step() {
   }
   if (scaler_.config().enabled) scales_.add(scaler_.state().slice(0, {}));
   return micro_batches.empty() ? Batch{} : micro_batches.back();
+}
+
+void Run::look_once(const Batch& batch) {
+  if (!hooks_.before_first_step || has_looked_) return;
+  has_looked_ = true;
+  const Autocast amp(config_.precision, arena_);
+  const auto [input, labels] =
+      prepare(model_.input_kind(), batch, training_.pixel_scale(), config_.augment, config_.seed);
+  hooks_.before_first_step(input, labels);
 }
 
 void Run::read_losses(const Batch& last) {
@@ -545,8 +593,8 @@ void Run::restore(const TrainingState& state) {
 
 TrainResult train(Module& model, ParameterArena& arena, BatchSource& training, BatchSource& test,
                   const TrainConfig& config, const TrainHooks& hooks) {
-  check(!config.graph || (!hooks.on_gradients && !hooks.on_phase),
-        "train: on_gradients and on_phase cannot be called within a graph; switch one off");
+  check(!config.graph || (!hooks.on_gradients && !hooks.on_loss),
+        "train: on_gradients and on_loss cannot be called within a graph; switch one off");
   check(!config.sum.exchange ||
             (config.graph_steps == 1 && !hooks.should_stop && config.accumulate >= config.sum.exchange->size()),
         "train: ranks need a micro-batch each, and neither a graph of several steps nor should_stop; use a larger "

@@ -110,9 +110,8 @@ struct TrainHooks {
   // Between the last backward of a step and its update: gradients in the arena are still multiplied by the scale. May
   // read from the device. REQUIRES: no graph
   std::function<void(const GradScaler&)> on_gradients;
-  // After each "forward" and "backward", with the loss, whose tape exists until backward; and after the "update", with
-  // an undefined tensor. To examine the phases of a step. REQUIRES: no graph
-  std::function<void(const char* phase, const Tensor& loss)> on_phase;
+  // Before each backward, with the micro-batch's loss. May read from the device. REQUIRES: no graph
+  std::function<void(const Tensor& loss)> on_loss;
   std::function<void(const Progress&)> on_step;                     // for each step, after it or after its graph
   std::function<void(int64_t epoch, const EpochResult&)> on_epoch;  // after an epoch's test
   std::function<void(const Validation&)> on_validation;             // after each validation

@@ -120,7 +120,6 @@ struct TracedStep {
   std::vector<Phase> phases;
   std::vector<measure::TimedCall> calls;
   size_t live_before = 0, peak = 0;
-  std::string graph;
 };
 
 TracedStep trace_step(measure::OneStep& step, const Batch& batch, Device device) {
@@ -129,10 +128,9 @@ TracedStep trace_step(measure::OneStep& step, const Batch& batch, Device device)
   traced.live_before = memory_stats(device).live;
   const measure::KernelTrace trace(measure::KernelTrace::timed);
   double begin = 0;
-  step.run({batch}, [&](const char* phase, const Tensor& loss) {
+  step.run({batch}, [&](const char* phase) {
     runtime(device).synchronize();
     traced.phases.push_back({phase, trace.now() - begin, trace.timed_calls().size()});
-    if (phase == std::string_view("forward")) traced.graph = to_dot(loss);
     begin = trace.now();
   });
   traced.calls = trace.timed_calls();
@@ -218,7 +216,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
   forced.check_used(warming.since(), fmt::format("a step of {}", model_));
   tuning_.check_used();
   const TracedStep traced = trace_step(step, batch, device);
-  dot.write(traced.graph);
+  dot.write(to_dot(step.forward(batch)));
   dot.keep();
 
   Json record = report::new_record(name(), device);

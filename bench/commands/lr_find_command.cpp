@@ -110,9 +110,8 @@ void LrFindCommand::run(const cli::Flags& flags) {
 
   std::vector<Point> points;
   TrainHooks hooks;
-  hooks.on_phase = [&](const std::string& phase, const Tensor& loss) {
+  hooks.on_loss = [&](const Tensor& loss) {
     cli::check_signals("while training; no results were written");
-    if (phase != "forward") return;
     const double progress = static_cast<double>(points.size()) / total;
     points.push_back({experiment_.learning_rate * std::pow(ratio, progress), loss.item(), 0});
     smooth(points);

@@ -116,7 +116,7 @@ Compute ScaleCommand::time_step(int64_t leaves) {
     Clock::time_point backward;
     double of_backward = 0;
     const Clock::time_point start = Clock::now();
-    step_->run(own, [&](std::string_view phase, const Tensor&) {
+    step_->run(own, [&](std::string_view phase) {
       if (phase == "forward") backward = Clock::now();
       if (phase == "backward") of_backward = seconds_since(backward);
     });

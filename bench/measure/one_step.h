@@ -23,10 +23,11 @@ class OneStep {
   OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
           const CheckpointChoice& checkpoint = {});
 
-  // The first run chooses the segments to recompute, from its first batch. on_phase: see TrainHooks. Throws Error
-  // (bad_input) if a budget is too small.
-  void run(const std::vector<Batch>& micro_batches,
-           std::function<void(const char* phase, const Tensor& loss)> on_phase = {});
+  // The first run chooses the segments to recompute, from its first batch. on_phase: called after each phase (see
+  // StepPhases). Throws Error (bad_input) if a budget is too small.
+  void run(const std::vector<Batch>& micro_batches, const std::function<void(const char* phase)>& on_phase = {});
+
+  Tensor forward(const Batch& batch);  // the batch's loss, with its tape
 
   double loss() const { return loss_.item(); }  // of the last micro-batch of the last step
   double loss_scale() const { return scaler_.scale(); }
@@ -40,7 +41,9 @@ class OneStep {
   std::unique_ptr<Optimizer> optimizer_;
   GradScaler scaler_;
   std::optional<CheckpointPlan> plan_;
-  std::function<void(const char* phase, const Tensor& loss)> on_phase_;
+  std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
+  const TrainConfig config_;
+  const PixelScale scale_;
   std::optional<TrainStep> step_;
   Tensor loss_;
 };

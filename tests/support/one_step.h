@@ -22,7 +22,7 @@ class OneStep {
         arena_(*model_),
         optimizer_(make_optimizer(arena_, config.optimizer)),
         scaler_(config.scaler, config.device),
-        step_(*model_, arena_, *optimizer_, scaler_, {.mean = 0.1307f, .deviation = 0.3081f}, config_, {}) {
+        step_(*model_, arena_, *optimizer_, scaler_, {.mean = 0.1307f, .deviation = 0.3081f}, config_) {
     ambient().fuse = config.fuse;
     ambient().seed = config.seed;
     ambient().step = optimizer_->step_counter();

@@ -1,0 +1,85 @@
+#include "models/rank_step.h"
+
+#include <numeric>
+#include <utility>
+
+#include "engine/ambient.h"
+#include "engine/autograd.h"
+
+namespace hs {
+
+RankStep::RankStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
+                   const PixelScale& pixel_scale, const TrainConfig& config, std::function<bool()> is_interrupted)
+    : TrainStep(model, arena, optimizer, scaler, pixel_scale, config, std::move(is_interrupted)),
+      sum_(arena, config.sum),
+      exchange_(config.sum.exchange),
+      sums_(config.sum.sums()) {}
+
+void RankStep::announce(const StepShare& share) {
+  share_ = share;
+  if (!exchange_) return;
+  const bool is_interrupted = is_interrupted_ && is_interrupted_();
+  announced_ = {exchange_->rank() == 0 && share.last ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
+  exchange_->start_gather(announced_.data(), announced_.size());
+}
+
+const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
+  const Autocast amp(config_.precision, arena_);
+  const AmbientScope micro_steps;
+  ambient().micro_step = static_cast<uint32_t>(share_.first);
+  shared_ = Tensor();  // see begin()
+  begin(seconds);
+  sum_.begin(std::ssize(share_.sizes));
+  const int64_t samples = std::reduce(share_.sizes.begin(), share_.sizes.end());
+  if (micro_batches.empty()) exchange_losses();
+  for (const Batch& batch : micro_batches) {
+    if (!exchange_ && is_interrupted_ && is_interrupted_()) throw Interrupted();
+    sum_.begin_leaf();
+    const auto [loss, dloss] = forward_part(batch, samples, seconds);
+    const bool is_last = losses_.size() == micro_batches.size();
+    if (is_last) exchange_losses();
+    const StepPart part("backward", seconds.backward);
+    sum_.backward(is_last, [&] { backward(loss, dloss); });
+    ++ambient().micro_step;
+  }
+  {
+    const StepPart part("exchange", seconds.exchange);
+    if (!sum_.finish(is_interrupted_)) throw Interrupted();
+  }
+  if (exchange_) {
+    throw_if_interrupted();
+    losses_.clear();
+    for (int64_t i = 0; i < shared_.size(); ++i) losses_.push_back(shared_.slice(i, {}));
+  }
+  update(share_.sizes, seconds);
+  return losses_;
+}
+
+void RankStep::throw_if_interrupted() const {
+  if (announced_[1] != 0) throw Interrupted();
+}
+
+void RankStep::wait_for_all() {
+  if (!exchange_) return;
+  if (!exchange_->wait(is_interrupted_)) throw Interrupted();
+  throw_if_interrupted();
+}
+
+bool RankStep::settle(StepSeconds& seconds) {
+  if (!exchange_) return share_.last;
+  const StepPart part("exchange", seconds.exchange);
+  sums_->settle();
+  return announced_[0] != 0;
+}
+
+// Sent before the gradients, so that it is hidden behind backward.
+void RankStep::exchange_losses() {
+  if (!exchange_) return;
+  shared_ = Tensor::zeros({std::ssize(share_.sizes)}, DType::f32, config_.device);
+  for (int64_t i = 0; i < std::ssize(losses_); ++i) {
+    shared_.slice(share_.first + i, {}).copy_from(losses_[static_cast<size_t>(i)]);
+  }
+  sums_->start_gather(shared_.mutable_data<float>(), static_cast<size_t>(shared_.size()));
+}
+
+}  // namespace hs

@@ -1,0 +1,47 @@
+// RankStep: a training step whose micro-batches' gradients meet in a tree, in this process or among ranks
+// (models/gradient_sum.h). The losses of all ranks are exchanged behind backward, and what rank 0 decides with them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "models/gradient_sum.h"
+#include "models/train_step.h"
+
+namespace hs {
+
+// This rank's part of a step.
+struct StepShare {
+  std::vector<int64_t> sizes;  // samples of each micro-batch of the step, on all ranks
+  int64_t first = 0;           // the first micro-batch of this rank
+  bool last = false;           // whether this rank wants no step after it
+};
+
+class RankStep : public TrainStep {
+ public:
+  // As TrainStep. REQUIRES: config.sum has a tree or an exchange
+  RankStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
+           const PixelScale& pixel_scale, const TrainConfig& config, std::function<bool()> is_interrupted);
+
+  // The step of the next run(), on every rank the same sizes. Sends what the others have to know before it.
+  void announce(const StepShare& share);
+  // As TrainStep::run(), with this rank's micro-batches, but throws Interrupted on every rank in the same step.
+  const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) override;
+  // Before a recorded run() is replayed: throws Interrupted if a rank is.
+  void wait_for_all();
+  // After run(): whether rank 0 wants no step after it.
+  bool settle(StepSeconds& seconds);
+
+ private:
+  void exchange_losses();
+  void throw_if_interrupted() const;
+
+  GradientSum sum_;
+  Exchange* const exchange_;
+  RankSums* const sums_;
+  StepShare share_;
+  Tensor shared_;                 // among ranks: the loss of each micro-batch of the step
+  std::vector<float> announced_;  // among ranks: StepShare::last of rank 0, how many ranks are interrupted
+};
+
+}  // namespace hs
