@@ -96,8 +96,8 @@ Batch CapturedStep::gather(const ResidentSet& set, int64_t offset) {
   const DType type = step_.input_kind() == InputKind::images && !config_.augment.any() ? ambient().autocast : DType::u8;
   Batch batch{Tensor::empty({set.batch, all[1], all[2], all[3]}, type, config_.device), integers({set.batch}),
               integers({set.batch}), integers({})};
-  gather_batch({set.images, set.labels, place_, step_.pixel_scale(), set.shuffle, set.seed, offset, batch.images, batch.labels,
-                batch.samples, batch.epoch});
+  gather_batch({set.images, set.labels, place_, step_.pixel_scale(), set.shuffle, set.seed, offset, batch.images,
+                batch.labels, batch.samples, batch.epoch});
   return batch;
 }
 

@@ -17,8 +17,8 @@
 #include "engine/crc32c.h"
 #include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "models/loss_log.h"
 #include "models/captured_step.h"
+#include "models/loss_log.h"
 #include "models/nan_guard.h"
 #include "models/rank_step.h"
 #include "models/step_phases.h"
@@ -152,7 +152,7 @@ class Run {
   std::optional<Losses> losses_;
   bool has_looked_ = false;  // with before_first_step
   bool stopped_ = false;     // by should_stop
-  StepShare share_;       // of the step that runs
+  StepShare share_;          // of the step that runs
   bool time_is_up_ = false;
   Tensor best_;  // the weights of the best validation so far, as the arena's values; undefined: none is to be kept
   struct {
@@ -350,9 +350,9 @@ Batch Run::run_step() {
   const auto wait_for_ranks = [this] {
     if (ranks_) ranks_->wait_for_all();
   };
-  const std::vector<Tensor>& losses =
-      captured_ ? captured_->run(micro_batches, share_.sizes, wait_for_ranks, result_.parts)
-                : one_step_->run(micro_batches, result_.parts);
+  const std::vector<Tensor>& losses = captured_
+                                          ? captured_->run(micro_batches, share_.sizes, wait_for_ranks, result_.parts)
+                                          : one_step_->run(micro_batches, result_.parts);
   time_is_up_ = ranks_ ? ranks_->settle(result_.parts) : share_.last;
   ++step_;
   for (size_t i = 0; i < share_.sizes.size(); ++i) {

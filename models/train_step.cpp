@@ -86,8 +86,7 @@ void TrainStep::begin(StepSeconds& seconds) {
 TrainStep::Loss TrainStep::forward_part(const Batch& batch, int64_t samples, StepSeconds& seconds) {
   const StepPart part("forward", seconds.forward);
   // The mean over the samples of the whole step, however they are divided.
-  const Tensor dloss =
-      scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / static_cast<float>(samples));
+  const Tensor dloss = scaler_.loss_gradient(static_cast<float>(batch.labels.size()) / static_cast<float>(samples));
   const Tensor loss = forward(batch, dloss);
   losses_.push_back(loss.detach());
   return {loss, dloss};

@@ -63,16 +63,9 @@ void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
     parallel(row_groups, [=](int64_t group, int) {
       double* total = partial + group * C;
       std::fill(total, total + C, 0.0);
-      const int64_t end = std::min(rows, (group + 1) * rows_per_group) * C;
-      Block<T> block;
-      in_blocks<T>(group * rows_per_group * C, end, [&](int64_t first, int64_t count) {
-        const Computing<T>* values = block.read(in + first, count);
-        for (int64_t i = 0; i < count;) {  // row by row, or the part of a row that is in this block
-          const int64_t c = (first + i) % C, run = std::min(C - c, count - i);
-          for (int64_t j = 0; j < run; ++j) total[c + j] += values[i + j];
-          i += run;
-        }
-      });
+      for (int64_t row = group * rows_per_group; row < std::min(rows, (group + 1) * rows_per_group); ++row) {
+        for (int64_t c = 0; c < C; ++c) total[c] += to_computing(in[row * C + c]);
+      }
     });
   });
   for_float_type(call.sum.dtype(), [&]<class T>() {

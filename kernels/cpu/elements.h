@@ -149,24 +149,30 @@ void in_blocks(int64_t begin, int64_t end, const Body& body) {
   for (int64_t first = begin; first < end; first += step) body(first, std::min(step, end - first));
 }
 
+// map_range where some of the elements have 16 bits.
+template <class F, class Out, class... In>
+void map_blocks(int64_t begin, int64_t end, const F& f, Out* y, const In*... x) {
+  for (int64_t first = begin; first < end; first += block_size) {
+    const int64_t count = std::min(block_size, end - first);
+    float out[block_size];
+    const auto apply = [&](auto&&... blocks) {
+      const auto compute = [&](const auto*... in) {
+        for (int64_t i = 0; i < count; ++i) out[i] = f(in[i]...);
+      };
+      compute(blocks.read(x + first, count)...);
+    };
+    apply(Block<In>()...);
+    store_block(out, y + first, count);
+  }
+}
+
 // y[i] = f(x[i]...) for i from begin to end-1, computed in f32 (f64 for f64) and rounded once. y may be one of the x.
 template <class F, class Out, class... In>
 void map_range(int64_t begin, int64_t end, const F& f, Out* y, const In*... x) {
-  if constexpr (!stores_16_bits<Out> && !(stores_16_bits<In> || ...)) {
-    for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]...);
+  if constexpr (stores_16_bits<Out> || (stores_16_bits<In> || ...)) {
+    map_blocks(begin, end, f, y, x...);
   } else {
-    for (int64_t first = begin; first < end; first += block_size) {
-      const int64_t count = std::min(block_size, end - first);
-      float out[block_size];
-      const auto apply = [&](auto&&... blocks) {
-        const auto compute = [&](const auto*... in) {
-          for (int64_t i = 0; i < count; ++i) out[i] = f(in[i]...);
-        };
-        compute(blocks.read(x + first, count)...);
-      };
-      apply(Block<In>()...);
-      store_block(out, y + first, count);
-    }
+    for (int64_t i = begin; i < end; ++i) y[i] = f(x[i]...);
   }
 }
 

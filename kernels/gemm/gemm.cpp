@@ -1,9 +1,11 @@
-// Functions around the slot. Its kernels on the CPU, simplest first: naive.cpp, eigen.cpp, blocked.cpp; for bf16 also
-// avx512_bf16.cpp and amx.cpp, which share blocked.h with it. On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu,
+// Functions around the slot. Its kernels on the CPU, simplest first: the naive one below; eigen.cpp, blocked.cpp; for
+// bf16 also avx512_bf16.cpp and amx.cpp, which share blocked.h with it. On CUDA: naive.cu, tiled.cu, wmma.cu, mma.cu,
 // cublaslt.cu.
 #include "kernels/gemm/gemm.h"
 
 #include "engine/check.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/gemm/epilogue.h"
 
 namespace hs {
 
@@ -38,4 +40,47 @@ Tensor gemm_mask(int64_t M, int64_t N, Device device) {
   return Tensor::empty({M, gemm_mask_row(N)}, DType::u8, device);
 }
 
+// Rung 1 of gemm on the CPU: the definition. Row by row, each element of op(A) is multiplied by a row of op(B) and
+// added to the row of C. It is the variant to read first, and the slowest. Next: kernels/gemm/eigen.cpp, where Eigen
+// does the same in blocks that stay in the caches.
+namespace {
+
+template <class T>
+void multiply(const Gemm& call) {
+  const GemmOptions& o = call.options;
+  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[o.transpose_a ? 0 : 1];
+  const T* a = call.a.data<T>();  // op(A)[m, k] is a[m * a_row + k * a_step]
+  const T* b = call.b.data<T>();  // op(B)[k, n] is b[k * b_row + n * b_step]
+  const int64_t a_row = o.transpose_a ? 1 : K, a_step = o.transpose_a ? M : 1;
+  const int64_t b_row = o.transpose_b ? 1 : N, b_step = o.transpose_b ? K : 1;
+  const T* bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
+  uint8_t* mask = o.epilogue == Epilogue::relu ? call.mask.mutable_data<uint8_t>() : nullptr;
+  const uint8_t* saved = o.epilogue == Epilogue::relu_backward ? call.saved_mask.data<uint8_t>() : nullptr;
+  T* c = call.c.mutable_data<T>();
+  const T alpha = static_cast<T>(o.alpha), beta = static_cast<T>(o.beta);
+  parallel(M, [=](int64_t m, int) {
+    T* row = c + m * N;
+    for (int64_t n = 0; n < N; ++n) row[n] = beta == 0 ? 0 : beta * row[n];  // with 0, what C held may be NaN
+    for (int64_t k = 0; k < K; ++k) {
+      const T factor = alpha * a[m * a_row + k * a_step];
+      for (int64_t n = 0; n < N; ++n) row[n] += factor * b[k * b_row + n * b_step];
+    }
+    for (int64_t n = 0; bias && n < N; ++n) row[n] += bias[n];
+    if (mask) relu_row(N, row, mask + m * gemm_mask_row(N), gemm_mask_row(N));
+    if (saved) apply_mask(N, saved + m * gemm_mask_row(N), row);
+  });
+  if (saved) sum_columns(call.c, call.bias_gradient);
+}
+
+void gemm_naive(const Gemm& call) {
+  for_f32_or_f64(call.a.dtype(), [&]<class T>() { multiply<T>(call); });
+}
+
+REGISTER_KERNEL(gemm, cpu, "naive",
+                {.run = gemm_naive,
+                 .supported = [](const Gemm& call) { return is_f32_or_f64(call.a); },
+                 .rank = -10,
+                 .layout = "rows"});
+
+}  // namespace
 }  // namespace hs

@@ -29,39 +29,29 @@ Tensor max_pool2d(const Tensor& x, int64_t window, int64_t stride) {
 
 namespace {
 
-constexpr int64_t channel_block = 64;  // channels handled at once; their state stays in registers and first-level cache
-
 void forward_cpu(const MaxPool2dForward& call) {
   const int64_t window = call.window, stride = call.stride;
   const int64_t N = call.x.shape()[0], H = call.x.shape()[1], W = call.x.shape()[2], C = call.x.shape()[3];
   const int64_t OH = call.y.shape()[1], OW = call.y.shape()[2];
   for_float_type(call.x.dtype(), [&]<class T>() {
-    const T* in = call.x.data<T>();
-    T* out = call.y.mutable_data<T>();
-    uint8_t* chosen = call.choice.mutable_data<uint8_t>();
+    const T* x = call.x.data<T>();
+    T* y = call.y.mutable_data<T>();
+    uint8_t* choice = call.choice.mutable_data<uint8_t>();
     parallel(N * OH, [=](int64_t row, int) {
       const int64_t n = row / OH, oh = row % OH;
-      for (int64_t ow = 0; ow < OW; ++ow) {
-        const T* corner = in + ((n * H + oh * stride) * W + ow * stride) * C;
-        const int64_t o = (row * OW + ow) * C;
-        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
-          const int64_t count = std::min(channel_block, C - c0);
-          Computing<T> best[channel_block];
-          int32_t where[channel_block];
-          Block<T> block;
-          std::copy_n(block.read(corner + c0, count), count, best);
-          std::fill_n(where, count, 0);
-          for (int64_t i = 1; i < window * window; ++i) {
-            const Computing<T>* pixel = block.read(corner + (i / window * W + i % window) * C + c0, count);
-            for (int64_t c = 0; c < count; ++c) {
-              const bool better = !(pixel[c] <= best[c]) && best[c] == best[c];  // true for the first NaN
-              best[c] = better ? pixel[c] : best[c];
-              where[c] = better ? static_cast<int32_t>(i) : where[c];
-            }
-          }
-          store_block(best, out + o + c0, count);
-          for (int64_t c = 0; c < count; ++c) chosen[o + c0 + c] = static_cast<uint8_t>(where[c]);
+      for (int64_t o = row * OW * C; o < (row + 1) * OW * C; ++o) {
+        const int64_t ow = o / C % OW, c = o % C;
+        const T* corner = x + ((n * H + oh * stride) * W + ow * stride) * C + c;
+        int64_t best = 0;
+        Computing<T> largest = to_computing(corner[0]);
+        for (int64_t i = 1; i < window * window; ++i) {
+          const Computing<T> value = to_computing(corner[(i / window * W + i % window) * C]);
+          if (value <= largest || largest != largest) continue;  // false for the first NaN
+          best = i;
+          largest = value;
         }
+        y[o] = from_computing<T>(largest);
+        choice[o] = static_cast<uint8_t>(best);
       }
     });
   });
@@ -75,26 +65,21 @@ void backward_cpu(const MaxPool2dBackward& call) {
   // The first window that contains row or column i; the last is i / stride, or the last window.
   const auto first_window = [=](int64_t i) { return i < window ? 0 : (i - window) / stride + 1; };
   for_float_type(call.dy.dtype(), [&]<class T>() {
-    const T* dout = call.dy.data<T>();
-    const uint8_t* chosen = call.choice.data<uint8_t>();
-    T* din = call.dx.mutable_data<T>();
+    const T* dy = call.dy.data<T>();
+    const uint8_t* choice = call.choice.data<uint8_t>();
+    T* dx = call.dx.mutable_data<T>();
     parallel(N * H, [=](int64_t row, int) {
       const int64_t n = row / H, h = row % H;
-      for (int64_t w = 0; w < W; ++w) {
-        for (int64_t c0 = 0; c0 < C; c0 += channel_block) {
-          const int64_t count = std::min(channel_block, C - c0);
-          Computing<T> sum[channel_block] = {};
-          Block<T> block;
-          for (int64_t oh = first_window(h); oh <= std::min(h / stride, OH - 1); ++oh) {
-            for (int64_t ow = first_window(w); ow <= std::min(w / stride, OW - 1); ++ow) {
-              const int64_t o = ((n * OH + oh) * OW + ow) * C + c0;
-              const auto place = static_cast<uint8_t>((h - oh * stride) * window + w - ow * stride);
-              const Computing<T>* gradient = block.read(dout + o, count);
-              for (int64_t c = 0; c < count; ++c) sum[c] += chosen[o + c] == place ? gradient[c] : 0;
-            }
+      for (int64_t i = row * W * C; i < (row + 1) * W * C; ++i) {
+        const int64_t w = i / C % W, c = i % C;
+        Computing<T> sum = 0;
+        for (int64_t oh = first_window(h); oh <= std::min(h / stride, OH - 1); ++oh) {
+          for (int64_t ow = first_window(w); ow <= std::min(w / stride, OW - 1); ++ow) {
+            const int64_t o = ((n * OH + oh) * OW + ow) * C + c;
+            if (choice[o] == (h - oh * stride) * window + w - ow * stride) sum += to_computing(dy[o]);
           }
-          store_block(sum, din + (row * W + w) * C + c0, count);
         }
+        dx[i] = from_computing<T>(sum);
       }
     });
   });
