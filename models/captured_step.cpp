@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "engine/ambient.h"
-#include "engine/slots.h"
 #include "kernels/gather_batch/gather_batch.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 namespace {

@@ -10,6 +10,7 @@
 #include "engine/slots.h"
 #include "kernels/augment/augment.h"
 #include "kernels/normalize_image/normalize_image.h"
+#include "kernels/optimizer/steps.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "kernels/split_windows/split_windows.h"
 

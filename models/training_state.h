@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/grad_scaler.h"
 #include "engine/module.h"
-#include "engine/optim.h"
+#include "kernels/optimizer/grad_scaler.h"
+#include "kernels/optimizer/optimizer.h"
 
 namespace hs {
 

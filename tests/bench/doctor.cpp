@@ -16,6 +16,7 @@
 #include "engine/slots.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/optimizer/steps.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/schedule.h"
+#include "kernels/optimizer/schedule.h"
 #include "source_dir.h"
 #include "tests/support/bench_experiments.h"
 #include "tests/support/child_process.h"

@@ -7,8 +7,8 @@
 
 #include "engine/captured_work.h"
 #include "engine/error.h"
-#include "engine/optim.h"
 #include "kernels/gemm/cublaslt_library.h"
+#include "kernels/optimizer/optimizer.h"
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 

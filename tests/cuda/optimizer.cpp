@@ -1,14 +1,15 @@
 // The kernels behind Optimizer::step on the CUDA device, which must give the CPU's bits: on whole numbers the norm is
-// exact, and the rest is the same arithmetic on both. What a step means: tests/engine/optim.cpp, test_grad_scaler.cpp.
+// exact, and the rest is the same arithmetic on both. What a step means: tests/kernels/optimizer/optimizer.cpp,
+// test_grad_scaler.cpp.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <functional>
 #include <limits>
 
-#include "engine/optim.h"
 #include "engine/random.h"
-#include "engine/slots.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 #include "tests/support/emulated.h"
 #include "tests/support/variants.h"
 

@@ -10,12 +10,12 @@
 
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "engine/grad_scaler.h"
-#include "engine/optim.h"
 #include "engine/random.h"
-#include "engine/schedule.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/optimizer_steps/begin_step.h"
+#include "kernels/optimizer/grad_scaler.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/schedule.h"
+#include "kernels/optimizer/steps.h"
 #include "kernels/reduce/reduce.h"
 #include "tests/op_table/compare.h"
 

@@ -11,11 +11,11 @@
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "engine/optim.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
+#include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduce.h"
 #include "models/layers.h"
 #include "models/models.h"
@@ -54,7 +54,8 @@ struct Reference {
   std::vector<double> weight, first, second;  // velocity, or the two moments
 };
 
-// One step of the formulas at the top of engine/optim.h, as Kingma and Ba, and Loshchilov and Hutter, write them.
+// One step of the formulas at the top of kernels/optimizer/optimizer.h, as Kingma and Ba, and Loshchilov and Hutter,
+// write them.
 void reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, Reference& r) {
   const double lr = c.learning_rate, decay = c.weight_decay, b1 = c.beta1, b2 = c.beta2;
   for (size_t i = 0; i < gradient.size(); ++i) {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "engine/autograd.h"
-#include "engine/optim.h"
 #include "engine/random.h"
-#include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 #include "tests/op_table/op_table.h"
 
 namespace hs::test {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/slots.h"
 #include "engine/tensor.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs::test {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/autograd.h"
-#include "engine/optim.h"
 #include "kernels/normalize_image/normalize_image.h"
+#include "kernels/optimizer/optimizer.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/layers.h"
 #include "models/models.h"

@@ -8,6 +8,7 @@
 #include "engine/error.h"
 #include "engine/parallel.h"
 #include "engine/slots.h"
+#include "kernels/optimizer/steps.h"
 #include "tests/support/tiny_run.h"
 
 namespace {

@@ -15,10 +15,10 @@
 #include "engine/autocast.h"
 #include "engine/autograd.h"
 #include "engine/checkpoint.h"
-#include "engine/optim.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduce.h"
 #include "models/layers.h"
 

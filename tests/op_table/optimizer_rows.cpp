@@ -6,9 +6,9 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 #include "tests/op_table/groups.h"
 
 namespace hs::test {

@@ -20,9 +20,9 @@
 #include <memory>
 #include <string>
 
-#include "engine/grad_scaler.h"
 #include "engine/module.h"
-#include "engine/schedule.h"
+#include "kernels/optimizer/grad_scaler.h"
+#include "kernels/optimizer/schedule.h"
 
 namespace hs {
 
@@ -63,9 +63,9 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   // gradients; does not wait for the device. `loss`: the step's, an f32 scalar, if reads_loss(); one that is not finite
   // then counts as such a gradient. `micro_batches`: how many the gradients are of, on all ranks.
   void step(GradScaler& scaler, const Tensor& loss = {}, int64_t micro_batches = 1);
-  void step();                                        // with a scale of 1
+  void step();                                                          // with a scale of 1
   bool reads_loss() const { return config_.loss_outlier > 0 || log_; }  // for outliers of it, or to log it
-  void zero_gradients() { arena_.zero_gradients(); }  // as ParameterArena::zero_gradients()
+  void zero_gradients() { arena_.zero_gradients(); }                    // as ParameterArena::zero_gradients()
   // These wait for the device.
   int64_t steps() const { return static_cast<int64_t>(step_.item()); }  // taken so far
   int64_t skipped() const { return no_scaling_.skipped(); }             // by step(); step(scaler) counts in the scaler
@@ -76,7 +76,7 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   const Tensor& usual() const { return usual_; }      // the same of norms and losses; undefined without outliers
   const Tensor& average() const { return average_; }  // (size) f32, laid out as the arena; undefined without
 
-  // While it is alive, steps log (engine/slots.h). Both must outlive it.
+  // While it is alive, steps log (kernels/optimizer/steps.h). Both must outlive it.
   class Logging {
    public:
     Logging(Optimizer& optimizer, const StepLog& log) : optimizer_(optimizer) { optimizer_.log_ = &log; }

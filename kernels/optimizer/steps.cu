@@ -1,11 +1,10 @@
-// The fused updates that engine/optim.h declares: one pass over the parameter arena. The arithmetic is that of
-// optimizer_steps.cpp, operation by operation, so that both devices give the same bits.
+// The fused updates that kernels/optimizer/optimizer.h declares: one pass over the parameter arena. The arithmetic is
+// that of steps.cpp, operation by operation, so that both devices give the same bits.
 #include <cuda_runtime.h>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/optimizer_steps/begin_step.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 namespace {

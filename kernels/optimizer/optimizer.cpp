@@ -1,9 +1,10 @@
-#include "engine/optim.h"
+#include "kernels/optimizer/optimizer.h"
 
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 namespace {

@@ -2,9 +2,9 @@
 // additions is fixed; a second launch updates its numbers: blockIdx.y is the tensor.
 #include <cuda_runtime.h>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 namespace {

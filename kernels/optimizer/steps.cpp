@@ -1,14 +1,13 @@
-// The fused updates that engine/optim.h declares: one pass over the parameter arena. What a parameter without gradient
-// keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the last place
-// rounds to the same: it becomes zero instead.
+// The fused updates that kernels/optimizer/optimizer.h declares: one pass over the parameter arena. What a parameter
+// without gradient keeps decays until it is subnormal, and would stay so for ever, because 0.9 times a few units in the
+// last place rounds to the same: it becomes zero instead.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
-#include "kernels/optimizer_steps/begin_step.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 
 #ifdef HS_ISA
 namespace hs::HS_ISA {
@@ -42,7 +41,7 @@ void adam(const AdamRule& s, const float* rate, float weight_decay, int64_t coun
 }  // namespace hs::HS_ISA
 
 #else
-#define HS_SOURCE "kernels/optimizer_steps/optimizer_steps.cpp"
+#define HS_SOURCE "kernels/optimizer/steps.cpp"
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {

@@ -1,4 +1,4 @@
-#include "engine/schedule.h"
+#include "kernels/optimizer/schedule.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,12 +1,13 @@
-// The updates of LARS and LAMB (engine/optim.h), whose rate differs from one parameter tensor to the next: first its
-// norms, then its numbers. Norms are sums of a fixed number of pieces, added in order, so threads do not change them.
+// The updates of LARS and LAMB (kernels/optimizer/optimizer.h), whose rate differs from one parameter tensor to the
+// next: first its norms, then its numbers. Norms are sums of a fixed number of pieces, added in order, so threads do
+// not change them.
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 namespace {

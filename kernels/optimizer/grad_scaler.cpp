@@ -1,9 +1,9 @@
-#include "engine/grad_scaler.h"
+#include "kernels/optimizer/grad_scaler.h"
 
 #include <vector>
 
-#include "engine/optim.h"
-#include "engine/slots.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/steps.h"
 
 namespace hs {
 

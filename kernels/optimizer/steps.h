@@ -1,0 +1,275 @@
+// The optimizer's slots, and the beginning of its step, the same code on both devices: decides whether the step is
+// taken and at which rate, and updates the loss scale.
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "engine/host_device.h"
+#include "engine/kernel.h"
+#include "engine/tensor.h"
+#include "kernels/optimizer/grad_scaler.h"
+#include "kernels/optimizer/schedule.h"
+
+namespace hs {
+
+// step, rates and scaler are the state of Optimizer and GradScaler; other tensors are (size), f32.
+
+struct SgdRule {  // momentum, weight_decay and nesterov, as in kernels/optimizer/optimizer.h
+  float momentum, weight_decay;
+  bool nesterov = false;
+};
+struct AdamRule {  // beta1, beta2, epsilon and weight_decay, as in kernels/optimizer/optimizer.h
+  float beta1, beta2, epsilon, weight_decay;
+  bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
+};
+struct LarsRule {  // momentum, weight_decay and trust, as in kernels/optimizer/optimizer.h
+  float momentum, weight_decay, trust;
+};
+struct LambRule {  // beta1, beta2, epsilon and weight_decay, as in kernels/optimizer/optimizer.h
+  float beta1, beta2, epsilon, weight_decay;
+};
+
+// Inputs of an update, on the device; begin_step writes them.
+enum StepRate : int {
+  rate_learning,       // learning rate of this step, schedule included
+  rate_correction1,    // 1 / (1 - beta1^t), computed in double
+  rate_correction2,    // 1 / (1 - beta2^t)
+  rate_gradient,       // factor on every gradient: 1 / scale, times the clipping factor
+  rate_skip,           // not 0: leave everything unchanged
+  rate_base_learning,  // learning rate before the schedule: input of begin_step
+  step_rates,
+};
+struct StepRule {  // beta1, beta2, clip and schedule of the optimizer, and the scaler's settings
+  float beta1, beta2, clip;
+  Schedule schedule;
+  GradScalerConfig scaler;
+  float outlier = 0, loss_outlier = 0;  // a norm or loss that is so many times the usual one is skipped; 0: none is
+
+  HS_HOST_DEVICE bool has_outliers() const { return outlier > 0 || loss_outlier > 0; }  // see BeginStep::usual
+};
+
+// What BeginStep remembers of the steps that were taken, if any are outliers.
+enum Usual : int {
+  usual_norm,   // mean of their gradient norms; later ones count for more
+  usual_loss,   // the same of their losses
+  usual_count,  // how many there were
+  usual_size,
+};
+
+// share = scale * weight, f32 scalars.
+struct ScaleLoss {
+  const Tensor& scale;
+  float weight;
+  Tensor& share;
+  auto tensors() const { return tensor_list(scale, share); }
+};
+constinit inline Kernel<ScaleLoss> scale_loss{"scale_loss"};
+
+// measured[0] = sum of (gradient / scale)^2, measured[1] = number of non-finite elements (0 if none, else positive).
+struct MeasureGradients {
+  const Tensor& gradient;
+  const Tensor& scaler;  // GradScaler::state(), (3)
+  Tensor& measured;
+  auto tensors() const { return tensor_list(gradient, scaler, measured); }
+};
+constinit inline Kernel<MeasureGradients> measure_gradients{"measure_gradients"};
+
+// Where the steps of a recorded group leave what the host reads later: losses[e] and scales[e], e = entry + step, are
+// the step's loss and the loss scale after it.
+struct StepLog {
+  const Tensor& entry = no_tensor();  // i32 scalar, on the device because a graph replays with the same host values
+  int64_t step = 0;                   // of the group
+  Tensor& losses = no_tensor();       // f32; undefined: nothing is logged
+  Tensor& scales = no_tensor();       // f32; undefined without loss scaling
+};
+
+// Decides whether and how to step, from `measured`; with `gradient` it measures that first, as measure_gradients does.
+struct BeginStep {
+  const StepRule& rule;  // the settings of the optimizer
+  Tensor& measured;      // undefined: every gradient is fine
+  Tensor& scaler;        // GradScaler::state(), (3)
+  Tensor& step;
+  Tensor& rates;  // (step_rates), see StepRate
+  const Tensor& gradient = no_tensor();
+  const Tensor& loss = no_tensor();  // of the step, f32 scalar; needed for `log`, and if rule.loss_outlier > 0
+  Tensor& usual = no_tensor();       // (usual_size), needed if rule.has_outliers()
+  const StepLog log = {};            // default: none
+  auto tensors() const {
+    return tensor_list(gradient, measured, scaler, step, rates, loss, usual, log.entry, log.losses, log.scales);
+  }
+};
+constinit inline Kernel<BeginStep> begin_step{"begin_step"};
+
+// average += (1 - d) * (value - average), d = min(decay, (1 + step) / (10 + step)), unless the step was skipped.
+struct AverageStep {
+  const Tensor& value;
+  const Tensor& rates;  // (step_rates), see StepRate
+  const Tensor& step;   // of the optimizer, this one included
+  float decay;
+  Tensor& average;
+  auto tensors() const { return tensor_list(value, rates, step, average); }
+};
+constinit inline Kernel<AverageStep> average_step{"average_step"};
+
+// value += momentum * (sum / micro_batches - value), unless the step was skipped.
+struct FoldStatistics {
+  const Tensor& sum;    // of what the micro-batches of the step have measured
+  const Tensor& rates;  // (step_rates), see StepRate
+  float momentum;
+  int64_t micro_batches;
+  Tensor& value;
+  auto tensors() const { return tensor_list(sum, rates, value); }
+};
+constinit inline Kernel<FoldStatistics> fold_statistics{"fold_statistics"};
+
+struct SgdStep {  // w, v and g of kernels/optimizer/optimizer.h are value, velocity and gradient; see rule and rates
+  const Tensor& gradient;
+  const SgdRule& rule;
+  const Tensor& rates;
+  Tensor& velocity;
+  Tensor& value;
+  Tensor& cast = no_tensor();         // value in f16 or bf16
+  const Tensor& decay = no_tensor();  // weight decay of each granule (ParameterArena::granule); undefined: the rule's
+  auto tensors() const { return tensor_list(gradient, rates, decay, velocity, value, cast); }
+};
+constinit inline Kernel<SgdStep> sgd_step{"sgd_step"};
+
+struct AdamStep {  // w, m, v and g of kernels/optimizer/optimizer.h are value, mean, square and gradient; see rule and
+                   // rates
+  const Tensor& gradient;
+  const AdamRule& rule;
+  const Tensor& rates;
+  Tensor& mean;
+  Tensor& square;
+  Tensor& value;
+  Tensor& cast = no_tensor();         // value in f16 or bf16
+  const Tensor& decay = no_tensor();  // as in SgdStep
+  auto tensors() const { return tensor_list(gradient, rates, decay, mean, square, value, cast); }
+};
+constinit inline Kernel<AdamStep> adam_step{"adam_step"};
+
+// Optimizers whose rate depends on the norms of each parameter tensor. parts (count, 3) i32: begin and end of a tensor
+// in the arena, and whether it is adapted and decays (not 0) or neither.
+struct LarsStep {  // w, v and g of kernels/optimizer/optimizer.h are value, velocity and gradient; see rule and rates
+  const Tensor& gradient;
+  const LarsRule& rule;
+  const Tensor& rates;
+  const Tensor& parts;
+  Tensor& velocity;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, parts, velocity, value); }
+};
+constinit inline Kernel<LarsStep> lars_step{"lars_step"};
+
+struct LambStep {  // w, m, v and g are value, mean, square and gradient; rule, rates and parts as in LarsStep
+  const Tensor& gradient;
+  const LambRule& rule;
+  const Tensor& rates;
+  const Tensor& parts;
+  Tensor& mean;
+  Tensor& square;
+  Tensor& value;
+  auto tensors() const { return tensor_list(gradient, rates, parts, mean, square, value); }
+};
+constinit inline Kernel<LambStep> lamb_step{"lamb_step"};
+
+// A step's update of the state (kernels/optimizer/grad_scaler.h), on either device.
+HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
+  if (!finite) state[2] += 1;
+  if (!config.enabled) return;
+  if (!finite) {
+    state[0] = state[0] * config.backoff < config.smallest ? config.smallest : state[0] * config.backoff;
+    state[1] = 0;
+    return;
+  }
+  state[1] += 1;
+  if (state[1] < static_cast<float>(config.growth_interval)) return;
+  state[0] = state[0] * config.growth > config.largest ? config.largest : state[0] * config.growth;
+  state[1] = 0;
+}
+
+// The weight of the average so far: smaller in the first steps, so that it forgets where training began.
+HS_HOST_DEVICE inline float average_decay(float decay, int32_t step) {
+  const float t = static_cast<float>(step);
+  return fminf(decay, (1 + t) / (10 + t));
+}
+
+// Whether a step's norm or loss is unusually large; if neither is, both count from now on. The first ones only count.
+HS_HOST_DEVICE inline bool is_outlier(const StepRule& rule, float norm, float loss, float* usual) {
+  constexpr float first = 20, slowest = 0.02f;  // later ones count by 1/50 each
+  if (usual[usual_count] >= first && ((rule.outlier > 0 && norm > rule.outlier * usual[usual_norm]) ||
+                                      (rule.loss_outlier > 0 && loss > rule.loss_outlier * usual[usual_loss]))) {
+    return true;
+  }
+  usual[usual_count] += 1;
+  const float weight = fmaxf(1 / usual[usual_count], slowest);
+  usual[usual_norm] += weight * (norm - usual[usual_norm]);
+  usual[usual_loss] += weight * (loss - usual[usual_loss]);
+  return false;
+}
+
+// What the beginning of a step reads and writes.
+struct StepState {
+  const float* measured;  // from measure_gradients; may be nullptr
+  const float* loss;      // nullptr unless rule.loss_outlier > 0
+  float* scaler;
+  int32_t* step;
+  float *rates, *usual;
+};
+
+inline StepState state_of(const BeginStep& call) {
+  const auto place = [](Tensor& tensor) { return tensor.defined() ? tensor.mutable_data<float>() : nullptr; };
+  return {place(call.measured), call.loss.defined() ? call.loss.data<float>() : nullptr,
+          place(call.scaler),   call.step.mutable_data<int32_t>(),
+          place(call.rates),    place(call.usual)};
+}
+
+// Where StepLog says.
+struct LogState {
+  const float *loss, *scale;
+  float *losses = nullptr, *scales;  // losses: nullptr if nothing is logged
+  const int32_t* entry;
+  int64_t step;
+};
+
+inline LogState log_of(const BeginStep& call) {
+  const StepLog& log = call.log;
+  if (!log.losses.defined()) return {};
+  return {call.loss.data<float>(),          call.scaler.data<float>(),
+          log.losses.mutable_data<float>(), log.scales.defined() ? log.scales.mutable_data<float>() : nullptr,
+          log.entry.data<int32_t>(),        log.step};
+}
+
+HS_HOST_DEVICE inline void log_step(const LogState& log) {
+  if (log.losses == nullptr) return;
+  const int64_t entry = *log.entry + log.step;
+  log.losses[entry] = *log.loss;
+  if (log.scales != nullptr) log.scales[entry] = *log.scale;
+}
+
+// The beginning of a step, on either device; see Optimizer::step.
+HS_HOST_DEVICE inline void begin_step_on(const StepRule& rule, const StepState& state) {
+  const auto [measured, loss, scaler, step, rates, usual] = state;
+  constexpr float largest = std::numeric_limits<float>::max();
+  const float norm = rule.clip > 0 || rule.outlier > 0 ? sqrtf(measured[0]) : 0;
+  const float its_loss = rule.loss_outlier > 0 ? *loss : 0;
+  const bool finite = (measured == nullptr || measured[1] == 0) && norm <= largest && its_loss <= largest;
+  if (finite && rule.has_outliers() && is_outlier(rule, norm, its_loss, usual)) {
+    rates[rate_skip] = 1;
+    scaler[2] += 1;  // the scale is not the reason and stays
+    return;
+  }
+  rates[rate_skip] = finite ? 0 : 1;
+  if (finite) {
+    rates[rate_learning] = rates[rate_base_learning] * schedule_factor(rule.schedule, *step);
+    const double t = ++*step;
+    rates[rate_correction1] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta1), t)));
+    rates[rate_correction2] = static_cast<float>(1 / (1 - pow(static_cast<double>(rule.beta2), t)));
+    rates[rate_gradient] = 1 / scaler[0];  // exact: the scale is a power of two
+    if (rule.clip > 0 && norm > rule.clip) rates[rate_gradient] *= rule.clip / norm;
+  }
+  update_scale(rule.scaler, finite, scaler);
+}
+
+}  // namespace hs
