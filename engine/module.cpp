@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/random.h"

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "engine/device.h"
-#include "engine/memory.h"
+#include "engine/storage.h"
 
 namespace hs {
 

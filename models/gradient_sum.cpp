@@ -5,7 +5,6 @@
 
 #include "engine/autograd.h"
 #include "engine/check.h"
-#include "engine/memory.h"
 #include "engine/slots.h"
 #include "engine/storage.h"
 

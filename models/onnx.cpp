@@ -7,7 +7,6 @@
 #include "engine/check.h"
 #include "engine/protobuf.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"

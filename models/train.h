@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/batch.h"
 #include "engine/device.h"
 #include "engine/module.h"

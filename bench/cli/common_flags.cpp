@@ -6,7 +6,7 @@
 #include "bench/cli/inputs.h"
 #include "data/formats/text.h"
 #include "data/loader/loader.h"
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/check.h"
 #include "models/models.h"
 

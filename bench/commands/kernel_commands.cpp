@@ -21,7 +21,6 @@
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/elementwise/elementwise.h"

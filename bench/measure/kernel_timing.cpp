@@ -11,7 +11,7 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/parallel.h"

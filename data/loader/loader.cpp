@@ -7,9 +7,9 @@
 #include "data/loader/sample_cache.h"
 #include "engine/check.h"
 #include "engine/leaf_tree.h"
-#include "engine/memory.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
+#include "engine/storage.h"
 
 namespace hs {
 namespace {

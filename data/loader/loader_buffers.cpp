@@ -1,8 +1,8 @@
 #include "data/loader/loader_buffers.h"
 
 #include "engine/check.h"
-#include "engine/memory.h"
 #include "engine/observe.h"
+#include "engine/storage.h"
 
 namespace hs {
 namespace {

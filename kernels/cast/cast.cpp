@@ -13,14 +13,11 @@ Tensor cast(const Tensor& x, DType dtype) {
   return record("cast", y, {x}, [from = x.dtype()](const Tensor& dy) -> Gradients { return {cast(dy, from)}; });
 }
 
-Tensor autocast(const Tensor& x) {
-  const DType type = ambient().autocast;
-  return type == DType::f32 || x.dtype() == DType::f64 ? x : cast(x, type);
-}
+Tensor cast_operand(const Tensor& x) { return x.dtype() == DType::f64 ? x : cast(x, ambient().autocast); }
 
-Tensor autocast_parameter(const Tensor& parameter) {
+Tensor cast_of_parameter(const Tensor& parameter) {
   const DType type = ambient().autocast;
-  if (!parameter.defined() || type == DType::f32 || parameter.dtype() != DType::f32) return parameter;
+  if (!parameter.defined() || parameter.dtype() != DType::f32) return parameter;
   if (const auto& info = parameter.grad_info();
       info && info->cast.defined() && info->cast.dtype() == type && info->cast_version == parameter.version()) {
     return info->cast;

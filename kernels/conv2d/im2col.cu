@@ -5,7 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/gemm/gemm.h"
 

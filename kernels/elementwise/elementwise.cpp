@@ -1,7 +1,10 @@
 #include "kernels/elementwise/elementwise.h"
 
+#include <algorithm>
+
 #include "engine/check.h"
 #include "kernels/cpu/elements.h"
+#include "kernels/gemm/gemm.h"
 
 namespace hs {
 namespace {
@@ -45,6 +48,17 @@ Tensor scale(const Tensor& x, double factor) {
   });
 }
 
+Tensor bias_add(const Tensor& x, const Tensor& bias) {
+  const Op op("bias_add");
+  check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}", x.shape(),
+        bias.shape());
+  Tensor y = x.empty_like();
+  bias_add_forward({x, bias, y});
+  return record("bias_add", y, {x, bias}, [to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
+    return {dy, bias_gradient(dy, to_bias)};
+  });
+}
+
 namespace {
 
 // y[i] = combine(a[i], b[i])
@@ -73,10 +87,29 @@ void scale_cpu(const ScaleForward& call) {
 
 bool binary_supported(const BinaryForward& call) { return is_float(call.a); }
 
+void bias_add_cpu(const BiasAddForward& call) {
+  const int64_t C = call.x.shape().back();
+  const int64_t rows = C ? call.x.size() / C : 0;
+  const auto add = [](auto value, auto bias_value) { return value + bias_value; };
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    const T* b = call.bias.data<T>();
+    T* out = call.y.mutable_data<T>();
+    parallel_ranges(rows, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
+                    [=](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        map_range(0, C, add, out + i * C, in + i * C, b);
+                      }
+                    });
+  });
+}
+
 REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = binary_supported});
 REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = binary_supported});
 REGISTER_KERNEL(scale_forward, cpu, "simple",
                 {.run = scale_cpu, .supported = [](const ScaleForward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(bias_add_forward, cpu, "simple",
+                {.run = bias_add_cpu, .supported = [](const BiasAddForward& call) { return is_float(call.x); }});
 
 }  // namespace
 }  // namespace hs

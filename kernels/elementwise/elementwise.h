@@ -1,4 +1,4 @@
-// add, mul and scale, element by element; shapes and dtypes must be equal (nothing broadcasts).
+// add, mul and scale, element by element; shapes and dtypes must be equal (nothing broadcasts). And bias_add.
 #pragma once
 
 #include "engine/autograd.h"
@@ -27,5 +27,16 @@ struct ScaleForward {  // y = x * factor
   auto tensors() const { return tensor_list(x, y); }
 };
 constinit inline Kernel<ScaleForward> scale_forward{"scale_forward"};
+
+// y[i, c] = x[i, c] + bias[c] over the last dimension. x is (..., C), bias is (C).
+Tensor bias_add(const Tensor& x, const Tensor& bias);
+
+struct BiasAddForward {  // x and y (..., C), bias (C)
+  const Tensor& x;
+  const Tensor& bias;
+  Tensor& y;
+  auto tensors() const { return tensor_list(x, bias, y); }
+};
+constinit inline Kernel<BiasAddForward> bias_add_forward{"bias_add_forward"};
 
 }  // namespace hs

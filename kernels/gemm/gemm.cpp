@@ -3,6 +3,8 @@
 // cublaslt.cu.
 #include "kernels/gemm/gemm.h"
 
+#include <algorithm>
+
 #include "engine/check.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/gemm/epilogue.h"
@@ -34,6 +36,14 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
   Tensor gradient = parameter.tensor(mode, a.device());
   matmul_into(a, b, options, gradient);
   return mode == GradientMode::fresh ? gradient : Tensor();
+}
+
+Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias) {
+  if (!bias.wanted()) return {};
+  const GradientMode mode = gradient_mode({&bias});
+  Tensor sum = bias.tensor(mode, dy.device());
+  column_sum({dy, mode == GradientMode::add, sum});
+  return mode == GradientMode::fresh ? sum : Tensor();
 }
 
 Tensor gemm_mask(int64_t M, int64_t N, Device device) {
@@ -76,11 +86,50 @@ void gemm_naive(const Gemm& call) {
   for_f32_or_f64(call.a.dtype(), [&]<class T>() { multiply<T>(call); });
 }
 
+// Rows are summed in this many groups, in double; then the groups are added in order. Fixed, so that the result does
+// not depend on the number of threads.
+constexpr int64_t row_groups = 16;
+
+int64_t column_sum_workspace(const ColumnSum& call) {
+  return row_groups * call.x.shape().back() * static_cast<int64_t>(sizeof(double));
+}
+
+void column_sum_cpu(const ColumnSum& call, Tensor& workspace) {
+  const int64_t C = call.x.shape().back();
+  const int64_t rows = C ? call.x.size() / C : 0;
+  const int64_t rows_per_group = (rows + row_groups - 1) / row_groups;
+  double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (row_groups, C)
+  for_float_type(call.x.dtype(), [&]<class T>() {
+    const T* in = call.x.data<T>();
+    parallel(row_groups, [=](int64_t group, int) {
+      double* total = partial + group * C;
+      std::fill(total, total + C, 0.0);
+      for (int64_t row = group * rows_per_group; row < std::min(rows, (group + 1) * rows_per_group); ++row) {
+        for (int64_t c = 0; c < C; ++c) total[c] += to_computing(in[row * C + c]);
+      }
+    });
+  });
+  for_float_type(call.sum.dtype(), [&]<class T>() {
+    T* out = call.sum.mutable_data<T>();
+    for (int64_t c = 0; c < C; ++c) {
+      double total = 0;
+      for (int64_t group = 0; group < row_groups; ++group) total += partial[group * C + c];
+      const Computing<T> before = call.accumulate ? to_computing(out[c]) : 0;
+      out[c] = from_computing<T>(before + static_cast<Computing<T>>(total));
+    }
+  });
+}
+
 REGISTER_KERNEL(gemm, cpu, "naive",
                 {.run = gemm_naive,
                  .supported = [](const Gemm& call) { return is_f32_or_f64(call.a); },
                  .rank = -10,
                  .layout = "rows"});
+REGISTER_KERNEL(column_sum, cpu, "simple",
+                {.run = column_sum_cpu,
+                 .supported =
+                     [](const ColumnSum& call) { return is_float(call.x) && is_same_or_f32(call.x, call.sum); },
+                 .workspace = column_sum_workspace});
 
 }  // namespace
 }  // namespace hs

@@ -58,4 +58,18 @@ Tensor matmul_gradient(const Tensor& a, const Tensor& b, GemmOptions options, co
 inline int64_t gemm_mask_row(int64_t N) { return (N + 127) / 128 * 16; }
 Tensor gemm_mask(int64_t M, int64_t N, Device device);  // (M, gemm_mask_row(N)) u8, contents unspecified
 
+// sum[c] = sum over rows of x[i, c], added to the old sum[c] if `accumulate`: the gradient of a bias. x may be f16 or
+// bf16 and sum f32.
+struct ColumnSum {
+  const Tensor& x;
+  bool accumulate;
+  Tensor& sum;
+  auto tensors() const { return tensor_list(x, sum); }
+};
+constinit inline Kernel<ColumnSum> column_sum{"column_sum"};
+
+// Gradient of a bias (C) from dy (..., C), as a backward rule returns it: undefined if it is not needed, or if it
+// was added to the leaf's.
+Tensor bias_gradient(const Tensor& dy, const GradientTarget& bias);
+
 }  // namespace hs

@@ -2,7 +2,6 @@
 #include "kernels/linear/linear.h"
 
 #include "engine/check.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/gemm/gemm.h"
 

@@ -10,7 +10,7 @@
 
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "kernels/normalize_image/normalize_image.h"

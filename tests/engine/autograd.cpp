@@ -11,7 +11,6 @@
 
 #include "engine/autograd.h"
 #include "engine/error.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"

@@ -16,7 +16,6 @@
 #include "engine/error.h"
 #include "engine/storage.h"
 #include "engine/tensor.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/dropout/dropout.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"

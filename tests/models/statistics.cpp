@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/checkpoint.h"
 #include "engine/random.h"

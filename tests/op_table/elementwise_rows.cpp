@@ -7,7 +7,6 @@
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/add_relu/add_relu.h"
-#include "kernels/bias_add/bias_add.h"
 #include "kernels/cast/cast.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/elementwise/elementwise.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/measure/observers/kernel_trace.h"
-#include "engine/autocast.h"
+#include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/checkpoint.h"
 #include "engine/error.h"

@@ -1,4 +1,6 @@
-#include "engine/autocast.h"
+#include "engine/ambient.h"
+
+#include "engine/module.h"
 
 namespace hs {
 namespace {

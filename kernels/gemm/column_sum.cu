@@ -1,51 +1,11 @@
-#include "kernels/bias_add/bias_add.h"
-
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/gemm/gemm.h"
 
 namespace hs {
 namespace {
-
-// The column index is advanced, not computed by division for each element: a division costs more than the addition.
-template <class T>
-__global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T* x, const T* bias, T* y) {
-  using Pack = cuda::Pack<T, cuda::pack_size<T>>;
-  constexpr int N = cuda::pack_size<T>;
-  const int64_t step = cuda::global_threads() * N % C;
-  int64_t first = cuda::global_thread() * N % C;
-  for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
-    Pack pack = reinterpret_cast<const Pack*>(x)[p];
-    int64_t c = first;
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      pack.value[j] = cuda::from_f32<T>(cuda::to_f32(pack.value[j]) + cuda::to_f32(bias[c]));
-      c = c + 1 < C ? c + 1 : 0;
-    }
-    reinterpret_cast<Pack*>(y)[p] = pack;
-    first = first + step < C ? first + step : first + step - C;
-  }
-  const int64_t step_of_one = cuda::global_threads() % C;
-  int64_t c = (packs * N + cuda::global_thread()) % C;
-  for (int64_t i = packs * N + cuda::global_thread(); i < size; i += cuda::global_threads()) {
-    y[i] = cuda::from_f32<T>(cuda::to_f32(x[i]) + cuda::to_f32(bias[c]));
-    c = c + step_of_one < C ? c + step_of_one : c + step_of_one - C;
-  }
-}
-
-void bias_add_cuda(const BiasAddForward& call) {
-  const int64_t size = call.x.size(), C = call.x.shape().back();
-  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    constexpr int N = cuda::pack_size<T>;
-    const T* in = call.x.data<T>();
-    T* out = call.y.mutable_data<T>();
-    const bool aligned = cuda::is_aligned<T, N>(in) && cuda::is_aligned<T, N>(out);
-    const int64_t packs = aligned ? size / N : 0;
-    cuda::launch(bias_add_kernel<T>, cuda::blocks_for(aligned ? (size + N - 1) / N : size), cuda::block_threads, 0,
-                 cuda::compute_stream(), size, packs, C, in, call.bias.data<T>(), out);
-  });
-}
 
 __device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the launches, of which there is one at a time
 
@@ -86,10 +46,6 @@ void column_sum_cuda(const ColumnSum& call, Tensor& workspace) {
   });
 }
 
-REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {
-                                                     return cuda::is_float(call.x) &&
-                                                            call.bias.dtype() == call.x.dtype();
-                                                   }});
 REGISTER_KERNEL(column_sum, cuda, "simple",
                 {.run = column_sum_cuda,
                  .supported =
