@@ -16,7 +16,7 @@
 #include "data/places.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 

@@ -5,16 +5,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "engine/error.h"
-
-namespace hs {
-class Exchange;
-class RankSums;
-struct ExchangeOptions;
-}  // namespace hs
 
 namespace hs::cuda {
 
@@ -32,9 +25,6 @@ cudaStream_t copy_stream();
 // If a step is being captured, throws Error (device) that names the running op and `what`, which would wait for the
 // device, read from it or move memory: a graph can replay none of these.
 void forbid_in_capture(const std::string& what);
-
-// DeviceRuntime::open_sums (engine/exchange_cuda.cu).
-std::unique_ptr<RankSums> open_sums(Exchange& ranks, const ExchangeOptions& options);
 
 // Whether every launch waits for its kernel (HALFSTEP_CUDA_SYNC=1), so that an error names the kernel that caused it.
 bool synchronous();

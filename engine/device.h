@@ -11,10 +11,6 @@
 
 namespace hs {
 
-class Exchange;
-class RankSums;
-struct ExchangeOptions;
-
 enum class Device : uint8_t { cpu, cuda };  // where a tensor's bytes are, and where its kernels run
 inline constexpr int device_count = 2;      // number of values of Device
 
@@ -66,10 +62,6 @@ struct DeviceRuntime {
   void* (*end_capture)(bool keep);     // returns a graph for replay()
   void (*replay)(void* graph);         // on the compute stream; does not wait for it
   void (*destroy_graph)(void* graph);  // waits until no replay of it is running
-
-  // Sums over ranks of arrays on this device (engine/exchange.h); every rank must call it. nullptr for the CPU, where
-  // Exchange is that itself. Throws Error: device (the library is missing), rank.
-  std::unique_ptr<RankSums> (*open_sums)(Exchange& ranks, const ExchangeOptions& options) = nullptr;
 };
 
 // Whether the device is in this build and usable on this machine.

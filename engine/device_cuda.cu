@@ -6,8 +6,8 @@
 
 #include "engine/cuda.cuh"
 #include "engine/device.h"
-#include "engine/exchange.h"
 #include "engine/observe.h"
+#include "engine/ranks/exchange.h"
 #include "engine/storage.h"
 
 #ifndef HALFSTEP_CUDA_ARCHITECTURES
@@ -248,7 +248,6 @@ const DeviceRuntime table = {
     .end_capture = end_capture,
     .replay = replay,
     .destroy_graph = destroy_graph,
-    .open_sums = open_sums,
 };
 
 // Every host range is also an NVTX range, for NVIDIA's own profilers.

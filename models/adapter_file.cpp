@@ -6,7 +6,7 @@
 #include <set>
 
 #include "engine/check.h"
-#include "engine/output_file.h"
+#include "engine/files/output_file.h"
 #include "engine/printable.h"
 #include "models/model_file.h"
 

@@ -14,7 +14,7 @@ GradientSum::GradientSum(ParameterArena& arena, const SumConfig& config)
     : Observer(Event::gradient, Watch::this_thread), arena_(arena), config_(config) {
   if (!config.exchange) return;
   check((arena.values.device() == Device::cpu) == !config.device_sums,
-        "GradientSum: ranks on another device than the cpu need its own sums (DeviceRuntime::open_sums)");
+        "GradientSum: ranks on another device than the cpu need its own sums (open_sums)");
   const auto& parameters = arena.parameters();
   int64_t end = arena.values.size();
   for (size_t i = parameters.size(), last = i - 1; i-- > 0;) {

@@ -1,7 +1,8 @@
 // GradientSum: how the gradients of a step's micro-batches become one, in the arena.
 //
 //   one after another   each is added to the arena as backward computes it, which costs nothing
-//   by the tree         each is computed for itself, and added as engine/leaf_tree.h defines: the same bits for any
+//   by the tree         each is computed for itself, and added as engine/ranks/leaf_tree.h defines: the same bits for
+//   any
 //                       number of ranks. Costs an addition and a copy of all gradients for each micro-batch, and memory
 //                       for the sums that are kept: log2(micro-batches) times the gradients
 //
@@ -16,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/exchange.h"
-#include "engine/leaf_tree.h"
 #include "engine/module.h"
 #include "engine/observe.h"
+#include "engine/ranks/exchange.h"
+#include "engine/ranks/leaf_tree.h"
 
 namespace hs {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/files/safetensors.h"
 #include "engine/module.h"
-#include "engine/safetensors.h"
 
 namespace hs {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/batch.h"
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 #include "models/models.h"
 
 namespace hs {

@@ -5,7 +5,7 @@
 
 #include "engine/ambient.h"
 #include "engine/check.h"
-#include "engine/protobuf.h"
+#include "engine/files/protobuf.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/conv2d/conv2d.h"

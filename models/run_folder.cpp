@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "engine/check.h"
+#include "engine/files/output_file.h"
+#include "engine/files/safetensors.h"
 #include "engine/observe.h"
-#include "engine/output_file.h"
 #include "engine/printable.h"
-#include "engine/safetensors.h"
 
 namespace hs {
 namespace {

@@ -4,8 +4,8 @@
 //   newest lock                       locked while a run uses the folder; contains its process number
 //
 // A file appears whole or not at all, is on the disk and has been read back before an older one is deleted
-// (engine/safetensors.h), so at every moment at least one valid state is there. It is written by a thread of its own,
-// beside training, which waits only if the previous write has not ended. Not thread safe.
+// (engine/files/safetensors.h), so at every moment at least one valid state is there. It is written by a thread of its
+// own, beside training, which waits only if the previous write has not ended. Not thread safe.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/check.h"
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 #include "engine/observe.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/captured_step.h"

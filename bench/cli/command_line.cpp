@@ -15,7 +15,7 @@
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 #include "engine/printable.h"
 
 namespace hs::bench::cli {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "engine/check.h"
+#include "engine/files/temporary_path.h"
 #include "engine/printable.h"
-#include "engine/temporary_path.h"
 
 namespace hs::bench::cli {
 namespace {

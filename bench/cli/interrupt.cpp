@@ -16,8 +16,8 @@
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "engine/check.h"
+#include "engine/files/temporary_path.h"
 #include "engine/observe.h"
-#include "engine/temporary_path.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HALFSTEP_SANITIZED

@@ -16,8 +16,8 @@
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
-#include "engine/output_file.h"
+#include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -16,7 +16,7 @@
 #include "data/loader/loader.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
-#include "engine/transport.h"
+#include "engine/ranks/transport.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -23,7 +23,7 @@
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "engine/autograd.h"
-#include "engine/output_file.h"
+#include "engine/files/output_file.h"
 #include "engine/storage.h"
 
 namespace hs::bench::commands {

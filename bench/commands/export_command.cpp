@@ -8,8 +8,8 @@
 #include "bench/cli/console.h"
 #include "bench/commands/commands.h"
 #include "engine/check.h"
-#include "engine/npy.h"
-#include "engine/output_file.h"
+#include "engine/files/npy.h"
+#include "engine/files/output_file.h"
 #include "engine/printable.h"
 #include "models/onnx.h"
 

@@ -7,8 +7,8 @@
 #include "bench/commands/commands.h"
 #include "bench/report/record.h"
 #include "engine/cpu_features.h"
+#include "engine/files/output_file.h"
 #include "engine/kernel.h"
-#include "engine/output_file.h"
 
 namespace hs::bench::commands {
 namespace {

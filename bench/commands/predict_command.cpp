@@ -20,7 +20,7 @@
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -26,8 +26,8 @@
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
-#include "engine/exchange.h"
 #include "engine/parallel.h"
+#include "engine/ranks/exchange.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -10,8 +10,8 @@
 #include "bench/cli/console.h"
 #include "data/formats/tfrecord.h"
 #include "engine/check.h"
+#include "engine/files/protobuf.h"
 #include "engine/printable.h"
-#include "engine/protobuf.h"
 
 namespace hs::bench::measure {
 namespace {

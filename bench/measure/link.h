@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/measure/scale_model.h"
-#include "engine/exchange.h"
-#include "engine/transport.h"
+#include "engine/ranks/exchange.h"
+#include "engine/ranks/transport.h"
 
 namespace hs::bench::measure {
 

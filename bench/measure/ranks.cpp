@@ -16,7 +16,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/measure/doctor.h"
 #include "engine/check.h"
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::measure {
@@ -134,7 +134,7 @@ void Ranks::use(Device device) {
          "has GPUs",
          devices[0], rank, devices[rank]);
   }
-  if (runtime(device).open_sums) device_sums_ = runtime(device).open_sums(*exchange_, options());
+  device_sums_ = open_sums(device, *exchange_, options());
 }
 
 void Ranks::check(int64_t batch, int64_t accumulate) const {

@@ -11,7 +11,7 @@
 #include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"
 #include "bench/measure/step_profile.h"
-#include "engine/exchange.h"
+#include "engine/ranks/exchange.h"
 #include "models/gradient_sum.h"
 #include "models/train.h"
 

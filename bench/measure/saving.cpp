@@ -13,7 +13,7 @@
 #include "bench/cli/interrupt.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 #include "engine/printable.h"
 
 namespace hs::bench::measure {

@@ -7,7 +7,7 @@
 #include "bench/cli/json_file.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/observers/profiler.h"
-#include "engine/exchange.h"
+#include "engine/ranks/exchange.h"
 
 namespace hs::bench::measure {
 

@@ -8,7 +8,7 @@
 #include "bench/cli/environment.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs::bench::measure {
 namespace {

@@ -7,7 +7,7 @@
 #include "data/formats/image_folder.h"
 #include "data/io/sample_writer.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs::bench::measure {
 

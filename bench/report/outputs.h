@@ -11,7 +11,7 @@
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/json_file.h"
-#include "engine/output_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs::bench::report {
 

@@ -9,7 +9,7 @@
 #include "bench/report/schema.h"
 #include "bench/report/table.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs::bench::report {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "engine/check.h"
-#include "engine/endian.h"
-#include "engine/input_file.h"
+#include "engine/files/endian.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 namespace {

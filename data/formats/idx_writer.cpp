@@ -1,8 +1,8 @@
 // The writing half of data/formats/idx.h.
 #include "data/formats/idx.h"
 #include "engine/check.h"
-#include "engine/endian.h"
-#include "engine/output_file.h"
+#include "engine/files/endian.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "data/io/sample_source.h"
 #include "engine/check.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 
 namespace hs {
 namespace {

@@ -11,8 +11,8 @@
 #include "data/formats/fit_image.h"
 #include "data/formats/image_file.h"
 #include "engine/check.h"
-#include "engine/input_file.h"
-#include "engine/output_file.h"
+#include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {

@@ -11,9 +11,9 @@
 #include "data/formats/shards.h"
 #include "data/io/mapped_file.h"
 #include "engine/check.h"
-#include "engine/crc32c.h"
-#include "engine/endian.h"
-#include "engine/input_file.h"
+#include "engine/files/crc32c.h"
+#include "engine/files/endian.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "data/formats/shards.h"
 #include "engine/check.h"
-#include "engine/crc32c.h"
-#include "engine/endian.h"
+#include "engine/files/crc32c.h"
+#include "engine/files/endian.h"
 
 namespace hs {
 namespace {

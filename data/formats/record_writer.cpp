@@ -8,9 +8,9 @@
 #include "data/formats/record_format.h"
 #include "data/formats/shards.h"
 #include "engine/check.h"
-#include "engine/crc32c.h"
-#include "engine/endian.h"
-#include "engine/output_file.h"
+#include "engine/files/crc32c.h"
+#include "engine/files/endian.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {

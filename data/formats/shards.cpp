@@ -6,7 +6,7 @@
 #include <string>
 
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 namespace {

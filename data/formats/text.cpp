@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 #include "engine/printable.h"
 
 namespace hs {

@@ -6,9 +6,9 @@
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
 #include "engine/check.h"
-#include "engine/endian.h"
-#include "engine/output_file.h"
-#include "engine/protobuf.h"
+#include "engine/files/endian.h"
+#include "engine/files/output_file.h"
+#include "engine/files/protobuf.h"
 
 namespace hs {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "data/io/bus_error_guard.h"
 #include "engine/check.h"
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 
 namespace hs {
 namespace {

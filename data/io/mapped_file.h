@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 

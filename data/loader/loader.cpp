@@ -6,8 +6,8 @@
 
 #include "data/loader/sample_cache.h"
 #include "engine/check.h"
-#include "engine/leaf_tree.h"
 #include "engine/observe.h"
+#include "engine/ranks/leaf_tree.h"
 #include "engine/slots.h"
 #include "engine/storage.h"
 

@@ -57,7 +57,7 @@ struct LoaderOptions {
   bool pin = true;                    // pinned host buffers, which the device reads directly; no effect on the CPU
   bool normalize_on_host = false;     // uploads f32, four times the bytes; not with CacheMode::device
   // With several ranks, next() gives the batches of one of them: of every `group` batches in a row (0: of an epoch; the
-  // last group of an epoch may be smaller) those of leaves_of() (engine/leaf_tree.h).
+  // last group of an epoch may be smaller) those of leaves_of() (engine/ranks/leaf_tree.h).
   int ranks = 1, rank = 0;
   int64_t group = 0;  // see ranks
 };

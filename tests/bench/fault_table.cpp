@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "data/formats/idx.h"
-#include "engine/endian.h"
-#include "engine/safetensors.h"
+#include "engine/files/endian.h"
+#include "engine/files/safetensors.h"
 #include "tests/support/bench_faults.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/sanitized.h"
@@ -186,7 +186,7 @@ TEST_CASE("11, 12: paths (closely: tests/bench/faults.cpp)") {
       {.folder = folder.path});
   CHECK_FALSE(contains(read_text(folder / "r.html"), "<script>alert"));
 
-  // engine/output_file.h: the file is replaced, not the link.
+  // engine/files/output_file.h: the file is replaced, not the link.
   write(folder / "target", "old");
   fs::create_symlink("target", folder / "link");
   works(12, "a link", with(words_of(training), {"--save-model", "link"}), {.folder = folder.path});

@@ -12,7 +12,7 @@
 #include "data/formats/image_folder.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"

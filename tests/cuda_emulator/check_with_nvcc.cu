@@ -1,6 +1,6 @@
 // Compiled by nvcc, never run: that the kernels of the emulator's tests, and the real kernels/cuda/shared.cuh and
 // kernels/cuda/mma.cuh, are CUDA C++ as nvcc accepts it. Naming a kernel is enough to compile it for the device. And
-// that engine/nccl.cuh declares NCCL as its own header does, where there is one.
+// that engine/ranks/nccl.cuh declares NCCL as its own header does, where there is one.
 #include "kernels.cuh"
 
 #if __has_include(<nccl.h>)
@@ -8,7 +8,7 @@
 
 #include <type_traits>
 
-#include "engine/nccl.cuh"
+#include "engine/ranks/nccl.cuh"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda_emulator/test_support.h"
-#include "engine/nccl.cuh"
+#include "engine/ranks/nccl.cuh"
 
 namespace {
 

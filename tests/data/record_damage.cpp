@@ -4,7 +4,7 @@
 
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sample_sets.h"
 

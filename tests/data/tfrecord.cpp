@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "data/formats/tfrecord.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sample_sets.h"
 

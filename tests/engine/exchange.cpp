@@ -1,6 +1,6 @@
 // Sums over ranks, which are threads here: the same bits for every number of them, whatever is late, and an end if one
 // does not answer.
-#include "engine/exchange.h"
+#include "engine/ranks/exchange.h"
 
 #include <doctest/doctest.h>
 
@@ -39,7 +39,7 @@ void add(Values& to, const Values& from) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-// By the definition in engine/leaf_tree.h.
+// By the definition in engine/ranks/leaf_tree.h.
 Values tree_sum(int64_t begin, int64_t end, int64_t leaves, size_t count) {
   if (end - begin == 1) return leaf_values(begin, count);
   const int64_t middle = (begin + end) / 2;

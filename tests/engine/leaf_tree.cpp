@@ -1,5 +1,5 @@
 // The order of sums over leaves: every rank's plan, carried out on text, gives the one tree.
-#include "engine/leaf_tree.h"
+#include "engine/ranks/leaf_tree.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace hs::test {
 namespace {
 
-// The sum of leaves begin .. end-1 as the head of engine/leaf_tree.h defines it.
+// The sum of leaves begin .. end-1 as the head of engine/ranks/leaf_tree.h defines it.
 std::string tree(int64_t begin, int64_t end, int64_t leaves) {
   if (end - begin == 1) return std::to_string(begin);
   const int64_t middle = (begin + end) / 2;

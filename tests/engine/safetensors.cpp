@@ -1,7 +1,7 @@
 // safetensors files: what is written is read, and everything that a header can lie about is refused with a sentence and
 // the exit code of a damaged checkpoint, before memory is allocated for it. (tests/models/interchange.cpp opens the
 // same files with the Python package, and that package's files here.)
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sanitized.h"
 

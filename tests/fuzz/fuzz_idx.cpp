@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "data/formats/idx.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

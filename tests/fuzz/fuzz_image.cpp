@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "data/formats/image_file.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

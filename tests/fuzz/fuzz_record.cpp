@@ -7,8 +7,8 @@
 
 #include "data/formats/record_file.h"
 #include "data/formats/record_format.h"
-#include "engine/crc32c.h"
-#include "engine/endian.h"
+#include "engine/files/crc32c.h"
+#include "engine/files/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

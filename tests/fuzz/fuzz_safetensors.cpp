@@ -7,8 +7,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "engine/endian.h"
-#include "engine/safetensors.h"
+#include "engine/files/endian.h"
+#include "engine/files/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

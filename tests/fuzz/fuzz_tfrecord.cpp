@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "data/formats/tfrecord.h"
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/ambient.h"
-#include "engine/npy.h"
+#include "engine/files/npy.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/relu/relu.h"

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "engine/error.h"
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 #include "models/run_folder.h"
 #include "tests/support/temporary_folder.h"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/endian.h"
 #include "engine/error.h"
+#include "engine/files/endian.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs::test {

@@ -17,7 +17,7 @@
 
 #include "engine/error.h"
 #include "engine/random.h"
-#include "engine/transport.h"
+#include "engine/ranks/transport.h"
 
 namespace hs::test {
 

@@ -1,5 +1,5 @@
-// NCCL for processes of one machine, over sockets: the calls that engine/nccl.cuh looks up, with the real names and
-// arguments. Like the real ones they are queued on a stream, may be captured, and wait there for the other ranks.
+// NCCL for processes of one machine, over sockets: the calls that engine/ranks/nccl.cuh looks up, with the real names
+// and arguments. Like the real ones they are queued on a stream, may be captured, and wait there for the other ranks.
 // Where the real library would hang or mix up data it is stricter: both sides of a message must agree on its size. The
 // rank of a process that has died is waited for, as over shared memory; options().nccl has the other faults.
 #include <fcntl.h>

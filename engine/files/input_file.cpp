@@ -1,4 +1,4 @@
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

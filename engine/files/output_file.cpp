@@ -1,4 +1,4 @@
-#include "engine/output_file.h"
+#include "engine/files/output_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "engine/check.h"
-#include "engine/input_file.h"
+#include "engine/files/input_file.h"
 
 namespace hs {
 namespace {

@@ -5,8 +5,8 @@
 //   exchange.wait();                                     // gradients[0 .. count-1] are now the sum over all ranks
 //
 // The thread opens the transport and alone uses it. It carries out several sums at once, each by its ReducePlan
-// (engine/leaf_tree.h), so the result does not depend on which message arrives first. MPI moves nothing between calls
-// into it; so the thread polls, and sleeps in between, because it shares its core with the threads that compute.
+// (engine/ranks/leaf_tree.h), so the result does not depend on which message arrives first. MPI moves nothing between
+// calls into it; so the thread polls, and sleeps in between, because it shares its core with the threads that compute.
 //
 // No rank waits for another one longer than the timeout: everything here then throws Error (rank) that names it. A rank
 // may wait for one that itself waits; so a thread that waits asks all others what they do, and names the one that does
@@ -25,8 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/leaf_tree.h"
-#include "engine/transport.h"
+#include "engine/device.h"
+#include "engine/ranks/leaf_tree.h"
+#include "engine/ranks/transport.h"
 
 namespace hs {
 
@@ -61,7 +62,7 @@ struct SumTimes {
 
 double steady_seconds();  // the time on this process's steady clock
 
-// Sums over the ranks of arrays on one device. Exchange is the one for the CPU; DeviceRuntime::open_sums has others.
+// Sums over the ranks of arrays on one device. Exchange is the one for the CPU; open_sums() opens others.
 class RankSums {
  public:
   virtual ~RankSums() = default;
@@ -192,5 +193,12 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
 
   std::thread thread_;  // last: uses the others
 };
+
+// Opens the sums of arrays on a device; every rank must call it. nullptr for the CPU, where Exchange is that itself.
+// Throws Error: device (the library is missing), rank.
+std::unique_ptr<RankSums> open_sums(Device device, Exchange& ranks, const ExchangeOptions& options);
+// Called by a static object in the file that implements the sums of a device.
+using OpenSums = std::unique_ptr<RankSums> (*)(Exchange& ranks, const ExchangeOptions& options);
+bool register_sums(Device device, OpenSums open);
 
 }  // namespace hs

@@ -1,4 +1,4 @@
-#include "engine/crc32c.h"
+#include "engine/files/crc32c.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "engine/transport.h"
+#include "engine/ranks/transport.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "engine/npy.h"
+#include "engine/files/npy.h"
 
 #include "engine/check.h"
 

@@ -1,4 +1,4 @@
-#include "engine/leaf_tree.h"
+#include "engine/ranks/leaf_tree.h"
 
 #include <algorithm>
 #include <bit>

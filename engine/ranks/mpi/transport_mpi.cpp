@@ -1,11 +1,12 @@
-// The Transport over any MPI 3, as a library of its own that engine/transport.cpp loads: see engine/transport.h.
+// The Transport over any MPI 3, as a library of its own that engine/ranks/transport.cpp loads: see
+// engine/ranks/transport.h.
 #include <mpi.h>
 
 #include <climits>
 #include <string>
 
 #include "engine/error.h"
-#include "engine/transport.h"
+#include "engine/ranks/transport.h"
 
 namespace hs {
 namespace {
@@ -112,5 +113,5 @@ class MpiTransport : public Transport {
 }  // namespace
 }  // namespace hs
 
-// What engine/transport.cpp looks up. The caller owns the result.
+// What engine/ranks/transport.cpp looks up. The caller owns the result.
 extern "C" hs::Transport* halfstep_open_mpi() { return std::make_unique<hs::MpiTransport>().release(); }

@@ -1,4 +1,4 @@
-#include "engine/nccl.cuh"
+#include "engine/ranks/nccl.cuh"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "engine/temporary_path.h"
+#include "engine/files/temporary_path.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

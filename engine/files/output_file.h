@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/temporary_path.h"
+#include "engine/files/temporary_path.h"
 
 namespace hs {
 

@@ -72,7 +72,7 @@ class SafetensorsFile {  // a file, open for reading
 // those of the format: __metadata__, crc32c).
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const Metadata& metadata = {});
-// The same without the last step, which is keep_all() of engine/output_file.h.
+// The same without the last step, which is keep_all() of engine/files/output_file.h.
 void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors, const Metadata& metadata = {});
 
 }  // namespace hs

@@ -1,4 +1,4 @@
-#include "engine/safetensors.h"
+#include "engine/files/safetensors.h"
 
 #include <fmt/ranges.h>
 
@@ -10,10 +10,10 @@
 #include <set>
 
 #include "engine/check.h"
-#include "engine/crc32c.h"
-#include "engine/endian.h"
-#include "engine/input_file.h"
-#include "engine/output_file.h"
+#include "engine/files/crc32c.h"
+#include "engine/files/endian.h"
+#include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {

@@ -9,7 +9,7 @@
 // The tree depends on the number of leaves alone. Who computes a leaf, and which processes exchange which sums, changes
 // the time and not the bits, because a + b is b + a. (The same idea for likelihoods: Stelz, Huebner, Stamatakis,
 // "Bit-reproducible phylogenetic tree inference under varying core-counts via reproducible parallel reduction",
-// Bioinformatics, 2026.) Read next: engine/exchange.h, which carries out the plans of all ranks.
+// Bioinformatics, 2026.) Read next: engine/ranks/exchange.h, which carries out the plans of all ranks.
 #pragma once
 
 #include <cstddef>

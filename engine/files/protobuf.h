@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/endian.h"
+#include "engine/files/endian.h"
 
 namespace hs::protobuf {
 

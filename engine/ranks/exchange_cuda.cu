@@ -18,8 +18,8 @@
 #include <utility>
 
 #include "engine/cuda.cuh"
-#include "engine/exchange.h"
-#include "engine/nccl.cuh"
+#include "engine/ranks/exchange.h"
+#include "engine/ranks/nccl.cuh"
 #include "engine/tensor.h"
 
 namespace hs {
@@ -354,11 +354,12 @@ void NcclSums::end() {
   if (stream_) (void)cudaStreamDestroy(std::exchange(stream_, nullptr));
 }
 
-}  // namespace
+[[maybe_unused]] const bool registered =
+    register_sums(Device::cuda, [](Exchange& ranks, const ExchangeOptions& options) -> std::unique_ptr<RankSums> {
+      return std::make_unique<NcclSums>(ranks, options);
+    });
 
-std::unique_ptr<RankSums> open_sums(Exchange& ranks, const ExchangeOptions& options) {
-  return std::make_unique<NcclSums>(ranks, options);
-}
+}  // namespace
 
 }  // namespace cuda
 }  // namespace hs

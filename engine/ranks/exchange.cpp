@@ -1,4 +1,4 @@
-#include "engine/exchange.h"
+#include "engine/ranks/exchange.h"
 
 #include <sys/prctl.h>
 
@@ -545,6 +545,25 @@ std::string Exchange::receive_text(int from, double timeout) {
   std::string text(static_cast<size_t>(size), '\0');
   hs::wait(*transport_->receive(from, text_tag, std::as_writable_bytes(std::span(text))), from, timeout);
   return text;
+}
+
+namespace {
+
+OpenSums& registered_sums(Device device) {
+  static OpenSums all[device_count] = {};
+  return all[static_cast<int>(device)];
+}
+
+}  // namespace
+
+bool register_sums(Device device, OpenSums open) {
+  registered_sums(device) = open;
+  return true;
+}
+
+std::unique_ptr<RankSums> open_sums(Device device, Exchange& ranks, const ExchangeOptions& options) {
+  const OpenSums open = registered_sums(device);
+  return open ? open(ranks, options) : nullptr;
 }
 
 }  // namespace hs
