@@ -1,0 +1,84 @@
+#include <cmath>
+#include <utility>
+
+#include "engine/ambient.h"
+#include "engine/check.h"
+#include "engine/files/crc32c.h"
+#include "models/nan_guard.h"
+#include "models/training_run.h"
+
+namespace hs {
+namespace {
+
+constexpr int64_t most_skipped = 20;  // in a row, once the scale is at its smallest
+
+}  // namespace
+
+// Replicas that have drifted apart would go on, and nothing else would show it.
+void TrainingRun::compare_weights() {
+  Exchange* const ranks = config_.sum.exchange;
+  if (!ranks) return;
+  const Tensor values = arena_.values.to(Device::cpu);
+  const uint32_t sum = crc32c(values.raw_data(), static_cast<size_t>(values.bytes()));
+  std::vector<float> sums(2 * static_cast<size_t>(ranks->size()));  // of each rank: both halves, as integers
+  const size_t own = 2 * static_cast<size_t>(ranks->rank());
+  sums[own] = static_cast<float>(sum >> 16);
+  sums[own + 1] = static_cast<float>(sum & 0xffff);
+  if (!ranks->gather(sums, hooks_.is_interrupted)) throw Interrupted();
+  for (size_t i = 2; i < sums.size(); i += 2) {
+    if (sums[i] == sums[0] && sums[i + 1] == sums[1]) continue;
+    fail(ExitCode::rank,
+         "rank {}: its weights after step {} of epoch {} are not those of rank 0; use the same program and kind of CPU "
+         "for all ranks",
+         i / 2, step_, epoch_);
+  }
+}
+
+void TrainingRun::read_losses(const Batch& last) {
+  const int64_t bad_batch = losses_->read();
+  if (bad_batch == 0) return check_skipped(last);
+  fail(ExitCode::numeric,
+       "the loss became {} at step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning rate "
+       "than {}",
+       std::isnan(losses_->sum()) ? "nan" : "inf", (bad_batch + config_.accumulate - 1) / config_.accumulate, epoch_,
+       first_bad_tensor(last), config_.optimizer.learning_rate);
+}
+
+// Skipping is how a loss scale that is too large gets smaller. Once it cannot, nothing is learnt any more.
+void TrainingRun::check_skipped(const Batch& last) {
+  const OptimizerConfig& rule = config_.optimizer;
+  const bool skips_outliers = rule.outlier > 0 || rule.loss_outlier > 0;
+  if (!scaler_.config().enabled && rule.clip <= 0 && !skips_outliers) return;
+  const bool can_fall = scaler_.config().enabled && scaler_.scale() > scaler_.config().smallest;
+  const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
+  const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
+  skips_.in_a_row = all && !can_fall ? skips_.in_a_row + steps : 0;
+  if (skips_.in_a_row < most_skipped) return;
+  fail(ExitCode::numeric,
+       "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite{}; first tensor "
+       "that is not finite: {}; try a smaller learning rate than {}",
+       skips_.in_a_row, step_, epoch_, skips_outliers ? ", or the step an outlier" : "", first_bad_tensor(last),
+       rule.learning_rate);
+}
+
+// An epoch's last update affects the loss of an evaluation first.
+void TrainingRun::check_finite(const Evaluation& evaluation, const char* what, BatchSource& source) {
+  if (std::isfinite(evaluation.loss)) return;
+  fail(ExitCode::numeric,
+       "the {} loss became {} after step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
+       "rate "
+       "than {}",
+       what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_,
+       first_bad_tensor(config_.sum.exchange ? Batch{} : source.next()), config_.optimizer.learning_rate);
+}
+
+std::string TrainingRun::first_bad_tensor(const Batch& last) {
+  const Autocast amp(config_.precision, arena_);
+  if (!last.images.defined()) return first_not_finite(arena_, model_, {});
+  const Batch batch = on_device(last, config_.device);
+  return first_not_finite(
+      arena_, model_,
+      prepare(model_.input_kind(), batch, training_.pixel_scale(), config_.augment, config_.seed).input);
+}
+
+}  // namespace hs
