@@ -1,7 +1,7 @@
 // Transport: messages between the processes of one run, which are its ranks 0 .. size-1. Nothing here waits: a transfer
 // is started and then polled, so that a caller can give up on a rank that has died or hangs.
 //
-// The implementation over MPI (engine/mpi/transport_mpi.cpp) is a library of its own, loaded only in a process that an
+// The implementation over MPI (engine/ranks/mpi/transport_mpi.cpp) is a library of its own, loaded only in a process that an
 // MPI launcher has started: programs do not depend on MPI, and no header but that file sees it.
 // Not thread safe: the thread that opened a transport is the one that uses it (MPI calls this "funnelled").
 #pragma once

@@ -1,5 +1,5 @@
 // The kernels behind Optimizer::step on the CUDA device, which must give the CPU's bits: on whole numbers the norm is
-// exact, and the rest is the same arithmetic on both. What a step means: tests/kernels/optimizer/optimizer.cpp,
+// exact, and the rest is the same arithmetic on both. What a step means: tests/engine/optim.cpp,
 // test_grad_scaler.cpp.
 #include <doctest/doctest.h>
 
