@@ -32,6 +32,7 @@
 #endif
 #define HS_ISA avx2
 #define HS_VECTOR_BYTES 32
+#include "kernels/cpu/simd.h"
 #include HS_SOURCE
 #undef HS_VECTOR_BYTES
 #undef HS_ISA
@@ -46,6 +47,7 @@
 #endif
 #define HS_ISA avx512
 #define HS_VECTOR_BYTES 64
+#include "kernels/cpu/simd.h"
 #include HS_SOURCE
 #undef HS_VECTOR_BYTES
 #undef HS_ISA
