@@ -126,6 +126,8 @@ Flags& Flags::add(const std::string& flag, const std::string& type, const std::s
   return *this;
 }
 
+double as_written(float value) { return std::stod(fmt::format("{}", value)); }
+
 Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
   return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
              number_reader(flag, value, low, high), [&value] { return value; });
@@ -143,6 +145,21 @@ Flags& Flags::integer_or_auto(const std::string& flag, int64_t& value, int64_t a
   const Value written = [&value, automatic] { return value == automatic ? Json("auto") : Json(value); };
   const std::string by_default = value == automatic ? "auto" : std::to_string(value);
   return add(flag, "N", fmt::format("{}, {} to {} or auto (default {})", help, low, high, by_default), read, written);
+}
+
+Flags& Flags::integer(const std::string& flag, int32_t& value, int32_t low, int32_t high, const std::string& help) {
+  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
+             number_reader(flag, value, low, high), [&value] { return value; });
+}
+
+Flags& Flags::real(const std::string& flag, float& value, double low, double high, const std::string& help) {
+  const auto read = [flag, &value, low, high](const std::string& word) {
+    double number = 0;
+    number_reader(flag, number, low, high)(word);
+    value = static_cast<float>(number);
+  };
+  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
+             [&value] { return as_written(value); });
 }
 
 Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {

@@ -40,10 +40,12 @@ class Flags {
   using Value = std::function<Json()>;
 
   Flags& integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
+  Flags& integer(const std::string& flag, int32_t& value, int32_t low, int32_t high, const std::string& help);
   // Also the word "auto", which stands for the value `automatic`.
   Flags& integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
                          const std::string& help);
   Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
+  Flags& real(const std::string& flag, float& value, double low, double high, const std::string& help);
   Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);
   // A choice whose names stand for values of any type.
@@ -73,7 +75,7 @@ class Flags {
   Flags& test(int64_t& samples);
   Flags& epochs(int64_t& value);
   Flags& batch(int64_t& value, int64_t most = 1'000'000);
-  Flags& learning_rate(double& value);
+  Flags& learning_rate(float& value);
   Flags& seed(int64_t& value);
   Flags& repeat(int64_t& value);
   Flags& threads(int64_t& value);
@@ -174,6 +176,9 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 
 // Parses the command line and runs the sub-command. Throws Error (usage) for any mistake in it.
 void run_command_line(const Commands& commands, int argc, const char* const* argv);
+
+// The number that a user wrote for it: 0.001 for 0.001f, which is 0.0010000000474974513.
+double as_written(float value);
 
 // The element of `words` that is within a few typing errors of `word`, or an empty string.
 std::string nearest(std::string_view word, const std::vector<std::string>& words);

@@ -94,7 +94,7 @@ Flags& Flags::epochs(int64_t& value) {
 
 Flags& Flags::batch(int64_t& value, int64_t most) { return integer("--batch", value, 1, most, "Samples per batch"); }
 
-Flags& Flags::learning_rate(double& value) {
+Flags& Flags::learning_rate(float& value) {
   real("--lr", value, 1e-12, 1000, "Learning rate");
   flags_.back().member = "learning_rate";
   return *this;

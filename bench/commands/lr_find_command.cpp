@@ -41,23 +41,24 @@ docs/recipes.md says how to read the curve.
   std::string device_ = "auto";
   cli::DataChoice data_;
   int64_t steps_ = 200, seed_ = 1, threads_ = 0, context_ = default_context;
-  double to_ = 10;
+  double from_ = 1e-6, to_ = 10;
   report::Outputs outputs_;
 };
 
 void LrFindCommand::declare(cli::Flags& flags) {
-  experiment_.schedule = "exponential";
-  experiment_.learning_rate = 1e-6;
+  experiment_.optimizer.schedule.kind = ScheduleKind::exponential;
   flags.model(experiment_.model).record();
   flags.blocks(experiment_.blocks, experiment_.model).record();
   flags.data(data_);
   flags.context(context_, experiment_.model).record();
   flags.batch(experiment_.batch).record();
-  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+  flags
+      .choice("--optimizer", experiment_.optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"},
+              "Optimizer")
       .record();
-  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars").record();
-  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
-  flags.real("--from", experiment_.learning_rate, 1e-12, 1000, "Learning rate of the first step").record();
+  flags.real("--momentum", experiment_.optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars").record();
+  flags.real("--weight-decay", experiment_.optimizer.weight_decay, 0, 1, "Weight decay").record();
+  flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step").record();
   flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();
   flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before").record();
   flags.precision(experiment_.precision).record();
@@ -95,8 +96,8 @@ const Point& steepest(const std::vector<Point>& points) {
 }
 
 void LrFindCommand::run(const cli::Flags& flags) {
-  if (to_ <= experiment_.learning_rate) {
-    fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, experiment_.learning_rate);
+  if (to_ <= from_) {
+    fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
   }
   outputs_.open();
   cli::use_threads(threads_);
@@ -105,15 +106,16 @@ void LrFindCommand::run(const cli::Flags& flags) {
       cli::open_training_data(data_, {steps_ * experiment_.batch, true}, {experiment_.batch, true}, context_);
   const int64_t batches = (data.train->info().count + experiment_.batch - 1) / experiment_.batch;
   experiment_.epochs = (steps_ + batches - 1) / batches;
-  const double ratio = to_ / experiment_.learning_rate, total = static_cast<double>(batches * experiment_.epochs);
-  experiment_.step_factor = ratio;
+  const double ratio = to_ / from_, total = static_cast<double>(batches * experiment_.epochs);
+  experiment_.optimizer.learning_rate = static_cast<float>(from_);
+  experiment_.optimizer.schedule.factor = static_cast<float>(ratio);
 
   std::vector<Point> points;
   TrainHooks hooks;
   hooks.on_loss = [&](const Tensor& loss) {
     cli::check_signals("while training; no results were written");
     const double progress = static_cast<double>(points.size()) / total;
-    points.push_back({experiment_.learning_rate * std::pow(ratio, progress), loss.item(), 0});
+    points.push_back({from_ * std::pow(ratio, progress), loss.item(), 0});
     smooth(points);
   };
   hooks.should_stop = [&] {
@@ -129,7 +131,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   std::erase_if(points, [](const Point& point) { return !std::isfinite(point.smoothed); });
   if (points.size() < 10) {
     fail(ExitCode::numeric, "the loss exploded after {} steps, from a learning rate of {:g}; try a smaller --from",
-         points.size(), experiment_.learning_rate);
+         points.size(), from_);
   }
   const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
 
@@ -154,7 +156,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   report::present(
       record,
       fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment_.model, data.train->info().name,
-                  experiment_.batch, experiment_.optimizer, hs::name(experiment_.precision),
+                  experiment_.batch, experiment_.optimizer.name, hs::name(experiment_.precision),
                   hs::name(experiment_.device), threads()),
       {table},
       {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",

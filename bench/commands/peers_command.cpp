@@ -50,7 +50,8 @@ class PeersCommand : public cli::Command {
   std::vector<std::string> pythons_;
   Size size_ = default_size;
   int64_t batch_ = 64, seed_ = 1, threads_ = 0, ranks_ = 1;
-  double learning_rate_ = 1e-3, timeout_ = 900;
+  float learning_rate_ = 1e-3f;
+  double timeout_ = 900;
   bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false, driven_ = false;
   report::Outputs outputs_;
 };
@@ -107,10 +108,16 @@ void PeersCommand::take_size(const cli::Flags& flags) {
 
 // The plan that run.py needs. "training": flags that halfstep and the peers share.
 Json PeersCommand::plan(const std::string& folder, const std::string& label, Device device) const {
-  const Json training = {
-      {"--data", folder},         {"--model", model_},           {"--train", size_.train}, {"--test", size_.test},
-      {"--epochs", size_.epochs}, {"--batch", batch_},           {"--lr", learning_rate_}, {"--seed", seed_},
-      {"--threads", threads()},   {"--device", hs::name(device)}};
+  const Json training = {{"--data", folder},
+                         {"--model", model_},
+                         {"--train", size_.train},
+                         {"--test", size_.test},
+                         {"--epochs", size_.epochs},
+                         {"--batch", batch_},
+                         {"--lr", cli::as_written(learning_rate_)},
+                         {"--seed", seed_},
+                         {"--threads", threads()},
+                         {"--device", hs::name(device)}};
   return {{"version", cli::build_info.version},
           {"device", hs::name(device)},
           {"training", training},

@@ -64,7 +64,7 @@ class ScalerCommand : public cli::Command {
   cli::DataChoice data_;
   int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
-  double learning_rate_ = 1e-3;
+  float learning_rate_ = 1e-3f;
   double scale_ = GradScalerConfig().initial;
   bool dry_run_ = false, quiet_ = false;
   Device device_ = Device::cpu;

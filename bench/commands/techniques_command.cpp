@@ -96,14 +96,14 @@ void TechniquesCommand::declare(cli::Flags& flags) {
   flags.test(size_.test);
   flags.epochs(size_.epochs).record();
   flags.batch(experiment_.batch).record();
-  flags.record("optimizer", [this] { return experiment_.optimizer; });
-  flags.learning_rate(experiment_.learning_rate).record();
+  flags.record("optimizer", [this] { return experiment_.optimizer.name; });
+  flags.learning_rate(experiment_.optimizer.learning_rate).record();
   flags.seed(seed_).record();
   flags.repeat(size_.repeat).record();
   flags.threads(threads_).record();
   flags.device(device_).record();
-  flags.record("schedule", [this] { return experiment_.schedule; });
-  flags.record("warmup", [this] { return experiment_.warmup; });
+  flags.record("schedule", [] { return "constant"; });
+  flags.record("warmup", [] { return 0; });
   tuning_.declare(flags);
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
@@ -228,7 +228,7 @@ std::string TechniquesCommand::headline(const Sources& data) const {
   return fmt::format(
       "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
       experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs, experiment_.batch,
-      experiment_.optimizer, hs::name(experiment_.device), threads(), size_.repeat);
+      experiment_.optimizer.name, hs::name(experiment_.device), threads(), size_.repeat);
 }
 
 void TechniquesCommand::run(const cli::Flags& flags) {

@@ -147,25 +147,30 @@ void TrainCommand::declare(cli::Flags& flags) {
 }
 
 void TrainCommand::declare_update(cli::Flags& flags) {
-  flags.choice("--optimizer", experiment_.optimizer, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+  flags
+      .choice("--optimizer", experiment_.optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"},
+              "Optimizer")
       .record();
-  flags.learning_rate(experiment_.learning_rate).record();
+  flags.learning_rate(experiment_.optimizer.learning_rate).record();
   flags
       .integer("--scale-lr", scale_lr_, 0, 1 << 30,
                "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is")
       .record();
-  flags.real("--momentum", experiment_.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
+  flags.real("--momentum", experiment_.optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
       .record("momentum", [this] {
-        return measure::has_momentum(experiment_.optimizer) ? Json(experiment_.momentum) : Json(nullptr);
+        return measure::has_momentum(experiment_.optimizer.name) ? Json(cli::as_written(experiment_.optimizer.momentum))
+                                                                 : Json(nullptr);
       });
   flags
-      .real("--beta2", experiment_.beta2, 0, 0.999999,
+      .real("--beta2", experiment_.optimizer.beta2, 0, 0.999999,
             "How much the mean of squared gradients keeps in a step, with adam, adamw and lamb")
-      .record("beta2",
-              [this] { return measure::has_betas(experiment_.optimizer) ? Json(experiment_.beta2) : Json(nullptr); });
-  flags.real("--weight-decay", experiment_.weight_decay, 0, 1, "Weight decay").record();
+      .record("beta2", [this] {
+        return measure::has_betas(experiment_.optimizer.name) ? Json(cli::as_written(experiment_.optimizer.beta2))
+                                                              : Json(nullptr);
+      });
+  flags.real("--weight-decay", experiment_.optimizer.weight_decay, 0, 1, "Weight decay").record();
   flags
-      .named_choice("--decay", experiment_.decay_vectors, {{"all", true}, {"weights", false}},
+      .named_choice("--decay", experiment_.optimizer.decay_vectors, {{"all", true}, {"weights", false}},
                     "What decays: all parameters, or those of two dimensions and more (no biases)")
       .record();
 }
@@ -193,35 +198,47 @@ void TrainCommand::declare_step(cli::Flags& flags) {
 // The course of the learning rate, and what else changes a gradient or the weights that are kept.
 void TrainCommand::declare_schedule(cli::Flags& flags) {
   flags
-      .choice("--schedule", experiment_.schedule, {"constant", "linear", "cosine", "step", "one-cycle"},
-              "Course of the learning rate")
+      .named_choice("--schedule", experiment_.optimizer.schedule.kind,
+                    {{"constant", ScheduleKind::constant},
+                     {"linear", ScheduleKind::linear},
+                     {"cosine", ScheduleKind::cosine},
+                     {"step", ScheduleKind::step},
+                     {"one-cycle", ScheduleKind::one_cycle}},
+                    "Course of the learning rate")
       .record();
-  flags.integer("--step-every", experiment_.step_every, 1, 1 << 30, "With --schedule step: steps of one rate").record();
-  flags.real("--step-factor", experiment_.step_factor, 1e-6, 1, "With --schedule step: the factor after each of them")
+  flags
+      .integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
+               "With --schedule step: steps of one rate")
       .record();
-  flags.integer("--warmup", experiment_.warmup, 0, 1000000, "Steps in which the learning rate rises to its full size")
+  flags
+      .real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
+            "With --schedule step: the factor after each of them")
+      .record();
+  flags
+      .integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
+               "Steps in which the learning rate rises to its full size")
       .record();
   flags
       .real("--label-smoothing", experiment_.label_smoothing, 0, 0.9,
             "How much of the target is spread over all classes, in training")
       .record();
-  flags.real("--clip", experiment_.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
+  flags.real("--clip", experiment_.optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
   flags
-      .real("--skip-outliers", experiment_.skip_outliers, 0, 1e9,
+      .real("--skip-outliers", experiment_.optimizer.outlier, 0, 1e9,
             "Skip steps whose gradient norm is so many times the usual one, 0: none")
       .record();
   flags
-      .real("--skip-loss-outliers", experiment_.skip_loss_outliers, 0, 1e9,
+      .real("--skip-loss-outliers", experiment_.optimizer.loss_outlier, 0, 1e9,
             "Skip steps whose loss is so many times the usual one, 0: none")
       .record();
   flags
-      .real("--ema", experiment_.ema, 0, 0.999999,
+      .real("--ema", experiment_.optimizer.average_decay, 0, 0.999999,
             "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
       .record();
 }
 
 void TrainCommand::declare_early_end(cli::Flags& flags) {
-  flags.real("--validation", experiment_.validation, 0, 0.9, "Fraction of the training samples held out to validate on")
+  flags.real("--validation", experiment_.held_out, 0, 0.9, "Fraction of the training samples held out to validate on")
       .record();
   flags
       .text(
@@ -237,27 +254,28 @@ void TrainCommand::declare_early_end(cli::Flags& flags) {
 }
 
 void TrainCommand::check_combinations(const cli::Flags& flags) {
-  if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer)) {
+  if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer.name)) {
     fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do",
-         experiment_.momentum, experiment_.optimizer);
+         experiment_.optimizer.momentum, experiment_.optimizer.name);
   }
-  if (flags.given("--beta2") && !measure::has_betas(experiment_.optimizer)) {
-    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do", experiment_.beta2,
-         experiment_.optimizer);
+  if (flags.given("--beta2") && !measure::has_betas(experiment_.optimizer.name)) {
+    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do",
+         experiment_.optimizer.beta2, experiment_.optimizer.name);
   }
   for (const char* flag : {"--step-every", "--step-factor"}) {
-    if (flags.given(flag) && experiment_.schedule != "step") {
-      fail(ExitCode::usage, "{}: belongs to --schedule step, and this is {}", flag, experiment_.schedule);
+    if (flags.given(flag) && experiment_.optimizer.schedule.kind != ScheduleKind::step) {
+      fail(ExitCode::usage, "{}: belongs to --schedule step; give that as well", flag);
     }
   }
-  if (flags.given("--warmup") && experiment_.schedule == "one-cycle") {
-    fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out", experiment_.warmup);
+  if (flags.given("--warmup") && experiment_.optimizer.schedule.kind == ScheduleKind::one_cycle) {
+    fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out",
+         experiment_.optimizer.schedule.warmup_steps);
   }
   if (flags.given("--trace-steps") && trace_.empty()) {
     fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
   }
   for (const char* flag : {"--patience", "--validate-every"}) {
-    if (flags.given(flag) && experiment_.validation <= 0) {
+    if (flags.given(flag) && experiment_.held_out <= 0) {
       fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
     }
   }
@@ -276,14 +294,15 @@ void TrainCommand::check_combinations(const cli::Flags& flags) {
 void TrainCommand::scale_learning_rate(const cli::Flags& flags, int64_t samples) {
   const int64_t batch = experiment_.batch * experiment_.accumulate;
   if (scale_lr_ == 0 || scale_lr_ == batch) return;
-  const double before = experiment_.learning_rate;
-  experiment_.learning_rate *= static_cast<double>(batch) / static_cast<double>(scale_lr_);
-  std::string text =
-      fmt::format("--scale-lr {}: batch {} x {}, so the learning rate is {:g} instead of {:g}", scale_lr_,
-                  experiment_.accumulate, experiment_.batch, experiment_.learning_rate, before);
-  if (batch > scale_lr_ && !flags.given("--warmup") && experiment_.schedule != "one-cycle") {
-    experiment_.warmup = (samples + batch - 1) / batch * experiment_.epochs * 5 / 90;
-    text += fmt::format(", reached after {} steps", experiment_.warmup);
+  float& rate = experiment_.optimizer.learning_rate;
+  const double before = cli::as_written(rate);
+  rate = static_cast<float>(before * static_cast<double>(batch) / static_cast<double>(scale_lr_));
+  std::string text = fmt::format("--scale-lr {}: batch {} x {}, so the learning rate is {:g} instead of {:g}",
+                                 scale_lr_, experiment_.accumulate, experiment_.batch, rate, before);
+  if (batch > scale_lr_ && !flags.given("--warmup") && experiment_.optimizer.schedule.kind != ScheduleKind::one_cycle) {
+    experiment_.optimizer.schedule.warmup_steps =
+        static_cast<int32_t>((samples + batch - 1) / batch * experiment_.epochs * 5 / 90);
+    text += fmt::format(", reached after {} steps", experiment_.optimizer.schedule.warmup_steps);
   }
   if (!quiet_) cli::notice(text);
 }
@@ -472,7 +491,7 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
   return fmt::format(
       "{} on {}: {} for training, {} for the test{}, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
       experiment_.model, info.name, info.count, data.test->info().count, scale, experiment_.epochs, batch,
-      experiment_.optimizer, hs::name(experiment_.precision), device, threads(), ranks);
+      experiment_.optimizer.name, hs::name(experiment_.precision), device, threads(), ranks);
 }
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
@@ -495,7 +514,7 @@ void TrainCommand::warm_up(const cli::TrainingData& data, const cli::ForcedKerne
     if (experiment_.precision != Precision::f32) print_ops(measure::distinct_calls(trace));
   }
   check_early_signals();
-  forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer));
+  forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
   tuning_.check_used();
 }
 

@@ -45,39 +45,6 @@ std::string sha256(const std::vector<NamedParameter>& parameters) {
 
 namespace {
 
-TrainConfig train_config(const Experiment& experiment, uint64_t seed) {
-  TrainConfig config;
-  config.epochs = experiment.epochs;
-  config.optimizer.name = experiment.optimizer;
-  config.optimizer.learning_rate = static_cast<float>(experiment.learning_rate);
-  config.optimizer.momentum = static_cast<float>(experiment.momentum);
-  config.optimizer.beta2 = static_cast<float>(experiment.beta2);
-  config.optimizer.weight_decay = static_cast<float>(experiment.weight_decay);
-  config.optimizer.decay_vectors = experiment.decay_vectors;
-  config.seed = seed;
-  config.device = experiment.device;
-  config.graph = experiment.graph;
-  config.graph_steps = experiment.graph_steps;
-  config.fuse = experiment.fuse;
-  config.precision = experiment.precision;
-  config.accumulate = experiment.accumulate;
-  config.sum = experiment.sum;
-  config.augment = experiment.augment;
-  config.label_smoothing = static_cast<float>(experiment.label_smoothing);
-  config.optimizer.clip = static_cast<float>(experiment.clip);
-  config.optimizer.outlier = static_cast<float>(experiment.skip_outliers);
-  config.optimizer.loss_outlier = static_cast<float>(experiment.skip_loss_outliers);
-  config.optimizer.average_decay = static_cast<float>(experiment.ema);
-  config.optimizer.schedule.kind = parse_schedule(experiment.schedule);
-  config.optimizer.schedule.warmup_steps = static_cast<int32_t>(experiment.warmup);
-  config.optimizer.schedule.every = static_cast<int32_t>(experiment.step_every);
-  config.optimizer.schedule.factor = static_cast<float>(experiment.step_factor);
-  config.validate_every = experiment.validate_every;
-  config.patience = experiment.patience;
-  config.max_seconds = 60 * experiment.max_minutes;
-  return config;
-}
-
 LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_t seed) {
   LoaderOptions options = experiment.loading;
   options.batch = experiment.batch;
@@ -95,10 +62,10 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
 }  // namespace
 
 Split split_of(const Experiment& experiment, const SampleInfo& set) {
-  if (experiment.validation <= 0) return {set.count, 0};
-  const auto held = static_cast<int64_t>(std::llround(experiment.validation * static_cast<double>(set.count)));
+  if (experiment.held_out <= 0) return {set.count, 0};
+  const auto held = static_cast<int64_t>(std::llround(experiment.held_out * static_cast<double>(set.count)));
   if (held >= 1 && set.count - held - set.overlap >= 1) return {set.count - held - set.overlap, held};
-  fail(ExitCode::usage, "--validation {}: is {} of {} training samples, expected 1 to {}", experiment.validation, held,
+  fail(ExitCode::usage, "--validation {}: is {} of {} training samples, expected 1 to {}", experiment.held_out, held,
        set.count, set.count - 1 - set.overlap);
 }
 
@@ -129,7 +96,7 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
   if (wanted.graph_steps != automatic_graph_steps) return;
   const int64_t samples = split_of(experiment, train.info()).trained;
   const bool is_stopped =
-      stops_between || experiment.max_minutes > 0 || (experiment.validation > 0 && experiment.validate_every.steps > 0);
+      stops_between || experiment.max_minutes > 0 || (experiment.held_out > 0 && experiment.validate_every.steps > 0);
   const bool is_possible = experiment.graph && on_device && experiment.accumulate == 1 && !experiment.sum.exchange &&
                            !experiment.sum.tree && samples / experiment.batch >= usual;
   experiment.graph_steps = is_possible && !is_stopped ? usual : 1;
@@ -185,7 +152,9 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     record.resident_bytes_by_epoch.push_back(cli::resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);
   };
-  TrainConfig config = train_config(experiment, seed);
+  TrainConfig config = experiment;
+  config.seed = seed;
+  config.max_seconds = 60 * experiment.max_minutes;
   if (validation) config.validation = &*validation;
   record.result = train(*model, arena, training, test, config, recording);
   record.weights_sha256 = sha256(arena.parameters());
@@ -198,12 +167,12 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
              const TrainHooks& hooks) {
   Experiment short_one = experiment;
   short_one.epochs = 1;
-  short_one.validation = short_one.max_minutes = 0;
+  short_one.held_out = short_one.max_minutes = 0;
   short_one.patience = 0;
   short_one.sum.exchange = nullptr;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};
-  short_one.learning_rate = 1e-6;  // whatever the user chose, these steps do not diverge
+  short_one.optimizer.learning_rate = 1e-6f;  // whatever the user chose, these steps do not diverge
   const auto tail = [&](int64_t samples) { return samples % experiment.batch; };
   const int64_t trained = split_of(experiment, train_set.info()).trained;
   const int64_t steps = 2 * experiment.batch * experiment.accumulate * experiment.graph_steps;

@@ -19,41 +19,21 @@
 
 namespace hs::bench::measure {
 
-// The defaults are the headline experiment.
-struct Experiment {
+// A training with its model and its data; the defaults are the headline experiment. run_experiment() sets `seed`,
+// `validation` and `max_seconds`.
+struct Experiment : TrainConfig {
+  Experiment() { optimizer.schedule.every = 1000; }
+
   std::string model = "mnist_cnn";
-  std::string optimizer = "adam";
-  double learning_rate = 1e-3;
-  double momentum = 0.9;  // see has_momentum()
-  double beta2 = 0.999;   // see has_betas()
-  double weight_decay = 0;
-  bool decay_vectors = true;  // see OptimizerConfig
-  int64_t epochs = 5;
   int64_t batch = 64;
-  Device device = Device::cpu;
-  bool graph = false;       // CUDA only
-  int64_t graph_steps = 1;  // of one graph
-  Precision precision = Precision::f32;
-  int64_t accumulate = 1;
-  SumConfig sum;
-  double clip = 0, skip_outliers = 0, skip_loss_outliers = 0, label_smoothing = 0;
-  double ema = 0;  // OptimizerConfig::average_decay
-  std::string schedule = "constant";
-  int64_t warmup = 0;
-  int64_t step_every = 1000;  // of the schedule "step", as step_factor
-  double step_factor = 0.1;
-  AugmentOptions augment;
-  bool fuse = true;
+  int64_t blocks = 0;                // see ModelSizes
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
-  int64_t blocks = 0;  // see ModelSizes
-  std::string start;   // a model's file, whose weights a run begins with; empty: the seed determines them
+  std::string start;  // a model's file, whose weights a run begins with; empty: the seed determines them
   LoraOptions lora;
   CheckpointChoice checkpoint;
-  double validation = 0;  // the fraction of the training set that is held out to validate on
-  Cadence validate_every = {.epochs = 1};
-  int64_t patience = 0;    // see TrainConfig
+  double held_out = 0;     // the fraction of the training set that is held out to validate on
   double max_minutes = 0;  // 0: no limit
 };
 
