@@ -3,12 +3,14 @@
 // "verdict".
 #include <fmt/format.h>
 
+#include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/doctor.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -39,29 +41,17 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", device_ = "auto";
-  cli::DataChoice data_;
-  Precision precision_ = Precision::f32;
-  int64_t batch_ = 64, train_ = 20000, steps_ = 100, blocks_ = 0, threads_ = 0, context_ = default_context;
-  LoaderOptions loading_ = measure::Experiment().loading;
+  measure::StepFlags settings_;
+  int64_t train_ = 20000, steps_ = 100;
   std::optional<CacheMode> cache_;
-  measure::TuningFile tuning_;
   report::Outputs outputs_;
 };
 
 void DoctorCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
-  flags.blocks(blocks_, model_);
-  flags.data(data_);
-  flags.context(context_, model_).record();
+  settings_.declare(flags);
   flags.train(train_);
-  flags.batch(batch_).record();
-  flags.precision(precision_).record();
   flags.integer("--steps", steps_, 1, 1000000, "Steps to time").record();
-  flags.loading(loading_, cache_, "loading");
-  tuning_.declare(flags);
-  flags.threads(threads_);
-  flags.device(device_);
+  flags.loading(settings_.experiment.loading, cache_, "loading");
   outputs_.declare(flags);
 }
 
@@ -108,31 +98,33 @@ void DoctorCommand::run(const cli::Flags& flags) {
          "doctor: profiles one process; start it without mpirun. train under mpirun names what {} ranks wait for",
          launched_ranks());
   }
-  if (loading_.normalize_on_host) {
+  LoaderOptions& loading = settings_.experiment.loading;
+  if (loading.normalize_on_host) {
     fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");
   }
   outputs_.open();
-  const Device device = cli::resolve_device(device_);
-  tuning_.use(device);
-  cli::use_threads(threads_);
-  const cli::TrainingData data = cli::open_training_data(data_, {train_, !flags.given("--train")}, {1, true}, context_);
+  settings_.use(flags);
+  const measure::Experiment& experiment = settings_.experiment;
+  const Device device = experiment.device;
+  const cli::TrainingData data =
+      cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {1, true}, settings_.context);
   const SampleInfo& info = data.train->info();
-  loading_.cache = measure::settled_cache(cache_, loading_, device, {data.train.get()});
-  LoaderOptions loading = loading_;
-  loading.batch = batch_;
+  loading.cache = measure::settled_cache(cache_, loading, device, {data.train.get()});
+  loading.batch = experiment.batch;
   loading.device = device;
   Loader loader(*data.train, loading);
-  measure::OneStep step(model_, blocks_, info, precision_, device);
+  const cli::ForcedKernels forced(settings_.kernels);
+  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
   const measure::Peaks peaks = measure::measure_peaks(device);
-  Batch batch;
+  std::vector<Batch> batches;
   const measure::StepTimes p = measure::measure_step_times(
       [&] {
         cli::check_signals("while profiling; no results were written");
-        batch = {};  // frees its slot before the next batch is requested
-        batch = loader.next();
+        batches.clear();  // frees their slots before the next batch is requested
+        batches = measure::next_batches(loader, experiment.accumulate);
       },
-      [&] { step.run({batch}); }, static_cast<int>(steps_), device, peaks);
-  tuning_.check_used();
+      [&] { step.run(batches); }, static_cast<int>(steps_), device, peaks);
+  settings_.tuning.check_used();
   const measure::Verdict verdict = measure::diagnose(p, device);
 
   Json record = report::new_record(name(), device);
@@ -144,8 +136,8 @@ void DoctorCommand::run(const cli::Flags& flags) {
   record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
   report::present(
       record,
-      fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", model_, info.name, batch_,
-                  hs::name(precision_), hs::name(device), threads(), p.step * 1e3, steps_),
+      fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,
+                  experiment.batch, hs::name(experiment.precision), hs::name(device), threads(), p.step * 1e3, steps_),
       {table_of(p)},
       {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9, peaks.flops * 1e-9,
                    peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),

@@ -17,6 +17,7 @@
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -72,32 +73,15 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", device_ = "auto", dot_;
-  cli::DataChoice data_;
-  Precision precision_ = Precision::f32;
-  CheckpointChoice checkpoint_;
-  std::vector<std::string> kernels_;
-  measure::TuningFile tuning_;
-  bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 0, context_ = default_context;
+  measure::StepFlags settings_;
+  std::string dot_;
   report::Outputs outputs_;
 };
 
 void ExplainCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
-  flags.blocks(blocks_, model_);
-  flags.data(data_);
-  flags.context(context_, model_).record();
-  flags.batch(batch_, 60000).record();
-  flags.precision(precision_).record();
-  flags.checkpoint([this](const std::string& how) { checkpoint_ = parse_checkpoint(how); }).record();
-  flags.threads(threads_);
-  flags.device(device_);
-  flags.fuse(fuse_).record();
-  flags.kernels(kernels_).record();
-  tuning_.declare(flags);
+  settings_.declare(flags);
   outputs_.declare(flags);
-  flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz");
+  flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
 }
 
 std::string shapes_of(const measure::TimedCall& call) {
@@ -122,13 +106,13 @@ struct TracedStep {
   size_t live_before = 0, peak = 0;
 };
 
-TracedStep trace_step(measure::OneStep& step, const Batch& batch, Device device) {
+TracedStep trace_step(measure::OneStep& step, const std::vector<Batch>& batches, Device device) {
   TracedStep traced;
   reset_peak(device);
   traced.live_before = memory_stats(device).live;
   const measure::KernelTrace trace(measure::KernelTrace::timed);
   double begin = 0;
-  step.run({batch}, [&](const char* phase) {
+  step.run(batches, [&](const char* phase) {
     runtime(device).synchronize();
     traced.phases.push_back({phase, trace.now() - begin, trace.timed_calls().size()});
     begin = trace.now();
@@ -197,26 +181,26 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
 }
 
 void ExplainCommand::run(const cli::Flags& flags) {
-  const Device device = cli::resolve_device(device_);
-  tuning_.use(device);
-  static_cast<void>(cli::ForcedKernels(kernels_));  // reports a mistake in it before data are read
-  cli::use_threads(threads_);
+  settings_.use(flags);
+  const measure::Experiment& experiment = settings_.experiment;
+  const Device device = experiment.device;
+  static_cast<void>(cli::ForcedKernels(settings_.kernels));  // reports a mistake in it before data are read
   OutputFile dot(dot_, "--dot");
   outputs_.open({&dot});
-  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true}, context_);
+  const cli::TrainingData data = cli::open_training_data(
+      settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
-  const cli::ForcedKernels forced(kernels_);
-  ambient().fuse = fuse_;
-  measure::OneStep step(model_, blocks_, info, precision_, device, checkpoint_);
-  Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
-  const Batch batch = loader.next();
+  const cli::ForcedKernels forced(settings_.kernels);
+  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
+  Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
+  const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
   const measure::KernelUse warming;
-  for (int i = 0; i < 3; ++i) step.run({batch});
-  forced.check_used(warming.since(), fmt::format("a step of {}", model_));
-  tuning_.check_used();
-  const TracedStep traced = trace_step(step, batch, device);
-  dot.write(to_dot(step.forward(batch)));
+  for (int i = 0; i < 3; ++i) step.run(batches);
+  forced.check_used(warming.since(), fmt::format("a step of {}", experiment.model));
+  settings_.tuning.check_used();
+  const TracedStep traced = trace_step(step, batches, device);
+  dot.write(to_dot(step.forward(batches[0])));
   dot.keep();
 
   Json record = report::new_record(name(), device);
@@ -229,8 +213,8 @@ void ExplainCommand::run(const cli::Flags& flags) {
   record["peak_bytes"] = traced.peak;
   report::present(
       record,
-      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", model_, info.name, batch.labels.size(),
-                  hs::name(precision_), hs::name(device), step.parameters()),
+      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", experiment.model, info.name,
+                  batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), step.parameters()),
       tables,
       {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
        fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),

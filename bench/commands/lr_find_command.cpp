@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/experiment.h"
+#include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -37,34 +39,21 @@ docs/recipes.md says how to read the curve.
   void run(const cli::Flags& flags) override;
 
  private:
-  measure::Experiment experiment_;
-  std::string device_ = "auto";
-  cli::DataChoice data_;
-  int64_t steps_ = 200, seed_ = 1, threads_ = 0, context_ = default_context;
+  measure::StepFlags settings_;
+  int64_t steps_ = 200;
   double from_ = 1e-6, to_ = 10;
   report::Outputs outputs_;
 };
 
 void LrFindCommand::declare(cli::Flags& flags) {
-  experiment_.optimizer.schedule.kind = ScheduleKind::exponential;
-  flags.model(experiment_.model).record();
-  flags.blocks(experiment_.blocks, experiment_.model).record();
-  flags.data(data_);
-  flags.context(context_, experiment_.model).record();
-  flags.batch(experiment_.batch).record();
-  flags
-      .choice("--optimizer", experiment_.optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"},
-              "Optimizer")
-      .record();
-  flags.real("--momentum", experiment_.optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars").record();
-  flags.real("--weight-decay", experiment_.optimizer.weight_decay, 0, 1, "Weight decay").record();
+  settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
+  settings_.declare_data(flags);
+  settings_.declare_optimizer(flags);
+  settings_.declare_step(flags);
+  settings_.declare_machine(flags);
   flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step").record();
   flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();
   flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before").record();
-  flags.precision(experiment_.precision).record();
-  flags.seed(seed_).record();
-  flags.threads(threads_).record();
-  flags.device(device_).record();
   outputs_.declare(flags);
 }
 
@@ -100,22 +89,29 @@ void LrFindCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
   }
   outputs_.open();
-  cli::use_threads(threads_);
-  experiment_.device = cli::resolve_device(device_);
+  settings_.use(flags);
+  measure::Experiment& experiment = settings_.experiment;
+  experiment.kernels = settings_.kernels;
+  const int64_t batch = experiment.batch * experiment.accumulate;
   const cli::TrainingData data =
-      cli::open_training_data(data_, {steps_ * experiment_.batch, true}, {experiment_.batch, true}, context_);
-  const int64_t batches = (data.train->info().count + experiment_.batch - 1) / experiment_.batch;
-  experiment_.epochs = (steps_ + batches - 1) / batches;
-  const double ratio = to_ / from_, total = static_cast<double>(batches * experiment_.epochs);
-  experiment_.optimizer.learning_rate = static_cast<float>(from_);
-  experiment_.optimizer.schedule.factor = static_cast<float>(ratio);
+      cli::open_training_data(settings_.data, {steps_ * batch, true}, {experiment.batch, true}, settings_.context);
+  const int64_t steps = (data.train->info().count + batch - 1) / batch;
+  experiment.epochs = (steps_ + steps - 1) / steps;
+  const double ratio = to_ / from_, total = static_cast<double>(steps * experiment.epochs);
+  experiment.optimizer.learning_rate = static_cast<float>(from_);
+  experiment.optimizer.schedule.factor = static_cast<float>(ratio);
 
   std::vector<Point> points;
   TrainHooks hooks;
+  std::vector<double> losses;  // of the step's micro-batches
   hooks.on_loss = [&](const Tensor& loss) {
     cli::check_signals("while training; no results were written");
-    const double progress = static_cast<double>(points.size()) / total;
-    points.push_back({from_ * std::pow(ratio, progress), loss.item(), 0});
+    losses.push_back(loss.item());
+  };
+  hooks.on_step = [&](const Progress&) {
+    const double progress = static_cast<double>(points.size()) / total, count = static_cast<double>(losses.size());
+    points.push_back({from_ * std::pow(ratio, progress), std::reduce(losses.begin(), losses.end()) / count, 0});
+    losses.clear();
     smooth(points);
   };
   hooks.should_stop = [&] {
@@ -124,7 +120,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
     return static_cast<int64_t>(points.size()) >= steps_ || !(points.back().smoothed <= exploded * lowest);
   };
   try {
-    measure::run_experiment(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_), hooks);
+    measure::run_experiment(experiment, *data.train, *data.test, static_cast<uint64_t>(settings_.seed), hooks);
   } catch (const Error& error) {
     if (error.code() != ExitCode::numeric) throw;  // an infinite loss is where the range ends
   }
@@ -135,7 +131,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   }
   const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
 
-  Json record = report::new_record(name(), experiment_.device);
+  Json record = report::new_record(name(), experiment.device);
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
   record["rows"] = Json::array();
@@ -155,9 +151,9 @@ void LrFindCommand::run(const cli::Flags& flags) {
   add("last step", points.back());
   report::present(
       record,
-      fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment_.model, data.train->info().name,
-                  experiment_.batch, experiment_.optimizer.name, hs::name(experiment_.precision),
-                  hs::name(experiment_.device), threads()),
+      fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment.model, data.train->info().name,
+                  experiment.batch, experiment.optimizer.name, hs::name(experiment.precision),
+                  hs::name(experiment.device), threads()),
       {table},
       {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
                    falls.learning_rate, lowest.learning_rate / 3)});

@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -67,25 +69,22 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
   std::vector<Axis> axes(Device device) const;
   std::vector<double> time(const Sizes& sizes, Device device) const;
 
-  std::string model_ = "mnist_cnn", device_ = "auto";
-  Precision precision_ = Precision::f32;
-  bool fuse_ = true;
-  int64_t batch_ = 64, largest_ = 8192, threads_ = 0, rounds_ = 7, blocks_ = 0;
+  measure::StepFlags settings_;
+  int64_t largest_ = 8192, rounds_ = 7;
   double seconds_ = 0.5;
   report::Outputs outputs_;
 };
 
 void ScalingCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
-  flags.blocks(blocks_, model_).record();
-  flags.batch(batch_, 8192).record();
+  measure::Experiment& experiment = settings_.experiment;
+  flags.model(experiment.model).record();
+  flags.blocks(experiment.blocks, experiment.model).record();
+  settings_.declare_optimizer(flags);
+  settings_.declare_step(flags);
+  settings_.declare_machine(flags);
   flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many").record();
-  flags.precision(precision_).record();
-  flags.fuse(fuse_).record();
   flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size").record();
   flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time").record();
-  flags.threads(threads_);
-  flags.device(device_).record();
   outputs_.declare(flags);
 }
 
@@ -99,26 +98,26 @@ std::vector<int64_t> powers_of_four(int64_t largest) {
 
 std::vector<Axis> ScalingCommand::axes(Device device) const {
   std::vector<int64_t> samples = powers_of_four(2 * largest_), counts;
-  std::erase_if(samples, [&](int64_t count) { return 4 * count < batch_; });
+  std::erase_if(samples, [&](int64_t count) { return 4 * count < settings_.experiment.batch; });
   for (int64_t count = 1; count < threads(); count *= 2) counts.push_back(count);
   counts.push_back(threads());
   std::vector<Axis> axes = {
       {"batch", "samples in a step", powers_of_four(largest_), [](int64_t size) { return Sizes{size}; }},
       {"samples", "samples in an epoch", samples,
-       [this](int64_t size) { return Sizes{.batch = std::min(size, batch_), .samples = size}; }},
+       [this](int64_t size) { return Sizes{.batch = std::min(size, settings_.experiment.batch), .samples = size}; }},
       {"image",
        "pixels",
        {14 * 14, 28 * 28, 56 * 56, 112 * 112},
        [this](int64_t size) {
-         return Sizes{.batch = batch_, .rows = std::lround(std::sqrt(static_cast<double>(size)))};
+         return Sizes{.batch = settings_.experiment.batch, .rows = std::lround(std::sqrt(static_cast<double>(size)))};
        }},
       {"channels", "channels of an image", {1, 2, 4, 8, 16, 32}, [this](int64_t size) {
-         return Sizes{.batch = batch_, .channels = size};
+         return Sizes{.batch = settings_.experiment.batch, .channels = size};
        }}};
   if (device == Device::cpu) {
     axes.push_back({"threads", "threads", counts, [this](int64_t size) {
                       set_threads(static_cast<int>(size));
-                      return Sizes{.batch = batch_};
+                      return Sizes{.batch = settings_.experiment.batch};
                     }});
   }
   return axes;
@@ -141,18 +140,19 @@ MemorySource random_pixels(const Sizes& sizes, int64_t count) {
 std::vector<double> ScalingCommand::time(const Sizes& sizes, Device device) const {
   const MemorySource source = random_pixels(sizes, std::max(sizes.samples, sizes.batch));
   Loader loader(source, {.batch = sizes.batch, .shuffle = sizes.samples > 0, .device = device});
-  measure::OneStep step(model_, blocks_, source.info(), precision_, device);
-  const Batch batch = loader.next();
-  for (int i = 0; i < 2; ++i) step.run({batch});
-  const int64_t batches = (sizes.samples + sizes.batch - 1) / sizes.batch;
+  const int64_t accumulate = settings_.experiment.accumulate;
+  measure::OneStep step(settings_.experiment, source.info(), static_cast<uint64_t>(settings_.seed));
+  const std::vector<Batch> batches = measure::next_batches(loader, accumulate);
+  for (int i = 0; i < 2; ++i) step.run(batches);
+  const int64_t steps = (sizes.samples + sizes.batch * accumulate - 1) / (sizes.batch * accumulate);
   std::vector<double> seconds;
   const Clock::time_point begin = Clock::now();
   while (static_cast<int64_t>(seconds.size()) < rounds_ || seconds_since(begin) < seconds_) {
     cli::check_signals("while measuring; no results were written");
     runtime(device).synchronize();
     const Clock::time_point start = Clock::now();
-    if (sizes.samples == 0) step.run({batch});
-    for (int64_t i = 0; i < batches; ++i) step.run({loader.next()});
+    if (sizes.samples == 0) step.run(batches);
+    for (int64_t i = 0; i < steps; ++i) step.run(measure::next_batches(loader, accumulate));
     runtime(device).synchronize();
     seconds.push_back(seconds_since(start));
   }
@@ -175,10 +175,11 @@ std::string sentence(const Axis& axis, const std::vector<Point>& points, double 
 }
 
 void ScalingCommand::run(const cli::Flags& flags) {
-  const Device device = cli::resolve_device(device_);
-  cli::use_threads(threads_);
+  settings_.use(flags);
+  const measure::Experiment& experiment = settings_.experiment;
+  const Device device = experiment.device;
+  const cli::ForcedKernels forced(settings_.kernels);
   outputs_.open();
-  ambient().fuse = fuse_;
   const int all_threads = threads();
   Json record = report::new_record(name(), device);
   record["config"] = flags.config();
@@ -213,8 +214,8 @@ void ScalingCommand::run(const cli::Flags& flags) {
   }
   set_threads(all_threads);
   report::present(record,
-                  fmt::format("{} on random pixels, batch {}, {}, device {}, threads {}", model_, batch_,
-                              hs::name(precision_), hs::name(device), all_threads),
+                  fmt::format("{} on random pixels, batch {}, {}, device {}, threads {}", experiment.model,
+                              experiment.batch, hs::name(experiment.precision), hs::name(device), all_threads),
                   {report::without_empty_columns(table)}, remarks);
   outputs_.finish(record);
 }

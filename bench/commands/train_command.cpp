@@ -20,6 +20,7 @@
 #include "bench/measure/ranks.h"
 #include "bench/measure/row.h"
 #include "bench/measure/saving.h"
+#include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/tuning_file.h"
@@ -46,8 +47,7 @@ class TrainCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
-  void declare_update(cli::Flags& flags);
-  void declare_step(cli::Flags& flags);
+  void declare_graph(cli::Flags& flags);
   void declare_schedule(cli::Flags& flags);
   void declare_early_end(cli::Flags& flags);
   void check_combinations(const cli::Flags& flags);
@@ -68,16 +68,12 @@ class TrainCommand : public cli::Command {
   Json describe_run(const cli::Flags& flags, const cli::TrainingData& data) const;
   void write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const;
 
-  measure::Experiment experiment_;
+  measure::StepFlags settings_;
+  measure::Experiment& experiment_ = settings_.experiment;
   measure::Residency residency_;
-
-  cli::DataChoice data_;
-  int64_t context_ = default_context;
   int64_t train_ = cli::automatic_samples, test_ = cli::automatic_samples;
-  int64_t seed_ = 1, repeat_ = 1, threads_ = 0, scale_lr_ = 0;
-  std::string device_ = "auto", graph_ = "auto";
-  std::vector<std::string> kernels_;
-  measure::TuningFile tuning_;
+  int64_t repeat_ = 1, scale_lr_ = 0;
+  std::string graph_ = "auto";
   measure::Goal goal_;
   measure::FineTuning fine_tuning_;
   measure::Saving saving_;
@@ -107,22 +103,18 @@ docs/benchmarks.md says what is measured and how.
 }
 
 void TrainCommand::declare(cli::Flags& flags) {
-  flags.model(experiment_.model).record();
-  flags.data(data_);
-  flags.context(context_, experiment_.model).record();
+  settings_.declare(flags);
   flags.train(train_);
   flags.test(test_);
   flags.epochs(experiment_.epochs).record();
-  flags.batch(experiment_.batch).record();
-  declare_update(flags);
-  flags.seed(seed_).record();
+  flags
+      .integer("--scale-lr", scale_lr_, 0, 1 << 30,
+               "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is")
+      .record();
   flags.repeat(repeat_).record();
-  flags.threads(threads_).record();
-  declare_step(flags);
+  declare_graph(flags);
+  ranks_.declare(flags);
   declare_schedule(flags);
-  flags.fuse(experiment_.fuse).record();
-  flags.kernels(kernels_).record();
-  tuning_.declare(flags);
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading, residency_.cache);
   goal_.declare(flags);
@@ -143,59 +135,17 @@ void TrainCommand::declare(cli::Flags& flags) {
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
-  flags.recipe();
 }
 
-void TrainCommand::declare_update(cli::Flags& flags) {
-  flags
-      .choice("--optimizer", experiment_.optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"},
-              "Optimizer")
-      .record();
-  flags.learning_rate(experiment_.optimizer.learning_rate).record();
-  flags
-      .integer("--scale-lr", scale_lr_, 0, 1 << 30,
-               "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is")
-      .record();
-  flags.real("--momentum", experiment_.optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
-      .record("momentum", [this] {
-        return measure::has_momentum(experiment_.optimizer.name) ? Json(cli::as_written(experiment_.optimizer.momentum))
-                                                                 : Json(nullptr);
-      });
-  flags
-      .real("--beta2", experiment_.optimizer.beta2, 0, 0.999999,
-            "How much the mean of squared gradients keeps in a step, with adam, adamw and lamb")
-      .record("beta2", [this] {
-        return measure::has_betas(experiment_.optimizer.name) ? Json(cli::as_written(experiment_.optimizer.beta2))
-                                                              : Json(nullptr);
-      });
-  flags.real("--weight-decay", experiment_.optimizer.weight_decay, 0, 1, "Weight decay").record();
-  flags
-      .named_choice("--decay", experiment_.optimizer.decay_vectors, {{"all", true}, {"weights", false}},
-                    "What decays: all parameters, or those of two dimensions and more (no biases)")
-      .record();
-}
-
-void TrainCommand::declare_step(cli::Flags& flags) {
-  flags.device(device_).record();
+void TrainCommand::declare_graph(cli::Flags& flags) {
   flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
       .record("graph", [this] { return experiment_.graph; });
   flags
       .integer_or_auto("--graph-steps", residency_.graph_steps, measure::automatic_graph_steps, 1, 1024,
                        "Steps that a graph holds; 2 or more with cache device; auto: 16 where nothing is between them")
       .record("graph_steps", [this] { return experiment_.graph_steps; });
-  flags.precision(experiment_.precision).record();
-  flags.integer("--accumulate", experiment_.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
-  ranks_.declare(flags);
-  flags
-      .text(
-          "--augment", [this](const std::string& spec) { experiment_.augment = parse_augment(spec); }, "", "SPEC",
-          "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them")
-      .record();
-  flags.checkpoint([this](const std::string& how) { experiment_.checkpoint = parse_checkpoint(how); }).record();
-  flags.blocks(experiment_.blocks, experiment_.model).record();
 }
 
-// The course of the learning rate, and what else changes a gradient or the weights that are kept.
 void TrainCommand::declare_schedule(cli::Flags& flags) {
   flags
       .named_choice("--schedule", experiment_.optimizer.schedule.kind,
@@ -218,23 +168,6 @@ void TrainCommand::declare_schedule(cli::Flags& flags) {
       .integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
                "Steps in which the learning rate rises to its full size")
       .record();
-  flags
-      .real("--label-smoothing", experiment_.label_smoothing, 0, 0.9,
-            "How much of the target is spread over all classes, in training")
-      .record();
-  flags.real("--clip", experiment_.optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
-  flags
-      .real("--skip-outliers", experiment_.optimizer.outlier, 0, 1e9,
-            "Skip steps whose gradient norm is so many times the usual one, 0: none")
-      .record();
-  flags
-      .real("--skip-loss-outliers", experiment_.optimizer.loss_outlier, 0, 1e9,
-            "Skip steps whose loss is so many times the usual one, 0: none")
-      .record();
-  flags
-      .real("--ema", experiment_.optimizer.average_decay, 0, 0.999999,
-            "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
-      .record();
 }
 
 void TrainCommand::declare_early_end(cli::Flags& flags) {
@@ -254,14 +187,7 @@ void TrainCommand::declare_early_end(cli::Flags& flags) {
 }
 
 void TrainCommand::check_combinations(const cli::Flags& flags) {
-  if (flags.given("--momentum") && !measure::has_momentum(experiment_.optimizer.name)) {
-    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do",
-         experiment_.optimizer.momentum, experiment_.optimizer.name);
-  }
-  if (flags.given("--beta2") && !measure::has_betas(experiment_.optimizer.name)) {
-    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do",
-         experiment_.optimizer.beta2, experiment_.optimizer.name);
-  }
+  settings_.check(flags);
   for (const char* flag : {"--step-every", "--step-factor"}) {
     if (flags.given(flag) && experiment_.optimizer.schedule.kind != ScheduleKind::step) {
       fail(ExitCode::usage, "{}: belongs to --schedule step; give that as well", flag);
@@ -411,7 +337,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
-                                               static_cast<uint64_t>(seed_ + run - 1), hooks, save_last));
+                                               static_cast<uint64_t>(settings_.seed + run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
@@ -440,7 +366,7 @@ Json TrainCommand::write_text(StagedModel& trained, const cli::TrainingData& dat
   const SampleInfo& info = data.train->info();
   const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
   if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
-  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(seed_)};
+  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(settings_.seed)};
   std::string text;
   generate(
       trained, description_of(data), default_prompt(info.vocabulary), options,
@@ -461,8 +387,8 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   } else {
     hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
   }
-  measure::StepProfile profile =
-      measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, static_cast<uint64_t>(seed_), hooks);
+  measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_,
+                                                        static_cast<uint64_t>(settings_.seed), hooks);
   TrainResult stopped;
   stopped.interrupted = ranks_.is_on() && cli::stop_requested();
   ranks_.check_interrupted(stopped, "");
@@ -497,7 +423,7 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
   measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
   plan.add({std::to_string(repeat_)},
-           measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(seed_)), repeat_);
+           measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(settings_.seed)), repeat_);
   if (!ranks_.is_first()) return;
   plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
 }
@@ -515,12 +441,12 @@ void TrainCommand::warm_up(const cli::TrainingData& data, const cli::ForcedKerne
   }
   check_early_signals();
   forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
-  tuning_.check_used();
+  settings_.tuning.check_used();
 }
 
 // Rank 0 writes for all.
 void TrainCommand::join_ranks() {
-  ranks_.join(threads_);
+  ranks_.join(settings_.threads);
   if (!ranks_.is_on()) return;
   if (ranks_.is_first()) {
     if (!quiet_) cli::notice(ranks_.line());
@@ -534,7 +460,7 @@ void TrainCommand::join_ranks() {
 
 // Where and how a step runs; refuses combinations that this device or these ranks cannot run.
 void TrainCommand::settle_device() {
-  experiment_.device = cli::resolve_device(device_);
+  experiment_.device = cli::resolve_device(settings_.device);
   experiment_.graph = resolve_graph(experiment_.device);
   if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
                                      residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {
@@ -544,7 +470,7 @@ void TrainCommand::settle_device() {
   ranks_.check(experiment_.batch, experiment_.accumulate);
   ranks_.use(experiment_.device);
   experiment_.sum = ranks_.sum();
-  tuning_.use(experiment_.device);
+  settings_.tuning.use(experiment_.device);
 }
 
 // What a record says before anything has run.
@@ -582,12 +508,13 @@ void TrainCommand::run(const cli::Flags& flags) {
   if (model.front().is_stream())
     fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", save_model_);
   outputs_.open({&trace, &model.front()});
-  fine_tuning_.open(flags, experiment_, context_);
-  cli::use_threads(threads_);
-  const cli::ForcedKernels forced(kernels_);
+  fine_tuning_.open(flags, experiment_, settings_.context);
+  cli::use_threads(settings_.threads);
+  const cli::ForcedKernels forced(settings_.kernels);
   settle_device();
-  const cli::TrainingData data = cli::open_training_data(
-      data_, {train_, !flags.given("--train")}, {test_, !flags.given("--test")}, context_, fine_tuning_.vocabulary());
+  const cli::TrainingData data =
+      cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
+                              settings_.context, fine_tuning_.vocabulary());
   measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
   fine_tuning_.check_fits(data.train->info());
   scale_learning_rate(flags, data.train->info().count);

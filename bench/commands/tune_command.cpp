@@ -9,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/one_step.h"
+#include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -47,28 +49,18 @@ docs/command_line.md says what is measured and how.
   void run(const cli::Flags& flags) override;
 
  private:
-  std::string model_ = "mnist_cnn", device_ = "auto", out_;
-  cli::DataChoice data_;
-  Precision precision_ = Precision::f32;
-  bool fuse_ = true;
-  int64_t batch_ = 64, threads_ = 0, blocks_ = 0, rounds_ = 50, context_ = default_context;
+  measure::StepFlags settings_;
+  std::string out_;
+  int64_t rounds_ = 50;
   double seconds_ = 2;
   report::Outputs outputs_;
 };
 
 void TuneCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
-  flags.blocks(blocks_, model_).record();
-  flags.data(data_);
-  flags.context(context_, model_).record();
-  flags.batch(batch_, 60000).record();
-  flags.precision(precision_).record();
-  flags.fuse(fuse_).record();
+  settings_.declare(flags);
   flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
   flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time").record();
-  flags.threads(threads_).record();
-  flags.device(device_).record();
-  flags.text("--out", out_, "FILE", "Write the choices, - for stdout");
+  flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
   outputs_.declare(flags);
 }
 
@@ -106,7 +98,7 @@ struct Calls {
 };
 
 // Runs the step. Throws Error (internal) if a variant is wrong.
-std::vector<Calls> tune(measure::OneStep& step, const Batch& batch, const auto& time_call) {
+std::vector<Calls> tune(measure::OneStep& step, const std::vector<Batch>& batches, const auto& time_call) {
   std::vector<Calls> all;
   const measure::SlotSpy spy([&](const measure::SlotSpy::Seen& seen) {
     cli::check_signals("while tuning; no file was written");
@@ -123,30 +115,33 @@ std::vector<Calls> tune(measure::OneStep& step, const Batch& batch, const auto& 
     if (place == all.end()) place = all.insert(all.end(), {.call = call, .chosen = timing.chosen});
     place->add(timing);
   });
-  step.run({batch});
+  step.run(batches);
   std::erase_if(all, [](const Calls& calls) { return !calls.is_choice(); });
   return all;
 }
 
 void TuneCommand::run(const cli::Flags& flags) {
   if (out_.empty()) fail(ExitCode::usage, "tune: expected --out FILE, to be read by --tuning");
-  const Device device = cli::resolve_device(device_);
-  cli::use_threads(threads_);
+  settings_.use(flags);
+  const measure::Experiment& experiment = settings_.experiment;
+  const Device device = experiment.device;
   OutputFile out(out_, "--out");
   outputs_.open({&out});
-  const cli::TrainingData data = cli::open_training_data(data_, {batch_, true}, {1, true}, context_);
+  const cli::TrainingData data = cli::open_training_data(
+      settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
   const SampleInfo& info = data.train->info();
-  ambient().fuse = fuse_;
-  measure::OneStep step(model_, blocks_, info, precision_, device);
-  Loader loader(*data.train, {.batch = batch_, .shuffle = true, .device = device});
-  const Batch batch = loader.next();
-  for (int i = 0; i < 3; ++i) step.run({batch});
-  const std::vector<Calls> all = tune(step, batch, [this](const measure::SlotSpy::Seen& seen) {
-    return measure::time_call(seen, precision_ == Precision::tf32, rounds_, seconds_);
+  const cli::ForcedKernels forced(settings_.kernels);
+  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
+  Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
+  const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
+  for (int i = 0; i < 3; ++i) step.run(batches);
+  const std::vector<Calls> all = tune(step, batches, [&](const measure::SlotSpy::Seen& seen) {
+    return measure::time_call(seen, experiment.precision == Precision::tf32, rounds_, seconds_);
   });
 
-  const std::string headline = fmt::format("{} on {}, batch {}, {}, device {}, threads {}", model_, info.name,
-                                           batch.labels.size(), hs::name(precision_), hs::name(device), threads());
+  const std::string headline =
+      fmt::format("{} on {}, batch {}, {}, device {}, threads {}", experiment.model, info.name,
+                  batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), threads());
   report::Table table = {.heads = {"call", "by rank", "us", "fastest", "us", "ratio", "taken"}, .lines = {}, .left = 2};
   Json record = report::new_record(name(), device);
   record["calls"] = Json::array();

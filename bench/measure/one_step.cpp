@@ -6,17 +6,39 @@
 
 namespace hs::bench::measure {
 
-OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
-                 const CheckpointChoice& checkpoint)
-    : model_(make_model(model, 1, sizes_for(set, blocks))),
-      arena_(*model_, device),
-      optimizer_(make_optimizer(arena_, {})),
-      scaler_({.enabled = precision == Precision::f16}, device),
-      before_first_(checkpointer(checkpoint, *model_, plan_)),
-      config_{.optimizer = {}, .device = device, .precision = precision, .scaler = {}, .sum = {}, .augment = {}},
+namespace {
+
+Experiment of(const std::string& model, int64_t blocks, Precision precision, Device device) {
+  Experiment experiment;
+  experiment.model = model;
+  experiment.blocks = blocks;
+  experiment.precision = precision;
+  experiment.device = device;
+  return experiment;
+}
+
+}  // namespace
+
+std::vector<Batch> next_batches(BatchSource& source, int64_t count) {
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < count; ++i) batches.push_back(source.next());
+  return batches;
+}
+
+OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device)
+    : OneStep(of(model, blocks, precision, device), set) {}
+
+OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed)
+    : model_(make_model(experiment.model, seed, sizes_for(set, experiment.blocks))),
+      arena_(*model_, experiment.device),
+      optimizer_(make_optimizer(arena_, experiment.optimizer)),
+      scaler_({.enabled = experiment.precision == Precision::f16}, experiment.device),
+      before_first_(checkpointer(experiment.checkpoint, *model_, plan_)),
+      config_(experiment),
       scale_(set.scale) {
   ambient().training = true;
-  ambient().seed = 1;
+  ambient().fuse = experiment.fuse;
+  ambient().seed = seed;
   ambient().step = optimizer_->step_counter();
   step_.emplace(*model_, arena_, *optimizer_, scaler_, set.scale, config_);
 }
@@ -26,7 +48,7 @@ void OneStep::run(const std::vector<Batch>& micro_batches, const std::function<v
   for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, config_.device));
   if (before_first_) {
     const Autocast amp(config_.precision, arena_);
-    const auto [input, labels] = prepare(model_->input_kind(), inputs.at(0), scale_);
+    const auto [input, labels] = prepare(model_->input_kind(), inputs.at(0), scale_, config_.augment, config_.seed);
     std::exchange(before_first_, nullptr)(input, labels);
   }
   std::optional<StepPhases> phases;

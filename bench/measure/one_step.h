@@ -19,9 +19,10 @@ namespace hs::bench::measure {
 
 class OneStep {
  public:
-  // A model for the data set, trained with Adam. `blocks`: see ModelSizes.
-  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device,
-          const CheckpointChoice& checkpoint = {});
+  // The experiment's model for the data set, and its step, with a constant rate.
+  OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed = 1);
+  // The headline's, but for these.
+  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device);
 
   // The first run chooses the segments to recompute, from its first batch. on_phase: called after each phase (see
   // StepPhases). Throws Error (bad_input) if a budget is too small.
@@ -42,10 +43,13 @@ class OneStep {
   GradScaler scaler_;
   std::optional<CheckpointPlan> plan_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
-  const TrainConfig config_;
+  const Experiment config_;
   const PixelScale scale_;
   std::optional<TrainStep> step_;
   Tensor loss_;
 };
+
+// The next `count` batches, for a step.
+std::vector<Batch> next_batches(BatchSource& source, int64_t count);
 
 }  // namespace hs::bench::measure

@@ -1,0 +1,101 @@
+#include "bench/measure/step_flags.h"
+
+#include "engine/check.h"
+
+namespace hs::bench::measure {
+
+void StepFlags::declare_data(cli::Flags& flags) {
+  flags.model(experiment.model).record();
+  flags.blocks(experiment.blocks, experiment.model).record();
+  flags.data(data);
+  flags.context(context, experiment.model).record();
+}
+
+void StepFlags::declare_optimizer(cli::Flags& flags) {
+  OptimizerConfig& optimizer = experiment.optimizer;
+  flags.choice("--optimizer", optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+      .record();
+  flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
+      .record("momentum", [&optimizer] {
+        return has_momentum(optimizer.name) ? Json(cli::as_written(optimizer.momentum)) : Json(nullptr);
+      });
+  flags
+      .real("--beta2", optimizer.beta2, 0, 0.999999,
+            "How much the mean of squared gradients keeps in a step, with adam, adamw and lamb")
+      .record("beta2", [&optimizer] {
+        return has_betas(optimizer.name) ? Json(cli::as_written(optimizer.beta2)) : Json(nullptr);
+      });
+  flags.real("--weight-decay", optimizer.weight_decay, 0, 1, "Weight decay").record();
+  flags
+      .named_choice("--decay", optimizer.decay_vectors, {{"all", true}, {"weights", false}},
+                    "What decays: all parameters, or those of two dimensions and more (no biases)")
+      .record();
+  flags.real("--clip", optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
+  flags
+      .real("--skip-outliers", optimizer.outlier, 0, 1e9,
+            "Skip steps whose gradient norm is so many times the usual one, 0: none")
+      .record();
+  flags
+      .real("--skip-loss-outliers", optimizer.loss_outlier, 0, 1e9,
+            "Skip steps whose loss is so many times the usual one, 0: none")
+      .record();
+  flags
+      .real("--ema", optimizer.average_decay, 0, 0.999999,
+            "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
+      .record();
+}
+
+void StepFlags::declare_step(cli::Flags& flags) {
+  flags.batch(experiment.batch).record();
+  flags.precision(experiment.precision).record();
+  flags.integer("--accumulate", experiment.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
+  flags
+      .text(
+          "--augment", [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
+          "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them")
+      .record();
+  flags.checkpoint([this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); }).record();
+  flags
+      .real("--label-smoothing", experiment.label_smoothing, 0, 0.9,
+            "How much of the target is spread over all classes, in training")
+      .record();
+  flags.fuse(experiment.fuse).record();
+  flags.kernels(kernels).record();
+}
+
+void StepFlags::declare_machine(cli::Flags& flags) {
+  flags.seed(seed).record();
+  flags.threads(threads).record();
+  flags.device(device).record();
+  tuning.declare(flags);
+  flags.recipe();
+}
+
+void StepFlags::declare(cli::Flags& flags) {
+  declare_data(flags);
+  flags.learning_rate(experiment.optimizer.learning_rate).record();
+  declare_optimizer(flags);
+  declare_step(flags);
+  declare_machine(flags);
+}
+
+void StepFlags::check(const cli::Flags& flags) const {
+  const OptimizerConfig& optimizer = experiment.optimizer;
+  if (flags.given("--momentum") && !has_momentum(optimizer.name)) {
+    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do", optimizer.momentum,
+         optimizer.name);
+  }
+  if (flags.given("--beta2") && !has_betas(optimizer.name)) {
+    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do", optimizer.beta2,
+         optimizer.name);
+  }
+}
+
+void StepFlags::use(const cli::Flags& flags) {
+  check(flags);
+  cli::use_threads(threads);
+  experiment.device = cli::resolve_device(device);
+  tuning.use(experiment.device);
+}
+
+}  // namespace hs::bench::measure
