@@ -19,6 +19,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/memory_measure.h"
+#include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
@@ -51,7 +52,7 @@ class MemoryCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
-  measure::StepCase step_case(Precision precision, int64_t accumulate) const;
+  measure::Experiment step_case(Precision precision, int64_t accumulate) const;
   MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
                         const SampleSource& samples) const;
   std::vector<MemoryRow> measure_rows(const SampleSource& samples) const;
@@ -60,9 +61,9 @@ class MemoryCommand : public cli::Command {
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
 
-  std::string model_ = "mnist_cnn", budget_ = "256M", device_name_ = "auto";
-  cli::DataChoice data_;
-  int64_t blocks_ = 0, context_ = default_context, batch_ = 64, steps_ = 3, seed_ = 1, threads_ = 0;
+  measure::StepFlags settings_;
+  std::string budget_ = "256M";
+  int64_t steps_ = 3;
   bool curve_ = false, dry_run_ = false, quiet_ = false;
   int64_t budget_bytes_ = int64_t{256} << 20;
   Device device_ = Device::cpu;
@@ -81,12 +82,9 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
 }
 
 void MemoryCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
-  flags.blocks(blocks_, model_).record();
-  flags.data(data_);
-  flags.context(context_, model_).record();
-  flags.batch(batch_, largest_batch_looked_at).record();
-  flags.record("optimizer", [] { return "adam"; });
+  settings_.declare_data(flags);
+  flags.batch(settings_.experiment.batch, largest_batch_looked_at).record();
+  settings_.declare_optimizer(flags);
   const auto read_budget = [this](const std::string& bytes) {
     budget_bytes_ = parse_bytes("budget ", bytes);
     budget_ = bytes;
@@ -95,22 +93,18 @@ void MemoryCommand::declare(cli::Flags& flags) {
       .record("budget_bytes", [this] { return budget_bytes_; });
   flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
   flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them").record();
-  flags.seed(seed_).record();
-  flags.threads(threads_).record("threads", [] { return threads(); });
-  flags.device(device_name_).record();
+  settings_.declare_machine(flags);
   outputs_.declare(flags);
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
 }
 
-measure::StepCase MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
-  return {.model = model_,
-          .blocks = blocks_,
-          .batch = batch_,
-          .accumulate = accumulate,
-          .precision = precision,
-          .device = device_,
-          .seed = static_cast<uint64_t>(seed_)};
+measure::Experiment MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
+  measure::Experiment experiment = settings_.experiment;
+  experiment.precision = precision;
+  experiment.accumulate = accumulate;
+  experiment.seed = static_cast<uint64_t>(settings_.seed);
+  return experiment;
 }
 
 MemoryRow MemoryCommand::measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate,
@@ -234,7 +228,8 @@ report::Table curve_table(const std::vector<MemoryRow>& points) {
 }
 
 std::string MemoryCommand::headline(const cli::TrainingData& data) const {
-  return fmt::format("{}: batch {}, adam, {}, device {}, threads {}", model_, batch_, data.train->info().name,
+  return fmt::format("{}: batch {}, {}, {}, device {}, threads {}", settings_.experiment.model,
+                     settings_.experiment.batch, settings_.experiment.optimizer.name, data.train->info().name,
                      hs::name(device_), threads());
 }
 
@@ -248,8 +243,9 @@ void MemoryCommand::print_plan(const cli::TrainingData& data) const {
     for (const char* checkpoint : checkpoints) {
       const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
       const auto peak = static_cast<double>(step.plan->predicted.peak);
-      double steps = steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
-                                                static_cast<double>(largest_batch_looked_at / batch_));
+      double steps =
+          steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
+                                     static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
       for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
       // The curve's time is divided over the rows off, all and auto.
       if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
@@ -288,11 +284,11 @@ Json curve_to_json(const std::vector<MemoryRow>& points) {
 }
 
 void MemoryCommand::run(const cli::Flags& flags) {
-  device_ = cli::resolve_device(device_name_);
-  cli::use_threads(threads_);
+  settings_.use(flags);
+  device_ = settings_.experiment.device;
   outputs_.open();
   constexpr int64_t samples = 512;  // memory does not depend on their contents
-  const cli::TrainingData data = cli::open_training_data(data_, {samples, true}, {1, true}, context_);
+  const cli::TrainingData data = cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
   if (dry_run_) return print_plan(data);
 
   const measure::AccumulationCost cost =

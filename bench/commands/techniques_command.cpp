@@ -14,6 +14,7 @@
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/row.h"
+#include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
@@ -64,13 +65,10 @@ class TechniquesCommand : public cli::Command {
   Json step_of(const measure::Experiment& experiment, const Sources& data) const;
   std::string headline(const Sources& data) const;
 
-  measure::Experiment experiment_;
-  std::string device_ = "auto";
-  cli::DataChoice data_;
+  measure::StepFlags settings_;
+  measure::Experiment& experiment_ = settings_.experiment;
   Size size_ = default_size;
-  int64_t seed_ = 1, threads_ = 0;
   bool quick_ = false, full_ = false, list_ = false, dry_run_ = false, quiet_ = false;
-  measure::TuningFile tuning_;
   measure::Goal goal_;
   report::Outputs outputs_;
 };
@@ -90,21 +88,17 @@ std::string text_of(const Size& size) {
 }
 
 void TechniquesCommand::declare(cli::Flags& flags) {
-  flags.model(experiment_.model).record();
-  flags.data(data_);
+  settings_.declare_data(flags);
   flags.train(size_.train);
   flags.test(size_.test);
   flags.epochs(size_.epochs).record();
   flags.batch(experiment_.batch).record();
-  flags.record("optimizer", [this] { return experiment_.optimizer.name; });
   flags.learning_rate(experiment_.optimizer.learning_rate).record();
-  flags.seed(seed_).record();
+  settings_.declare_optimizer(flags);
+  settings_.declare_machine(flags);
   flags.repeat(size_.repeat).record();
-  flags.threads(threads_).record();
-  flags.device(device_).record();
   flags.record("schedule", [] { return "constant"; });
   flags.record("warmup", [] { return 0; });
-  tuning_.declare(flags);
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
   goal_.declare(flags);
@@ -138,7 +132,8 @@ void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& dat
   measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
   for (const measure::TechniqueRow& row : plan.rows) {
     dry_run.add({row.name, row.group},
-                measure::forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(seed_)), size_.repeat);
+                measure::forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(settings_.seed)),
+                size_.repeat);
   }
   dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
@@ -181,7 +176,7 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
       try {
         meter.start();
         measure::RunRecord run = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
-                                                         static_cast<uint64_t>(seed_ + pass - 1), hooks);
+                                                         static_cast<uint64_t>(settings_.seed + pass - 1), hooks);
         run.joules = meter.joules().value_or(std::nan(""));
         rows[i].runs.push_back(std::move(run));
         if (pass == 1) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
@@ -221,7 +216,7 @@ Json TechniquesCommand::step_of(const measure::Experiment& experiment, const Sou
   TrainHooks hooks;
   hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
   return measure::typical_step(
-      measure::profile_steps(experiment, data.train, data.test, steps, static_cast<uint64_t>(seed_), hooks));
+      measure::profile_steps(experiment, data.train, data.test, steps, static_cast<uint64_t>(settings_.seed), hooks));
 }
 
 std::string TechniquesCommand::headline(const Sources& data) const {
@@ -235,10 +230,9 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   if (list_) return print_list();
   take_size(flags);
   outputs_.open();
-  experiment_.device = cli::resolve_device(device_);
-  tuning_.use(experiment_.device);
-  cli::use_threads(threads_);
-  const cli::TrainingData set = cli::open_training_data(data_, {size_.train, false}, {size_.test, false});
+  settings_.use(flags);
+  const cli::TrainingData set =
+      cli::open_training_data(settings_.data, {size_.train, false}, {size_.test, false}, settings_.context);
   std::optional<measure::SampleFiles> files;
   if (set.train->is_in_memory()) files.emplace(*set.train, *set.test);
   const Sources data = {files ? files->train() : *set.train, files ? files->test() : *set.test, set.synthetic};
@@ -253,7 +247,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   for (const measure::TechniqueRow& row : plan.rows) rows.push_back({row.name, {}, ""});
   std::vector<Json> kernels;
   measure(plan, data, rows, kernels);
-  tuning_.check_used();
+  settings_.tuning.check_used();
   record["energy"] = measure::describe_energy(experiment_.device);
   record["choices"] = noted_choices();
   record["rows"] = rows_to_json(plan, rows, kernels);

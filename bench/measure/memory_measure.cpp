@@ -29,23 +29,19 @@ MemorySource repeated(const SampleSource& samples, int64_t count) {
 }
 
 // Each epoch is one step, so its hooks mark where a step begins and ends. The evaluation in between has one sample.
-void run_steps(const StepCase& what, const SampleSource& samples, int64_t steps, const TrainHooks& hooks,
+void run_steps(const Experiment& what, const SampleSource& samples, int64_t steps, const TrainHooks& hooks,
                StagedModel& model, ParameterArena& arena) {
   const MemorySource training_set = repeated(samples, what.batch * what.accumulate), test_set = repeated(samples, 1);
   Loader training(training_set, {.batch = what.batch, .shuffle = false, .seed = what.seed});
   Loader test(test_set, {.batch = 1, .shuffle = false, .seed = what.seed});
-  TrainConfig config;
+  TrainConfig config = what;
   config.epochs = steps;
-  config.seed = what.seed;
-  config.device = what.device;
-  config.precision = what.precision;
-  config.accumulate = what.accumulate;
   train(model, arena, training, test, config, hooks);
 }
 
 }  // namespace
 
-MeasuredStep measure_step(const StepCase& what, const SampleSource& samples, const Choose& choose, int64_t steps) {
+MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const Choose& choose, int64_t steps) {
   const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
   ParameterArena arena(*model, what.device);
   MeasuredStep measured;
@@ -87,7 +83,7 @@ MeasuredStep measure_step(const StepCase& what, const SampleSource& samples, con
   return measured;
 }
 
-int64_t peak_of_step(const StepCase& what, const SampleSource& samples, const std::vector<Segment>& segments) {
+int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments) {
   const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
   ParameterArena arena(*model, what.device);
   model->set_segments(segments);
@@ -99,7 +95,7 @@ int64_t peak_of_step(const StepCase& what, const SampleSource& samples, const st
   return peak;
 }
 
-int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
+int64_t largest_batch(const Experiment& what, const MeasuredStep& known, const std::vector<Segment>& segments,
                       const SampleSource& samples, int64_t budget, int64_t most) {
   // A straight line: memory independent of the batch, plus a constant per sample that fits the known peak.
   int64_t constant = 0;
@@ -107,7 +103,7 @@ int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std
     constant += static_cast<int64_t>(known.after[static_cast<size_t>(purpose)]);
   }
   double per_sample = static_cast<double>(known.peak - constant) / static_cast<double>(what.batch);
-  StepCase larger = what;
+  Experiment larger = what;
   int64_t fits = known.peak <= budget ? what.batch : 0, too_large = most + 1;
   for (int tries = 0; tries < 4 && fits + 1 < too_large; ++tries) {
     cli::check_signals("while measuring; no results were written");
@@ -121,9 +117,9 @@ int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std
   return fits;
 }
 
-AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& samples, int64_t micro_batches,
+AccumulationCost measure_accumulation(const Experiment& what, const SampleSource& samples, int64_t micro_batches,
                                       int64_t repeats) {
-  OneStep step(what.model, what.blocks, samples.info(), what.precision, what.device);
+  OneStep step(what, samples.info(), what.seed);
   const auto pass = [&](int64_t count, int64_t batch) {
     const MemorySource set = repeated(samples, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});

@@ -11,15 +11,6 @@
 
 namespace hs::bench::measure {
 
-struct StepCase {
-  std::string model;
-  int64_t blocks = 0;  // see ModelSizes
-  int64_t batch = 64, accumulate = 1;
-  Precision precision = Precision::f32;
-  Device device = Device::cpu;
-  uint64_t seed = 1;
-};
-
 struct MeasuredStep {
   std::optional<CheckpointPlan> plan;  // none if the segments were given
   int64_t peak = 0;                    // of the steps, bytes
@@ -34,15 +25,15 @@ struct MeasuredStep {
 // Either a function that chooses by the costs, or known segments.
 using Choose = std::function<std::vector<Segment>(const StepCosts& costs)>;
 
-// Trains with Adam for one untimed and `steps` timed steps, cycling through the samples; each step runs all its
-// micro-batches. Throws Error (usage) if no segments are possible.
-MeasuredStep measure_step(const StepCase& what, const SampleSource& samples, const Choose& choose, int64_t steps);
+// Trains the experiment, with its seed, for one untimed and `steps` timed steps, cycling through the samples; each step
+// runs all its micro-batches. Throws Error (usage) if no segments are possible.
+MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const Choose& choose, int64_t steps);
 // The peak of one step with these segments.
-int64_t peak_of_step(const StepCase& what, const SampleSource& samples, const std::vector<Segment>& segments);
+int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments);
 
 // The largest batch found, up to `most`, whose step with these segments has a peak of at most `budget`; each candidate
 // is checked by running a step. `known` is where the search starts. 0: none.
-int64_t largest_batch(const StepCase& what, const MeasuredStep& known, const std::vector<Segment>& segments,
+int64_t largest_batch(const Experiment& what, const MeasuredStep& known, const std::vector<Segment>& segments,
                       const SampleSource& samples, int64_t budget, int64_t most);
 
 // A step of `micro_batches` batches compared with a step of one batch of the same total size; medians in milliseconds.
@@ -50,7 +41,7 @@ struct AccumulationCost {
   int64_t micro_batches, batch;
   double accumulated_ms, one_batch_ms;
 };
-AccumulationCost measure_accumulation(const StepCase& what, const SampleSource& samples, int64_t micro_batches,
+AccumulationCost measure_accumulation(const Experiment& what, const SampleSource& samples, int64_t micro_batches,
                                       int64_t repeats);
 
 }  // namespace hs::bench::measure
