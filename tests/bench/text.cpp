@@ -128,8 +128,10 @@ TEST_CASE("generate: a terminal does not get what it would obey, a file gets eve
   const std::string line = "generate --model m --device cpu --length 3";
   CHECK(run_bench_line(line, {.folder = folder.path}).out == "\x1b\x1b\x1b\x1b\n");
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  REQUIRE(grantpt(terminal) == 0);
-  REQUIRE(unlockpt(terminal) == 0);
+  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) {
+    MESSAGE("skipped: no pseudo-terminal here, so what a terminal gets is not checked");
+    return;
+  }
   REQUIRE(run_bench_line(line, {.stdout_file = ptsname(terminal), .folder = folder.path}).code == 0);
   std::string shown(100, ' ');
   shown.resize(static_cast<size_t>(read(terminal, shown.data(), shown.size())));
