@@ -50,6 +50,7 @@ void LrFindCommand::declare(cli::Flags& flags) {
   settings_.declare_data(flags);
   settings_.declare_optimizer(flags);
   settings_.declare_step(flags);
+  settings_.tuning.declare(flags);
   settings_.declare_machine(flags);
   flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step").record();
   flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();

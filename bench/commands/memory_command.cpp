@@ -93,6 +93,7 @@ void MemoryCommand::declare(cli::Flags& flags) {
       .record("budget_bytes", [this] { return budget_bytes_; });
   flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
   flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them").record();
+  settings_.tuning.declare(flags);
   settings_.declare_machine(flags);
   outputs_.declare(flags);
   flags.dry_run(dry_run_);

@@ -81,6 +81,7 @@ void ScalingCommand::declare(cli::Flags& flags) {
   flags.blocks(experiment.blocks, experiment.model).record();
   settings_.declare_optimizer(flags);
   settings_.declare_step(flags);
+  settings_.tuning.declare(flags);
   settings_.declare_machine(flags);
   flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many").record();
   flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size").record();

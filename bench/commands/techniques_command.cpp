@@ -95,6 +95,7 @@ void TechniquesCommand::declare(cli::Flags& flags) {
   flags.batch(experiment_.batch).record();
   flags.learning_rate(experiment_.optimizer.learning_rate).record();
   settings_.declare_optimizer(flags);
+  settings_.tuning.declare(flags);
   settings_.declare_machine(flags);
   flags.repeat(size_.repeat).record();
   flags.record("schedule", [] { return "constant"; });

@@ -57,7 +57,10 @@ docs/command_line.md says what is measured and how.
 };
 
 void TuneCommand::declare(cli::Flags& flags) {
-  settings_.declare(flags);
+  settings_.declare_data(flags);
+  settings_.declare_optimizer(flags);
+  settings_.declare_step(flags);
+  settings_.declare_machine(flags);
   flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
   flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time").record();
   flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();

@@ -67,7 +67,6 @@ void StepFlags::declare_machine(cli::Flags& flags) {
   flags.seed(seed).record();
   flags.threads(threads).record();
   flags.device(device).record();
-  tuning.declare(flags);
   flags.recipe();
 }
 
@@ -76,6 +75,7 @@ void StepFlags::declare(cli::Flags& flags) {
   flags.learning_rate(experiment.optimizer.learning_rate).record();
   declare_optimizer(flags);
   declare_step(flags);
+  tuning.declare(flags);
   declare_machine(flags);
 }
 

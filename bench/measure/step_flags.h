@@ -23,8 +23,8 @@ struct StepFlags {
   void declare_data(cli::Flags& flags);       // --model, --blocks, --data, --context
   void declare_optimizer(cli::Flags& flags);  // its name and parameters, without --lr
   void declare_step(cli::Flags& flags);       // --batch, --precision and what else a step does
-  void declare_machine(cli::Flags& flags);    // --seed, --threads, --device, --tuning, --recipe
-  // All of them, with --lr.
+  void declare_machine(cli::Flags& flags);    // --seed, --threads, --device, --recipe
+  // All of them, with --lr and --tuning.
   void declare(cli::Flags& flags);
 
   // Sets the threads and experiment.device, and takes the tuning file. Throws Error (usage) for flags that do not go

@@ -86,7 +86,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--momentum", "0.5"}, "--momentum 0.5: adam has none"},
       {{"train", "--beta2", "0.5", "--optimizer", "sgd"}, "--beta2 0.5: sgd has none"},
       {{"train", "--context", "64"}, "--context 64: mnist_cnn reads images; models that read a text: char_gpt"},
-      {{"train", "--step-every", "5"}, "--step-every: belongs to --schedule step, and this is constant"},
+      {{"train", "--step-every", "5"}, "--step-every: belongs to --schedule step; give that as well"},
       {{"train", "--schedule", "one-cycle", "--warmup", "5"}, "--warmup 5: --schedule one-cycle has its own"},
       {{"lr-find", "--from", "1", "--to", "0.5"}, "--to 0.5: expected more than --from 1"},
       {{"train", "--augment", "shift=9999"}, "--augment shift=9999: expected a whole number of pixels from 0 to 512"},
