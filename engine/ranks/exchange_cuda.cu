@@ -354,7 +354,7 @@ void NcclSums::end() {
   if (stream_) (void)cudaStreamDestroy(std::exchange(stream_, nullptr));
 }
 
-[[maybe_unused]] const bool registered =
+[[maybe_unused]] const bool registered_sums =
     register_sums(Device::cuda, [](Exchange& ranks, const ExchangeOptions& options) -> std::unique_ptr<RankSums> {
       return std::make_unique<NcclSums>(ranks, options);
     });
