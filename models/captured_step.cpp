@@ -41,9 +41,11 @@ const std::vector<Tensor>& CapturedStep::run(const std::vector<Batch>& inputs, c
   before_replay();
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // not reported: the time of recording belongs to `replay`
+  step_.take_losses();   // a recording must not free what it has not allocated
   captured_.run([&] {
     losses_.clear();  // as in TrainStep::begin()
-    losses_ = step_.run(fixed_, recorded);
+    step_.run(fixed_, recorded);
+    losses_ = step_.take_losses();
   });
   return losses_;
 }
@@ -79,12 +81,15 @@ void CapturedStep::run_group(const ResidentSet& set, int64_t steps, StepLogs& lo
   const StepPart part("replay", seconds.replay);
   StepSeconds recorded;  // see run()
   const Tensor logged_at = place_.slice(place_entry, {});
+  step_.take_losses();
   captured_group_->run([&] {
+    group_losses_.clear();
     for (int64_t i = 0; i < steps; ++i) {
       const StepLog log{logged_at, i, logs.losses, logs.scales};
       const Optimizer::Logging logging(optimizer_, log);
       step_.run({gather(set, i * set.batch)}, recorded);
     }
+    group_losses_ = step_.take_losses();
   });
 }
 

@@ -46,9 +46,9 @@ class CapturedStep {
   std::optional<CapturedWork> captured_group_;
   std::vector<Batch> fixed_;
   std::vector<int64_t> fixed_sizes_;
-  std::vector<Tensor> losses_;  // of the recorded step
-  Tensor place_;                // of the group, see GroupPlace
-  HostMemory places_;           // what place_ is copied from: of each batch in an epoch, GroupPlace
+  std::vector<Tensor> losses_, group_losses_;  // of the recorded step and group, which write to them
+  Tensor place_;                               // of the group, see GroupPlace
+  HostMemory places_;                          // what place_ is copied from: of each batch in an epoch, GroupPlace
 };
 
 }  // namespace hs

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "engine/observe.h"
@@ -55,6 +56,7 @@ class TrainStep {
   virtual const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
   const std::vector<Tensor>& losses() const { return losses_; }  // of the micro-batches so far
+  std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }
   InputKind input_kind() const { return model_.input_kind(); }
   const PixelScale& pixel_scale() const { return pixel_scale_; }
 
