@@ -30,12 +30,13 @@ int main(int argc, char** argv) {
     hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command
     hs::bench::cli::check_limits();
     hs::bench::cli::Commands commands;
-    for (const auto make : {make_train_command,  make_techniques_command, make_info_command,     make_convert_command,
-                            make_scaler_command, make_gemm_command,       make_conv_command,     make_ops_command,
-                            make_tune_command,   make_scaling_command,    make_lr_find_command,  make_explain_command,
-                            make_doctor_command, make_loader_command,     make_memory_command,   make_peers_command,
-                            make_report_command, make_compare_command,    make_predict_command,  make_evaluate_command,
-                            make_export_command, make_scale_command,      make_generate_command, make_merge_command}) {
+    for (const auto make :
+         {make_train_command,  make_techniques_command,    make_info_command,     make_convert_command,
+          make_scaler_command, make_gemm_command,          make_conv_command,     make_ops_command,
+          make_tune_command,   make_scaling_command,       make_lr_find_command,  make_explain_command,
+          make_doctor_command, make_loader_command,        make_memory_command,   make_peers_command,
+          make_report_command, make_compare_command,       make_predict_command,  make_evaluate_command,
+          make_export_command, make_predict_ranks_command, make_generate_command, make_merge_command}) {
       commands.push_back(make());
     }
     hs::bench::cli::run_command_line(commands, argc, argv);

@@ -14,7 +14,7 @@ std::unique_ptr<cli::Command> make_conv_command();
 std::unique_ptr<cli::Command> make_ops_command();
 std::unique_ptr<cli::Command> make_tune_command();
 std::unique_ptr<cli::Command> make_scaling_command();
-std::unique_ptr<cli::Command> make_scale_command();
+std::unique_ptr<cli::Command> make_predict_ranks_command();
 std::unique_ptr<cli::Command> make_lr_find_command();
 std::unique_ptr<cli::Command> make_explain_command();
 std::unique_ptr<cli::Command> make_doctor_command();

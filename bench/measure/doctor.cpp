@@ -89,7 +89,7 @@ Verdict diagnose_ranks(const RankTimes& times) {
   if (share > 0.1) {
     return {Bound::communication, "communication-bound", reason,
             "a larger --batch or --accumulate: the same sums for more samples; another --bucket-kib, to hide more of "
-            "them; --wire bf16: half the bytes; `halfstep-bench scale` says what other numbers of ranks would need"};
+            "them; --wire bf16: half the bytes; `halfstep-bench predict-ranks` says what more ranks would need"};
   }
   return {Bound::compute, "not communication-bound", reason,
           "`halfstep-bench doctor` without mpirun profiles the steps of one process; then more ranks"};

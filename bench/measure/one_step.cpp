@@ -6,27 +6,11 @@
 
 namespace hs::bench::measure {
 
-namespace {
-
-Experiment of(const std::string& model, int64_t blocks, Precision precision, Device device) {
-  Experiment experiment;
-  experiment.model = model;
-  experiment.blocks = blocks;
-  experiment.precision = precision;
-  experiment.device = device;
-  return experiment;
-}
-
-}  // namespace
-
 std::vector<Batch> next_batches(BatchSource& source, int64_t count) {
   std::vector<Batch> batches;
   for (int64_t i = 0; i < count; ++i) batches.push_back(source.next());
   return batches;
 }
-
-OneStep::OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device)
-    : OneStep(of(model, blocks, precision, device), set) {}
 
 OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed)
     : model_(make_model(experiment.model, seed, sizes_for(set, experiment.blocks))),
@@ -43,7 +27,8 @@ OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t s
   step_.emplace(*model_, arena_, *optimizer_, scaler_, set.scale, config_);
 }
 
-void OneStep::run(const std::vector<Batch>& micro_batches, const std::function<void(const char* phase)>& on_phase) {
+StepSeconds OneStep::run(const std::vector<Batch>& micro_batches,
+                         const std::function<void(const char* phase)>& on_phase) {
   std::vector<Batch> inputs;
   for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, config_.device));
   if (before_first_) {
@@ -60,6 +45,7 @@ void OneStep::run(const std::vector<Batch>& micro_batches, const std::function<v
   StepSeconds seconds;
   loss_ = step_->run(inputs, seconds).back();
   if (on_phase) on_phase("update");
+  return seconds;
 }
 
 Tensor OneStep::forward(const Batch& batch) {

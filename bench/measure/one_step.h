@@ -21,12 +21,10 @@ class OneStep {
  public:
   // The experiment's model for the data set, and its step, with a constant rate.
   OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed = 1);
-  // The headline's, but for these.
-  OneStep(const std::string& model, int64_t blocks, const SampleInfo& set, Precision precision, Device device);
 
   // The first run chooses the segments to recompute, from its first batch. on_phase: called after each phase (see
   // StepPhases). Throws Error (bad_input) if a budget is too small.
-  void run(const std::vector<Batch>& micro_batches, const std::function<void(const char* phase)>& on_phase = {});
+  StepSeconds run(const std::vector<Batch>& micro_batches, const std::function<void(const char* phase)>& on_phase = {});
 
   Tensor forward(const Batch& batch);  // the batch's loss, with its tape
 

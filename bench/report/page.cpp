@@ -94,7 +94,7 @@ constexpr Rule loader_rules[] = {
     {"timelines[].name", &kind::text},
     {"timelines[].spans", &spans},
 };
-constexpr Rule scale_rules[] = {
+constexpr Rule predicted_rules[] = {
     {"rows[].kind", &kind::text},           {"rows[].ranks", &kind::number},
     {"rows[].efficiency", &kind::number},   {"rows[].predicted_seconds", &kind::number},
     {"rows[].seconds", &kind::number},      {"rows[].seconds_low", &kind::number},
@@ -159,7 +159,8 @@ std::vector<Rule> drawn_members(const std::string& command) {
       {"ops", {kernel_rules}},
       {"memory", {memory_rules}},
       {"loader", {loader_rules}},
-      {"scale", {scale_rules}},
+      {"predict-ranks", {predicted_rules}},
+      {"scale", {predicted_rules}},  // as records have it that are older than the name
       {"scaler", {scaler_rules}},
       {"explain", {explain_rules}},
       {"doctor", {doctor_rules}},

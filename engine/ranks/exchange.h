@@ -41,7 +41,7 @@ struct ExchangeOptions {
   Wire wire = Wire::f32;
   // Sums of so many bytes or more are halved (ReducePlan::halving) if they can be. Every rank must have the same
   // number, which changes the time and not the bits. On four ranks halving is quicker from 4 alpha / (beta + 2.5 gamma)
-  // bytes on (bench/measure/scale_model.h): an estimated 9 KB in shared memory (1 us, 5 GB/s) and 110 KB in a network
+  // bytes on (bench/measure/rank_model.h): an estimated 9 KB in shared memory (1 us, 5 GB/s) and 110 KB in a network
   // (30 us, 1.25 GB/s). Not with 16 bits on the wire: collected sums would be rounded once more.
   int64_t halving_bytes = int64_t{64} << 10;
 };

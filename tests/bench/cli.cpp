@@ -108,7 +108,7 @@ TEST_CASE("every model is in the help and in the error of the commands that take
     }
   }
   // What is profiled without --blocks is what is trained without it.
-  for (const char* command : {"train", "lr-find", "memory", "explain", "doctor", "tune", "scaling", "scale"}) {
+  for (const char* command : {"train", "lr-find", "memory", "explain", "doctor", "tune", "scaling", "predict-ranks"}) {
     CAPTURE(command);
     CHECK(contains(run({command, "--help"}).out, "as many as it usually has, 1 to 4096 or auto (default auto)"));
   }

@@ -32,7 +32,7 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "conv --device cpu --dry-run",
       "ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
       "scaling --device cpu --batch 2 --largest 4 --rounds 3 --seconds 0" + files,
-      "scale --model mlp --batch 2 --accumulate 2 --rounds 1 --alpha 1e-3 --beta 8e-9" + files,
+      "predict-ranks --model mlp --batch 2 --accumulate 2 --rounds 1 --alpha 1e-3 --beta 8e-9" + files,
       "tune --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
       "train" + small + " --quiet --tuning " + path("tuning") + files,
       "train" + small + " --save " + path("run") + " --save-every 1st --validation 0.25 --patience 2",
