@@ -98,12 +98,20 @@ std::string version_line() {
                      build_info.commit, build_info.build_type, build_info.cuda, device_names());
 }
 
+// Commands by their former names, each with what it is now: "predict-ranks", or words such as "model export".
+constexpr std::pair<std::string_view, std::string_view> former_names[] = {
+    {"scale", "predict-ranks"},
+};
+
 [[noreturn]] void fail_no_command(const Commands& commands, const std::string& word) {
   std::vector<std::string> names;
   for (const auto& command : commands) names.push_back(command->name());
   if (word.empty()) {
     fail(ExitCode::usage, "a sub-command is missing, one of {}; try {} train, or {} --help", fmt::join(names, ", "),
          program_name, program_name);
+  }
+  for (const auto& [former, now] : former_names) {
+    if (word == former) fail(ExitCode::usage, "{} is now {}", former, now);
   }
   const std::string meant = nearest(word, names);
   const std::string advice = meant.empty() ? fmt::format("there are {}", fmt::join(names, ", "))  //
