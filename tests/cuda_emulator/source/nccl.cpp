@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -45,11 +46,19 @@ struct Header {  // of a message
 
 // A message on its way: its header, then its bytes.
 struct Message {
-  const Operation* operation;
-  Header expected;
+  Header header;
   std::vector<char> bytes;
+  std::function<void(const char* data)> arrived = {};
   size_t done = 0;
 };
+
+Message message_of(const Operation& operation, size_t number, const char* data = nullptr) {
+  const Header header = {operation.kind == Operation::Kind::all_reduce, static_cast<uint32_t>(number), operation.bytes};
+  Message message{header, std::vector<char>(sizeof header + operation.bytes)};
+  memcpy(message.bytes.data(), &header, sizeof header);
+  if (data) memcpy(message.bytes.data() + sizeof header, data, operation.bytes);
+  return message;
+}
 
 }  // namespace
 }  // namespace hs::emulator
@@ -66,7 +75,7 @@ struct ncclComm {
   // Of the group that runs.
   std::shared_ptr<const Operations> running;
   std::vector<std::deque<Message>> outgoing, incoming;  // by rank
-  std::vector<std::vector<std::vector<char>>> terms;    // of each all-reduce, by rank
+  std::deque<std::vector<std::vector<char>>> terms;     // of each all-reduce, by rank
 
   ~ncclComm() {
     for (const int socket : sockets) {
@@ -78,10 +87,8 @@ struct ncclComm {
   void finish();
 
  private:
-  void queue(std::deque<Message>& messages, const Operation& operation, bool with_data);
   bool push(int peer);
   bool pull(int peer);
-  void receive(int peer, const Message& message);
 };
 
 namespace {
@@ -94,22 +101,7 @@ bool has_fault(const char* kind, const ncclComm& comm) {
   return std::stoi(text.substr(at + 1)) == comm.rank && comm.started >= std::stoll(text.substr(equals + 1));
 }
 
-Header header_of(const Operation& operation, size_t number) {
-  return {operation.kind == Operation::Kind::all_reduce, static_cast<uint32_t>(number), operation.bytes};
-}
-
 }  // namespace
-
-void ncclComm::queue(std::deque<Message>& messages, const Operation& operation, bool with_data) {
-  const Header header = header_of(operation, messages.size());
-  Message message{&operation, header, std::vector<char>(sizeof header + operation.bytes)};
-  memcpy(message.bytes.data(), &header, sizeof header);
-  if (with_data) {
-    DeviceAccess access{operation.data};
-    memcpy(message.bytes.data() + sizeof header, operation.data, operation.bytes);
-  }
-  messages.push_back(std::move(message));
-}
 
 void ncclComm::begin(const std::shared_ptr<const Operations>& operations) {
   running = operations;
@@ -118,19 +110,31 @@ void ncclComm::begin(const std::shared_ptr<const Operations>& operations) {
   incoming.assign(static_cast<size_t>(size), {});
   terms.clear();
   if (has_fault("error", *this)) asynchronous_error = system_error;
-  for (const Operation& operation : *operations) {
-    const auto peer = static_cast<size_t>(operation.peer);
-    if (operation.kind == Operation::Kind::send) queue(outgoing[peer], operation, true);
-    if (operation.kind == Operation::Kind::receive) queue(incoming[peer], operation, false);
-    if (operation.kind != Operation::Kind::all_reduce) continue;
-    terms.emplace_back(static_cast<size_t>(size));
-    terms.back()[static_cast<size_t>(rank)].resize(operation.bytes);
+  const auto send = [this](size_t peer, const Operation& operation) {
     DeviceAccess access{operation.data};
-    memcpy(terms.back()[static_cast<size_t>(rank)].data(), operation.data, operation.bytes);
-    for (int other = 0; other < size; ++other) {
-      if (other == rank) continue;
-      queue(outgoing[static_cast<size_t>(other)], operation, true);
-      queue(incoming[static_cast<size_t>(other)], operation, false);
+    outgoing[peer].push_back(message_of(operation, outgoing[peer].size(), operation.data));
+  };
+  const auto receive = [this](size_t peer, const Operation& operation, std::function<void(const char*)> arrived) {
+    incoming[peer].push_back(message_of(operation, incoming[peer].size()));
+    incoming[peer].back().arrived = std::move(arrived);
+  };
+  for (const Operation& operation : *operations) {
+    const auto peer = static_cast<size_t>(operation.peer), bytes = operation.bytes;
+    if (operation.kind == Operation::Kind::send) send(peer, operation);
+    if (operation.kind == Operation::Kind::receive) {
+      receive(peer, operation, [to = operation.data, bytes](const char* data) {
+        DeviceAccess access{to};
+        memcpy(to, data, bytes);
+      });
+    }
+    if (operation.kind != Operation::Kind::all_reduce) continue;
+    auto& values = terms.emplace_back(static_cast<size_t>(size));
+    DeviceAccess access{operation.data};
+    values[static_cast<size_t>(rank)].assign(operation.data, operation.data + bytes);
+    for (size_t other = 0; other < values.size(); ++other) {
+      if (other == static_cast<size_t>(rank)) continue;
+      send(other, operation);
+      receive(other, operation, [&term = values[other], bytes](const char* data) { term.assign(data, data + bytes); });
     }
   }
 }
@@ -159,39 +163,26 @@ bool ncclComm::pull(int peer) {
                              wanted - message.done, MSG_DONTWAIT);
     if (got <= 0 && message.done < message.bytes.size()) return false;
     message.done += static_cast<size_t>(std::max<ssize_t>(got, 0));
-    const Header& expected = message.expected;
-    Header found = expected;
-    if (message.done == sizeof(Header)) memcpy(&found, message.bytes.data(), sizeof found);
-    if (found != expected) {
-      report(cudaErrorUnknown,
-             format("NCCL: rank %d expects message %u of a group from rank %d with %llu bytes%s, and gets message %u "
-                    "with %llu bytes%s: the ranks do not make the same calls in the same order",
-                    rank, expected.number, peer, static_cast<unsigned long long>(expected.bytes),
-                    expected.is_all_reduce ? " of an all-reduce" : "", found.number,
-                    static_cast<unsigned long long>(found.bytes), found.is_all_reduce ? " of an all-reduce" : ""));
+    Header found = message.header;
+    if (message.done == sizeof found) memcpy(&found, message.bytes.data(), sizeof found);
+    if (found != message.header) {
+      const auto text = [](const Header& header) {
+        return format("message %u of a group, %s%llu bytes", header.number, header.is_all_reduce ? "all-reduce, " : "",
+                      static_cast<unsigned long long>(header.bytes));
+      };
+      report(
+          cudaErrorUnknown,
+          format("NCCL: rank %d expects from rank %d %s, and gets %s: the ranks do not make the same calls in the same "
+                 "order",
+                 rank, peer, text(message.header).c_str(), text(found).c_str()));
       asynchronous_error = invalid_usage;
       return false;
     }
     if (message.done < message.bytes.size()) continue;
-    receive(peer, message);
+    message.arrived(message.bytes.data() + sizeof found);
     messages.pop_front();
   }
   return true;
-}
-
-void ncclComm::receive(int peer, const Message& message) {
-  const Operation& operation = *message.operation;
-  const char* const data = message.bytes.data() + sizeof(Header);
-  if (operation.kind == Operation::Kind::receive) {
-    DeviceAccess access{operation.data};
-    memcpy(operation.data, data, operation.bytes);
-    return;
-  }
-  size_t which = 0;  // among the all-reduces of the group
-  for (const Operation* each = running->data(); each != &operation; ++each) {
-    which += each->kind == Operation::Kind::all_reduce;
-  }
-  terms[which][static_cast<size_t>(peer)].assign(data, data + operation.bytes);
 }
 
 bool ncclComm::advance() {
@@ -214,14 +205,12 @@ void ncclComm::finish() {
     const auto& values = terms[which++];
     DeviceAccess access{operation.data};
     auto* const to = reinterpret_cast<float*>(operation.data);
-    for (size_t i = 0; i < operation.bytes / sizeof(float); ++i) {
-      float sum = 0;
-      for (size_t other = values.size(); other-- > 0;) {
+    for (size_t other = values.size(); other-- > 0;) {
+      for (size_t i = 0; i < operation.bytes / sizeof(float); ++i) {
         float value;
         memcpy(&value, values[other].data() + i * sizeof value, sizeof value);
-        sum = other + 1 == values.size() ? value : sum + value;
+        to[i] = other + 1 == values.size() ? value : to[i] + value;
       }
-      to[i] = sum;
     }
   }
   running.reset();
@@ -298,16 +287,9 @@ struct Greeting {
   char device[64] = {};  // as CUDA_VISIBLE_DEVICES names it
 };
 
-Greeting greeting_of(int rank) {
-  Greeting own;
-  own.rank = rank;
-  if (const char* device = getenv("CUDA_VISIBLE_DEVICES")) strncpy(own.device, device, sizeof own.device - 1);
-  return own;
-}
-
 int greet(ncclComm& comm, int socket) {
-  const Greeting own = greeting_of(comm.rank);
-  Greeting other;
+  Greeting own{comm.rank}, other;
+  if (const char* device = getenv("CUDA_VISIBLE_DEVICES")) strncpy(own.device, device, sizeof own.device - 1);
   if (send(socket, &own, sizeof own, MSG_NOSIGNAL) != sizeof own) return system_error;
   if (recv(socket, &other, sizeof other, MSG_WAITALL) != sizeof other) return system_error;
   comm.sockets[static_cast<size_t>(other.rank)] = socket;
@@ -385,18 +367,9 @@ int ncclCommGetAsyncError(ncclComm* handle, int* error) {
 }
 
 const char* ncclGetErrorString(int result) {
-  switch (result) {
-    case success:
-      return "no error";
-    case system_error:
-      return "unhandled system error";
-    case invalid_argument:
-      return "invalid argument";
-    case invalid_usage:
-      return "invalid usage";
-    default:
-      return "unhandled cuda error";
-  }
+  constexpr const char* texts[] = {"no error",       "unhandled cuda error", "unhandled system error",
+                                   "internal error", "invalid argument",     "invalid usage"};
+  return texts[result > 0 && result <= invalid_usage ? result : result != 0];
 }
 
 const char* ncclGetLastError(ncclComm*) { return "the emulator keeps no text"; }
