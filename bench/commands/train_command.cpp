@@ -95,8 +95,8 @@ std::string TrainCommand::footnote() const {
 Over several processes, by MPI: rank 0 writes everything, and the weights are those of one process with --reduce tree.
   mpirun -n 4 --bind-to none halfstep-bench train --batch 16 --accumulate 4
   mpirun --host a:1,b:1 halfstep-bench train ...      # other machines; inside sbatch or salloc without --host
-If a rank dies or hangs, the others end with code 9 and name it. mpirun then stops all ranks, and returns the code of
-the one that ended first, or 137 if it was killed.
+If a rank hangs, one that waits for it ends with code 9 and names it. mpirun then stops all ranks, and returns the code
+of the one that ended first, or 137 if it was killed.
 
 docs/benchmarks.md says what is measured and how.
 )";
@@ -341,7 +341,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     row.runs.back().joules = joules.value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
-    const auto finish = [&] { saving_.finish(result, ranks_); };
+    const auto finish = [&] { saving_.finish(result); };
     result.interrupted ? finish() : void(each(finish));
     if (quiet_) continue;
     if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
@@ -389,9 +389,7 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   }
   measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_,
                                                         static_cast<uint64_t>(settings_.seed), hooks);
-  TrainResult stopped;
-  stopped.interrupted = ranks_.is_on() && cli::stop_requested();
-  ranks_.check_interrupted(stopped, "");
+  cli::check_signals("while profiling steps; no record was written");
   if (profile.profile.dropped > 0) {
     cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
                             trace_steps_, profile.profile.dropped));

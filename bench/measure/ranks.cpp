@@ -22,8 +22,6 @@
 namespace hs::bench::measure {
 namespace {
 
-constexpr double long_wait = 0.5;  // seconds: a rank that has died, and not one that is a little slower
-
 // "0-3,8": the cores that this process may use, and their number.
 std::string allowed_cores(int64_t& count) {
   cpu_set_t allowed;
@@ -183,16 +181,6 @@ SumConfig Ranks::sum() const {
       .tree = tree, .exchange = exchange_.get(), .device_sums = device_sums_.get(), .bucket_bytes = bucket_kib_ << 10};
 }
 
-void Ranks::check_interrupted(const TrainResult& result, const std::string& saved) const {
-  if (!is_on() || !result.interrupted) return;
-  const Exchange::Waiting waiting = exchange_->interrupted_while();
-  if (waiting.rank >= 0 && waiting.seconds >= long_wait) {
-    fail(ExitCode::rank, "stopped after waiting {:.1f} s for rank {}, which hangs, has died, or cannot be reached{}",
-         waiting.seconds, waiting.rank, saved);
-  }
-  cli::check_signals(fmt::format("in a step{}", saved.empty() ? "; no results were written" : saved));
-}
-
 std::string Ranks::trace(const StepProfile& steps, const Json& facts) const {
   size_t dropped = steps.profile.dropped;
   if (!is_on()) return trace_file({trace_events(steps)}, dropped, facts);
@@ -208,7 +196,7 @@ std::string Ranks::trace(const StepProfile& steps, const Json& facts) const {
   const TraceProcess process = {.id = exchange_->rank(),
                                 .name = fmt::format("rank {} on {}", exchange_->rank(), exchange_->host()),
                                 .start = start - first};
-  const std::vector<std::string> all = exchange_->collect(trace_events(steps, process));
+  const std::vector<std::string> all = exchange_->share(trace_events(steps, process), Exchange::With::first);
   return is_first() ? trace_file(all, dropped, facts) : "";
 }
 

@@ -36,9 +36,6 @@ class Ranks {
   // What rank 0 has, on every rank.
   std::string from_first(const std::string& text) const;
   SumConfig sum() const;
-  // After training: throws Error (rank) if it was stopped while it waited for a rank. `saved`: what was done for a
-  // later run, for the message.
-  void check_interrupted(const TrainResult& result, const std::string& saved) const;
   // The file of train --trace: what each rank did, in rank 0's time. Every rank must call it; empty on all but rank 0.
   std::string trace(const StepProfile& steps, const Json& facts) const;
   // Ends the transport, so that this rank may take as long as it wants for what is left.

@@ -184,14 +184,14 @@ void Saving::attach(TrainHooks& hooks) {
   };
 }
 
-void Saving::finish(const TrainResult& result, const Ranks& ranks) {
+void Saving::finish(const TrainResult& result) {
   if (!folder_) {
+    if (!result.interrupted) return;
     // mpirun kills all ranks once one has ended with an error: it must not be this one before rank 0 has saved.
-    if (is_on() && result.interrupted) cli::stay_at_the_end();
-    return ranks.check_interrupted(result, is_on() ? "; rank 0 says what is saved" : "");
+    if (is_on()) cli::stay_at_the_end();
+    return cli::check_signals(is_on() ? "in a step; rank 0 says what is saved" : "in a step; no results were written");
   }
   folder_->finish();
-  ranks.check_interrupted(result, fmt::format("; saved, continue with {}", hint_));
   if (result.interrupted) cli::check_signals(fmt::format("and saved; continue with {}", hint_));
   const double held_up = result.parts.save / result.seconds;
   if (folder_->saved() + folder_->failed() > 1 && held_up > most_held_up) {

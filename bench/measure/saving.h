@@ -34,7 +34,7 @@ class Saving {
   void attach(TrainHooks& hooks);
   // After training: waits for the last state. Throws Error: io; the signal's, if training was interrupted. Says so if
   // saving held up training too much.
-  void finish(const TrainResult& result, const Ranks& ranks);
+  void finish(const TrainResult& result);
   Json to_json(const TrainResult& result) const;  // the row's member "saving"; null if not is_on()
 
  private:

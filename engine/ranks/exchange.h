@@ -8,9 +8,8 @@
 // (engine/ranks/leaf_tree.h), so the result does not depend on which message arrives first. MPI moves nothing between
 // calls into it; so the thread polls, and sleeps in between, because it shares its core with the threads that compute.
 //
-// No rank waits for another one longer than the timeout: everything here then throws Error (rank) that names it. A rank
-// may wait for one that itself waits; so a thread that waits asks all others what they do, and names the one that does
-// not answer, or that none has to wait for.
+// No rank waits for another one longer than the timeout: everything here then throws Error (rank) that names the rank
+// whose message has not come. That one may itself have waited for a third.
 #pragma once
 
 #include <chrono>
@@ -104,13 +103,10 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   int size() const { return size_; }                 // number of ranks in the run
   const std::string& host() const { return host_; }  // name of this rank's machine
 
-  // A text of each rank, by rank. Every rank must call it; waits. REQUIRES: no sum in progress
-  std::vector<std::string> share(const std::string& own);
-  // The same for rank 0 alone; the others get nothing.
-  std::vector<std::string> collect(const std::string& own);
-  // A rank whose process does not answer within so many seconds, -1 if all do. For this rank alone to call.
+  enum class With : uint8_t { all, first };  // the ranks that get what is shared
+  // A text of each rank, by rank; With::first: rank 0 alone gets them. Every rank must call it; waits.
   // REQUIRES: no sum in progress
-  int silent_rank(double seconds);
+  std::vector<std::string> share(const std::string& own, With with = With::all);
   // The seconds by which this rank's clock is ahead of rank 0's, wrong by half of the shortest message there and back
   // at most (Cristian, "Probabilistic clock synchronization", 1989). Every rank must call it; waits.
   // REQUIRES: no sum in progress
@@ -129,13 +125,6 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
     return wait(stop);
   }
 
-  // Whom the run waited for, and how long, when stop() ended wait(); rank -1: nobody.
-  struct Waiting {
-    int rank = -1;
-    double seconds = 0;  // how long so far
-  };
-  Waiting interrupted_while() const { return interrupted_; }  // after wait() has returned false
-
   ExchangeSeconds seconds() override;
   std::vector<SumTimes> take_times(bool on) override;
   // The regular end of all ranks.
@@ -144,7 +133,6 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
  private:
   using Clock = std::chrono::steady_clock;
   struct Sum;
-  struct Peer;
 
   // On the caller's thread.
   void call(const std::function<void()>& task);
@@ -154,22 +142,13 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   void run();
   void carry_out();
   void advance(std::unique_lock<std::mutex>& lock);
-  void watch();
-  void hear(int rank);
-  void ask();
-  void tell(int rank, bool is_answer);
-  int waits_for() const;
-  int silent_on_thread(double seconds);
-  std::vector<std::string> share_on_thread(const std::string& own, bool with_all);
-  double clock_ahead_on_thread(const std::function<double()>& clock);
-  void send_text(int to, const std::string& text);
+  void send_text(int to, std::string text);
   std::string receive_text(int from, double timeout);
 
   const ExchangeOptions options_;
   int rank_ = 0, size_ = 1;
   std::string host_;
   ReducePlan one_each_;  // of size() leaves
-  Waiting interrupted_;
 
   std::mutex mutex_;  // guards what both threads use
   std::condition_variable work_, progress_;
@@ -178,7 +157,6 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   std::function<void()> task_;
   std::exception_ptr error_;
   bool waiting_ = false, abandoned_ = false, ending_ = false, ended_ = false;
-  Waiting waiting_for_;
   ExchangeSeconds seconds_;
   bool notes_times_ = false;
   std::vector<SumTimes> times_;
@@ -186,10 +164,8 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   // Of the exchange's own thread.
   std::unique_ptr<Transport> transport_;
   std::vector<Sum*> active_;
-  Clock::time_point last_progress_, last_watch_, last_question_;
-  std::vector<Peer> peers_;
-  int64_t done_ = 0;  // sums, ever
-  int suspect_ = -1;  // what the answers to the last question say
+  Clock::time_point last_progress_, last_turn_;
+  TransferPtr idle_;  // receives what nobody sends
 
   std::thread thread_;  // last: uses the others
 };

@@ -11,9 +11,8 @@
 #include <cuda_runtime.h>
 
 #include <chrono>
-#include <condition_variable>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -67,14 +66,11 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
                                   nccl().GetLastError(comm) + "); NCCL_DEBUG=WARN makes it say more");
 }
 
-// What the thread that joins the other ranks leaves behind. It may outlive the one that waits for it.
-struct Joining {
-  std::mutex mutex;
-  std::condition_variable done;
-  bool is_done = false;
-  NcclComm* comm = nullptr;
-  int result = 0;
-};
+[[noreturn]] void fail_waiting_for_nccl(const char* what, double seconds) {
+  throw Error(ExitCode::rank, std::string("NCCL: ") + what + " within " + std::to_string(seconds) +
+                                  " s; a rank hangs, has died, or cannot be reached: see its own output, and that of "
+                                  "NCCL_DEBUG=INFO");
+}
 
 class NcclSums : public RankSums {
  public:
@@ -271,12 +267,7 @@ void NcclSums::settle() {
     call(nccl_.CommGetAsyncError(comm_, &error), "ncclCommGetAsyncError");
     if (error != 0) fail_nccl(error, "a sum over ranks", comm_);
     const double waited = seconds_since(start);
-    if (waited > options_.timeout) {
-      const int silent = ranks_.silent_rank(1);
-      if (silent >= 0) fail_waiting(waited, silent);
-      throw Error(ExitCode::rank, "NCCL: the sums of a step have not ended after " + std::to_string(waited) +
-                                      " s, though every rank answers; NCCL_DEBUG=WARN makes it say more");
-    }
+    if (waited > options_.timeout) fail_waiting_for_nccl("the sums of a step have not ended", options_.timeout);
     // A step takes longer than a look at it; after a millisecond somebody is late.
     if (waited > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -315,27 +306,20 @@ void NcclSums::join_ranks() {
   if (ranks_.rank() == 0) call(nccl_.GetUniqueId(&id), "ncclGetUniqueId");
   const std::string first = ranks_.share({id.internal, sizeof id.internal})[0];
   first.copy(id.internal, sizeof id.internal);
-  const auto joining = std::make_shared<Joining>();
-  std::thread([joining, id, size = ranks_.size(), rank = ranks_.rank()] {
+  std::promise<std::pair<int, NcclComm*>> joining;
+  std::future<std::pair<int, NcclComm*>> joined = joining.get_future();
+  std::thread([joining = std::move(joining), id, size = ranks_.size(), rank = ranks_.rank()]() mutable {
     NcclComm* comm = nullptr;
     int result = static_cast<int>(cudaSetDevice(0));
     if (result == 0) result = nccl().CommInitRank(&comm, size, id, rank);
-    const std::scoped_lock lock(joining->mutex);
-    joining->comm = comm;
-    joining->result = result;
-    joining->is_done = true;
-    joining->done.notify_one();
+    joining.set_value({result, comm});
   }).detach();
-  std::unique_lock lock(joining->mutex);
-  const auto limit = std::chrono::duration<double>(options_.timeout);
-  if (!joining->done.wait_for(lock, limit, [&] { return joining->is_done; })) {
-    const int silent = ranks_.silent_rank(1);
-    if (silent >= 0) fail_waiting(options_.timeout, silent);
-    throw Error(ExitCode::rank, "NCCL: the ranks have not found each other after " + std::to_string(options_.timeout) +
-                                    " s, though every one answers; NCCL_DEBUG=INFO shows the network that it tries");
+  if (joined.wait_for(std::chrono::duration<double>(options_.timeout)) != std::future_status::ready) {
+    fail_waiting_for_nccl("the ranks have not found each other", options_.timeout);
   }
-  if (joining->result != 0) fail_nccl(joining->result, "ncclCommInitRank; each rank needs a GPU of its own", nullptr);
-  comm_ = joining->comm;
+  const auto [result, comm] = joined.get();
+  if (result != 0) fail_nccl(result, "ncclCommInitRank; each rank needs a GPU of its own", nullptr);
+  comm_ = comm;
 }
 
 // One sum of each kind: connections are made at the first message, which must not be in a capture.

@@ -15,9 +15,11 @@
 
 namespace hs {
 
-void fail_waiting(double seconds, int rank) {
-  fail(ExitCode::rank, "waited {:.1f} s for rank {}: it hangs, has died, or cannot be reached; see its own output",
-       seconds, rank);
+void fail_waiting(double seconds, int peer) {
+  fail(ExitCode::rank,
+       "{} did not answer within {:g} s; it hangs, has died, cannot be reached, or waits for a third one: see its own "
+       "output",
+       peer == any_rank ? "another rank" : fmt::format("rank {}", peer), seconds);
 }
 
 void wait(Transfer& transfer, int peer, double seconds) {

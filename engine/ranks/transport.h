@@ -1,9 +1,9 @@
 // Transport: messages between the processes of one run, which are its ranks 0 .. size-1. Nothing here waits: a transfer
 // is started and then polled, so that a caller can give up on a rank that has died or hangs.
 //
-// The implementation over MPI (engine/ranks/mpi/transport_mpi.cpp) is a library of its own, loaded only in a process that an
-// MPI launcher has started: programs do not depend on MPI, and no header but that file sees it.
-// Not thread safe: the thread that opened a transport is the one that uses it (MPI calls this "funnelled").
+// The implementation over MPI (engine/ranks/mpi/transport_mpi.cpp) is a library of its own, loaded only in a process
+// that an MPI launcher has started: programs do not depend on MPI, and no header but that file sees it. Not thread
+// safe: the thread that opened a transport is the one that uses it (MPI calls this "funnelled").
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,10 @@ class Transport {  // the messages of one rank
   virtual void close() = 0;
 };
 
+inline constexpr int any_rank = -1;  // as the peer of an all-reduce, which does not say whom it waits for
 // Polls until the transfer is done. Throws Error (rank) that names `peer` if that takes more than so many seconds.
 void wait(Transfer& transfer, int peer, double seconds);
-[[noreturn]] void fail_waiting(double seconds, int rank);  // throws Error (rank) that names the rank
+[[noreturn]] void fail_waiting(double seconds, int peer);  // throws Error (rank) that names the peer
 
 // The number of processes if a launcher (mpirun, srun) has started this one as one of several ranks, or as the only one
 // of mpirun; 0 if it was started directly.

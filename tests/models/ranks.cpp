@@ -86,18 +86,10 @@ Outcome train_rank(const Setting& setting, Exchange* exchange, const TrainHooks&
 
 void on_ranks(int ranks, int max_delay_us, const std::function<void(Exchange& exchange)>& body) {
   Loopback hub(ranks, max_delay_us);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        Exchange exchange([&] { return hub.open(rank); }, {.timeout = 20});
-        body(exchange);
-      } catch (const std::exception& error) {
-        FAIL_CHECK(error.what());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  test::on_ranks(ranks, [&](int rank) {
+    Exchange exchange([&] { return hub.open(rank); }, {.timeout = 20});
+    body(exchange);
+  });
 }
 
 std::vector<Outcome> train_ranks(const Setting& setting, int ranks, int max_delay_us = 0) {

@@ -1,17 +1,19 @@
-// Transports between threads of one process, for tests: messages that are late by a random time, ranks that stop
-// answering, and an all-reduce that adds from the left, which is not the tree.
+// Transports between threads of one process, for tests: messages that are late by a random time, and an all-reduce that
+// adds from the left, which is not the tree.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -24,11 +26,9 @@ namespace hs::test {
 class Loopback {
  public:
   explicit Loopback(int size, int max_delay_us = 0, uint64_t seed = 1)
-      : size_(size), max_delay_us_(max_delay_us), seed_(seed), deaf_(static_cast<size_t>(size)) {}
+      : size_(size), max_delay_us_(max_delay_us), seed_(seed) {}
 
   std::unique_ptr<Transport> open(int rank) { return std::make_unique<End>(*this, rank); }
-  // From now on this rank neither receives nor sends, as if its process were stopped.
-  void stop(int rank) { deaf_[static_cast<size_t>(rank)] = true; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -50,8 +50,7 @@ class Loopback {
       if (done_) return true;
       const std::scoped_lock lock(hub_.mutex_);
       auto& queue = hub_.wire_[key_];
-      const int to = std::get<1>(key_);
-      if (hub_.deaf_[static_cast<size_t>(to)] || queue.empty() || queue.front().arrives > Clock::now()) return false;
+      if (queue.empty() || queue.front().arrives > Clock::now()) return false;
       const std::vector<std::byte>& from = queue.front().bytes;
       if (from.size() != bytes_.size()) throw Error(ExitCode::rank, "a message of another size");
       std::ranges::copy(from, bytes_.begin());
@@ -101,7 +100,6 @@ class Loopback {
     std::string host() const override { return "loopback"; }
     TransferPtr send(int to, int tag, std::span<const std::byte> bytes) override {
       const std::scoped_lock lock(hub_.mutex_);
-      if (hub_.deaf_[static_cast<size_t>(rank_)]) return std::make_unique<Sent>();
       auto& queue = hub_.wire_[{rank_, to, tag}];
       const uint32_t random = random_bits({hub_.seed_, RandomPurpose::init, 0, 0, 0}, hub_.sent_++);
       const int delay =
@@ -131,7 +129,25 @@ class Loopback {
   std::map<Key, std::deque<Message>> wire_;
   std::map<int64_t, std::vector<std::optional<std::vector<float>>>> reductions_;
   uint64_t sent_ = 0;
-  std::deque<std::atomic<bool>> deaf_;
 };
+
+// Runs `body` once for each rank, each on its own thread, and rethrows the first rank's error.
+inline void on_ranks(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
 
 }  // namespace hs::test
