@@ -45,8 +45,7 @@ class Shard {
     const uint64_t block = sample / header_.samples_per_block;
     // Two threads may both check it; that is harmless.
     if (!verified_[block].load(std::memory_order_relaxed)) {
-      const BlockEntry& entry = blocks_[block];
-      check_crc(block, file_.checksum(entry.offset, entry.stored_bytes));
+      read_block(block);
       verified_[block].store(true, std::memory_order_relaxed);
     }
     file_.copy(record_header_bytes + sample * header_.image_bytes(), header_.image_bytes(), to);
@@ -54,10 +53,7 @@ class Shard {
 
   // Compressed: a whole block.
   Bytes decompress(uint64_t block) const {
-    const BlockEntry& entry = blocks_[block];
-    Bytes stored(entry.stored_bytes);
-    file_.copy(entry.offset, stored.size(), stored.data());
-    check_crc(block, crc32c(stored.data(), stored.size()));
+    const Bytes stored = read_block(block);
     Bytes pixels(header_.samples_in_block(block) * header_.image_bytes());
     uLongf size = pixels.size();
     uLong used = stored.size();
@@ -129,10 +125,15 @@ class Shard {
          name(), block, header_.blocks, entry.stored_bytes, entry.offset, pixels, expected_offset);
   }
 
-  void check_crc(uint64_t block, uint32_t crc) const {
-    if (crc == blocks_[block].crc) return;
+  // The bytes as they are stored, checked.
+  Bytes read_block(uint64_t block) const {
+    const BlockEntry& entry = blocks_[block];
+    Bytes stored(entry.stored_bytes);
+    file_.copy(entry.offset, stored.size(), stored.data());
+    const uint32_t crc = crc32c(stored.data(), stored.size());
+    if (crc == entry.crc) return stored;
     fail(ExitCode::bad_input, "{}: block {} of {} is damaged: CRC32C 0x{:08x}, expected 0x{:08x}; copy the file again",
-         name(), block, header_.blocks, crc, blocks_[block].crc);
+         name(), block, header_.blocks, crc, entry.crc);
   }
 
   MappedFile file_;
