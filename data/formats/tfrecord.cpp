@@ -1,6 +1,9 @@
 #include "data/formats/tfrecord.h"
 
 #include <algorithm>
+#include <array>
+#include <deque>
+#include <span>
 #include <vector>
 
 #include "data/formats/shards.h"
@@ -8,219 +11,145 @@
 #include "engine/check.h"
 #include "engine/files/crc32c.h"
 #include "engine/files/endian.h"
-#include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
+#include "engine/files/protobuf.h"
 
 namespace hs {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
 using View = std::span<const uint8_t>;
 
 constexpr size_t head_bytes = 12;                               // length and its CRC
-constexpr size_t frame_bytes = head_bytes + 4;                  // and the CRC of the bytes
 constexpr uint64_t max_record_bytes = max_image_bytes + 65536;  // the rest: names and numbers
+constexpr uint64_t bytes_list = 1, int64_list = 3;              // fields of a Feature
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  fail(ExitCode::bad_input, "{}", fmt::format(format, std::forward<Args>(args)...));
+}
+
+View take(View& rest, uint64_t count) {
+  if (count > rest.size()) refuse("is not a tf.train.Example: a field is cut");
+  const View taken = rest.first(count);
+  rest = rest.subspan(count);
+  return taken;
+}
+
+uint64_t take_number(View& rest) {
+  uint64_t number = 0;
+  for (int shift = 0; shift < 64; shift += 7) {
+    const uint64_t byte = take(rest, 1)[0], bits = byte & 0x7f;
+    if (bits << shift >> shift != bits) break;
+    number |= bits << shift;
+    if (byte < 0x80) return number;
+  }
+  refuse("is not a tf.train.Example: a number has more than 64 bits");
+}
 
 // Protobuf's wire format (protobuf.dev/programming-guides/encoding): a field is a number with three bits of type, then
 // a variable-length number, 8 bytes, a length and that many bytes, or 4 bytes.
-class Message {
- public:
-  Message(View bytes, const std::string& name) : rest_(bytes), name_(name) {}
-
-  struct Field {
-    uint64_t number = 0;
-    int type = 0;
-    uint64_t value = 0;  // type 0
-    View bytes;          // type 2
-  };
-  static constexpr int varint_type = 0, bytes_type = 2;
-
-  bool ended() const { return rest_.empty(); }
-
-  Field next() {
-    Field field;
-    const uint64_t key = varint();
-    field.number = key >> 3;
-    field.type = static_cast<int>(key & 7);
-    if (field.type == varint_type) {
-      field.value = varint();
-    } else if (field.type == bytes_type) {
-      field.bytes = take(varint());
-    } else if (field.type == 1) {
-      take(8);
-    } else if (field.type == 5) {
-      take(4);
-    } else {
-      fail_damaged(fmt::format("a field has type {}", field.type));
-    }
-    if (field.number == 0) fail_damaged("a field has number 0");
-    return field;
-  }
-
-  uint64_t varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 70; shift += 7) {
-      const uint8_t byte = take(1)[0];
-      if (shift == 63 && byte > 1) break;
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    fail_damaged("a number has more than 64 bits");
-  }
-
- private:
-  View take(uint64_t count) {
-    if (count > rest_.size()) fail_damaged(fmt::format("{} bytes are announced, {} are left", count, rest_.size()));
-    const View taken = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return taken;
-  }
-  [[noreturn]] void fail_damaged(const std::string& what) const {
-    fail(ExitCode::bad_input, "{}: a record is not a tf.train.Example: {}", name_, what);
-  }
-
-  View rest_;
-  const std::string& name_;
-};
-
-constexpr uint64_t bytes_list = 1, int64_list = 3;  // the kinds of Feature; 2 is float_list
-
-// The one value of a Feature. Feature { BytesList = 1, FloatList = 2, Int64List = 3 }, each { repeated value = 1 }.
-struct Value {
-  uint64_t kind = 0;
-  int64_t count = 0;
-  View bytes;
+struct Field {
+  uint64_t key;
   int64_t number = 0;
-};
+  View bytes = {};
 
-Value read_feature(View feature, const std::string& name) {
-  Value value;
-  for (Message lists(feature, name); !lists.ended();) {
-    const Message::Field list = lists.next();
-    if (list.type != Message::bytes_type || list.number > int64_list) continue;
-    if (list.number != value.kind) value = {list.number, 0, {}, 0};
-    for (Message values(list.bytes, name); !values.ended();) {
-      const Message::Field one = values.next();
-      if (one.number != 1) continue;
-      if (value.kind == bytes_list && one.type == Message::bytes_type) {
-        value.bytes = one.bytes;
-        ++value.count;
-      } else if (value.kind == int64_list && one.type == Message::varint_type) {
-        value.number = static_cast<int64_t>(one.value);
-        ++value.count;
-      } else if (value.kind == int64_list && one.type == Message::bytes_type) {  // packed
-        for (Message packed(one.bytes, name); !packed.ended(); ++value.count) {
-          value.number = static_cast<int64_t>(packed.varint());
-        }
-      }
-    }
+  bool has_number(uint64_t field) const { return key == field << 3; }
+  bool has_bytes(uint64_t field) const { return key == (field << 3 | 2); }
+};
+Field take_field(View& rest) {
+  Field field{take_number(rest)};
+  const uint64_t type = field.key & 7;
+  if (field.key < 8 || type == 3 || type == 4 || type > 5) {
+    refuse("is not a tf.train.Example: a field has number {} and type {}", field.key >> 3, type);
   }
-  return value;
+  if (type == 0) {
+    field.number = static_cast<int64_t>(take_number(rest));
+  } else {
+    field.bytes = take(rest, type == 2 ? take_number(rest) : type == 1 ? 8 : 4);
+  }
+  return field;
 }
 
-struct Wanted {
-  std::string_view name;
-  uint64_t kind;
-  bool found = false;
+// The one value of a Feature { BytesList = 1, FloatList = 2, Int64List = 3 }, each { repeated value = 1 }.
+Field read_feature(View feature, uint64_t kind, std::string_view name) {
+  Field value{0};
+  int64_t count = 0;
+  while (!feature.empty()) {
+    const Field list = take_field(feature);
+    for (View values = list.has_bytes(kind) ? list.bytes : View(); !values.empty();) {
+      const Field one = take_field(values);
+      if (kind == bytes_list ? one.has_bytes(1) : one.has_number(1)) {
+        value = one;
+        ++count;
+      }
+      for (View packed = kind == int64_list && one.has_bytes(1) ? one.bytes : View(); !packed.empty(); ++count) {
+        value.number = static_cast<int64_t>(take_number(packed));
+      }
+    }
+  }
+  if (count == 1) return value;
+  refuse("has {} values of {}, expected one; features are image (bytes), label, height, width, channels (int64)", count,
+         name);
+}
+
+struct Example {
+  View image;  // points into the record
+  int64_t label;
+  ImageShape shape;
+  uint64_t end = 0;  // of its record in the file
 };
 
-}  // namespace
-
-TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name) {
-  TfrecordExample example;
-  Wanted wanted[] = {{"image", bytes_list},
-                     {"label", int64_list},
-                     {"height", int64_list},
-                     {"width", int64_list},
-                     {"channels", int64_list}};
-  int64_t* const numbers[] = {nullptr, &example.label, &example.shape.rows, &example.shape.columns,
-                              &example.shape.channels};
-
-  const auto read_entry = [&](View entry) {  // { string key = 1, Feature value = 2 }
-    View key, feature;
-    for (Message parts(entry, name); !parts.ended();) {
-      const Message::Field part = parts.next();
-      if (part.type != Message::bytes_type) continue;
-      if (part.number == 1) key = part.bytes;
-      if (part.number == 2) feature = part.bytes;
-    }
-    const std::string_view text(reinterpret_cast<const char*>(key.data()), key.size());
-    for (size_t i = 0; i < std::size(wanted); ++i) {
-      if (text != wanted[i].name) continue;
-      const Value value = read_feature(feature, name);
-      if (value.kind != wanted[i].kind || value.count != 1) {
-        fail(ExitCode::bad_input, "{}: feature {} holds {} values of kind {}, expected one of kind {} ({})", name,
-             wanted[i].name, value.count, value.kind, wanted[i].kind, wanted[i].kind == bytes_list ? "bytes" : "int64");
+Example parse(View record) {
+  constexpr std::array<std::string_view, 5> names = {"image", "label", "height", "width", "channels"};
+  std::array<View, names.size()> features;
+  while (!record.empty()) {  // Example { Features features = 1 }
+    const Field map = take_field(record);
+    for (View entries = map.has_bytes(1) ? map.bytes : View(); !entries.empty();) {  // { map<string, Feature> = 1 }
+      const Field entry = take_field(entries);
+      View key, feature;  // { string key = 1, Feature value = 2 }
+      for (View parts = entry.has_bytes(1) ? entry.bytes : View(); !parts.empty();) {
+        const Field part = take_field(parts);
+        if (part.has_bytes(1)) key = part.bytes;
+        if (part.has_bytes(2)) feature = part.bytes;
       }
-      wanted[i].found = true;
-      if (numbers[i] == nullptr) {
-        example.image = value.bytes;
-      } else {
-        *numbers[i] = value.number;
-      }
-    }
-  };
-  for (Message outer(record, name); !outer.ended();) {  // Example { Features features = 1 }
-    const Message::Field features = outer.next();
-    if (features.number != 1 || features.type != Message::bytes_type) continue;
-    for (Message map(features.bytes, name); !map.ended();) {  // Features { map<string, Feature> feature = 1 }
-      const Message::Field entry = map.next();
-      if (entry.number == 1 && entry.type == Message::bytes_type) read_entry(entry.bytes);
+      const auto* name =
+          std::ranges::find(names, std::string_view(reinterpret_cast<const char*>(key.data()), key.size()));
+      if (name != names.end()) features[static_cast<size_t>(name - names.begin())] = feature;
     }
   }
-
-  for (const Wanted& feature : wanted) {
-    if (feature.found) continue;
-    fail(ExitCode::bad_input, "{}: a record has no feature {}; expected image (bytes), label, height, width, channels",
-         name, feature.name);
-  }
-  if (!example.shape.is_allowed()) {
-    fail(ExitCode::bad_input, "{}: an image of {}, expected at most {} x {} x {}", name, example.shape.text(),
-         max_image_side, max_image_side, max_image_channels);
-  }
-  if (std::ssize(example.image) != example.shape.image_bytes()) {
-    fail(ExitCode::bad_input, "{}: an image of {} in {} bytes, expected {} (encoded images are not read)", name,
-         example.shape.text(), example.image.size(), example.shape.image_bytes());
+  const auto number = [&](size_t i) { return read_feature(features[i], int64_list, names[i]).number; };
+  const View image = read_feature(features[0], bytes_list, names[0]).bytes;
+  const Example example{image, number(1), {number(2), number(3), number(4)}};
+  if (!example.shape.is_allowed() || std::ssize(example.image) != example.shape.image_bytes()) {
+    refuse("has an image of {} in {} bytes, expected raw pixels, at most {} x {} x {}", example.shape.text(),
+           example.image.size(), max_image_side, max_image_side, max_image_channels);
   }
   if (example.label < 0 || example.label >= max_classes) {
-    fail(ExitCode::bad_input, "{}: label {}, expected 0 to {}", name, example.label, max_classes - 1);
+    refuse("has the label {}, expected 0 to {}", example.label, max_classes - 1);
   }
   return example;
 }
 
-uint32_t masked_crc32c(const void* bytes, size_t size) {
-  const uint32_t crc = crc32c(bytes, size);
-  return (crc >> 15 | crc << 17) + 0xa282ead8u;
-}
-
-namespace {
-
-// Reads the record that starts at `offset` into `frame`, and checks it; returns its bytes.
-View read_record(const MappedFile& file, uint64_t offset, Bytes& frame) {
-  const uint64_t left = file.size() - offset;
-  const auto fail_cut = [&](uint64_t needed) {
-    fail(ExitCode::bad_input, "{}: the record at byte {} needs {} bytes, but the file has {} more; copy it again",
-         file.name(), offset, needed, left);
+// Reads the record that starts at `offset` into `frame`, and checks it.
+Example read_record(const MappedFile& file, uint64_t offset, std::vector<uint8_t>& frame) {
+  const auto read = [&](uint64_t at, uint64_t bytes, const char* what) {  // and the CRC behind them
+    if (file.size() - at < bytes + 4) refuse("is cut in its {}; copy the file again", what);
+    frame.resize(std::max<size_t>(frame.size(), bytes + 4));
+    file.copy(at, bytes + 4, frame.data());
+    const auto crc = get_little_endian<uint32_t>(&frame[bytes]);
+    if (masked_crc32c(frame.data(), bytes) != crc) refuse("is damaged in its {}; copy the file again", what);
   };
-  const auto check_crc = [&](const char* what, const uint8_t* at, size_t size) {
-    const auto expected = get_little_endian<uint32_t>(at + size);
-    if (masked_crc32c(at, size) == expected) return;
-    fail(ExitCode::bad_input, "{}: the {} of the record at byte {} is damaged (its masked CRC32C is not 0x{:08x})",
-         file.name(), what, offset, expected);
-  };
-  if (left < head_bytes) fail_cut(frame_bytes);
-  frame.resize(std::max(frame.size(), head_bytes));
-  file.copy(offset, head_bytes, frame.data());
-  check_crc("length", frame.data(), 8);
-  const auto length = get_little_endian<uint64_t>(frame.data());
-  if (length > max_record_bytes) {
-    fail(ExitCode::bad_input, "{}: the record at byte {} has {} bytes, expected at most {}", file.name(), offset,
-         length, max_record_bytes);
+  try {
+    read(offset, 8, "length");
+    const auto length = get_little_endian<uint64_t>(frame.data());
+    if (length > max_record_bytes) refuse("has {} bytes, expected at most {}", length, max_record_bytes);
+    read(offset + head_bytes, length, "data");
+    Example example = parse({frame.data(), length});
+    example.end = offset + head_bytes + length + 4;
+    return example;
+  } catch (const Error& error) {
+    throw error.with_message(fmt::format("{}: the record at byte {} {}", file.name(), offset, error.what()));
   }
-  if (left - head_bytes < length + 4) fail_cut(frame_bytes + length);
-  frame.resize(std::max<size_t>(frame.size(), length + 4));
-  file.copy(offset + head_bytes, length + 4, frame.data());
-  check_crc("data", frame.data(), length);
-  return {frame.data(), length};
 }
 
 struct Record {
@@ -239,12 +168,12 @@ class TfrecordSource : public SampleSource {
   void read_sample(int64_t index, uint8_t* image) const override {
     const Record& record = records_[static_cast<size_t>(index)];
     const MappedFile& file = *files_[record.file];
-    thread_local Bytes frame;
-    const TfrecordExample example = parse_tfrecord_example(read_record(file, record.offset, frame), file.name());
+    thread_local std::vector<uint8_t> frame;
+    const Example example = read_record(file, record.offset, frame);
     if (example.shape != info().shape()) {
       fail(ExitCode::bad_input, "{}: was written to since it was opened; do not change a file in use", file.name());
     }
-    std::copy(example.image.begin(), example.image.end(), image);
+    std::ranges::copy(example.image, image);
   }
   int32_t sample_label(int64_t index) const override { return records_[static_cast<size_t>(index)].label; }
 
@@ -252,25 +181,55 @@ class TfrecordSource : public SampleSource {
   const std::vector<Record> records_;
 };
 
-// Records where each record of one file starts. The first record of the data set determines the shape of all.
-void scan(const MappedFile& file, uint16_t number, SampleInfo& info, std::vector<Record>& records) {
-  Bytes frame;
-  if (file.size() == 0) fail(ExitCode::bad_input, "{}: is empty, expected at least one record", file.name());
-  for (uint64_t offset = 0; offset < file.size();) {
-    const View record = read_record(file, offset, frame);
-    const TfrecordExample example = parse_tfrecord_example(record, file.name());
-    if (records.empty()) static_cast<ImageShape&>(info) = example.shape;
-    if (example.shape != info.shape()) {
-      fail(ExitCode::bad_input, "{}: sample {} is {}, but the first is {}; expected one size", file.name(),
-           records.size(), example.shape.text(), info.text());
-    }
-    records.push_back({offset, number, static_cast<uint16_t>(example.label)});
-    info.classes = std::max(info.classes, static_cast<int>(example.label) + 1);
-    offset += frame_bytes + record.size();
-  }
+// An entry of map<string, Feature>. The lists of numbers are packed, as TensorFlow writes them.
+std::string feature(std::string_view name, uint64_t kind, std::string_view value) {
+  using protobuf::field;
+  return field(1, field(1, name) + field(2, field(kind, field(1, value))));
+}
+std::string feature(std::string_view name, int64_t number) {
+  return feature(name, int64_list, protobuf::varint(static_cast<uint64_t>(number)));
 }
 
+class TfrecordWriter : public SampleWriter {
+ public:
+  TfrecordWriter(const std::filesystem::path& prefix, const SampleInfo& info, int64_t shards) : SampleWriter(info) {
+    check_shard_count(shards, info.count);
+    for (int64_t shard = 0; shard < shards; ++shard) files_.emplace_back(shard_path(prefix, shard, shards));
+  }
+
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    const int64_t shards = std::ssize(files_);
+    if (shard_ + 1 < shards && added() == shard_range(shard_ + 1, shards, info().count).first) {
+      files_[static_cast<size_t>(shard_++)].finish();
+    }
+    const std::string_view pixels(reinterpret_cast<const char*>(image), static_cast<size_t>(info().image_bytes()));
+    // TensorFlow writes a map in the order of its keys.
+    files_[static_cast<size_t>(shard_)].write(framed_tfrecord(protobuf::field(
+        1, feature("channels", info().channels) + feature("height", info().rows) +
+               feature("image", bytes_list, pixels) + feature("label", label) + feature("width", info().columns))));
+  }
+  void keep_files() override { keep_all(files_); }
+
+  std::deque<OutputFile> files_;  // of the shards
+  int64_t shard_ = 0;             // that is being written
+};
+
 }  // namespace
+
+uint32_t masked_crc32c(const void* bytes, size_t size) {
+  const uint32_t crc = crc32c(bytes, size);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+std::string framed_tfrecord(std::string_view record) {
+  uint8_t head[head_bytes], tail[4];
+  put_little_endian(head, uint64_t{record.size()});
+  put_little_endian(head + 8, masked_crc32c(head, 8));
+  put_little_endian(tail, masked_crc32c(record.data(), record.size()));
+  std::string framed(reinterpret_cast<const char*>(head), sizeof(head));
+  return framed.append(record).append(reinterpret_cast<const char*>(tail), sizeof(tail));
+}
 
 std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, const SetIdentity& set) {
   std::error_code ignored;
@@ -280,15 +239,32 @@ std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, 
   TfrecordSource::Files files;
   std::vector<Record> records;
   SampleInfo info;
+  std::vector<uint8_t> frame;
   for (const std::filesystem::path& each : paths) {
-    files.push_back(std::make_unique<MappedFile>(each));
-    scan(*files.back(), static_cast<uint16_t>(files.size() - 1), info, records);
+    const MappedFile& file = *files.emplace_back(std::make_unique<MappedFile>(each));
+    if (file.size() == 0) fail(ExitCode::bad_input, "{}: is empty, expected at least one record", file.name());
+    for (uint64_t offset = 0; offset < file.size();) {
+      const Example example = read_record(file, offset, frame);
+      if (records.empty()) static_cast<ImageShape&>(info) = example.shape;
+      if (example.shape != info.shape()) {
+        fail(ExitCode::bad_input, "{}: sample {} is {}, but the first is {}; expected one size", file.name(),
+             records.size(), example.shape.text(), info.text());
+      }
+      records.push_back({offset, static_cast<uint16_t>(files.size() - 1), static_cast<uint16_t>(example.label)});
+      info.classes = std::max(info.classes, static_cast<int>(example.label) + 1);
+      offset = example.end;
+    }
   }
   info.name = set.name;
   info.scale = set.scale.value_or(default_pixel_scale);
   info.description = fmt::format("TFRecord files {}, {} shards", printable(path), paths.size());
   info.count = std::ssize(records);
   return std::make_unique<TfrecordSource>(std::move(info), std::move(files), std::move(records));
+}
+
+std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,
+                                              int64_t shards) {
+  return std::make_unique<TfrecordWriter>(prefix, info, shards);
 }
 
 }  // namespace hs

@@ -9,10 +9,8 @@
 // The format has no index: opening reads and checks every record once and keeps where it starts.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,22 +19,12 @@
 
 namespace hs {
 
-// The contents of a record. `image` points into the record.
-struct TfrecordExample {
-  ImageShape shape;                // the image's
-  std::span<const uint8_t> image;  // (rows, columns, channels)
-  int64_t label = -1;              // 0 or more
-};
-
-// Parses the bytes of one record. Other features and unknown fields are skipped; if a feature occurs twice, the last
-// one counts, as in protobuf. Throws Error (bad_input) that starts with `name`.
-TfrecordExample parse_tfrecord_example(std::span<const uint8_t> record, const std::string& name);
-
 uint32_t masked_crc32c(const void* bytes, size_t size);  // see the head of this file
 // The record as it is in a file: between its length and its checksums.
 std::string framed_tfrecord(std::string_view record);
 
-// `path`: one file, or the prefix of a set of shards PREFIX-00000-of-00004, or one of the shards.
+// `path`: one file, or the prefix of a set of shards PREFIX-00000-of-00004, or one of the shards. Other features and
+// unknown fields are skipped; if a feature occurs twice in a record, the last one counts, as in protobuf.
 // Throws Error: io (no such files, or they cannot be read), bad_input.
 std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, const SetIdentity& set = {});
 
