@@ -1,9 +1,11 @@
 #include "data/formats/idx.h"
 
+#include <fcntl.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "engine/check.h"
@@ -30,85 +32,50 @@ class Content {
            "{}: {} bytes, above the limit of {}; is this an IDX file? (idx_max_bytes in data/formats/idx.h)", name(),
            stored_bytes(), idx_max_bytes);
     }
-    refill();
-    compressed_ = zlib_.avail_in >= 2 && input_[0] == 0x1f && input_[1] == 0x8b;
-    constexpr int gzip_only = 15 + 16;
-    if (compressed_ && inflateInit2(&zlib_, gzip_only) != Z_OK) fail_out_of_memory();
+    const int descriptor = ::fcntl(file_.descriptor(), F_DUPFD_CLOEXEC, 0);  // gzclose() closes it
+    if (descriptor < 0) fail(ExitCode::io, "{}: cannot be opened: {}", name(), std::strerror(errno));
+    stream_.reset(gzdopen(descriptor, "rb"));
+    if (!stream_) fail(ExitCode::out_of_memory, "{}: no memory to decompress it", name());
   }
-  ~Content() {
-    if (compressed_) inflateEnd(&zlib_);
-  }
-  Content(const Content&) = delete;
-  Content& operator=(const Content&) = delete;
 
   const std::string& name() const { return file_.name(); }
-  bool compressed() const { return compressed_; }
+  bool compressed() const { return gzdirect(stream_.get()) == 0; }
   uint64_t stored_bytes() const { return file_.size(); }
 
-  // Returns fewer than `count` bytes only at the end. gzip data, one member or more, ends only when the checksum of
-  // each is right and nothing else follows.
+  // Returns fewer than `count` bytes only at the end. gzip data ends only when the checksum of each member is right.
   size_t read(uint8_t* to, size_t count) {
+    constexpr size_t most = 1 << 30;  // gzread() counts by int
     size_t done = 0;
     while (done < count) {
-      const size_t got = compressed_ ? inflate_some(to + done, count - done) : copy_some(to + done, count - done);
-      if (got == 0) break;
-      done += got;
+      const int got = gzread(stream_.get(), to + done, static_cast<unsigned>(std::min(count - done, most)));
+      if (got <= 0) break;
+      done += static_cast<size_t>(got);
     }
+    if (done < count) check_stream();
     return done;
   }
 
  private:
-  bool refill() {
-    zlib_.next_in = input_.data();
-    zlib_.avail_in = static_cast<uInt>(file_.read_at(offset_, input_.data(), input_.size()));
-    offset_ += zlib_.avail_in;
-    return zlib_.avail_in > 0;
-  }
+  struct Close {
+    void operator()(gzFile file) const { gzclose(file); }
+  };
 
-  size_t copy_some(uint8_t* to, size_t count) {
-    if (zlib_.avail_in == 0 && !refill()) return 0;
-    const size_t bytes = std::min<size_t>(count, zlib_.avail_in);
-    std::memcpy(to, zlib_.next_in, bytes);
-    zlib_.next_in += bytes;
-    zlib_.avail_in -= static_cast<uInt>(bytes);
-    return bytes;
-  }
-
-  size_t inflate_some(uint8_t* to, size_t count) {
-    const uInt room = static_cast<uInt>(std::min<size_t>(count, 1u << 30));
-    zlib_.next_out = to;
-    zlib_.avail_out = room;
-    while (!ended_ && zlib_.avail_out == room) {
-      if (zlib_.avail_in == 0 && !refill()) {
-        fail(ExitCode::bad_input, "{}: gzip data ends too early, after {} bytes; download the file again", name(),
-             stored_bytes());
-      }
-      const int status = inflate(&zlib_, Z_NO_FLUSH);
-      if (status == Z_MEM_ERROR) fail_out_of_memory();
-      if (status != Z_OK && status != Z_STREAM_END) {
-        fail(ExitCode::bad_input, "{}: gzip data is damaged ({}); download the file again", name(),
-             zlib_.msg ? zlib_.msg : "unreadable");
-      }
-      if (status == Z_STREAM_END) {
-        ended_ = zlib_.avail_in == 0 && !refill();
-        if (!ended_ && *zlib_.next_in != 0x1f) {
-          fail(ExitCode::bad_input, "{}: {} bytes follow the gzip data, expected another gzip member or nothing",
-               name(), stored_bytes() - offset_ + zlib_.avail_in);
-        }
-        inflateReset(&zlib_);
-      }
+  void check_stream() const {
+    int status = Z_OK;
+    const char* text = gzerror(stream_.get(), &status);
+    if (status == Z_OK) return;
+    if (status == Z_ERRNO) fail(ExitCode::io, "{}: cannot be read: {}", name(), std::strerror(errno));
+    if (status == Z_MEM_ERROR) fail(ExitCode::out_of_memory, "{}: no memory to decompress it", name());
+    if (status == Z_BUF_ERROR) {
+      fail(ExitCode::bad_input, "{}: gzip data ends too early, after {} bytes; download the file again", name(),
+           stored_bytes());
     }
-    return room - zlib_.avail_out;
+    fail(ExitCode::bad_input, "{}: gzip data is damaged ({}); download the file again", name(),
+         std::strchr(text, ' ') + 1);  // after the name of the file
   }
-
-  [[noreturn]] void fail_out_of_memory() { fail(ExitCode::out_of_memory, "{}: no memory to decompress it", name()); }
 
   InputFile file_;
-  uint64_t offset_ = 0;  // where refill() reads next
-  std::array<uint8_t, 1 << 16> input_;
-  z_stream zlib_{};  // next_in and avail_in delimit the unread bytes of input_, for plain files too
-  bool compressed_ = false;
-  bool ended_ = false;
+  std::unique_ptr<gzFile_s, Close> stream_;
 };
 
 struct Header {

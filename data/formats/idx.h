@@ -1,7 +1,8 @@
 // IDX, the format of MNIST: two zero bytes, an element type (0x08: unsigned byte), the number of dimensions,
 // each dimension as a big-endian 32-bit number, then the elements, row-major (http://yann.lecun.com/exdb/mnist/).
 // Plain or gzip, detected by content, never by name. The header is never believed: what it claims is compared with the
-// size of the file before memory is allocated, and the content must end exactly where the header says.
+// size of the file before memory is allocated, and the content must end exactly where the header says. What follows the
+// last member of a gzip file is ignored, as gunzip does.
 //
 // Every failure throws Error with one line that starts with the name of the file: ExitCode::bad_input for bad content
 // and for anything that is not a regular file, ExitCode::io if the file cannot be opened or read.

@@ -199,16 +199,14 @@ TEST_CASE("a file that is cut and restored again and again while it is read: all
   writer.join();
 }
 
-TEST_CASE("gzip cut off at every byte, and nothing may follow it") {
+TEST_CASE("gzip cut off at every byte, and what may follow it") {
   const DamagedFile file = images_file();
   const Bytes packed = gzip(big_endian({images_magic, 40, 10, 10}) + counting(4000));
-  file.check_sizes(packed, [&](size_t size) {
-    return size < 2               ? "truncated header"
-           : size < packed.size() ? "gzip data ends too early, after "
-                                  : "1 bytes follow the gzip data";
-  });
+  for (size_t size = 0; size < packed.size(); ++size) {
+    file.check_refused(first_bytes(packed, size), size < 2 ? "truncated header" : "gzip data ends too early, after ");
+  }
   file.check_refused(packed + packed, "but there are more");
-  file.check_refused(packed + Bytes(100000), "100000 bytes follow");  // more than the reader's buffer holds
+  CHECK(file.read(packed + Bytes(100000)).code == ExitCode::ok);  // as gunzip has it
 }
 
 TEST_CASE("gzip of several members is their contents one after another, as gunzip has it") {
