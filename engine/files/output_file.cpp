@@ -4,14 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "engine/check.h"
-#include "engine/files/input_file.h"
+#include "engine/printable.h"
 
 namespace hs {
 namespace {
@@ -26,14 +24,14 @@ fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.
 bool reaches_disk(int descriptor) { return ::fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS; }
 bool all_reaches_disk(int descriptor) { return ::syncfs(descriptor) == 0; }
 
-// Flushes a folder's entries, without which a power failure may undo a rename; or, by all_reaches_disk, all files on
-// its file system: one wait instead of one for each of thousands of files.
-void sync_folder(const fs::path& folder, bool (*sync)(int) = reaches_disk) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// Flushes a file, or a folder's entries, without which a power failure may undo a rename; or, by all_reaches_disk, all
+// files on its file system: one wait instead of one for each of thousands of files.
+void sync_path(const fs::path& path, bool (*sync)(int) = reaches_disk) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool synced = descriptor >= 0 && sync(descriptor);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (!synced) fail(ExitCode::io, "{}: cannot be brought to the disk: {}", printable(folder), std::strerror(error));
+  if (!synced) fail(ExitCode::io, "{}: cannot be brought to the disk: {}", printable(path), std::strerror(error));
 }
 
 }  // namespace
@@ -41,25 +39,23 @@ void sync_folder(const fs::path& folder, bool (*sync)(int) = reaches_disk) {
 OutputFile::OutputFile(const fs::path& path, std::string label) : label_(std::move(label)), path_(path) {
   name_ = is_stdout() ? "stdout" : (label_.empty() ? "" : label_ + " ") + printable(path);
   if (!is_wanted()) return;
-  if (is_stdout()) {
-    is_stream_ = true;
-    descriptor_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-    if (descriptor_ < 0) fail_io();
-    return;
-  }
   struct stat status = {};
-  if (::stat(path_.c_str(), &status) != 0) {
-    if (errno != ENOENT) fail_io();  // for example, a name that is too long
-  } else if (S_ISDIR(status.st_mode)) {
-    fail(ExitCode::io, "{}: is a directory, expected a file", name_);
-  } else if (!S_ISREG(status.st_mode)) {
-    open_stream(S_ISFIFO(status.st_mode));
+  const bool is_there = !is_stdout() && ::stat(path_.c_str(), &status) == 0;
+  if (!is_there && !is_stdout() && errno != ENOENT) fail_io();  // for example, a name that is too long
+  if (is_there && S_ISDIR(status.st_mode)) fail(ExitCode::io, "{}: is a directory, expected a file", name_);
+  is_stream_ = is_stdout() || (is_there && !S_ISREG(status.st_mode));
+  if (is_stream_) {
+    descriptor_ = is_stdout() ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                              : ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (descriptor_ < 0 && errno == ENXIO && S_ISFIFO(status.st_mode)) {
+      fail(ExitCode::io, "{}: is a pipe that no program reads; start the reader first", name_);
+    }
+    if (descriptor_ < 0 || (!is_stdout() && ::fcntl(descriptor_, F_SETFL, 0) != 0)) fail_io();
     return;
-  } else {
-    if (::access(path_.c_str(), W_OK) != 0) fail_io();
-    path_ = fs::canonical(path_);  // the rename replaces the file, not the link
   }
-  TemporaryPath probe;  // fails now; the first write may come hours later
+  if (is_there && ::access(path_.c_str(), W_OK) != 0) fail_io();
+  if (is_there) path_ = fs::canonical(path_);  // the rename replaces the file, not the link
+  TemporaryPath probe;                         // fails now; the first write may come hours later
   make_file(probe);
   close();
 }
@@ -69,15 +65,6 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::fail_io() const { fail(ExitCode::io, "{}: cannot be written: {}", name_, std::strerror(errno)); }
-
-void OutputFile::open_stream(bool is_pipe) {
-  is_stream_ = true;
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (descriptor_ < 0 && errno == ENXIO && is_pipe) {
-    fail(ExitCode::io, "{}: is a pipe that no program reads; start the reader first", name_);
-  }
-  if (descriptor_ < 0 || ::fcntl(descriptor_, F_SETFL, 0) != 0) fail_io();
-}
 
 // The new file gets the permissions of the file that it replaces.
 void OutputFile::make_file(TemporaryPath& at) {
@@ -138,24 +125,14 @@ void OutputFile::keep() {
     flush();
     close();
   } else if (!temporary_.rename_to(path_)) {
+    // A file that is mounted, as into a container, cannot be replaced. A reader may see a part of it.
     if (errno != EBUSY) fail_io();
-    copy_in_place();
+    std::error_code error;
+    fs::copy_file(temporary_.path(), path_, fs::copy_options::overwrite_existing, error);
+    if (error) fail(ExitCode::io, "{}: cannot be written: {}", name_, error.message());
+    sync_path(path_);
+    temporary_.remove();
   }
-}
-
-// What no rename can replace: a file that is mounted, as into a container. A reader may see a part of it.
-void OutputFile::copy_in_place() {
-  std::ifstream from(temporary_.path(), std::ios::binary);
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
-  if (descriptor_ < 0) fail_io();
-  std::array<char, buffer_bytes> buffer;
-  for (uint64_t at = 0; from.read(buffer.data(), buffer.size()) || from.gcount() > 0;) {
-    put(at, buffer.data(), static_cast<size_t>(from.gcount()));
-    at += static_cast<uint64_t>(from.gcount());
-  }
-  if (from.bad() || !reaches_disk(descriptor_)) fail_io();
-  close();
-  temporary_.remove();
 }
 
 void keep_all(std::deque<OutputFile>& files) {
@@ -163,7 +140,7 @@ void keep_all(std::deque<OutputFile>& files) {
   size_t kept = 0;
   try {
     for (; kept < files.size(); ++kept) files[kept].keep();
-    for (const OutputFile& file : files) sync_folder(folder_of(file.path()));
+    for (const OutputFile& file : files) sync_path(folder_of(file.path()));
   } catch (const Error&) {
     for (size_t i = 0; i < kept; ++i) ::unlink(files[i].path().c_str());
     throw;
@@ -186,9 +163,9 @@ void OutputFolder::fail_io(const char* what) const {
 }
 
 void OutputFolder::keep(bool wait_for_disk) {
-  if (wait_for_disk) sync_folder(path(), all_reaches_disk);
+  if (wait_for_disk) sync_path(path(), all_reaches_disk);
   if (!temporary_.rename_to(folder_)) fail_io("cannot be given to what was written");
-  if (wait_for_disk) sync_folder(folder_of(folder_));
+  if (wait_for_disk) sync_path(folder_of(folder_));
 }
 
 }  // namespace hs

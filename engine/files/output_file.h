@@ -42,12 +42,10 @@ class OutputFile {
 
  private:
   [[noreturn]] void fail_io() const;
-  void open_stream(bool is_pipe);
   void make_file(TemporaryPath& at);
   void flush();
   void put(uint64_t offset, const void* bytes, size_t size);
   void close();
-  void copy_in_place();
 
   const std::string label_;
   std::filesystem::path path_;

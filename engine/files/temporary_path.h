@@ -4,12 +4,12 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <filesystem>
 
 namespace hs {
 
-// The name is random and new: nothing that exists already is opened or followed. Signal handlers find up to 64 paths in
-// a table; more of them, and paths longer than an entry, are removed only by their owners.
+// The name is random and new: nothing that exists already is opened or followed.
 class TemporaryPath {
  public:
   TemporaryPath() = default;  // none
@@ -18,7 +18,6 @@ class TemporaryPath {
   TemporaryPath& operator=(const TemporaryPath&) = delete;
 
   // An empty file beside `path`, whose file name is in its own, open for writing; -1 and errno if that fails.
-  // REQUIRES of both: path() is empty
   int make_file(const std::filesystem::path& path);
   // In `folder` ("" is the working folder). False and errno if that fails.
   bool make_folder(const std::filesystem::path& folder, mode_t mode = 0777);
@@ -30,16 +29,14 @@ class TemporaryPath {
   void remove() noexcept;
 
  private:
-  void choose(const std::filesystem::path& folder, const std::string& whose = {});
-  void enter();
+  void choose(const std::filesystem::path& folder, const std::string& whose);
   void forget();
 
   std::filesystem::path path_;
-  int entry_ = -1;  // in the table, -1: none
+  std::atomic<const char*>* entry_ = nullptr;  // in the table of remove_temporary_paths()
 };
 
-// Removes all paths in the table; threads that then need a new one wait for the end of the program. Async-signal-safe.
-// The program must end after it.
+// Removes up to 64 paths that there are, folders by the program rm. Async-signal-safe; the program must end after it.
 void remove_temporary_paths() noexcept;
 
 }  // namespace hs
