@@ -1,7 +1,6 @@
 #include "bench/cli/interrupt.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 
 #include "bench/cli/build_info.h"
@@ -19,85 +17,52 @@
 #include "engine/files/temporary_path.h"
 #include "engine/observe.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HALFSTEP_SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HALFSTEP_SANITIZED
-#endif
-#endif
-
 namespace hs::bench::cli {
 namespace {
+
+constexpr unsigned time_to_finish = 10;
+std::atomic<int> caught = 0;            // the first signal to stop; atomics of these types are lock-free on Linux
+std::atomic<unsigned> time_to_ask = 1;  // seconds from that signal until the handler acts
+std::atomic<bool> last_line_begun = false;
+bool stays = false;  // after the last line
+std::array<char, 160> running = {"the command line"};
+const char* const* running_op = nullptr;  // of the thread that called watch_signals(); workers run on behalf of its op
 
 struct Signal {
   int number;
   const char* name;
   ExitCode code;
 };
-constexpr Signal stops[] = {{SIGINT, "SIGINT", ExitCode::interrupted},
-                            {SIGTERM, "SIGTERM", ExitCode::terminated},
-                            {SIGHUP, "SIGHUP", ExitCode::hung_up}};
-constexpr Signal crashes[] = {{SIGSEGV, "SIGSEGV", ExitCode::internal},
-                              {SIGBUS, "SIGBUS", ExitCode::internal},
-                              {SIGFPE, "SIGFPE", ExitCode::internal},
-                              {SIGILL, "SIGILL", ExitCode::internal},
-                              {SIGABRT, "SIGABRT", ExitCode::internal}};
+constexpr Signal signals[] = {{SIGINT, "SIGINT", ExitCode::interrupted}, {SIGTERM, "SIGTERM", ExitCode::terminated},
+                              {SIGHUP, "SIGHUP", ExitCode::hung_up},     {SIGSEGV, "SIGSEGV", ExitCode::internal},
+                              {SIGBUS, "SIGBUS", ExitCode::internal},    {SIGFPE, "SIGFPE", ExitCode::internal},
+                              {SIGILL, "SIGILL", ExitCode::internal},    {SIGABRT, "SIGABRT", ExitCode::internal}};
 
-std::atomic<int> caught = 0;
-std::atomic<bool> last_line_begun = false;
-constexpr unsigned time_to_finish = 10;
-bool stays = false;                     // after the last line
-std::atomic<unsigned> time_to_ask = 1;  // seconds from a signal until the handler acts
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
-              std::atomic<unsigned>::is_always_lock_free);
-std::array<char, 160> running = {"the command line"};
-const char* const* running_op = nullptr;  // of the thread that called watch_signals(); workers run on behalf of its op
+const Signal& row_of(int number) { return *std::ranges::find(signals, number, &Signal::number); }
 
-template <size_t size>
-const Signal& row_of(const Signal (&table)[size], int number) {
-  return *std::ranges::find(table, number, &Signal::number);
-}
-
-// A line of text that uses no heap; excess text is truncated.
-class Line {
- public:
-  Line& operator<<(const char* part) {
-    while (*part != '\0' && size_ < text_.size() - 1) text_[size_++] = *part++;
-    return *this;
+// Calls only what is async-signal-safe, as every handler here. Text that is too long is cut.
+[[noreturn]] void end_now(ExitCode code, std::initializer_list<const char*> parts) {
+  if (last_line_begun.exchange(true)) {
+    ::sleep(2);  // until the other line is written
+    ::_exit(static_cast<int>(code));
   }
-  void write() {
-    text_[size_++] = '\n';
-    pollfd error = {STDERR_FILENO, POLLOUT, 0};  // a full pipe must not block the exit
-    if (::poll(&error, 1, 500) == 1) write_all(STDERR_FILENO, {text_.data(), size_});
-  }
-
- private:
-  std::array<char, 512> text_{};
-  size_t size_ = 0;
-};
-
-// Only async-signal-safe calls from here to the installation of the handlers.
-[[noreturn]] void wait_for_end(ExitCode code) {
-  for (unsigned left = 2; left > 0;) left = ::sleep(left);
+  remove_temporary_paths();
+  std::array<char, 512> line;
+  size_t size = 0;
+  const auto add = [&](const char* part) {
+    while (*part != '\0' && size < line.size() - 1) line[size++] = *part++;
+  };
+  if (::isatty(STDERR_FILENO) != 0) add("\r\033[K");  // the display of progress
+  for (const char* part : parts) add(part);
+  line[size++] = '\n';
+  pollfd error = {STDERR_FILENO, POLLOUT, 0};  // a full pipe must not block the exit
+  if (::poll(&error, 1, 500) == 1) write_all(STDERR_FILENO, {line.data(), size});
   ::_exit(static_cast<int>(code));
 }
 
-Line begin_line() {
-  Line line;
-  if (::isatty(STDERR_FILENO) != 0) line << "\r\033[K";  // the display of progress
-  line << program_name << ": ";
-  return line;
-}
-
 [[noreturn]] void stop_now() {
-  const Signal& signal = row_of(stops, caught);
-  if (last_line_begun.exchange(true)) wait_for_end(signal.code);
-  remove_temporary_paths();
-  Line line = begin_line();
-  line << "stopped by " << signal.name << " while running " << running.data();
-  line.write();
-  ::_exit(static_cast<int>(signal.code));
+  const Signal& signal = row_of(caught);
+  end_now(signal.code, {program_name, ": stopped by ", signal.name, " while running ", running.data()});
 }
 
 void on_stop(int number) {
@@ -111,39 +76,17 @@ void on_alarm(int) {
 }
 
 [[noreturn]] void on_crash(int number) {
-  if (last_line_begun.exchange(true)) wait_for_end(ExitCode::internal);
-  remove_temporary_paths();
-  Line line = begin_line();
-  line << "internal error: " << row_of(crashes, number).name << " in ";
-  line << (**running_op != '\0' ? *running_op : "no op") << ", while running " << running.data();
-  line << "; please report it";
-  line.write();
-  ::_exit(static_cast<int>(ExitCode::internal));
+  end_now(ExitCode::internal,
+          {program_name, ": internal error: ", row_of(number).name, " in ",
+           **running_op != '\0' ? *running_op : "no op", ", while running ", running.data(), "; please report it"});
 }
 
-void handle(int number, void (*handler)(int), int flags) {
+void handle(int number, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = flags;
-  sigemptyset(&action.sa_mask);
-  if (handler == on_crash) {
-    // Blocked, so that a fault within the handler kills the program at once.
-    for (const Signal& crash : crashes) sigaddset(&action.sa_mask, crash.number);
-  }
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigfillset(&action.sa_mask);  // a fault within a handler kills the program at once
   sigaction(number, &action, nullptr);
-}
-
-void watch_crashes() {
-#ifndef HALFSTEP_SANITIZED
-  running_op = &Op::current();
-  alignas(64) static std::array<std::byte, size_t{128} << 10> stack;  // used if the stack has overflowed
-  stack_t alternate = {};
-  alternate.ss_sp = stack.data();
-  alternate.ss_size = stack.size();
-  sigaltstack(&alternate, nullptr);
-  for (const Signal& crash : crashes) handle(crash.number, on_crash, SA_ONSTACK);
-  std::set_terminate([] { std::abort(); });  // without the runtime's own message
-#endif
 }
 
 }  // namespace
@@ -151,17 +94,24 @@ void watch_crashes() {
 void watch_signals() {
   name_running_command("the command line");
   for (const int ignored : {SIGPIPE, SIGXFSZ}) std::signal(ignored, SIG_IGN);
-  for (const Signal& stop : stops) {
+  handle(SIGALRM, on_alarm);
+  for (const Signal& signal : signals) {
     struct sigaction before = {};
-    sigaction(stop.number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) handle(stop.number, on_stop, SA_RESTART);
+    sigaction(signal.number, nullptr, &before);
+    if (is_stop(signal.code) && before.sa_handler != SIG_IGN) handle(signal.number, on_stop);
   }
-  handle(SIGALRM, on_alarm, SA_RESTART);
-  sigset_t alarm_only;
-  sigemptyset(&alarm_only);
-  sigaddset(&alarm_only, SIGALRM);
-  pthread_sigmask(SIG_UNBLOCK, &alarm_only, nullptr);
-  watch_crashes();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have handlers of their own
+  running_op = &Op::current();
+  alignas(64) static std::array<std::byte, size_t{128} << 10> stack;  // used if the stack has overflowed
+  stack_t alternate = {};
+  alternate.ss_sp = stack.data();
+  alternate.ss_size = stack.size();
+  sigaltstack(&alternate, nullptr);
+  for (const Signal& signal : signals) {
+    if (signal.code == ExitCode::internal) handle(signal.number, on_crash);
+  }
+  std::set_terminate([] { std::abort(); });  // without the runtime's own message
+#endif
 }
 
 void check_limits() {
@@ -186,7 +136,7 @@ void name_running_command(std::string_view name) {
 
 void check_signals(const std::string& where) {
   if (caught == 0) return;
-  const Signal& signal = row_of(stops, caught);
+  const Signal& signal = row_of(caught);
   fail(signal.code, "stopped by {} {}", signal.name, where);
 }
 
@@ -198,7 +148,9 @@ bool stop_requested() {
   return true;
 }
 
-bool is_stop(ExitCode code) { return std::ranges::find(stops, code, &Signal::code) != std::end(stops); }
+bool is_stop(ExitCode code) {
+  return code == ExitCode::interrupted || code == ExitCode::terminated || code == ExitCode::hung_up;
+}
 
 void begin_last_line() {
   if (last_line_begun.exchange(true)) {

@@ -15,8 +15,8 @@ namespace hs::bench::cli {
 // SIGPIPE and SIGXFSZ become errors of write().
 void watch_signals();
 
-// Throws Error: out_of_memory (stack), io (open files), if the process limits (ulimit) are below the minimum that the
-// program needs.
+// Throws Error: out_of_memory (stack), io (open files), if the process limits (ulimit) are below what the program
+// needs.
 void check_limits();
 
 // Sets the command that the handler's line names.
