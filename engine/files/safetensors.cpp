@@ -7,6 +7,7 @@
 #include <bit>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "engine/check.h"
@@ -26,36 +27,38 @@ constexpr size_t max_rank = 8;
 constexpr const char* metadata_name = "__metadata__";
 constexpr const char* checksum_name = "crc32c";
 
+using Json = nlohmann::json;
+using ByName = std::map<std::string_view, const SafetensorsEntry*>;
+
 struct FileType {
   const char* name;
   uint64_t bits;
+  std::optional<DType> dtype = {};  // the engine's
 };
 constexpr FileType file_types[] = {
-    {"BOOL", 8},    {"U8", 8},      {"I8", 8},          {"I16", 16},        {"U16", 16},    {"F16", 16},
-    {"BF16", 16},   {"I32", 32},    {"U32", 32},        {"F32", 32},        {"I64", 64},    {"U64", 64},
-    {"F64", 64},    {"C64", 64},    {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"F4", 4},
-    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"F32", 32, DType::f32},
+    {"F16", 16, DType::f16},
+    {"BF16", 16, DType::bf16},
+    {"F64", 64, DType::f64},
+    {"I32", 32, DType::i32},
+    {"U8", 8, DType::u8},
+    {"BOOL", 8},
+    {"I8", 8},
+    {"I16", 16},
+    {"U16", 16},
+    {"U32", 32},
+    {"I64", 64},
+    {"U64", 64},
+    {"C64", 64},
+    {"F8_E5M2", 8},
+    {"F8_E4M3", 8},
+    {"F8_E8M0", 8},
+    {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6},
+    {"F6_E3M2", 6},
+    {"F4", 4},
 };
-
-constexpr const char* file_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f16:
-      return "F16";
-    case DType::bf16:
-      return "BF16";
-    case DType::f64:
-      return "F64";
-    case DType::i32:
-      return "I32";
-    case DType::u8:
-      return "U8";
-  }
-  return "";
-}
-
-constexpr DType engine_types[] = {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::u8};
 
 std::string text_of(const std::vector<int64_t>& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
@@ -71,153 +74,74 @@ template <class... Args>
        file, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Of a tensor whose rank fits.
-Shape shape_of(const std::string& file, const SafetensorsEntry& entry) {
-  const std::vector<int64_t>& dims = entry.shape;
-  try {
-    switch (dims.size()) {
-      case 0:
-        return {};
-      case 1:
-        return {dims[0]};
-      case 2:
-        return {dims[0], dims[1]};
-      case 3:
-        return {dims[0], dims[1], dims[2]};
-      default:
-        return {dims[0], dims[1], dims[2], dims[3]};
+// Refuses what the parser would take but the format has not: a name that is given twice, and nesting, before memory is
+// allocated for it.
+Json parse_header(const std::string& file, const std::string& text) {
+  std::set<std::string> names[3];
+  size_t numbers = 0;  // in the current list
+  const auto check_event = [&](int depth, Json::parse_event_t event, const Json& value) {
+    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth > 2) refuse(file, "the header has a list or an object inside of a tensor's members");
+    if (opens) names[depth].clear(), numbers = 0;
+    if (event == Json::parse_event_t::value && depth > 2 && ++numbers > max_rank) {
+      refuse(file, "a list of the header has more than {} members", max_rank);
     }
-  } catch (const Error&) {  // the format lets a tensor without elements have dimensions of any size
-    fail(ExitCode::checkpoint, "{}: tensor {} is {}{}, whose strides exceed 63 bits; use smaller dimensions", file,
-         printable_text(entry.name), entry.dtype, text_of(dims));
+    if (event == Json::parse_event_t::key && !names[depth - 1].insert(value.get<std::string>()).second) {
+      refuse(file, "{} is given twice", printable_text(value.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text, check_event);
+  } catch (const Json::parse_error& error) {
+    refuse(file, "the header is not JSON, at byte {}", error.byte);
+  } catch (const Json::out_of_range&) {
+    refuse(file, "the header has a number of more than 64 bits");
   }
 }
 
-// Reads the header's JSON and nothing that is not the format's: every level knows what may come next, so nesting,
-// numbers with a sign, a point or an exponent, and names given twice end here. REQUIRES: `text` has no NUL, which
-// nlohmann::json takes for its end
-class Header : public nlohmann::json_sax<nlohmann::json> {
- public:
-  Header(const std::string& file, Metadata& metadata, std::vector<SafetensorsEntry>& entries)
-      : file_(file), metadata_(metadata), entries_(entries) {}
-
-  bool null() override { wrong("null"); }
-  bool boolean(bool) override { wrong("true or false"); }
-  bool number_integer(number_integer_t value) override { wrong(std::to_string(value)); }
-  bool number_float(number_float_t, const string_t& text) override { wrong(text); }
-  bool binary(binary_t&) override { wrong("binary data"); }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (level_ != Level::list) wrong(std::to_string(value));
-    list_.push_back(value);
-    if (list_.size() > max_rank) refuse(file_, "{} has more than {} numbers", where(), max_rank);
-    return true;
+SafetensorsEntry read_entry(const std::string& file, const std::string& key, const Json& tensor) {
+  const std::string name = printable_text(key);
+  const auto has = [&](const char* member, size_t least, size_t most) {
+    const auto found = tensor.find(member);
+    if (found == tensor.end() || !found->is_array() || found->size() < least || found->size() > most) return false;
+    return std::ranges::all_of(*found, [](const Json& each) { return each.is_number_unsigned(); });
+  };
+  const bool is_entry =
+      tensor.is_object() && tensor.size() == 3 && tensor.contains("dtype") && tensor["dtype"].is_string();
+  if (!is_entry || !has("shape", 0, max_rank) || !has("data_offsets", 2, 2)) {
+    refuse(file, "tensor {} is not a dtype, a shape of up to {} whole numbers from 0 and two data_offsets", name,
+           max_rank);
   }
-  bool string(string_t& value) override {
-    if (level_ == Level::metadata) {
-      metadata_[key_] = value;
-    } else if (level_ == Level::entry && key_ == "dtype") {
-      dtype_ = value;
-    } else {
-      wrong("a text");
+  const auto dtype = tensor["dtype"].get<std::string>();
+  const auto shape = tensor["shape"].get<std::vector<uint64_t>>();
+  const auto begin = tensor["data_offsets"][0].get<uint64_t>(), end = tensor["data_offsets"][1].get<uint64_t>();
+  const auto* type = std::ranges::find(file_types, dtype, &FileType::name);
+  if (type == std::end(file_types)) refuse(file, "tensor {} has the unknown dtype {}", name, printable_text(dtype));
+  // Multiplied in this order, even if a 0 follows: a product that wraps to 0 must not pass for an empty tensor.
+  uint64_t bits = type->bits;
+  for (const uint64_t dim : shape) {
+    if (dim > INT64_MAX || __builtin_mul_overflow(bits, dim, &bits)) {
+      refuse(file, "tensor {} of shape ({}) has more than 2^64 bits", name, fmt::join(shape, ", "));
     }
-    return true;
   }
-  bool start_object(size_t) override {
-    if (level_ != Level::none && level_ != Level::top) wrong("an object");
-    level_ = level_ == Level::none ? Level::top : name_ == metadata_name ? Level::metadata : Level::entry;
-    return true;
+  if (bits % 8 != 0) refuse(file, "tensor {} of {} bits does not fill its last byte", name, bits);
+  if (end < begin || end - begin != bits / 8) {
+    refuse(file, "tensor {} is said to be {} bytes but stands from {} to {}", name, bits / 8, begin, end);
   }
-  bool key(string_t& value) override {
-    key_ = value;
-    if (level_ == Level::top) name_ = value;
-    if (level_ == Level::entry && value != "dtype" && value != "shape" && value != "data_offsets") {
-      refuse(file_, "{} is none of dtype, shape and data_offsets", where());
-    }
-    if (!(level_ == Level::top ? names_ : keys_).insert(value).second) refuse(file_, "{} is given twice", where());
-    return true;
-  }
-  bool start_array(size_t) override {
-    if (level_ != Level::entry || key_ == "dtype") wrong("a list");
-    level_ = Level::list;
-    list_.clear();
-    return true;
-  }
-  bool end_array() override {
-    level_ = Level::entry;
-    (key_ == "shape" ? shape_ : offsets_) = list_;
-    return true;
-  }
-  bool end_object() override {
-    if (level_ == Level::entry) add_entry();
-    level_ = Level::top;
-    keys_.clear();
-    return true;
-  }
-  bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception&) override {
-    refuse(file_, "the header is not JSON, at byte {}", byte);
-  }
-
- private:
-  enum class Level { none, top, metadata, entry, list };
-
-  [[noreturn]] void wrong(const std::string& what) const {
-    refuse(file_, "{} is {}, expected {}", where(), printable_text(what),
-           level_ == Level::none || level_ == Level::top ? "an object"
-           : level_ == Level::metadata                   ? "a text"
-           : level_ == Level::list                       ? "whole numbers from 0 to 18446744073709551615"
-           : key_ == "dtype"                             ? "a text"
-                                                         : "a list");
-  }
-  std::string where() const {
-    if (level_ == Level::none) return "the header";
-    const std::string name = printable_text(name_);
-    return level_ == Level::top ? name : fmt::format("{} of {}", printable_text(key_), name);
-  }
-
-  void add_entry() {
-    const std::string name = printable_text(name_);
-    for (const char* key : {"dtype", "shape", "data_offsets"}) {
-      if (!keys_.contains(key)) refuse(file_, "tensor {} has no {}", name, key);
-    }
-    const auto* type = std::ranges::find(file_types, dtype_, &FileType::name);
-    if (type == std::end(file_types)) refuse(file_, "tensor {} has the unknown dtype {}", name, printable_text(dtype_));
-    // Multiplied in this order, even if a 0 follows: a product that wraps to 0 must not pass for an empty tensor.
-    uint64_t bits = type->bits;
-    for (const uint64_t dim : shape_) {
-      if (dim > INT64_MAX || __builtin_mul_overflow(bits, dim, &bits)) {
-        refuse(file_, "tensor {} of shape ({}) has more than 2^64 bits", name, fmt::join(shape_, ", "));
-      }
-    }
-    if (bits % 8 != 0) refuse(file_, "tensor {} of {} bits does not fill its last byte", name, bits);
-    if (offsets_.size() != 2) refuse(file_, "tensor {} has {} data_offsets, expected 2", name, offsets_.size());
-    if (offsets_[1] < offsets_[0] || offsets_[1] - offsets_[0] != bits / 8) {
-      refuse(file_, "tensor {} is said to be {} bytes but stands from {} to {}", name, bits / 8, offsets_[0],
-             offsets_[1]);
-    }
-    entries_.push_back({name_, dtype_, {shape_.begin(), shape_.end()}, offsets_[0], offsets_[1]});
-  }
-
-  const std::string& file_;
-  Metadata& metadata_;
-  std::vector<SafetensorsEntry>& entries_;
-  Level level_ = Level::none;
-  std::string name_, key_, dtype_;  // the top level's member, the current one, and the tensor's type
-  std::set<std::string> names_, keys_;
-  std::vector<uint64_t> list_, shape_, offsets_;
-};
+  return {key, dtype, {shape.begin(), shape.end()}, begin, end};
+}
 
 // What no tensor's checksum covers, in an order that does not depend on the file: another program may write the same
 // contents in another order.
-uint32_t header_checksum(const Metadata& metadata, const std::vector<SafetensorsEntry>& entries) {
+uint32_t header_checksum(const Metadata& metadata, const ByName& entries) {
   uint32_t sum = 0;
   const auto add = [&sum](const std::string& text) { sum = crc32c(text.c_str(), text.size() + 1, sum); };
   for (const auto& [key, text] : metadata) {
     add(key);
     add(text);
   }
-  std::map<std::string_view, const SafetensorsEntry*> by_name;
-  for (const SafetensorsEntry& entry : entries) by_name[entry.name] = &entry;
-  for (const auto& [name, entry] : by_name) {
+  for (const auto& [name, entry] : entries) {
     add(entry->name);
     add(entry->dtype + text_of(entry->shape));
   }
@@ -250,9 +174,17 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(std:
   const size_t brace = text.find_first_not_of(" \t\n\r"), nul = text.find('\0');
   if (brace == std::string::npos || text[brace] != '{') refuse(name(), "the header does not begin with {{");
   if (nul != std::string::npos) refuse(name(), "the header is not JSON, at byte {} of {}", nul + 1, size);
-  Header header(name(), metadata_, entries_);
-  nlohmann::json::sax_parse(text, &header);
-
+  const Json header = parse_header(name(), text);
+  for (const auto& [key, value] : header.items()) {
+    if (key != metadata_name) {
+      entries_.push_back(read_entry(name(), key, value));
+      continue;
+    }
+    if (!value.is_object() || !std::ranges::all_of(value, &Json::is_string)) {
+      refuse(name(), "{} is not texts by name", metadata_name);
+    }
+    metadata_ = value.get<Metadata>();
+  }
   std::ranges::sort(entries_, {}, [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
   const uint64_t data = length_bytes + size, data_bytes = file_->size() - data;
   uint64_t end = 0;
@@ -293,7 +225,7 @@ void SafetensorsFile::check_header() {
   if (checksums_.size() != 1 + entries_.size()) {
     refuse_checksum(name(), "{} checksums for the header and {} tensors", checksums_.size(), entries_.size());
   }
-  const std::string found = hex(header_checksum(metadata_, entries_)), said = checksums_.at(checksum_name);
+  const std::string found = hex(header_checksum(metadata_, by_name_)), said = checksums_.at(checksum_name);
   if (found != said) {
     refuse_checksum(name(), "the header has the CRC32C {}, expected {}", found, printable_text(said));
   }
@@ -301,13 +233,25 @@ void SafetensorsFile::check_header() {
 
 Tensor SafetensorsFile::read(const SafetensorsEntry& entry) const {
   const std::string tensor = printable_text(entry.name);
-  const auto type = std::ranges::find(engine_types, entry.dtype, file_type_of);
-  if (type == std::end(engine_types) || entry.shape.size() > Shape::max_rank) {
+  const std::vector<int64_t>& dims = entry.shape;
+  const std::optional<DType> dtype = std::ranges::find(file_types, entry.dtype, &FileType::name)->dtype;
+  if (!dtype || dims.size() > Shape::max_rank) {
     fail(ExitCode::checkpoint,
          "{}: tensor {} is {}{}, expected F32, F16, BF16, F64, I32 or U8 of at most {} dimensions", name(), tensor,
-         entry.dtype, text_of(entry.shape), Shape::max_rank);
+         entry.dtype, text_of(dims), Shape::max_rank);
   }
-  Tensor values = Tensor::empty(shape_of(name(), entry), *type);
+  Shape shape;
+  try {
+    shape = dims.empty()       ? Shape{}
+            : dims.size() == 1 ? Shape{dims[0]}
+            : dims.size() == 2 ? Shape{dims[0], dims[1]}
+            : dims.size() == 3 ? Shape{dims[0], dims[1], dims[2]}
+                               : Shape{dims[0], dims[1], dims[2], dims[3]};
+  } catch (const Error&) {  // the format lets a tensor without elements have dimensions of any size
+    fail(ExitCode::checkpoint, "{}: tensor {} is {}{}, whose strides exceed 63 bits; use smaller dimensions", name(),
+         tensor, entry.dtype, text_of(dims));
+  }
+  Tensor values = Tensor::empty(shape, *dtype);
   auto* to = static_cast<uint8_t*>(values.mutable_raw_data());
   if (file_->read_at(entry.begin, to, values.bytes()) != values.bytes()) {
     refuse(name(), "it ends inside the tensor {}", tensor);
@@ -337,31 +281,33 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
     check(!is_checksum(key), "write_safetensors: {} of the metadata is a name of the format's", printable_text(key));
   }
 
-  using Json = nlohmann::ordered_json;
   std::vector<SafetensorsEntry> entries;
-  Json header = {{metadata_name, nullptr}}, texts = metadata;
-  // Vectors, which operator[] would search each time.
-  auto &members = header.get_ref<Json::object_t&>(), &sums = texts.get_ref<Json::object_t&>();
-  std::set<std::string_view> names;
+  Metadata texts = metadata;
   uint64_t end = 0;
   for (const auto& [name, tensor] : sorted) {
-    const Shape& shape = tensor.shape();
-    std::vector<int64_t> dims(static_cast<size_t>(shape.rank()));
-    for (int axis = 0; axis < shape.rank(); ++axis) dims[static_cast<size_t>(axis)] = shape[axis];
-    entries.push_back({name, file_type_of(tensor.dtype()), dims, end, end + tensor.bytes()});
+    std::vector<int64_t> dims;
+    for (int axis = 0; axis < tensor.shape().rank(); ++axis) dims.push_back(tensor.shape()[axis]);
+    const auto* type = std::ranges::find(file_types, std::optional(tensor.dtype()), &FileType::dtype);
+    entries.push_back({name, type->name, std::move(dims), end, end + tensor.bytes()});
     end += tensor.bytes();
-    check(names.insert(name).second, "write_safetensors: two tensors are called {}", printable_text(name));
-    const Json offsets = {end - tensor.bytes(), end};
-    members.emplace_back(name, Json{{"dtype", entries.back().dtype}, {"shape", dims}, {"data_offsets", offsets}});
-    sums.emplace_back(checksum_of(name), hex(crc32c(tensor.raw_data(), tensor.bytes())));
+    texts[checksum_of(name)] = hex(crc32c(tensor.raw_data(), tensor.bytes()));
   }
-  sums.emplace_back(checksum_name, hex(header_checksum(metadata, entries)));
-  header[metadata_name] = std::move(texts);
+  ByName by_name;
+  for (const SafetensorsEntry& entry : entries) {
+    check(by_name.emplace(entry.name, &entry).second, "write_safetensors: two tensors are called {}",
+          printable_text(entry.name));
+  }
+  texts[checksum_name] = hex(header_checksum(metadata, by_name));
 
   std::string text;
   try {
-    text = header.dump();
-  } catch (const nlohmann::json::type_error& error) {
+    text = fmt::format(R"({{"{}":{})", metadata_name, Json(texts).dump());
+    for (const SafetensorsEntry& entry : entries) {
+      text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", Json(entry.name).dump(),
+                          entry.dtype, fmt::join(entry.shape, ","), entry.begin, entry.end);
+    }
+    text += "}";
+  } catch (const Json::type_error& error) {
     fail(ExitCode::usage, "write_safetensors: names and metadata must be UTF-8: {}", error.what());
   }
   text.append((length_bytes - text.size() % length_bytes) % length_bytes, ' ');
