@@ -96,7 +96,6 @@ struct Example {
   View image;  // points into the record
   int64_t label;
   ImageShape shape;
-  uint64_t end = 0;  // of its record in the file
 };
 
 Example parse(View record) {
@@ -130,29 +129,7 @@ Example parse(View record) {
   return example;
 }
 
-// Reads the record that starts at `offset` into `frame`, and checks it.
-Example read_record(const MappedFile& file, uint64_t offset, std::vector<uint8_t>& frame) {
-  const auto read = [&](uint64_t at, uint64_t bytes, const char* what) {  // and the CRC behind them
-    if (file.size() - at < bytes + 4) refuse("is cut in its {}; copy the file again", what);
-    frame.resize(std::max<size_t>(frame.size(), bytes + 4));
-    file.copy(at, bytes + 4, frame.data());
-    const auto crc = get_little_endian<uint32_t>(&frame[bytes]);
-    if (masked_crc32c(frame.data(), bytes) != crc) refuse("is damaged in its {}; copy the file again", what);
-  };
-  try {
-    read(offset, 8, "length");
-    const auto length = get_little_endian<uint64_t>(frame.data());
-    if (length > max_record_bytes) refuse("has {} bytes, expected at most {}", length, max_record_bytes);
-    read(offset + head_bytes, length, "data");
-    Example example = parse({frame.data(), length});
-    example.end = offset + head_bytes + length + 4;
-    return example;
-  } catch (const Error& error) {
-    throw error.with_message(fmt::format("{}: the record at byte {} {}", file.name(), offset, error.what()));
-  }
-}
-
-struct Record {
+struct Place {  // of an image
   uint64_t offset;
   uint16_t file;
   uint16_t label;
@@ -161,25 +138,51 @@ struct Record {
 class TfrecordSource : public SampleSource {
  public:
   using Files = std::vector<std::unique_ptr<MappedFile>>;
-  TfrecordSource(SampleInfo info, Files files, std::vector<Record> records)
-      : SampleSource(std::move(info)), files_(std::move(files)), records_(std::move(records)) {}
+  TfrecordSource(SampleInfo info, Files files, std::vector<Place> images)
+      : SampleSource(std::move(info)), files_(std::move(files)), images_(std::move(images)) {}
 
  private:
   void read_sample(int64_t index, uint8_t* image) const override {
-    const Record& record = records_[static_cast<size_t>(index)];
-    const MappedFile& file = *files_[record.file];
-    thread_local std::vector<uint8_t> frame;
-    const Example example = read_record(file, record.offset, frame);
-    if (example.shape != info().shape()) {
-      fail(ExitCode::bad_input, "{}: was written to since it was opened; do not change a file in use", file.name());
-    }
-    std::ranges::copy(example.image, image);
+    const Place& place = images_[static_cast<size_t>(index)];
+    files_[place.file]->copy(place.offset, static_cast<size_t>(info().image_bytes()), image);
   }
-  int32_t sample_label(int64_t index) const override { return records_[static_cast<size_t>(index)].label; }
+  int32_t sample_label(int64_t index) const override { return images_[static_cast<size_t>(index)].label; }
 
   const Files files_;
-  const std::vector<Record> records_;
+  const std::vector<Place> images_;
 };
+
+// Reads and checks the record that starts at `offset`; returns where it ends. The first record of the data set
+// determines the shape of all.
+uint64_t scan_record(const MappedFile& file, uint16_t number, uint64_t offset, SampleInfo& info,
+                     std::vector<Place>& images) {
+  std::vector<uint8_t> bytes;
+  const auto read = [&](uint64_t at, uint64_t size, const char* what) {  // and the CRC behind it
+    if (file.size() - at < size + 4) refuse("is cut in its {}; copy the file again", what);
+    bytes.resize(size + 4);
+    file.copy(at, bytes.size(), bytes.data());
+    const auto crc = get_little_endian<uint32_t>(&bytes[size]);
+    if (masked_crc32c(bytes.data(), size) != crc) refuse("is damaged in its {}; copy the file again", what);
+  };
+  try {
+    read(offset, 8, "length");
+    const auto length = get_little_endian<uint64_t>(bytes.data());
+    if (length > max_record_bytes) refuse("has {} bytes, expected at most {}", length, max_record_bytes);
+    const uint64_t data = offset + head_bytes;
+    read(data, length, "data");
+    const Example example = parse({bytes.data(), length});
+    if (images.empty()) static_cast<ImageShape&>(info) = example.shape;
+    if (example.shape != info.shape()) {
+      refuse("is {}, but the first is {}; expected one size", example.shape.text(), info.text());
+    }
+    info.classes = std::max(info.classes, static_cast<int>(example.label) + 1);
+    images.push_back({data + static_cast<uint64_t>(example.image.data() - bytes.data()), number,
+                      static_cast<uint16_t>(example.label)});
+    return data + length + 4;
+  } catch (const Error& error) {
+    throw error.with_message(fmt::format("{}: the record at byte {} {}", file.name(), offset, error.what()));
+  }
+}
 
 // An entry of map<string, Feature>. The lists of numbers are packed, as TensorFlow writes them.
 std::string feature(std::string_view name, uint64_t kind, std::string_view value) {
@@ -237,29 +240,19 @@ std::unique_ptr<SampleSource> open_tfrecords(const std::filesystem::path& path, 
   std::vector<std::filesystem::path> paths = {path};
   if (!one_file || path.filename().string().find("-of-") != std::string::npos) paths = find_shards(path);
   TfrecordSource::Files files;
-  std::vector<Record> records;
+  std::vector<Place> images;
   SampleInfo info;
-  std::vector<uint8_t> frame;
   for (const std::filesystem::path& each : paths) {
     const MappedFile& file = *files.emplace_back(std::make_unique<MappedFile>(each));
     if (file.size() == 0) fail(ExitCode::bad_input, "{}: is empty, expected at least one record", file.name());
-    for (uint64_t offset = 0; offset < file.size();) {
-      const Example example = read_record(file, offset, frame);
-      if (records.empty()) static_cast<ImageShape&>(info) = example.shape;
-      if (example.shape != info.shape()) {
-        fail(ExitCode::bad_input, "{}: sample {} is {}, but the first is {}; expected one size", file.name(),
-             records.size(), example.shape.text(), info.text());
-      }
-      records.push_back({offset, static_cast<uint16_t>(files.size() - 1), static_cast<uint16_t>(example.label)});
-      info.classes = std::max(info.classes, static_cast<int>(example.label) + 1);
-      offset = example.end;
-    }
+    const auto number = static_cast<uint16_t>(files.size() - 1);
+    for (uint64_t at = 0; at < file.size();) at = scan_record(file, number, at, info, images);
   }
   info.name = set.name;
   info.scale = set.scale.value_or(default_pixel_scale);
   info.description = fmt::format("TFRecord files {}, {} shards", printable(path), paths.size());
-  info.count = std::ssize(records);
-  return std::make_unique<TfrecordSource>(std::move(info), std::move(files), std::move(records));
+  info.count = std::ssize(images);
+  return std::make_unique<TfrecordSource>(std::move(info), std::move(files), std::move(images));
 }
 
 std::unique_ptr<SampleWriter> write_tfrecords(const std::filesystem::path& prefix, const SampleInfo& info,

@@ -6,7 +6,7 @@
 //   8 length | 4 masked CRC32C of it | the bytes | 4 masked CRC32C of them        all little-endian
 //   masked: the CRC rotated right by 15 bits, plus 0xa282ead8
 //
-// The format has no index: opening reads and checks every record once and keeps where it starts.
+// The format has no index: opening reads and checks every record once and keeps where its image is.
 #pragma once
 
 #include <filesystem>

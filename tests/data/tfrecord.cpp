@@ -152,7 +152,7 @@ TEST_CASE("records that lie, with right checksums") {
   // Images of two sizes.
   const Bytes other =
       record_of(channels + image + label + "0a0e0a05776964746812051a030a0106" + "0a0f0a0668656967687412051a030a0101");
-  file.check_refused(framed(record_of(good)) + framed(other), "sample 1 is 1 x 6 x 1, but the first is 2 x 3 x 1");
+  file.check_refused(framed(record_of(good)) + framed(other), "is 1 x 6 x 1, but the first is 2 x 3 x 1");
   // A length with a right checksum and no data: no memory is taken for it.
   for (const uint64_t length : {UINT64_MAX, UINT64_MAX - 15, uint64_t{1} << 40, uint64_t{1} << 20}) {
     Bytes head(12);
