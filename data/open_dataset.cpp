@@ -152,6 +152,16 @@ PixelScale measured_scale(const SampleSource& source) {
   return {rounded(mean), deviation < least ? default_pixel_scale.deviation : rounded(deviation)};
 }
 
+void check_complete(const IdxPlace& place, size_t from, size_t to) {
+  std::vector<std::string> missing;
+  for (size_t i = from; i < to; ++i) {
+    if (place.files[i].empty()) missing.push_back(place.names[i]);
+  }
+  if (missing.empty()) return;
+  fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz; `data/get NAME DIR` downloads a set",
+       printable(place.folder), fmt::join(missing, ", "));
+}
+
 // That of a set known by name, otherwise one more than the largest label in either split.
 int classes_of(const IdxPlace& place, const FoundDataset& found) {
   if (found.is_named) return find_known(found.set.name)->classes;
@@ -167,10 +177,7 @@ int classes_of(const IdxPlace& place, const FoundDataset& found) {
 std::unique_ptr<SampleSource> open_idx(const FoundDataset& found, const fs::path& folder, Part part, int64_t limit) {
   const IdxPlace place = look_for_idx(folder);
   const size_t first = part == Part::train ? 0 : 2;
-  const std::string missing = place.missing(first, first + 2);
-  if (!missing.empty()) {
-    fail(ExitCode::io, "{}: {} not found, also not spelled with .idx or with .gz", printable(folder), missing);
-  }
+  check_complete(place, first, first + 2);
   IdxImages images = read_idx_images(place.files[first], limit);
   const ImageShape shape{images.rows, images.columns, 1};
   if (!shape.is_allowed()) {
@@ -232,18 +239,6 @@ std::unique_ptr<SampleSource> open_format(const FoundDataset& found, Part part, 
   fail(ExitCode::internal, "format {} of a data set", static_cast<int>(found.format));
 }
 
-// Throws Error (io) if some of the four files are missing.
-FoundDataset complete_mnist(const IdxPlace& place) {
-  const std::string missing = place.missing();
-  if (!missing.empty()) {
-    fail(ExitCode::io,
-         "{}: {} not found; looked for train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-         "t10k-labels-idx1-ubyte, also spelled with .idx and with .gz; `data/get mnist DIR` downloads them",
-         printable(place.folder), missing);
-  }
-  return {DataFormat::idx, find_known("mnist")->set, place.folder, place.folder, true};
-}
-
 }  // namespace
 
 const char* name(Part part) { return part == Part::train ? "train" : "test"; }
@@ -282,7 +277,9 @@ FoundDataset find_dataset(const std::string& name_or_path) {
 FoundDataset find_digits() {
   for (const fs::path& usual : usual_places("mnist")) {
     const IdxPlace place = look_for_idx(usual);
-    if (!place.nothing()) return complete_mnist(place);
+    if (place.nothing()) continue;
+    check_complete(place, 0, 4);
+    return {DataFormat::idx, find_known("mnist")->set, usual, usual, true};
   }
   return find_dataset("synthetic");
 }

@@ -35,30 +35,15 @@ bool is_there(const fs::path& path) {
   return status.type() != fs::file_type::not_found;
 }
 
-std::string IdxPlace::missing(size_t from, size_t to) const {
-  std::string list;
-  for (size_t i = from; i < to; ++i) {
-    if (files[i].empty()) list += (list.empty() ? "" : ", ") + names[i];
-  }
-  return list;
-}
-
 IdxPlace look_for_idx(const fs::path& folder) {
-  struct FileName {
-    const char* stem;
-    const char* dimensions;
-    std::string spelled(const char* separator) const {
-      return fmt::format("{}{}{}-ubyte", stem, separator, dimensions);
-    }
-  };
-  constexpr std::array<FileName, 4> names = {
-      {{"train-images", "idx3"}, {"train-labels", "idx1"}, {"t10k-images", "idx3"}, {"t10k-labels", "idx1"}}};
+  constexpr std::array<const char*, 4> names = {"train-images{}idx3-ubyte", "train-labels{}idx1-ubyte",
+                                                "t10k-images{}idx3-ubyte", "t10k-labels{}idx1-ubyte"};
   IdxPlace place{folder, {}, {}};
   for (size_t i = 0; i < names.size(); ++i) {
-    place.names[i] = names[i].spelled("-");
-    for (const std::string& spelling :
-         {names[i].spelled("-"), names[i].spelled("."), names[i].spelled("-") + ".gz", names[i].spelled(".") + ".gz"}) {
-      if (place.files[i].empty() && is_there(folder / spelling)) place.files[i] = folder / spelling;
+    const auto spelled = [&](const char* separator) { return fmt::format(fmt::runtime(names[i]), separator); };
+    place.names[i] = spelled("-");
+    for (const std::string& name : {spelled("-"), spelled("."), spelled("-") + ".gz", spelled(".") + ".gz"}) {
+      if (place.files[i].empty() && is_there(folder / name)) place.files[i] = folder / name;
     }
   }
   return place;

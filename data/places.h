@@ -25,7 +25,6 @@ struct IdxPlace {
   std::array<std::string, 4> names;            // the first spelling
 
   bool nothing() const { return files == std::array<std::filesystem::path, 4>{}; }
-  std::string missing(size_t from = 0, size_t to = 4) const;  // names of files from .. to-1, separated by commas
 };
 IdxPlace look_for_idx(const std::filesystem::path& folder);
 
