@@ -24,14 +24,10 @@ std::string to_text(const Json& object);
 struct JsonLimits {
   static constexpr uint64_t bytes = uint64_t{32} << 20;
   static constexpr size_t depth = 32;
-  static constexpr size_t values = 4'000'000;
   static constexpr size_t members = 1000;  // of one object: looking one up searches all of them
 };
 // Throws Error (bad_input) that names `source`: not JSON, beyond the limits, a member that is there twice, a number
 // that is too large for a double.
 Json parse(std::string_view text, const std::string& source);
-
-// A copy whose strings and member names are safe to print: see printable_text().
-Json printable_json(const Json& value);
 
 }  // namespace hs::bench

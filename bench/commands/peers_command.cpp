@@ -161,22 +161,14 @@ Json ask_run_py(const Json& plan, const char* member) {
   if (reply.empty()) fail(ExitCode::io, "bench/peers/run.py ended without results; no results were written");
   const std::string source = "the results of bench/peers/run.py";
   const Json results = parse(reply, source);
-  constexpr report::Rule rules[] = {
-      {"error", &report::kind::text},
-      {"code", &report::kind::count},
-      {"engines", &report::kind::object},
-      {"absent", &report::kind::objects},
-      {"rows", &report::kind::objects},
-      {"rows[].name", &report::kind::text, true},
-      {"rows[].engine", &report::kind::text, true},
-      {"rows[].precision", &report::kind::text, true},
-      {"rows[].flags", &report::kind::texts, true},
-      {"rows[].runs", &report::kind::objects, true},
-      {"rows[].runs[].runs", &report::kind::objects},
-      {"rows[].error", &report::kind::text},
-      {"rows[].code", &report::kind::count},
-  };
-  report::check_rules(results, rules, source);
+  static const Json shape = Json::parse(R"({
+    "error": "string", "code": "number", "text": "string", "engines": {}, "absent": [{}],
+    "rows": [{
+      "name!": "string", "engine!": "string", "precision!": "string", "flags!": ["string"], "runs!": [{"runs": [{}]}],
+      "error": "string", "code": "number"
+    }]
+  })");
+  report::check_shape(results, shape, source);
   if (results.contains("error")) fail(code_of(results), "{}", report::text(results, "error"));
   if (!results.contains(member)) fail(ExitCode::bad_input, "{}: {} is missing", source, member);
   return results;

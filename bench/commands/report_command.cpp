@@ -10,7 +10,6 @@
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
-#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -46,10 +45,7 @@ bench/results/README.md has the commands that make the tables of README.md and d
 
 void ReportCommand::write_readme() const {
   std::vector<Json> records;
-  for (const std::string& path : paths_) {
-    records.push_back(report::read_record(path));
-    report::about(path, [&] { return report::readme_tables({records.back()}); });
-  }
+  for (const std::string& path : paths_) records.push_back(report::read_record(path));
   const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
   OutputFile file(readme_, "--readme");
   file.write(page);
@@ -66,10 +62,8 @@ void ReportCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "report: {} records, expected one; several are for --readme", paths_.size());
   }
   const Json record = report::read_record(paths_[0]);
-  report::about(paths_[0], [&] {
-    if (outputs_.any()) return outputs_.write(record);
-    cli::write_stdout(printable_text(report::machine_line(record)) + "\n" + report::to_terminal(record));
-  });
+  if (outputs_.any()) return outputs_.write(record);
+  cli::write_stdout(report::machine_line(record) + "\n" + report::to_terminal(record));
 }
 
 }  // namespace

@@ -20,15 +20,12 @@ struct Timed {
   double accuracy;
 };
 
-std::vector<Timed> timed_rows(const Json& record, const std::string& source) {
-  return report::about(source, [&] {
-    std::vector<Timed> rows;
-    for (const Json& row : report::objects(record, "rows")) {
-      rows.push_back(
-          {report::label_of(row), report::numbers(row, "seconds_all"), report::number(row, "test_accuracy")});
-    }
-    return rows;
-  });
+std::vector<Timed> timed_rows(const Json& record) {
+  std::vector<Timed> rows;
+  for (const Json& row : report::objects(record, "rows")) {
+    rows.push_back({report::label_of(row), report::numbers(row, "seconds_all"), report::number(row, "test_accuracy")});
+  }
+  return rows;
 }
 
 // The first row with each name.
@@ -65,7 +62,7 @@ void add_differences(const Json& before, const Json& after, const char* part, st
 Comparison compare(const Json& before, const Json& after, const std::string& before_name,
                    const std::string& after_name) {
   Comparison comparison;
-  const std::vector<Timed> rows_before = timed_rows(before, before_name), rows_after = timed_rows(after, after_name);
+  const std::vector<Timed> rows_before = timed_rows(before), rows_after = timed_rows(after);
   const auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
   for (const Timed& row : rows_before) {
     if (const auto other = keys_after.find(row.key); other != keys_after.end()) {

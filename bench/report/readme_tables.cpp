@@ -75,11 +75,10 @@ std::string readme_tables(const std::vector<Json>& records) {
   std::vector<std::string> tasks;
   std::vector<std::vector<Json>> groups;
   std::string techniques;
-  for (const Json& given : records) {
-    const Json record = printable_json(given);
+  for (const Json& record : records) {
     const bool is_techniques = text(record, "command") == "techniques";
     if (!is_techniques && !is_peer(record) && text(record, "command") != "train") continue;
-    if (record["rows"].empty()) fail(ExitCode::bad_input, "rows is empty, expected a row to show");
+    if (record["rows"].empty()) continue;
     const Json& first = record["rows"][0];
     if (is_techniques) {
       techniques +=

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "engine/printable.h"
+
 namespace hs::bench::report {
 namespace {
 
@@ -57,12 +59,12 @@ std::string to_text(const Table& table, const std::vector<size_t>& at_least) {
 
 std::string markdown_cell(const std::string& cell) {
   std::string escaped;
-  for (const char c : cell) {
+  for (const char c : printable_text(cell)) {
     if (c == '<') {
       escaped += "&lt;";  // "\\<!-- results:end -->" would still contain the marker
     } else {
       if (c == '|' || c == '[' || c == '\\') escaped += '\\';
-      escaped += c == '\n' ? ' ' : c;
+      escaped += c;
     }
   }
   return escaped;
@@ -86,7 +88,7 @@ std::string to_markdown(const Table& table) {
 std::string csv_cell(const Json& value) {
   if (value.is_null()) return "";
   if (value.is_number() || value.is_boolean()) return value.dump();
-  const std::string cell = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string cell = printable_text(value.is_string() ? value.get<std::string>() : value.dump());
   std::string quoted = is_formula(cell) ? "\"'" : "\"";
   for (const char c : cell) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";

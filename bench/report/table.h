@@ -25,7 +25,8 @@ Table without_empty_columns(const Table& table);
 std::vector<size_t> widths(const Table& table);
 std::string to_text(const Table& table, const std::vector<size_t>& at_least = {});
 std::string to_markdown(const Table& table);
-std::string markdown_cell(const std::string& cell);  // on one line, with tags, links and cell separators escaped
+// Both print a cell by printable_text(). Markdown: with tags, links and separators of cells escaped.
+std::string markdown_cell(const std::string& cell);
 // RFC 4180. Text that a spreadsheet would treat as a formula gets a leading '.
 std::string csv_cell(const Json& value);
 

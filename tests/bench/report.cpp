@@ -7,10 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "bench/report/page.h"
@@ -268,98 +265,6 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
     CAPTURE(part);
     CHECK(contains(full, part));
   }
-}
-
-// Calls `use` with every object that the path of a rule ends in, and the name of the member there.
-void at_end(Json& object, std::string_view path,
-            const std::function<void(Json& object, const std::string& name)>& use) {
-  const size_t dot = path.find('.');
-  const std::string step(path.substr(0, dot));
-  if (dot == std::string_view::npos) {
-    if (step != "*") return use(object, step);
-    const Json before = object;
-    for (const auto& [name, value] : before.items()) use(object, name);
-  } else if (!step.ends_with("[]")) {
-    if (object.contains(step) && object[step].is_object()) at_end(object[step], path.substr(dot + 1), use);
-  } else if (const std::string name = step.substr(0, step.size() - 2); object.contains(name)) {
-    for (Json& item : object[name]) at_end(item, path.substr(dot + 1), use);
-  }
-}
-
-// Other values of this kind; null stands for none.
-std::vector<Json> other_values(const Kind& kind) {
-  if (&kind == &kind::text) return {nullptr, "f16", "within noise"};
-  if (&kind == &kind::number) return {nullptr, 1.0, 7.5};
-  if (&kind == &kind::flag) return {nullptr, true, false};
-  if (&kind == &kind::numbers) return {nullptr, {1.0, 2.0}};
-  if (&kind == &kind::texts) return {nullptr, {"x"}};
-  return {nullptr};
-}
-
-// The record of the second page in the first, so that only what the script draws from the record differs.
-std::string with_record_of(const std::string& page, const std::string& other) {
-  const auto begin = [](const std::string& html) { return html.find("id=\"record\">"); };
-  const auto end = [&](const std::string& html) { return html.find("</script>", begin(html)); };
-  return page.substr(0, begin(page)) + other.substr(begin(other), end(other) - begin(other)) + page.substr(end(page));
-}
-
-TEST_CASE("the script of the report draws every member that is checked for it") {
-  const TemporaryFolder folder;
-  const std::string recorded = HALFSTEP_SOURCE_DIR "/bench/results/cpu/", peers = recorded + "peers.json";
-  std::vector<Json> records;
-  for (const char* file : {"techniques", "mnist_cnn-f16-5-seeds", "peers", "conv", "memory-deep_cnn", "loader-formats",
-                           "scaler-batch-4096"}) {
-    records.push_back(read_record(recorded + file + ".json"));
-  }
-  records[0]["rows"][0]["test_accuracy"] = 0.99;
-  records[1]["rows"][0]["scale"]["changes"] = {{{"after_step", 3}, {"scale", 32768}}};
-  records[1]["rows"][0]["written"] = {{"temperature", 0.8}, {"text", "two\nlines"}};
-  records[3]["kernels"][0]["variants"][0]["share_of_peak_flops"] = nullptr;
-  for (const std::string line : {"explain --device cpu --batch 4 --model mlp",
-                                 "doctor --device cpu --steps 3 --batch 4 --train 40", "compare @ @"}) {
-    std::string command = line;
-    for (size_t at = command.find('@'); at != std::string::npos; at = command.find('@')) command.replace(at, 1, peers);
-    records.push_back(Json::parse(hs::test::record_of(command).dump()));
-  }
-  const std::string model = (folder / "model").string();
-  REQUIRE(hs::test::run_bench_line("train --model mlp --train 64 --test 8 --epochs 1 --save-model " + model).code == 0);
-  records.push_back(Json::parse(hs::test::record_of("evaluate --test 40 --mistakes 3 --model " + model).dump()));
-  REQUIRE(records.back()["mistakes"].size() == 3);
-  std::set<std::string> checked, reached;
-  for (const Json& record : records) {
-    const std::string page = html_report(record);
-    const TemporaryFolder pages;
-    std::vector<std::string> paths;  // of each page but the first
-    const auto add = [&](const std::string& html) {
-      std::ofstream(pages / fmt::format("{:04}", paths.size())) << html;
-    };
-    add(page);
-    for (const Rule& rule : drawn_members(text(record, "command"))) {
-      for (const Json& value : other_values(*rule.kind)) {
-        Json changed = record;
-        at_end(changed, rule.path, [&](Json& object, const std::string& name) {
-          value.is_null() ? static_cast<void>(object.erase(name)) : static_cast<void>(object[name] = value);
-        });
-        paths.emplace_back(rule.path);
-        add(with_record_of(page, html_report(changed)));
-      }
-    }
-    const std::string all = drawn(pages.path);
-    if (all.empty()) return;
-    // Settings and the machine are listed whole, read or not.
-    std::vector<std::string> shown;
-    for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
-      end = std::min(all.find("<title>halfstep: ", begin + 1), all.size());
-      const std::string one = all.substr(begin, end - begin);
-      shown.push_back(one.substr(0, std::min(one.rfind("<h2>Settings"), one.find("<h2>Machine and build"))));
-    }
-    REQUIRE(shown.size() == paths.size() + 1);
-    for (size_t i = 0; i < paths.size(); ++i) {
-      checked.insert(paths[i]);
-      if (shown[i + 1] != shown[0]) reached.insert(paths[i]);
-    }
-  }
-  for (const std::string& path : checked) CHECK_MESSAGE(reached.contains(path), path);
 }
 
 TEST_CASE("text of a record is text in the report, and digits that are synthetic are said to be") {
