@@ -1,5 +1,4 @@
-// Faults of processes, signals, threads, outputs and resources: one row each. Those of records are in
-// test_bench_faults_records.cpp.
+// Faults of processes, signals, threads, outputs and resources. Those of files and flags: tests/bench/fault_table.cpp.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -17,6 +16,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/report/outputs.h"
 #include "engine/error.h"
+#include "engine/files/safetensors.h"
 #include "engine/observe.h"
 #include "engine/parallel.h"
 #include "source_dir.h"
@@ -28,18 +28,12 @@ namespace {
 namespace fs = std::filesystem;
 using namespace hs::test;
 
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-const Words short_training = {"train",   "--data", "synthetic", "--train",  "64",  "--test",  "16",
-                              "--model", "mlp",    "--quiet",   "--device", "cpu", "--epochs"};
-const Words brief = with(short_training, {"1"});
+const std::string training = "train --data synthetic --train 64 --test 16 --model mlp --quiet --device cpu ";
+const std::string brief = training + "--epochs 1 ";
 // A fault that is noticed only after it is a hang here.
-const Words endless = with(short_training, {"10000"});
+const std::string endless = training + "--epochs 10000 ";
 
-const char* const peer_scripts = HALFSTEP_SOURCE_DIR "/bench/peers";
+const std::string peers = "peers --data synthetic --quiet --peers " HALFSTEP_SOURCE_DIR "/bench/peers ";
 
 std::function<void()> limited(__rlimit_resource resource, rlim_t most) {
   return [resource, most] {
@@ -84,141 +78,34 @@ std::function<void()> sent_after(double seconds, const std::vector<int>& signals
   };
 }
 
-TEST_CASE("outputs that cannot be written are refused before the work") {
-  const std::string long_name(300, 'x');
-  const auto make_pipe = [](const fs::path& folder) { REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0); };
-  const auto link_folder = [](const fs::path& folder) {
-    fs::create_directory(folder / "a");
-    fs::create_directory_symlink("a", folder / "b");
-  };
-  const auto link_files = [](const fs::path& folder) {
-    std::ofstream(folder / "a") << "old";
-    fs::create_symlink("a", folder / "b");
-    fs::create_hard_link(folder / "a", folder / "c");
-  };
-  const Fault faults[] = {
-      {.name = "no folder", .arguments = with(endless, {"--json", "no/r.json"}), .exit_code = 4, .line = "no/r.json"},
-      {.name = "a folder", .arguments = with(endless, {"--json", "."}), .exit_code = 4, .line = "is a directory"},
-      {.name = "a long name", .arguments = with(endless, {"--json", long_name}), .exit_code = 4, .line = "too long"},
-      {.name = "a long trace", .arguments = with(endless, {"--trace", long_name}), .exit_code = 4, .line = "too long"},
-      {.name = "convert to a long name",
-       .arguments = {"convert", "synthetic", long_name, "--quiet"},
-       .exit_code = 4,
-       .line = "too long"},
-      {.name = "a pipe without a reader",
-       .arguments = with(endless, {"--json", "pipe"}),
-       .exit_code = 4,
-       .line = "is a pipe that no program reads",
-       .setup = make_pipe},
-      {.name = "the same file twice",
-       .arguments = with(endless, {"--json", "x", "--csv", "./x"}),
-       .exit_code = 2,
-       .line = "--json and --csv: both go to "},
-      {.name = "the same file by a linked folder",
-       .arguments = with(endless, {"--html", "a/x", "--trace", "b/x"}),
-       .exit_code = 2,
-       .line = "--trace and --html: both go to ",
-       .setup = link_folder},
-      {.name = "the same file by a symbolic link",
-       .arguments = with(endless, {"--md", "a", "--json", "b"}),
-       .exit_code = 2,
-       .line = "--json and --md: both go to ",
-       .setup = link_files},
-      {.name = "the same file by a hard link",
-       .arguments = with(endless, {"--md", "a", "--json", "c"}),
-       .exit_code = 2,
-       .line = "--json and --md: both go to ",
-       .setup = link_files},
-      {.name = "explain's graph and record",
-       .arguments = {"explain", "--dot", "x", "--json", "x"},
-       .exit_code = 2,
-       .line = "--dot and --json: both go to "},
-      {.name = "a file that grows too large",
-       .arguments = with(brief, {"--json", "r.json"}),
-       .exit_code = 4,
-       .line = "--json r.json: cannot be written: File too large",
-       .prepare = limited(RLIMIT_FSIZE, 1024)},
-      {.name = "a converted file that grows too large",
-       .arguments = {"convert", "synthetic", "out", "--train", "2000", "--test", "100", "--quiet"},
-       .exit_code = 4,
-       .line = "File too large",
-       .prepare = limited(RLIMIT_FSIZE, 100000)},
-      {.name = "a temporary file that grows too large",
-       .arguments = {"loader", "--data", "synthetic", "--quiet", "--samples", "2000"},
-       .exit_code = 4,
-       .line = "File too large",
-       .prepare = limited(RLIMIT_FSIZE, 100000)},
-      {.name = "no folder for temporary files, loader",
-       .arguments = {"loader", "--data", "synthetic", "--quiet"},
-       .exit_code = 4,
-       .line = "set TMPDIR",
-       .variables = {"TMPDIR=/nonexistent"}},
-      {.name = "no folder for temporary files, techniques",
-       .arguments = {"techniques", "--data", "synthetic", "--quiet"},
-       .exit_code = 4,
-       .line = "set TMPDIR",
-       .variables = {"TMPDIR=/nonexistent"}},
-      {.name = "no folder for temporary files, peers",
-       .arguments = {"peers", "--data", "synthetic", "--quiet", "--peers", peer_scripts},
-       .exit_code = 4,
-       .line = "set TMPDIR",
-       .variables = {"TMPDIR=/nonexistent"}},
-  };
-  for (const Fault& fault : faults) check_fault(fault);
-}
-
 TEST_CASE("resources that the program needs and does not get") {
   constexpr rlim_t gigabytes = rlim_t{1} << 30;
-  Fault faults[] = {
-      {.name = "address space for threads",
-       .arguments = with(endless, {"--threads", "1024"}),
-       .exit_code = 8,
-       .line = "--threads 1024: only ",
-       .prepare = limited(RLIMIT_AS, 2 * gigabytes)},
-      {.name = "address space for workers",
-       .arguments = with(endless, {"--workers", "256"}),
-       .exit_code = 8,
-       .line = "--workers 256: only ",
-       .prepare = limited(RLIMIT_AS, 1 * gigabytes)},
-      {.name = "processes for threads",
-       .arguments = with(endless, {"--threads", "4"}),
-       .exit_code = 8,
-       .line = "--threads 4: only 1 threads can be started",
-       .prepare =
-           [] {
-             become_nobody();
-             limited(RLIMIT_NPROC, 1)();
-           }},
-      {.name = "address space for a batch",
-       .arguments = {"train", "--data", "synthetic", "--quiet", "--train", "20000", "--batch", "20000"},
-       .exit_code = 8,
-       .line = "; use a smaller batch, several to a step by --accumulate, or --checkpoint budget=auto",
-       .prepare = limited(RLIMIT_AS, gigabytes / 2)},
-      {.name = "a small stack",
-       .arguments = endless,
-       .exit_code = 8,
-       .line = "ulimit -s",
-       .prepare = limited(RLIMIT_STACK, 64 << 10)},
-      {.name = "few files, convert",
-       .arguments = {"convert", "synthetic", "out", "--format", "idx", "--quiet"},
-       .exit_code = 4,
-       .line = "only 8 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 8)},
-      {.name = "few files, loader",
-       .arguments = {"loader", "--samples", "100", "--quiet"},
-       .exit_code = 4,
-       .line = "only 8 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 8)},
-      {.name = "few files, peers",
-       .arguments = {"peers"},
-       .exit_code = 4,
-       .line = "only 8 files may be open",
-       .prepare = limited(RLIMIT_NOFILE, 8)},
+  const auto one_process = [] {
+    become_nobody();
+    limited(RLIMIT_NPROC, 1)();
   };
-  for (const Fault& fault : faults) {
-    // Another user's limit needs a program that other users may run.
-    if (fault.name == "processes for threads" && geteuid() == 0 && !others_may_run(bench_program())) continue;
-    check_fault(fault);
+  const auto memory = limited(RLIMIT_AS, 2 * gigabytes), half = limited(RLIMIT_AS, gigabytes / 2);
+  const auto little = limited(RLIMIT_FSIZE, 1024), more = limited(RLIMIT_FSIZE, 100000);
+  const auto few_files = limited(RLIMIT_NOFILE, 8);
+  check_faults({
+      {endless + "--threads 1024", 8, "--threads 1024: only ", {}, memory},
+      {endless + "--workers 256", 8, "--workers 256: only ", {}, limited(RLIMIT_AS, gigabytes)},
+      {"train --data synthetic --quiet --train 20000 --batch 20000",
+       8,
+       "; use a smaller batch, several to a step by --accumulate, or --checkpoint budget=auto",
+       {},
+       half},
+      {endless, 8, "ulimit -s", {}, limited(RLIMIT_STACK, 64 << 10)},
+      {"convert synthetic out --format idx --quiet", 4, "only 8 files may be open", {}, few_files},
+      {"loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
+      {"peers", 4, "only 8 files may be open", {}, few_files},
+      {brief + "--json r.json", 4, "--json r.json: cannot be written: File too large", {}, little},
+      {"convert synthetic out --train 2000 --test 100 --quiet", 4, "File too large", {}, more},
+      {"loader --data synthetic --quiet --samples 2000", 4, "File too large", {}, more},
+  });
+  // Another user's limit needs a program that other users may run.
+  if (geteuid() != 0 || others_may_run(bench_program())) {
+    check_fault({endless + "--threads 4", 8, "--threads 4: only 1 threads can be started", {}, one_process});
   }
 }
 
@@ -231,48 +118,44 @@ constexpr Stop stops[] = {
     {SIGINT, 130, "stopped by SIGINT "}, {SIGTERM, 143, "stopped by SIGTERM "}, {SIGHUP, 129, "stopped by SIGHUP "}};
 
 TEST_CASE("every command that takes long ends soon after a signal, and leaves nothing behind") {
-  const std::pair<const char*, Words> commands[] = {
-      {"train", endless},
-      {"train, micro-batches", {"--accumulate", "1000", "--train", "60000", "--json", "r.json"}},
-      {"train, plan", {"--accumulate", "1000", "--train", "60000", "--dry-run"}},
-      {"train, checkpoint plan", {"--model", "deep_cnn", "--blocks", "200", "--checkpoint", "budget=auto"}},
-      {"techniques", {"techniques", "--data", "synthetic", "--quiet", "--full", "--html", "r.html"}},
-      {"scaler", {"scaler", "--quiet", "--epochs", "1000"}},
-      {"conv", {"conv", "--batch", "512"}},
-      {"gemm", {"gemm", "--batch", "4096"}},
-      {"ops", {"ops", "--batch", "4096"}},
-      {"explain", {"explain", "--data", "synthetic", "--batch", "8192", "--model", "mnist_cnn_large"}},
-      {"doctor", {"doctor", "--data", "synthetic", "--steps", "100000"}},
-      {"loader", {"loader", "--data", "synthetic", "--quiet"}},
-      {"memory", {"memory", "--quiet"}},
-      {"peers", {"peers", "--data", "synthetic", "--epochs", "100", "--quiet", "--peers", peer_scripts}},
-      {"convert", {"convert", "synthetic", "out", "--format", "png", "--quiet"}},
+  const std::string commands[] = {
+      endless,
+      "train --data synthetic --quiet --accumulate 1000 --train 60000 --json r.json",
+      "train --data synthetic --quiet --accumulate 1000 --train 60000 --dry-run",
+      "train --data synthetic --quiet --model deep_cnn --blocks 200 --checkpoint budget=auto",
+      "techniques --data synthetic --quiet --full --html r.html",
+      "scaler --quiet --epochs 1000",
+      "conv --batch 512",
+      "gemm --batch 4096",
+      "ops --batch 4096",
+      "explain --data synthetic --batch 8192 --model mnist_cnn_large",
+      "doctor --data synthetic --steps 100000",
+      "loader --data synthetic --quiet",
+      "memory --quiet",
+      peers + "--epochs 100",
+      "convert synthetic out --format png --quiet",
   };
   size_t row = 0;
-  for (const auto& [name, words] : commands) {
+  for (const std::string& line : commands) {
     const Stop& stop = stops[row++ % std::size(stops)];
-    const bool is_training = words[0].starts_with("--");
-    check_fault({.name = std::string(name) + ", " + stop.line,
-                 .arguments = is_training ? with({"train", "--data", "synthetic", "--quiet"}, words) : words,
-                 .exit_code = stop.code,
-                 .line = stop.line,
+    check_fault({.line = line,
+                 .code = stop.code,
+                 .part = stop.line,
+                 .prepare = sent_after(1, {stop.signal}),
                  .seconds = 8,  // 3 on an idle machine
-                 .megabytes = 8000,
-                 .prepare = sent_after(1, {stop.signal})});
+                 .megabytes = 8000});
   }
 }
 
-TEST_CASE("every signal to stop, once and twice, leaves no temporary folder") {
+// The commands above get each of them once.
+TEST_CASE("every signal to stop, and another after it, leaves no temporary folder") {
   for (const Stop& stop : stops) {
-    for (const std::vector<int>& signals : {std::vector<int>{stop.signal}, {stop.signal, SIGINT}}) {
-      check_fault({.name = std::string(stop.line) + std::to_string(signals.size()),
-                   .arguments = {"loader", "--data", "synthetic", "--quiet"},
-                   .exit_code = stop.code,
-                   .line = stop.line,
-                   .seconds = 8,
-                   .megabytes = 2000,
-                   .prepare = sent_after(1, signals)});
-    }
+    check_fault({.line = "loader --data synthetic --quiet",
+                 .code = stop.code,
+                 .part = stop.line,
+                 .prepare = sent_after(1, {stop.signal, SIGINT}),
+                 .seconds = 8,
+                 .megabytes = 2000});
   }
 }
 
@@ -284,13 +167,12 @@ TEST_CASE("a signal that means a bug ends with one line and exit code 70") {
                                      {SIGFPE, "SIGFPE"},
                                      {SIGILL, "SIGILL"},
                                      {SIGABRT, "SIGABRT"}}) {
-    check_fault({.name = name,
-                 .arguments = {"loader", "--data", "synthetic", "--quiet"},
-                 .exit_code = 70,
-                 .line = std::string("internal error: ") + name + " in no op, while running loader (halfstep-bench 0.",
+    check_fault({.line = "loader --data synthetic --quiet",
+                 .code = 70,
+                 .part = std::string("internal error: ") + name + " in no op, while running loader (halfstep-bench 0.",
+                 .prepare = sent_after(1, {signal}),
                  .seconds = 8,
-                 .megabytes = 2000,
-                 .prepare = sent_after(1, {signal})});
+                 .megabytes = 2000});
   }
 }
 
@@ -345,9 +227,7 @@ TEST_CASE("peers waits for its runs though its parent ignores SIGCHLD") {
   Surroundings around{.folder = folder.path};
   around.prepare = [] { std::signal(SIGCHLD, SIG_IGN); };
   around.patience = 120;
-  const Ended ended = run_bench({"peers", "--data", "synthetic", "--quiet", "--peers", peer_scripts, "--train", "64",
-                                 "--test", "16", "--epochs", "1", "--repeat", "1"},
-                                around);
+  const Ended ended = run_bench_line(peers + "--train 64 --test 16 --epochs 1 --repeat 1", around);
   CHECK_MESSAGE(ended.code == 0, ended.err);
 }
 
@@ -360,7 +240,7 @@ TEST_CASE("a file that somebody put where temporary files were stays as it is") 
     if (link("victim", (name + "--json.tmp").c_str()) != 0) _exit(125);
     if (link("victim", (name + "--csv.tmp").c_str()) != 0) _exit(125);
   };
-  CHECK(run_bench(with(brief, {"--json", "r.json", "--csv", "r.csv"}), around).code == 0);
+  CHECK(run_bench_line(brief + "--json r.json --csv r.csv", around).code == 0);
   CHECK(read_text(folder / "victim") == "precious");
   CHECK(fs::is_regular_file(folder / "r.json"));
 }
@@ -371,33 +251,54 @@ TEST_CASE("a pipe with a reader takes the record") {
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   REQUIRE(reader >= 0);
-  CHECK(run_bench(with(brief, {"--csv", pipe.string()})).code == 0);
+  CHECK(run_bench_line(brief + "--csv " + pipe.string()).code == 0);
   char text[16] = {};
   CHECK(read(reader, text, sizeof text) == sizeof text);
   close(reader);
   CHECK(folder.names() == std::set<std::string>{"pipe"});
 }
 
-TEST_CASE("a reader that has seen enough ends the program without a word") {
-  const auto leave = [] {
+// A pipe that nobody reads.
+std::function<void()> broken_pipe(int to) {
+  return [to] {
     std::array<int, 2> ends{};
-    if (pipe(ends.data()) != 0 || dup2(ends[1], STDOUT_FILENO) < 0) _exit(125);
-    close(ends[0]), close(ends[1]);
+    if (pipe(ends.data()) != 0 || dup2(ends[1], to) < 0) _exit(125);
+    close(ends[0]);
+    close(ends[1]);
   };
-  const Ended ended = run_bench({"info"}, {.prepare = leave});
-  CHECK(ended.signal == SIGPIPE);
-  CHECK(ended.err == "");
 }
 
-TEST_CASE("a run that diverges names the first tensor that is not finite, and no sign of a nan") {
-  for (const char* rate : {"1000"}) {
-    const Fault fault = {.name = rate,
-                         .arguments = with(endless, {"--optimizer", "sgd", "--lr", rate}),
-                         .exit_code = 6,
-                         .line = "first tensor that is not finite: "};
-    check_fault(fault);
-    CHECK_FALSE(contains(run_bench(fault.arguments).err, "-nan"));
-  }
+TEST_CASE("a reader that has seen enough ends the program without a word, and what was trained is not lost") {
+  const Ended info = run_bench({"info"}, {.prepare = broken_pipe(STDOUT_FILENO)});
+  CHECK(info.signal == SIGPIPE);
+  CHECK(info.err == "");
+  const TemporaryFolder folder;
+  const auto saved = [&](const std::string& flags, const Surroundings& around) {
+    const Ended ended = run_bench_line(brief + "--threads 1 --save-model m" + flags, around);
+    CHECK(hs::SafetensorsFile(folder / "m").entries().size() == 4);
+    fs::remove(folder / "m");
+    return ended;
+  };
+  CHECK(saved("", {.folder = folder.path, .prepare = broken_pipe(STDOUT_FILENO)}).signal == SIGPIPE);
+  CHECK(saved("", {.stdout_file = "/dev/full", .folder = folder.path}).code == 4);
+  CHECK(saved("", {.folder = folder.path, .prepare = broken_pipe(STDERR_FILENO)}).code == 0);
+}
+
+TEST_CASE("odd surroundings change no bit") {
+  const TemporaryFolder folder;
+  const auto trained = [&](Surroundings around) {
+    around.folder = folder.path;
+    const Ended ended = run_bench_line(brief + "--threads 1 --save-model m", around);
+    CHECK_MESSAGE(ended.code == 0, ended.err);
+    return read_text(folder / "m");
+  };
+  const std::string same = trained({});
+  CHECK(trained({.variables = {"TZ=:Nowhere/\x01", "LC_ALL=de_DE.UTF-8", "TERM=", "HOME=", "COLUMNS=-1"}}) == same);
+  const auto bare = [] {
+    for (const char* name : {"TERM", "HOME", "TZ", "PATH", "TMPDIR", "LC_ALL"}) unsetenv(name);
+    limited(RLIMIT_NOFILE, 16)();
+  };
+  CHECK(trained({.prepare = bare}) == same);
 }
 
 TEST_CASE("the page about the command line lists the exit codes of the program") {
@@ -422,14 +323,14 @@ TEST_CASE("no record of changed sources goes to bench/results") {
       return true;
     }
   };
-  for (const char* path : {"bench/results/r.json", "bench/results/cpu/r.json", "bench/results/new/r.json",
-                           "link/r.json", "bench/../bench/./results/r.json"}) {
+  for (const char* path :
+       {"bench/results/r.json", "bench/results/new/r.json", "link/r.json", "bench/../bench/./results/r.json"}) {
     CAPTURE(path);
     CHECK(refused(path, "0123456789ab-dirty"));
     CHECK_FALSE(refused(path, "0123456789ab"));
     CHECK_FALSE(refused(path, "unknown"));
   }
-  for (const char* path : {"r.json", "bench/r.json", "results/r.json", "bench/results.json", "results/bench/r.json"}) {
+  for (const char* path : {"bench/r.json", "results/r.json", "bench/results.json", "results/bench/r.json"}) {
     CAPTURE(path);
     CHECK_FALSE(refused(path, "0123456789ab-dirty"));
   }

@@ -13,19 +13,19 @@
 namespace hs::test {
 
 struct Fault {
-  std::string name;
-  Words arguments;  // paths are relative to a fresh folder in which the program runs
-  int exit_code;
-  std::string line;         // part of the one line on stderr
-  double seconds = 20;      // limit; generous, because other tests share the cores
-  int64_t megabytes = 500;  // limit on resident memory
+  std::string line;  // words apart by blanks; paths are relative to a fresh folder in which the program runs
+  int code;
+  std::string part;                                                     // of the one line on stderr
   std::function<void(const std::filesystem::path& folder)> setup = {};  // creates the files that the program finds
-  std::vector<std::string> variables = {};                              // NAME=value
-  std::function<void()> prepare = {};  // runs in the child just before the program: limits, signals, user
+  std::function<void()> prepare = {};       // runs in the child just before the program: limits, signals, user
+  std::vector<std::string> variables = {};  // NAME=value
+  double seconds = 60;                      // limit; generous, because other tests share the cores
+  int64_t megabytes = 700;                  // limit on resident memory, where AddressSanitizer keeps none
 };
 
 // Runs the program and checks all of the above: stdout is empty, stderr is the one line, and afterwards the folder
 // contains the same files with the same contents and the run's own TMPDIR is empty.
 void check_fault(const Fault& fault);
+void check_faults(const std::vector<Fault>& faults);
 
 }  // namespace hs::test
