@@ -18,8 +18,8 @@
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
+#include "kernels/examples/op_table.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/op_table/op_table.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -75,7 +75,7 @@ std::vector<double> numbers_of(const Tensor& tensor) {
 // they are uninitialised.
 void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded, Device device,
               const SlotSpy::Look& look) {
-  const auto& table = test::op_table();
+  const auto& table = examples::op_table();
   const auto row =
       std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
   check(row != table.end(), "{}: the op table has no row of this name", kernel.op);

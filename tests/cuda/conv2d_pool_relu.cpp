@@ -11,9 +11,11 @@
 #include "engine/ambient.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
-#include "tests/op_table/op_table.h"
+#include "kernels/examples/op_table.h"
 
 namespace hs::test {
+using namespace examples;
+
 namespace {
 
 struct Convolution {

@@ -256,7 +256,7 @@ TEST_CASE("every slot has a CUDA variant unless its rows say otherwise, and the 
       INFO(std::string(slot->name()), "=", std::string(v->name));
       const auto found = reached_variants().find(v);
       if (found == reached_variants().end()) {
-        FAIL_CHECK("no row of tests/op_table/ reaches this variant on the device",
+        FAIL_CHECK("no row of kernels/*/rows.cpp reaches this variant on the device",
                    cpu_rows.empty() ? "" : "; take .cuda = false out of the row " + cpu_rows[0]);
         continue;
       }

@@ -12,14 +12,16 @@
 #include "engine/error.h"
 #include "engine/random.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/compare.h"
 #include "kernels/optimizer/grad_scaler.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/schedule.h"
 #include "kernels/optimizer/steps.h"
 #include "kernels/reduce/reduce.h"
-#include "tests/op_table/compare.h"
 
 namespace hs::test {
+using namespace examples;
+
 namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

@@ -11,9 +11,11 @@
 #include "data/memory_source.h"
 #include "engine/error.h"
 #include "kernels/augment/augment.h"
-#include "tests/op_table/naive.h"
+#include "kernels/examples/naive.h"
 
 namespace hs::test {
+using namespace examples;
+
 namespace {
 
 using Bytes = std::vector<uint8_t>;

@@ -14,8 +14,8 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
-#include "tests/op_table/op_table.h"
 #include "tests/support/variants.h"
 
 namespace hs::test {

@@ -4,11 +4,11 @@
 #include <limits>
 #include <vector>
 
-#include "tests/op_table/compare.h"
+#include "kernels/examples/compare.h"
 
-using hs::test::compare;
-using hs::test::CompareOptions;
-using hs::test::Tolerance;
+using hs::examples::compare;
+using hs::examples::CompareOptions;
+using hs::examples::Tolerance;
 
 namespace {
 

@@ -15,11 +15,13 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/examples/op_table.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
-#include "tests/op_table/op_table.h"
 
 namespace hs::test {
+using namespace examples;
+
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();

@@ -23,8 +23,8 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/examples/naive.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/op_table/naive.h"
 #include "tests/support/emulated_tiles.h"
 #include "tests/support/variants.h"
 

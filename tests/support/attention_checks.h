@@ -13,9 +13,10 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/causal_attention/causal_attention.h"
-#include "tests/op_table/op_table.h"
+#include "kernels/examples/op_table.h"
 
 namespace hs::test {
+using namespace examples;
 
 struct AttentionCase {
   int64_t B, T, heads, D;

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "engine/kernel.h"
-#include "tests/op_table/op_table.h"
+#include "kernels/examples/op_table.h"
 
 namespace hs::test {
+using namespace examples;
 
 // Whether the processor, or HALFSTEP_ISA, rules the variant of this name out.
 bool is_ruled_out(const std::string& variant);

@@ -1,10 +1,10 @@
-#include "tests/op_table/naive.h"
+#include "kernels/examples/naive.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-namespace hs::test {
+namespace hs::examples {
 
 namespace {
 
@@ -117,4 +117,9 @@ Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& wa
   return result;
 }
 
-}  // namespace hs::test
+double normalized_to(DType type, uint8_t pixel, const PixelScale& scale) {
+  const float value = normalized(pixel, scale);
+  return type == DType::f16 ? to_float(to_half(value)) : type == DType::bf16 ? to_float(to_bfloat16(value)) : value;
+}
+
+}  // namespace hs::examples

@@ -1,20 +1,16 @@
-// Rows of matrix products and linear layers.
+// Rows of linear layers.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <tuple>
 
-#include "engine/autograd.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/feed_forward/feed_forward.h"
+#include "kernels/examples/naive.h"
+#include "kernels/examples/register.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/linear/linear.h"
-#include "tests/op_table/groups.h"
-#include "tests/op_table/naive.h"
 
-namespace hs::test {
+namespace hs::examples::linear_rows {
 
-void add_matrix_products(Table& table) {
+const Examples rows([](Table& table) {
   struct Sizes {
     int64_t N, in, out;
   };
@@ -76,38 +72,6 @@ void add_matrix_products(Table& table) {
          .flops = 2.0 * static_cast<double>(N * in * out),
          .optional = {2}});
   }
-  for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
-    table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
-                     .shapes = {{N, in}, {in, hidden}, {hidden}, {hidden, out}, {out}},
-                     .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
-                     .forward = tolerance::composed,
-                     .gradient = tolerance::composed,
-                     .reference =
-                         [=](const std::vector<Numbers>& x) {
-                           Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
-                           for (double& value : h) value = std::max(value, 0.0);
-                           return naive_gemm(h, x[3], x[4], N, out, hidden, {});
-                         },
-                     .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
-                     .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
-                     .roundings = {2, 2, 2, 2, 2, 1}});  // the hidden layer and its gradient are 16 bits wide
-  }
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      const GemmOptions options{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
-      const int64_t M = 37, N = 19, K = 65;
-      table.push_back(
-          {.name = fmt::format("gemm {}{} 37x19x65", ta ? "T" : "N", tb ? "T" : "N"),
-           .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
-           .run = [=](const Inputs& x) { return matmul(x[0], x[1], x[2], options); },
-           .forward = tolerance::gemm,
-           .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], M, N, K, options); },
-           .differentiable = false,
-           .terms = {K + 1},
-           .flops = 2.0 * M * N * K,
-           .optional = {2}});
-    }
-  }
-}
+});
 
-}  // namespace hs::test
+}  // namespace hs::examples::linear_rows

@@ -3,12 +3,11 @@
 #include <cmath>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/naive.h"
+#include "kernels/examples/register.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
-#include "tests/op_table/groups.h"
-#include "tests/op_table/naive.h"
 
-namespace hs::test {
-namespace {
+namespace hs::examples::softmax_cross_entropy_rows {
 
 std::vector<int32_t> some_labels(int64_t N, int64_t classes) {
   std::vector<int32_t> labels;
@@ -16,9 +15,7 @@ std::vector<int32_t> some_labels(int64_t N, int64_t classes) {
   return labels;
 }
 
-}  // namespace
-
-void add_losses(Table& table) {
+const Examples rows([](Table& table) {
   for (const Shape& shape : {Shape{5, 10}, Shape{1, 2}, Shape{3, 1}, Shape{64, 10}, Shape{7, 131}, Shape{301, 65}}) {
     const auto labels = some_labels(shape[0], shape[1]);
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
@@ -87,12 +84,9 @@ void add_losses(Table& table) {
                      .differentiable = false,
                      .nan = false});
   }
-}
-
-// Logits of 16 times the inputs: they differ from the label's by up to 32, so probabilities are near 1 or far below the
-// roundoff of every type. 16 is a power of two, so everything except the loss itself is exact. The gradient of an input
-// is 16 times that of its logit, and so is its absolute tolerance.
-void add_decided_losses(Table& table) {
+  // Logits of 16 times the inputs: they differ from the label's by up to 32, so probabilities are near 1 or far below
+  // the roundoff of every type. 16 is a power of two, so everything except the loss itself is exact. The gradient of an
+  // input is 16 times that of its logit, and so is its absolute tolerance.
   for (const Shape& shape : {Shape{40, 2}, Shape{24, 10}}) {
     const auto labels = some_labels(shape[0], shape[1]);
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
@@ -112,6 +106,11 @@ void add_decided_losses(Table& table) {
              },
          .integers = false});
   }
-}
+  for (const char* name :
+       {"softmax_cross_entropy (7, 131) smoothed",
+        "gradient of softmax_cross_entropy, known in advance (7, 131) smoothed", "argmax_matches (7, 131)"}) {
+    add_far_from_0(table, name);
+  }
+});
 
-}  // namespace hs::test
+}  // namespace hs::examples::softmax_cross_entropy_rows

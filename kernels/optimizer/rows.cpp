@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/register.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
-#include "tests/op_table/groups.h"
 
-namespace hs::test {
-namespace {
+namespace hs::examples::optimizer_rows {
 
 Tensor join(const std::vector<Tensor>& parts) {
   std::vector<float> all;
@@ -101,9 +100,7 @@ void add_layerwise_steps(Table& table, int64_t size) {
                        }});
 }
 
-}  // namespace
-
-void add_optimizer_steps(Table& table) {
+const Examples rows([](Table& table) {
   // Three steps, the second one skipped, clipped to a norm of 2: the rates, then the counter and the scaler's state.
   add_step(table, {.name = "begin_step",
                    .shapes = {},
@@ -286,6 +283,6 @@ void add_optimizer_steps(Table& table) {
                 .same_on_devices = true});
     }
   }
-}
+});
 
-}  // namespace hs::test
+}  // namespace hs::examples::optimizer_rows

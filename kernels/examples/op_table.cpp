@@ -1,4 +1,4 @@
-#include "tests/op_table/op_table.h"
+#include "kernels/examples/op_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,61 +8,37 @@
 #include "engine/check.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
-#include "tests/op_table/groups.h"
+#include "kernels/examples/register.h"
 
-namespace hs::test {
+namespace hs::examples {
 
 bool is_whole_table() { return std::getenv("HALFSTEP_ROWS") == nullptr; }
 
 namespace {
 
-// A row again, with a mean far from 0, of each op that normalises or reduces: where a mean is subtracted that is
-// rounded in another place than the reference's, it shows. A mean that is stored in f32 is off by up to 2^-18, which is
-// 111 u of the deviation, 0.58; sums over rows, of the gradients, add that up.
-void add_far_from_0(Table& rows) {
-  constexpr double u = tolerance::u32;
-  struct Row {
-    const char* name;
-    double forward = 0, gradient = 0;  // added to the row's absolute tolerance
-  };
-  for (const Row& far : {Row{"sum (3)"},
-                         {"mean (1025)"},
-                         {"global_average_pool2d (2, 8, 8, 64)"},
-                         {"softmax (2, 3, 33)"},
-                         {"softmax_cross_entropy (7, 131) smoothed"},
-                         {"gradient of softmax_cross_entropy, known in advance (7, 131) smoothed"},
-                         {"argmax_matches (7, 131)"},
-                         {"layer_norm (3, 5)", 0, 2048 * u},
-                         {"layer_norm (70, 130)", 0, 2048 * u},
-                         {"batch_norm2d (2, 3, 4, 3)", 256 * u, 2048 * u},
-                         {"batch_norm2d (2, 20, 26, 16)", 256 * u, 16384 * u}}) {
-    OpCase row = *std::ranges::find(rows, far.name, &OpCase::name);
-    row.name += ", far from 0";
-    row.fill = Fill::far;
-    row.forward.absolute += far.forward;
-    row.gradient.absolute += far.gradient;
-    rows.push_back(std::move(row));
-  }
+// What kernels/*/rows.cpp have registered.
+std::vector<void (*)(Table& table)>& registered() {
+  static std::vector<void (*)(Table & table)> all;  // exists before the first static object that registers
+  return all;
 }
 
 }  // namespace
 
+Examples::Examples(void (*add_rows)(Table& table)) { registered().push_back(add_rows); }
+
+void add_far_from_0(Table& table, std::string_view name, double forward, double gradient) {
+  OpCase row = *std::ranges::find(table, name, &OpCase::name);
+  row.name += ", far from 0";
+  row.fill = Fill::far;
+  row.forward.absolute += forward;
+  row.gradient.absolute += gradient;
+  table.push_back(std::move(row));
+}
+
 const std::vector<OpCase>& op_table() {
   static const Table table = [] {
     Table rows;
-    add_elementwise(rows);
-    add_reductions(rows);
-    add_normalizations(rows);
-    add_matrix_products(rows);
-    add_convolutions(rows);
-    add_pooling(rows);
-    add_losses(rows);
-    add_decided_losses(rows);
-    add_optimizer_steps(rows);
-    add_images(rows);
-    add_recorded_steps(rows);
-    add_sequences(rows);
-    add_far_from_0(rows);
+    for (const auto& add : registered()) add(rows);
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });
@@ -139,4 +115,4 @@ Numbers to_numbers(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
-}  // namespace hs::test
+}  // namespace hs::examples

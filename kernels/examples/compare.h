@@ -7,7 +7,7 @@
 
 #include "engine/dtype.h"
 
-namespace hs::test {
+namespace hs::examples {
 
 // An element passes if |got - reference| <= absolute + relative * |reference| + its allowance (CompareOptions); a
 // tensor passes if all elements do and ||got - reference||_F <= frobenius * ||reference||_F. frobenius 0: not checked.
@@ -70,4 +70,4 @@ struct CompareOptions {
 Comparison compare(std::span<const double> got, std::span<const double> reference, const Tolerance& tolerance,
                    const CompareOptions& options = {});
 
-}  // namespace hs::test
+}  // namespace hs::examples

@@ -5,10 +5,11 @@
 
 #include "kernels/augment/augment.h"
 #include "kernels/conv2d/conv2d.h"
+#include "kernels/examples/op_table.h"
 #include "kernels/gemm/gemm.h"
-#include "tests/op_table/op_table.h"
+#include "kernels/normalize_image/normalize_image.h"
 
-namespace hs::test {
+namespace hs::examples {
 
 Numbers naive_gemm(const Numbers& a, const Numbers& b, const Numbers& bias, int64_t M, int64_t N, int64_t K,
                    const GemmOptions& options);
@@ -21,4 +22,7 @@ Numbers naive_cross_entropy(const Numbers& logits, const std::vector<int32_t>& l
 // Warps one image (H, W, C) in f64, as the warp's integers define: bilinear, 0 outside and in the cut-out square.
 Numbers naive_warp(const Numbers& image, const Shape& shape, const ImageWarp& warp);
 
-}  // namespace hs::test
+// A pixel as normalize_image() has it: rounded once, as by a cast of the f32 result.
+double normalized_to(DType type, uint8_t pixel, const PixelScale& scale);
+
+}  // namespace hs::examples

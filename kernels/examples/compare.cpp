@@ -1,4 +1,4 @@
-#include "tests/op_table/compare.h"
+#include "kernels/examples/compare.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #error "the comparator needs IEEE arithmetic: NaN must compare as NaN"
 #endif
 
-namespace hs::test {
+namespace hs::examples {
 
 double tolerance::sum_allowance(int64_t K, double magnitude) {
   return 8 * std::sqrt(static_cast<double>(K)) * u32 * magnitude;
@@ -67,4 +67,4 @@ Comparison compare(std::span<const double> got, std::span<const double> referenc
   return result;
 }
 
-}  // namespace hs::test
+}  // namespace hs::examples

@@ -1,8 +1,8 @@
 // The op table: each row drives the gradient check, the comparison of every variant with a reference, integer
 // exactness, NaN propagation and thread independence. A kernel slot or variant that no row reaches fails a test.
 // `gemm`, `conv` and `ops` of halfstep-bench run rows too, at the sizes of a training step
-// (bench/commands/kernel_commands.cpp), and time the slots that they call. To add an op, add a row (or a few: odd
-// sizes, size 1, empty) to the function of its group in a file *_rows.cpp here.
+// (bench/commands/kernel_commands.cpp), and time the slots that they call. An op's rows (a few: odd sizes, size 1,
+// empty) are in its folder: kernels/OP/rows.cpp.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/tensor.h"
-#include "tests/op_table/compare.h"
+#include "kernels/examples/compare.h"
 
-namespace hs::test {
+namespace hs::examples {
 
 using Inputs = std::vector<Tensor>;
 using Numbers = std::vector<double>;
@@ -68,4 +68,4 @@ Inputs make_inputs(const OpCase& row, DType dtype, bool integers = false);
 // All elements of a tensor as double.
 Numbers to_numbers(const Tensor& tensor);
 
-}  // namespace hs::test
+}  // namespace hs::examples

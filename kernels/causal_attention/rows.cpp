@@ -1,0 +1,83 @@
+// Rows of causal_attention.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/causal_attention/causal_attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/examples/register.h"
+
+namespace hs::examples::causal_attention_rows {
+
+Numbers naive_attention(const Numbers& qkv, int64_t B, int64_t T, int64_t heads, int64_t D) {
+  const int64_t C = heads * D;
+  Numbers y(static_cast<size_t>(B * T * C));
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto in = [&](int64_t part, int64_t t, int64_t d) { return qkv[((b * T + t) * 3 + part) * C + h * D + d]; };
+      for (int64_t i = 0; i < T; ++i) {
+        Numbers p(static_cast<size_t>(i + 1));
+        double sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          double product = 0;
+          for (int64_t d = 0; d < D; ++d) product += in(0, i, d) * in(1, j, d);
+          sum += p[j] = std::exp(product / std::sqrt(static_cast<double>(D)));
+        }
+        for (int64_t d = 0; d < D; ++d) {
+          double& out = y[(b * T + i) * C + h * D + d];
+          for (int64_t j = 0; j <= i; ++j) out += p[j] / sum * in(2, j, d);
+        }
+      }
+    }
+  }
+  return y;
+}
+
+const Examples rows([](Table& table) {
+  constexpr double u32 = tolerance::u32;
+  struct Sizes {
+    int64_t B, T, heads, D;
+  };
+  for (const auto& [B, T, heads, D] : {Sizes{2, 5, 2, 4},
+                                       {1, 1, 1, 1},
+                                       {0, 4, 2, 3},
+                                       {2, 0, 1, 4},
+                                       {3, 17, 2, 5},
+                                       {2, 33, 3, 32},
+                                       {1, 130, 1, 48},
+                                       {2, 128, 4, 32},
+                                       {1, 200, 2, 70}}) {
+    const auto reference = [B = B, T = T, heads = heads, D = D](const std::vector<Numbers>& in) {
+      return naive_attention(in[0], B, T, heads, D);
+    };
+    // S, of size one, is off by some u; so are the exponentials, relatively, and then the means of v. dS subtracts from
+    // dP, a sum of D products; dk and dv add up over the queries.
+    table.push_back({.name = fmt::format("causal_attention {}x{}, {} heads of {}", B, T, heads, D),
+                     .shapes = {{B, T, 3 * heads * D}},
+                     .run = [heads = heads](const Inputs& in) { return causal_attention(in[0], heads); },
+                     .forward = {16 * u32, 8 * u32, 0},
+                     .gradient = {16 * u32, 32 * u32, 0},
+                     .reference = reference,
+                     .integers = false,
+                     .nan = B * T > 0,
+                     .flops = 2.0 * static_cast<double>(B * heads * T * T * D)});
+  }
+  // Four times larger q, k, v: S reaches 25, where it is off by 50 u, and one key has most of a row. Maxima of later
+  // blocks make what was summed before vanish.
+  const int64_t B = 1, T = 80, heads = 2, D = 32;
+  table.push_back({.name = "causal_attention, decided 1x80, 2 heads of 32",
+                   .shapes = {{B, T, 3 * heads * D}},
+                   .run = [](const Inputs& in) { return causal_attention(scale(in[0], 4), heads); },
+                   .forward = {64 * u32, 256 * u32, 0},
+                   .gradient = {64 * u32, 4096 * u32, 0},
+                   .reference =
+                       [](const std::vector<Numbers>& in) {
+                         Numbers qkv = in[0];
+                         for (double& value : qkv) value *= 4;
+                         return naive_attention(qkv, B, T, heads, D);
+                       },
+                   .integers = false,
+                   .flops = 2.0 * static_cast<double>(B * heads * T * T * D)});
+});
+
+}  // namespace hs::examples::causal_attention_rows

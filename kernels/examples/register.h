@@ -1,0 +1,54 @@
+// What a file kernels/OP/rows.cpp includes to put its rows into the op table, and what such files share.
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cast/cast.h"
+#include "kernels/examples/op_table.h"
+
+namespace hs::examples {
+
+using Table = std::vector<OpCase>;
+
+inline double count(const Shape& shape) { return static_cast<double>(shape.size()); }
+
+// The inputs of a row have one type; this is a parameter of an op that wants f32 where x has 16 bits.
+inline Tensor parameter(const Tensor& input) {
+  if (!input.defined() || input.dtype() == DType::f64) return input;
+  return cast(input, DType::f32);
+}
+
+// Applies f to the inputs element by element (or pair by pair).
+template <class F>
+auto elementwise(F f) {
+  return [f](const std::vector<Numbers>& in) {
+    Numbers y(in[0].size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      if constexpr (std::is_invocable_v<F, double, double>) {
+        y[i] = f(in[0][i], in[1][i]);
+      } else {
+        y[i] = f(in[0][i]);
+      }
+    }
+    return y;
+  };
+}
+
+// The shapes of ops that work element by element.
+inline const Shape elementwise_shapes[] = {{3, 5}, {1}, {0, 4}, {17, 33, 2}, {40001}};
+
+// Adds a row again, with a mean far from 0, for an op that normalises or reduces: where a mean is subtracted that is
+// rounded in another place than the reference's, it shows. A mean that is stored in f32 is off by up to 2^-18, which is
+// 111 u of the deviation, 0.58; sums over rows, of the gradients, add that up. `forward` and `gradient` are added to
+// the row's absolute tolerances.
+void add_far_from_0(Table& table, std::string_view name, double forward = 0, double gradient = 0);
+
+// A namespace-scope object of a file kernels/OP/rows.cpp brings its rows into the table. As all
+// of these files compile as one, each has a namespace of its own, called as its folder.
+struct Examples {
+  explicit Examples(void (*add_rows)(Table& table));
+};
+
+}  // namespace hs::examples

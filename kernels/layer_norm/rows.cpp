@@ -1,0 +1,45 @@
+// Rows of layer_norm.
+#include <cmath>
+
+#include "kernels/examples/register.h"
+#include "kernels/layer_norm/layer_norm.h"
+
+namespace hs::examples::layer_norm_rows {
+
+Numbers naive_layer_norm(const std::vector<Numbers>& in) {
+  Numbers y = in[0];
+  const size_t C = in[1].size();
+  const auto length = static_cast<double>(C);
+  for (size_t first = 0; first < y.size(); first += C) {
+    double mean = 0, variance = 0;
+    for (size_t c = 0; c < C; ++c) mean += y[first + c] / length;
+    for (size_t c = 0; c < C; ++c) variance += std::pow(y[first + c] - mean, 2) / length;
+    for (size_t c = 0; c < C; ++c) {
+      const double n = (y[first + c] - mean) / std::sqrt(variance + 1e-5);
+      y[first + c] = n * in[1][c] + (in[2].empty() ? 0 : in[2][c]);
+    }
+  }
+  return y;
+}
+
+const Examples rows([](Table& table) {
+  constexpr double u32 = tolerance::u32;
+  for (const Shape& shape :
+       {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 33}, Shape{0, 4}, Shape{70, 130}, Shape{5, 3, 128}}) {
+    // Sums of a row's numbers, which are about one, in f32: their error is a few u, in each number alike. dscale and
+    // dshift add up the rows' errors.
+    table.push_back({.name = "layer_norm " + shape.to_string(),
+                     .shapes = {shape, {shape.back()}, {shape.back()}},
+                     .run = [](const Inputs& in) { return layer_norm(in[0], parameter(in[1]), parameter(in[2])); },
+                     .forward = {8 * u32, 16 * u32, 0},
+                     .gradient = {16 * u32, 64 * u32, 0},
+                     .reference = naive_layer_norm,
+                     .integers = false,
+                     .nan = shape.size() > 0,
+                     .flops = 8 * count(shape),
+                     .optional = {2}});
+  }
+  for (const char* name : {"layer_norm (3, 5)", "layer_norm (70, 130)"}) add_far_from_0(table, name, 0, 2048 * u32);
+});
+
+}  // namespace hs::examples::layer_norm_rows

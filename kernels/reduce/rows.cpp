@@ -1,0 +1,36 @@
+// Rows of sums over all elements.
+#include "kernels/examples/register.h"
+#include "kernels/reduce/reduce.h"
+
+namespace hs::examples::reduce_rows {
+
+const Examples rows([](Table& table) {
+  for (const Shape& shape : {Shape{1}, Shape{3}, Shape{1025}, Shape{7, 10007}}) {
+    const auto total = [](const std::vector<Numbers>& in) {
+      double sum = 0;
+      for (const double x : in[0]) sum += x;
+      return Numbers{sum};
+    };
+    table.push_back({.name = "sum " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return sum(in[0]); },
+                     .forward = tolerance::sum,
+                     .reference = total,
+                     .terms = {1, 1},
+                     .flops = count(shape)});
+    table.push_back(
+        {.name = "mean " + shape.to_string(),
+         .shapes = {shape},
+         .run = [](const Inputs& in) { return mean(in[0]); },
+         .forward = tolerance::sum,
+         .gradient = tolerance::two_roundings,
+         .reference =
+             [=](const std::vector<Numbers>& in) { return Numbers{total(in)[0] / static_cast<double>(in[0].size())}; },
+         .integers = false,
+         .terms = {1, 1},
+         .flops = count(shape)});
+  }
+  for (const char* name : {"sum (3)", "mean (1025)"}) add_far_from_0(table, name);
+});
+
+}  // namespace hs::examples::reduce_rows

@@ -1,0 +1,21 @@
+// Rows of relu.
+#include <algorithm>
+
+#include "kernels/examples/register.h"
+#include "kernels/relu/relu.h"
+
+namespace hs::examples::relu_rows {
+
+const Examples rows([](Table& table) {
+  for (const Shape& shape : elementwise_shapes) {
+    table.push_back({.name = "relu " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return relu(in[0]); },
+                     .reference = elementwise([](double x) { return std::max(x, 0.0); }),
+                     .fill = Fill::spaced,
+                     .flops = count(shape),
+                     .same_on_devices = true});
+  }
+});
+
+}  // namespace hs::examples::relu_rows
