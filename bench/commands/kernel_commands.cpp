@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
@@ -20,74 +19,14 @@
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
-#include "kernels/batch_norm2d/batch_norm2d.h"
-#include "kernels/conv2d/conv2d.h"
-#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
-#include "kernels/elementwise/elementwise.h"
-#include "kernels/gemm/gemm.h"
-#include "kernels/max_pool2d/max_pool2d.h"
-#include "kernels/relu/relu.h"
+#include "kernels/examples/op_table.h"
 
 namespace hs::bench::commands {
 namespace {
 
-using Cases = std::vector<measure::KernelCase>;
-
-// The products in training the linear layers of mnist_cnn and mnist_cnn_large, and square ones.
-Cases gemm_cases(int64_t batch) {
-  Cases cases;
-  for (const int64_t side : {256, 512, 1024}) {
-    cases.push_back({.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {&gemm}, .autocast = true});
-  }
-  cases.push_back(
-      {.op = "linear", .shapes = {{batch, 9216}, {9216, 128}, {0}}, .slots = {&gemm}, .leaves = 3, .autocast = true});
-  return cases;
-}
-
-// Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn. The first layer of a model needs no dx. Pooling and ReLU
-// after a convolution leave most of dy zero, and some variants skip zeros.
-Cases conv_cases(int64_t batch) {
-  Cases cases;
-  for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
-    measure::KernelCase layer{.op = "conv2d",
-                              .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
-                              .slots = {&conv2d_forward},
-                              .autocast = true};
-    cases.push_back(layer);
-    layer.slots = {&conv2d_backward};
-    layer.leaves = C == 1 ? 2 : 3;
-    for (const auto& [zeros, remark] : {std::pair(0.0, ", dense"), {0.875, ", 7/8 zeros"}}) {
-      layer.zeros = zeros;
-      layer.remark = remark;
-      cases.push_back(layer);
-    }
-    cases.push_back({.op = "conv2d_pool_relu",
-                     .shapes = layer.shapes,
-                     .slots = {&conv2d_pool_relu_forward, &conv2d_pool_relu_backward},
-                     .leaves = layer.leaves,
-                     .autocast = true});
-  }
-  return cases;
-}
-
-// The other ops in a step of a convolutional model, on the largest tensors of mnist_cnn. They are limited by memory,
-// not arithmetic.
-Cases op_cases(int64_t batch) {
-  const Shape wide{batch, 26, 26, 32};
-  return {{.op = "relu", .shapes = {wide}, .slots = {&relu_forward, &relu_backward}, .leaves = 1},
-          {.op = "add", .shapes = {wide, wide}, .slots = {&add_forward}},
-          {.op = "bias_add", .shapes = {wide, {32}}, .slots = {&bias_add_forward, &column_sum}, .leaves = 2},
-          {.op = "max_pool2d", .shapes = {wide}, .slots = {&max_pool2d_forward}},
-          {.op = "batch_norm2d",
-           .shapes = {wide, {32}, {32}},
-           .slots = {&batch_norm2d_statistics, &batch_norm2d_forward, &batch_norm2d_backward},
-           .leaves = 3}};
-}
-
 class KernelCommand : public cli::Command {
  public:
-  KernelCommand(const char* name, const char* summary, Cases (*cases)(int64_t batch))
-      : name_(name), summary_(summary), cases_(cases) {}
+  KernelCommand(const char* name, const char* summary) : name_(name), summary_(summary) {}
 
   std::string name() const override { return name_; }
   std::string summary() const override { return summary_; }
@@ -107,12 +46,12 @@ docs/command_line.md says what the columns mean.
 
  private:
   std::vector<DType> types() const;
+  std::vector<examples::TimedCase> cases() const;
   void print_list(Device device) const;
   void print_plan(Device device) const;
 
   const char* name_;
   const char* summary_;
-  Cases (*cases_)(int64_t batch);
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
@@ -140,10 +79,20 @@ std::vector<DType> KernelCommand::types() const {
   return wanted;
 }
 
+// `gemm` has the linear layers, `conv` the convolutions, and `ops` all others.
+std::vector<examples::TimedCase> KernelCommand::cases() const {
+  std::vector<examples::TimedCase> cases = examples::timed_cases(batch_);
+  std::erase_if(cases, [this](const examples::TimedCase& each) {
+    const std::string command = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
+    return command != name_;
+  });
+  return cases;
+}
+
 void KernelCommand::print_list(Device device) const {
   report::Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
-  for (const measure::KernelCase& kernel : cases_(batch_)) {
-    for (const measure::SlotCall& call : calls_of(kernel, device)) {
+  for (const examples::TimedCase& kernel : cases()) {
+    for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
       table.lines.push_back({call.slot, call.what, fmt::format("{}", fmt::join(call.variants, ", "))});
     }
   }
@@ -153,8 +102,8 @@ void KernelCommand::print_list(Device device) const {
 void KernelCommand::print_plan(Device device) const {
   double elements = 0;
   size_t kernels = 0;
-  for (const measure::KernelCase& kernel : cases_(batch_)) {
-    for (const measure::SlotCall& call : calls_of(kernel, device)) {
+  for (const examples::TimedCase& kernel : cases()) {
+    for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
       ++kernels;
       elements = std::max(elements, call.elements);
     }
@@ -178,9 +127,9 @@ void KernelCommand::run(const cli::Flags& flags) {
   std::vector<measure::CaseTiming> timings;
   int wrong = 0;
   Json kernels = Json::array();
-  for (const measure::KernelCase& kernel : cases_(batch_)) {
+  for (const examples::TimedCase& kernel : cases()) {
     std::vector<std::vector<measure::CaseTiming>> by_type;
-    for (const DType type : types()) by_type.push_back(time_kernels(kernel, type, device, rounds_, seconds_));
+    for (const DType type : types()) by_type.push_back(measure::time_kernels(kernel, type, device, rounds_, seconds_));
     for (size_t call = 0; call < by_type[0].size(); ++call) {
       for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
     }
@@ -213,13 +162,13 @@ void KernelCommand::run(const cli::Flags& flags) {
 }  // namespace
 
 std::unique_ptr<cli::Command> make_gemm_command() {
-  return std::make_unique<KernelCommand>("gemm", "Verify and time every variant of the matrix product", gemm_cases);
+  return std::make_unique<KernelCommand>("gemm", "Verify and time every variant of the matrix product");
 }
 std::unique_ptr<cli::Command> make_conv_command() {
-  return std::make_unique<KernelCommand>("conv", "Verify and time every variant of the convolution", conv_cases);
+  return std::make_unique<KernelCommand>("conv", "Verify and time every variant of the convolution");
 }
 std::unique_ptr<cli::Command> make_ops_command() {
-  return std::make_unique<KernelCommand>("ops", "Verify and time every variant of the other kernels", op_cases);
+  return std::make_unique<KernelCommand>("ops", "Verify and time every variant of the other kernels");
 }
 
 }  // namespace hs::bench::commands

@@ -18,7 +18,6 @@
 #include "engine/random.h"
 #include "engine/slots.h"
 #include "kernels/cast/cast.h"
-#include "kernels/examples/op_table.h"
 #include "kernels/gemm/gemm.h"
 
 namespace hs::bench::measure {
@@ -73,7 +72,7 @@ std::vector<double> numbers_of(const Tensor& tensor) {
 
 // Runs the op and passes the calls of the case's slots to look(). Inputs are representable in `rounded`; without it,
 // they are uninitialised.
-void run_case(const KernelCase& kernel, DType type, std::optional<DType> rounded, Device device,
+void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType> rounded, Device device,
               const SlotSpy::Look& look) {
   const auto& table = examples::op_table();
   const auto row =
@@ -201,7 +200,7 @@ Peaks measure_peaks(Device device) {
 
 namespace {
 
-SlotCall described(const KernelCase& kernel, const SlotSpy::Seen& seen) {
+SlotCall described(const examples::TimedCase& kernel, const SlotSpy::Seen& seen) {
   SlotCall call{.what = seen.sizes + kernel.remark, .slot = seen.slot.name()};
   std::vector<Shape> shapes;
   for (const Tensor* tensor : seen.tensors) {
@@ -271,14 +270,14 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
 
 }  // namespace
 
-std::vector<SlotCall> calls_of(const KernelCase& kernel, Device device) {
+std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device) {
   std::vector<SlotCall> calls;
   run_case(kernel, DType::f32, std::nullopt, device,
            [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
   return calls;
 }
 
-std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
+std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds) {
   std::vector<std::vector<Output>> references;
   run_case(kernel, DType::f64, type, Device::cpu,

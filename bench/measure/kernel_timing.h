@@ -8,19 +8,9 @@
 #include "bench/measure/slot_spy.h"
 #include "bench/report/table.h"
 #include "engine/kernel.h"
+#include "kernels/examples/op_table.h"
 
 namespace hs::bench::measure {
-
-// An op of the op table at a given size, and the slots of it to measure.
-struct KernelCase {
-  std::string op;             // the first row of the table with this name
-  std::vector<Shape> shapes;  // of its inputs; {0}: left out
-  std::vector<const KernelSlot*> slots;
-  size_t leaves = 0;        // the last `leaves` inputs get a gradient; 0: only forward
-  bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
-  double zeros = 0;         // fraction of zeros in the gradient of the result
-  std::string remark = {};  // after the sizes
-};
 
 // A call that a case makes of one of its slots.
 struct SlotCall {
@@ -29,7 +19,7 @@ struct SlotCall {
   double elements = 0;                     // of all its tensors
   std::vector<std::string> variants = {};  // on the device
 };
-std::vector<SlotCall> calls_of(const KernelCase& kernel, Device device);  // runs none of them
+std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device);  // runs none of them
 
 // Peak rates of this machine, measured.
 struct Peaks {
@@ -60,7 +50,7 @@ struct CaseTiming {
 // Returns one timing per call. Variants that do not support the type on this device are omitted. The variants are
 // interleaved for `rounds` rounds, or until `seconds` have passed and each had three rounds. The reference is the f64
 // variant on the CPU, run on inputs rounded to `type`.
-std::vector<CaseTiming> time_kernels(const KernelCase& kernel, DType type, Device device, int64_t rounds,
+std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds);
 
 // The same for one call with the tensors that it has, warm only, at least seven rounds: the error is the distance to

@@ -94,4 +94,12 @@ const Examples rows([](Table& table) {
   add_far_from_0(table, "batch_norm2d (2, 20, 26, 16)", 256 * u, 16384 * u);
 });
 
+// On the largest tensors of mnist_cnn.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "batch_norm2d",
+           .shapes = {{batch, 26, 26, 32}, {32}, {32}},
+           .slots = {&batch_norm2d_statistics, &batch_norm2d_forward, &batch_norm2d_backward},
+           .leaves = 3}};
+});
+
 }  // namespace hs::examples::batch_norm2d_rows

@@ -104,4 +104,25 @@ const Examples rows([](Table& table) {
                    .nan = false});
 });
 
+// Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn. The first layer of a model needs no dx. Pooling and ReLU
+// after a convolution leave most of dy zero, and some variants skip zeros.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  std::vector<TimedCase> cases;
+  for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
+    TimedCase layer{.op = "conv2d",
+                    .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
+                    .slots = {&conv2d_forward},
+                    .autocast = true};
+    cases.push_back(layer);
+    layer.slots = {&conv2d_backward};
+    layer.leaves = C == 1 ? 2 : 3;
+    for (const auto& [zeros, remark] : {std::pair(0.0, ", dense"), {0.875, ", 7/8 zeros"}}) {
+      layer.zeros = zeros;
+      layer.remark = remark;
+      cases.push_back(layer);
+    }
+  }
+  return cases;
+});
+
 }  // namespace hs::examples::conv2d_rows

@@ -76,4 +76,17 @@ const Examples rows([](Table& table) {
   }
 });
 
+// Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn. The first layer of a model needs no dx.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  std::vector<TimedCase> cases;
+  for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
+    cases.push_back({.op = "conv2d_pool_relu",
+                     .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
+                     .slots = {&conv2d_pool_relu_forward, &conv2d_pool_relu_backward},
+                     .leaves = C == 1 ? size_t{2} : size_t{3},
+                     .autocast = true});
+  }
+  return cases;
+});
+
 }  // namespace hs::examples::conv2d_pool_relu_rows

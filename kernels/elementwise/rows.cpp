@@ -62,4 +62,11 @@ const Examples rows([](Table& table) {
   }
 });
 
+// On the largest tensors of mnist_cnn.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  const Shape wide{batch, 26, 26, 32};
+  return {{.op = "add", .shapes = {wide, wide}, .slots = {&add_forward}},
+          {.op = "bias_add", .shapes = {wide, {32}}, .slots = {&bias_add_forward, &column_sum}, .leaves = 2}};
+});
+
 }  // namespace hs::examples::elementwise_rows

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 
 #include "engine/check.h"
@@ -17,14 +18,19 @@ bool is_whole_table() { return std::getenv("HALFSTEP_ROWS") == nullptr; }
 namespace {
 
 // What kernels/*/rows.cpp have registered.
-std::vector<void (*)(Table& table)>& registered() {
-  static std::vector<void (*)(Table & table)> all;  // exists before the first static object that registers
+struct Registered {
+  std::vector<void (*)(Table& table)> rows;
+  std::vector<std::vector<TimedCase> (*)(int64_t batch)> timed;
+};
+Registered& registered() {
+  static Registered all;  // exists before the first static object that registers
   return all;
 }
 
 }  // namespace
 
-Examples::Examples(void (*add_rows)(Table& table)) { registered().push_back(add_rows); }
+Examples::Examples(void (*add_rows)(Table& table)) { registered().rows.push_back(add_rows); }
+Examples::Examples(std::vector<TimedCase> (*timed)(int64_t batch)) { registered().timed.push_back(timed); }
 
 void add_far_from_0(Table& table, std::string_view name, double forward, double gradient) {
   OpCase row = *std::ranges::find(table, name, &OpCase::name);
@@ -35,10 +41,16 @@ void add_far_from_0(Table& table, std::string_view name, double forward, double 
   table.push_back(std::move(row));
 }
 
+std::vector<TimedCase> timed_cases(int64_t batch) {
+  std::vector<TimedCase> all;
+  for (const auto& timed : registered().timed) std::ranges::move(timed(batch), std::back_inserter(all));
+  return all;
+}
+
 const std::vector<OpCase>& op_table() {
   static const Table table = [] {
     Table rows;
-    for (const auto& add : registered()) add(rows);
+    for (const auto& add : registered().rows) add(rows);
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });

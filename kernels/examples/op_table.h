@@ -1,14 +1,14 @@
 // The op table: each row drives the gradient check, the comparison of every variant with a reference, integer
 // exactness, NaN propagation and thread independence. A kernel slot or variant that no row reaches fails a test.
-// `gemm`, `conv` and `ops` of halfstep-bench run rows too, at the sizes of a training step
-// (bench/commands/kernel_commands.cpp), and time the slots that they call. An op's rows (a few: odd sizes, size 1,
-// empty) are in its folder: kernels/OP/rows.cpp.
+// `gemm`, `conv` and `ops` of halfstep-bench run rows too, at the sizes of a training step (TimedCase), and time the
+// slots that they call. An op's rows (a few: odd sizes, size 1, empty) are in its folder: kernels/OP/rows.cpp.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "engine/kernel.h"
 #include "engine/tensor.h"
 #include "kernels/examples/compare.h"
 
@@ -51,6 +51,20 @@ struct OpCase {
   bool same_on_devices = false;       // CPU and CUDA give the same bits in f32
   std::vector<size_t> optional = {};  // inputs that may be undefined: a bias
 };
+
+// A size at which halfstep-bench times an op, and the slots of it to measure.
+struct TimedCase {
+  std::string op;             // the first row of the table with this name
+  std::vector<Shape> shapes;  // of its inputs; {0}: left out
+  std::vector<const KernelSlot*> slots;
+  size_t leaves = 0;        // the last `leaves` inputs get a gradient; 0: only forward
+  bool autocast = false;    // the op casts its inputs, as in mixed precision: parameters and their gradients are f32
+  double zeros = 0;         // fraction of zeros in the gradient of the result
+  std::string remark = {};  // after the sizes
+};
+
+// The cases of all ops, at the largest tensors of a training step with this batch.
+std::vector<TimedCase> timed_cases(int64_t batch);
 
 // All rows, or those whose name contains the value of the environment variable HALFSTEP_ROWS.
 const std::vector<OpCase>& op_table();

@@ -45,10 +45,11 @@ inline const Shape elementwise_shapes[] = {{3, 5}, {1}, {0, 4}, {17, 33, 2}, {40
 // the row's absolute tolerances.
 void add_far_from_0(Table& table, std::string_view name, double forward = 0, double gradient = 0);
 
-// A namespace-scope object of a file kernels/OP/rows.cpp brings its rows into the table. As all
+// A namespace-scope object of a file kernels/OP/rows.cpp brings its rows, or its sizes to time, into the table. As all
 // of these files compile as one, each has a namespace of its own, called as its folder.
 struct Examples {
   explicit Examples(void (*add_rows)(Table& table));
+  explicit Examples(std::vector<TimedCase> (*timed)(int64_t batch));
 };
 
 }  // namespace hs::examples

@@ -74,4 +74,15 @@ const Examples rows([](Table& table) {
   }
 });
 
+// The products in training the linear layers of mnist_cnn and mnist_cnn_large, and square ones.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  std::vector<TimedCase> cases;
+  for (const int64_t side : {256, 512, 1024}) {
+    cases.push_back({.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {&gemm}, .autocast = true});
+  }
+  cases.push_back(
+      {.op = "linear", .shapes = {{batch, 9216}, {9216, 128}, {0}}, .slots = {&gemm}, .leaves = 3, .autocast = true});
+  return cases;
+});
+
 }  // namespace hs::examples::linear_rows

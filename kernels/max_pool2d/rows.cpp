@@ -37,4 +37,9 @@ const Examples rows([](Table& table) {
   }
 });
 
+// On the largest tensors of mnist_cnn.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "max_pool2d", .shapes = {{batch, 26, 26, 32}}, .slots = {&max_pool2d_forward}}};
+});
+
 }  // namespace hs::examples::max_pool2d_rows

@@ -18,4 +18,9 @@ const Examples rows([](Table& table) {
   }
 });
 
+// On the largest tensors of mnist_cnn.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "relu", .shapes = {{batch, 26, 26, 32}}, .slots = {&relu_forward, &relu_backward}, .leaves = 1}};
+});
+
 }  // namespace hs::examples::relu_rows
