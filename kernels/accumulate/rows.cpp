@@ -1,4 +1,3 @@
-// Rows of accumulate.
 #include "engine/slots.h"
 #include "kernels/examples/register.h"
 
@@ -8,12 +7,11 @@ const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
     table.push_back({.name = "accumulate " + shape.to_string(),
                      .shapes = {shape, shape},
-                     .run =
-                         [](const Inputs& in) {
-                           Tensor y = in[0].clone();
-                           accumulate({in[1], y});
-                           return y;
-                         },
+                     .run = {[](const Inputs& in) {
+                       Tensor y = in[0].clone();
+                       accumulate({in[1], y});
+                       return y;
+                     }},
                      .forward = tolerance::two_roundings,
                      .reference = elementwise([](double a, double b) { return a + b; }),
                      .differentiable = false,

@@ -1,4 +1,3 @@
-// Rows of add_relu.
 #include <algorithm>
 
 #include "kernels/add_relu/add_relu.h"

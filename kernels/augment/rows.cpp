@@ -1,4 +1,3 @@
-// Rows of augment_image.
 #include "engine/random.h"
 #include "kernels/augment/augment.h"
 #include "kernels/examples/naive.h"
@@ -18,39 +17,31 @@ const Examples rows([](Table& table) {
     constexpr int32_t epoch = 4;
     constexpr uint64_t seed = 9;
     table.push_back({.name = "augment_image " + shape.to_string(),
-                     .shapes = {},
-                     .run =
-                         [=](const Inputs&) {
-                           const auto input = [](const auto& tensor) { return on_test_device(tensor); };
-                           const Tensor changed = augment_image(
-                               input(Tensor::from(pixels, shape)), input(Tensor::from(samples, {shape[0]})),
-                               input(Tensor::from(std::vector<int32_t>{epoch}, {})),
-                               {.shift = 2, .rotate = 30, .cutout = 3, .flip = true}, seed);
-                           return normalize_image(changed, {0, 1 / 255.0f});  // as f32
-                         },
+                     .run = {[=](const Inputs&) {
+                       const auto input = [](const auto& tensor) { return on_test_device(tensor); };
+                       const Tensor changed =
+                           augment_image(input(Tensor::from(pixels, shape)), input(Tensor::from(samples, {shape[0]})),
+                                         input(Tensor::from(std::vector<int32_t>{epoch}, {})),
+                                         {.shift = 2, .rotate = 30, .cutout = 3, .flip = true}, seed);
+                       return normalize_image(changed, {0, 1 / 255.0f});  // as f32
+                     }},
                      // Positions are rounded to 1/256 of a pixel and results to integers: two half steps of a ramp of
                      // 255, half a step of the result, and one for everything else.
                      .forward = {0, 2.5, 0},
-                     .reference =
-                         [=](const std::vector<Numbers>&) {
-                           Numbers y;
-                           const int64_t bytes = shape[1] * shape[2] * shape[3];
-                           for (int64_t n = 0; n < shape[0]; ++n) {
-                             const ImageWarp warp =
-                                 draw_warp({2, 3, 357913941, true, seed}, samples[static_cast<size_t>(n)], epoch,
-                                           static_cast<int32_t>(shape[1]), static_cast<int32_t>(shape[2]));
-                             const Numbers image(pixels.begin() + n * bytes, pixels.begin() + (n + 1) * bytes);
-                             for (const double value : naive_warp(image, {shape[1], shape[2], shape[3]}, warp)) {
-                               y.push_back(value);
-                             }
-                           }
-                           return y;
-                         },
-                     .f64 = false,
-                     .half = false,
-                     .differentiable = false,
-                     .integers = false,
-                     .nan = false,
+                     .reference = {[=](const std::vector<Numbers>&) {
+                       Numbers y;
+                       const int64_t bytes = shape[1] * shape[2] * shape[3];
+                       for (int64_t n = 0; n < shape[0]; ++n) {
+                         const ImageWarp warp =
+                             draw_warp({2, 3, 357913941, true, seed}, samples[static_cast<size_t>(n)], epoch,
+                                       static_cast<int32_t>(shape[1]), static_cast<int32_t>(shape[2]));
+                         const Numbers image(pixels.begin() + n * bytes, pixels.begin() + (n + 1) * bytes);
+                         for (const double value : naive_warp(image, {shape[1], shape[2], shape[3]}, warp)) {
+                           y.push_back(value);
+                         }
+                       }
+                       return y;
+                     }},
                      .flops = 30 * count(shape),
                      .same_on_devices = true});
   }

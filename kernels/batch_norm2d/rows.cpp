@@ -1,4 +1,3 @@
-// Rows of batch_norm2d.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Rows of casts.
 #include "kernels/cast/cast.h"
 #include "kernels/examples/register.h"
 

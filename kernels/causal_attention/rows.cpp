@@ -1,4 +1,3 @@
-// Rows of causal_attention.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -70,12 +69,11 @@ const Examples rows([](Table& table) {
                    .run = [](const Inputs& in) { return causal_attention(scale(in[0], 4), heads); },
                    .forward = {64 * u32, 256 * u32, 0},
                    .gradient = {64 * u32, 4096 * u32, 0},
-                   .reference =
-                       [](const std::vector<Numbers>& in) {
-                         Numbers qkv = in[0];
-                         for (double& value : qkv) value *= 4;
-                         return naive_attention(qkv, B, T, heads, D);
-                       },
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers qkv = in[0];
+                     for (double& value : qkv) value *= 4;
+                     return naive_attention(qkv, B, T, heads, D);
+                   }},
                    .integers = false,
                    .flops = 2.0 * static_cast<double>(B * heads * T * T * D)});
 });

@@ -1,5 +1,6 @@
-// Rows of convolutions.
 #include <fmt/format.h>
+
+#include <array>
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/examples/naive.h"
@@ -77,12 +78,11 @@ const Examples rows([](Table& table) {
                      .run = [options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
-                     .reference =
-                         [shape, OC, options](const std::vector<Numbers>& x) {
-                           Numbers y = naive_conv2d(x[0], x[1], x[2], shape, OC, options);
-                           for (double& value : y) value = value < 0 ? 0 : value;
-                           return y;
-                         },
+                     .reference = {[shape, OC, options](const std::vector<Numbers>& x) {
+                       Numbers y = naive_conv2d(x[0], x[1], x[2], shape, OC, options);
+                       for (double& value : y) value = value < 0 ? 0 : value;
+                       return y;
+                     }},
                      .nan = options.stride == 1 && shape[0] > 0,
                      .roundings = {1, 2, 1, 1},  // as for conv2d
                      .optional = {2}});
@@ -90,13 +90,12 @@ const Examples rows([](Table& table) {
   // The first layer of a network: only the weights get a gradient, the image needs none.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
                    .shapes = {{9, 32}, {288, 16}},
-                   .run =
-                       [](const Inputs& in) {
-                         const OpCase image{.name = "image", .shapes = {{3, 10, 10, 1}}, .run = nullptr};
-                         const Tensor x = make_inputs(image, in[0].dtype())[0].to(in[0].device());
-                         const Tensor hidden = relu(max_pool2d(conv2d(x, in[0], {}), 2, 2));
-                         return conv2d(hidden, in[1], {});
-                       },
+                   .run = {[](const Inputs& in) {
+                     const OpCase image{.name = "image", .shapes = {{3, 10, 10, 1}}, .run = nullptr};
+                     const Tensor x = make_inputs(image, in[0].dtype())[0].to(in[0].device());
+                     const Tensor hidden = relu(max_pool2d(conv2d(x, in[0], {}), 2, 2));
+                     return conv2d(hidden, in[1], {});
+                   }},
                    .forward = tolerance::composed,
                    .gradient = tolerance::composed,
                    .half = false,  // rounding to 16 bits may change which pixel is the maximum of its window

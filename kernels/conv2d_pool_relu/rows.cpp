@@ -1,5 +1,6 @@
-// Rows of a convolution with pooling and ReLU.
 #include <fmt/format.h>
+
+#include <array>
 
 #include "engine/random.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
@@ -49,13 +50,12 @@ const Examples rows([](Table& table) {
                      .run = [options](const Inputs& x) { return conv2d_pool_relu(x[0], x[1], x[2], options); },
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
-                     .reference =
-                         [shape, OC, OH, OW, options](const std::vector<Numbers>& x) {
-                           Numbers y = naive_max_pool2d(naive_conv2d(x[0], x[1], x[2], shape, OC, options),
-                                                        {shape[0], OH, OW, OC}, 2, 2);
-                           for (double& value : y) value = value < 0 ? 0 : value;
-                           return y;
-                         },
+                     .reference = {[shape, OC, OH, OW, options](const std::vector<Numbers>& x) {
+                       Numbers y = naive_max_pool2d(naive_conv2d(x[0], x[1], x[2], shape, OC, options),
+                                                    {shape[0], OH, OW, OC}, 2, 2);
+                       for (double& value : y) value = value < 0 ? 0 : value;
+                       return y;
+                     }},
                      .cuda = on_cuda,
                      .nan = shape[0] > 0 && OH % 2 == 0 && OW % 2 == 0,
                      .flops = 2.0 * static_cast<double>(pixels * K * OC),
@@ -64,10 +64,9 @@ const Examples rows([](Table& table) {
   for (const auto& [shape, OC] : {std::pair{Shape{2, 6, 6, 16}, 16}, {{1, 7, 6, 3}, 5}}) {
     table.push_back({.name = fmt::format("conv2d_pool_relu and dropout {} ->{}", shape.to_string(), OC),
                      .shapes = {shape, {9 * shape[3], OC}, {OC}},
-                     .run =
-                         [](const Inputs& x) {
-                           return conv2d_pool_relu(x[0], x[1], x[2], {}, {0.5, {42, RandomPurpose::dropout, 3, 7, 0}});
-                         },
+                     .run = {[](const Inputs& x) {
+                       return conv2d_pool_relu(x[0], x[1], x[2], {}, {0.5, {42, RandomPurpose::dropout, 3, 7, 0}});
+                     }},
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
                      .cuda = shape[3] % 16 == 0,

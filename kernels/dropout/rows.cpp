@@ -1,4 +1,3 @@
-// Rows of dropout.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,17 +16,16 @@ const Examples rows([](Table& table) {
                      .run = [=](const Inputs& in) { return dropout(in[0], rate, stream); },
                      .forward = tolerance::two_roundings,
                      .gradient = tolerance::two_roundings,
-                     .reference =
-                         [=](const std::vector<Numbers>& in) {
-                           Numbers y = in[0];
-                           const double rounded = std::round(rate * 65536) / 65536;
-                           for (size_t i = 0; i < y.size(); ++i) {
-                             const uint32_t word = random_bits(stream, i / 2);
-                             const double draw = (i % 2 == 0 ? word % 65536 : word / 65536) / 65536.0;
-                             y[i] = draw >= rounded ? y[i] / (1 - rounded) : 0;
-                           }
-                           return y;
-                         },
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       Numbers y = in[0];
+                       const double rounded = std::round(rate * 65536) / 65536;
+                       for (size_t i = 0; i < y.size(); ++i) {
+                         const uint32_t word = random_bits(stream, i / 2);
+                         const double draw = (i % 2 == 0 ? word % 65536 : word / 65536) / 65536.0;
+                         y[i] = draw >= rounded ? y[i] / (1 - rounded) : 0;
+                       }
+                       return y;
+                     }},
                      .integers = rate == 0.5,
                      .nan = false,
                      .flops = 9 * 123,

@@ -1,4 +1,3 @@
-// Rows of sums, products and factors, and of reshape(), a view.
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/register.h"
 #include "kernels/gemm/gemm.h"
@@ -50,12 +49,11 @@ const Examples rows([](Table& table) {
                      .run = [](const Inputs& in) { return bias_add(in[0], in[1]); },
                      .forward = tolerance::two_roundings,
                      .gradient = tolerance::sum,
-                     .reference =
-                         [](const std::vector<Numbers>& in) {
-                           Numbers y = in[0];
-                           for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i % in[1].size()];
-                           return y;
-                         },
+                     .reference = {[](const std::vector<Numbers>& in) {
+                       Numbers y = in[0];
+                       for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i % in[1].size()];
+                       return y;
+                     }},
                      .nan = shape.size() > 0,
                      .terms = {1, 1, 1},
                      .flops = count(shape)});

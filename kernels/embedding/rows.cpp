@@ -1,4 +1,3 @@
-// Rows of embedding.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,17 +33,15 @@ const Examples rows([](Table& table) {
                      .run = [=](const Inputs& in) { return embedding(indices.to(in[0].device()), in[0], in[1]); },
                      .forward = tolerance::two_roundings,
                      .gradient = tolerance::sum,
-                     .reference =
-                         [=](const std::vector<Numbers>& in) {
-                           Numbers y;
-                           for (int64_t n = 0; n < N; ++n) {
-                             for (int64_t c = 0; c < width; ++c) {
-                               y.push_back(in[0][values[n] * width + c] +
-                                           (in[1].empty() ? 0 : in[1][n % T * width + c]));
-                             }
-                           }
-                           return y;
-                         },
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       Numbers y;
+                       for (int64_t n = 0; n < N; ++n) {
+                         for (int64_t c = 0; c < width; ++c) {
+                           y.push_back(in[0][values[n] * width + c] + (in[1].empty() ? 0 : in[1][n % T * width + c]));
+                         }
+                       }
+                       return y;
+                     }},
                      .nan = V == 1,  // of a larger table, some rows are not used
                      .terms = {2, std::max<int64_t>(N, 1), std::max<int64_t>(T ? N / T : 0, 1)},
                      .flops = static_cast<double>(N * C),

@@ -41,6 +41,14 @@ void add_far_from_0(Table& table, std::string_view name, double forward, double 
   table.push_back(std::move(row));
 }
 
+Tensor join(const std::vector<Tensor>& parts) {
+  std::vector<float> all;
+  for (const Tensor& part : parts) {
+    for (const double value : to_numbers(part)) all.push_back(static_cast<float>(value));
+  }
+  return Tensor::from(all, {static_cast<int64_t>(all.size())});
+}
+
 std::vector<TimedCase> timed_cases(int64_t batch) {
   std::vector<TimedCase> all;
   for (const auto& timed : registered().timed) std::ranges::move(timed(batch), std::back_inserter(all));
@@ -51,6 +59,9 @@ const std::vector<OpCase>& op_table() {
   static const Table table = [] {
     Table rows;
     for (const auto& add : registered().rows) add(rows);
+    for (OpCase& row : rows) {
+      if (row.shapes.empty()) row.f64 = row.half = row.differentiable = row.integers = row.nan = false;
+    }
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });
@@ -121,6 +132,10 @@ Numbers to_numbers(const Tensor& tensor) {
   if (tensor.dtype() == DType::f64) return tensor.to_vector<double>();
   if (tensor.dtype() == DType::i32) {
     const auto values = tensor.to_vector<int32_t>();
+    return {values.begin(), values.end()};
+  }
+  if (tensor.dtype() == DType::u8) {
+    const auto values = tensor.to_vector<uint8_t>();
     return {values.begin(), values.end()};
   }
   const auto values = cast(tensor, DType::f32).to_vector<float>();

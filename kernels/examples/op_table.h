@@ -26,7 +26,7 @@ enum class Fill {
 
 struct OpCase {
   std::string name;
-  std::vector<Shape> shapes;                 // of the inputs
+  std::vector<Shape> shapes = {};            // of the inputs; none: f32 alone, and nothing to differentiate
   std::function<Tensor(const Inputs&)> run;  // all inputs have one dtype
   Tolerance forward = tolerance::exact;      // of f32 results
   Tolerance gradient = tolerance::exact;     // of f32 gradients

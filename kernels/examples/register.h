@@ -36,6 +36,9 @@ auto elementwise(F f) {
   };
 }
 
+// All numbers of these tensors in one of f32: the result of a row whose op writes several.
+Tensor join(const std::vector<Tensor>& parts);
+
 // The shapes of ops that work element by element.
 inline const Shape elementwise_shapes[] = {{3, 5}, {1}, {0, 4}, {17, 33, 2}, {40001}};
 

@@ -1,4 +1,3 @@
-// Rows of feed_forward.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +16,11 @@ const Examples rows([](Table& table) {
                      .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
-                     .reference =
-                         [=](const std::vector<Numbers>& x) {
-                           Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
-                           for (double& value : h) value = std::max(value, 0.0);
-                           return naive_gemm(h, x[3], x[4], N, out, hidden, {});
-                         },
+                     .reference = {[=](const std::vector<Numbers>& x) {
+                       Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
+                       for (double& value : h) value = std::max(value, 0.0);
+                       return naive_gemm(h, x[3], x[4], N, out, hidden, {});
+                     }},
                      .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
                      .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
                      .roundings = {2, 2, 2, 2, 2, 1}});  // the hidden layer and its gradient are 16 bits wide

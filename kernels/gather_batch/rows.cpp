@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "engine/random.h"
-#include "kernels/cast/cast.h"
 #include "kernels/examples/naive.h"
 #include "kernels/examples/register.h"
 #include "kernels/gather_batch/gather_batch.h"
@@ -26,60 +25,40 @@ const Examples rows([](Table& table) {
       table.push_back(
           {.name =
                fmt::format("gather_batch, images of {} pixels in {}{}", size, name(type), shuffle ? ", shuffled" : ""),
-           .shapes = {},
-           .run =
-               [=](const Inputs&) {
-                 std::vector<uint8_t> pixels;
-                 std::vector<int32_t> labels;
-                 for (int64_t n = 0; n < count; ++n) {
-                   for (int64_t i = 0; i < size; ++i) pixels.push_back(pixel(n, i));
-                   labels.push_back(static_cast<int32_t>(100 + n));
-                 }
-                 const auto integers = [](const std::vector<int32_t>& values) {
-                   return on_test_device(Tensor::from(values, {static_cast<int64_t>(values.size())}));
-                 };
-                 Tensor images = on_test_device(Tensor::zeros({N, 1, size, 1}, type));
-                 Tensor label = integers({0, 0, 0}), samples = integers({0, 0, 0});
-                 Tensor epoch_out = on_test_device(Tensor::zeros({}, DType::i32));
-                 gather_batch({on_test_device(Tensor::from(pixels, {count, 1, size, 1})), integers(labels),
-                               integers({epoch, 2, 0}), scale, shuffle, seed, 4, images, label, samples, epoch_out});
-                 std::vector<float> all;
-                 for (const Tensor& tensor : {label, samples, epoch_out}) {
-                   for (const int32_t value : tensor.to_vector<int32_t>()) {
-                     all.push_back(static_cast<float>(value));
-                   }
-                 }
-                 if (type == DType::u8) {
-                   for (const uint8_t value : images.to_vector<uint8_t>()) all.push_back(value);
-                 } else {
-                   for (const float value : cast(images, DType::f32).to_vector<float>()) all.push_back(value);
-                 }
-                 const auto values = static_cast<int64_t>(all.size());
-                 return Tensor::from(all, {values});
-               },
-           .reference =
-               [=](const std::vector<Numbers>&) {
-                 const Permutation order(count, {seed, RandomPurpose::shuffle, 0, epoch, 0});
-                 Numbers labels, samples, pixels;
-                 for (int64_t p = position; p < position + N; ++p) {
-                   const auto n = shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(p))) : p;
-                   labels.push_back(static_cast<double>(100 + n));
-                   samples.push_back(static_cast<double>(n));
-                   for (int64_t i = 0; i < size; ++i) {
-                     const uint8_t value = pixel(n, i);
-                     pixels.push_back(type == DType::u8 ? value : normalized_to(type, value, scale));
-                   }
-                 }
-                 labels.insert(labels.end(), samples.begin(), samples.end());
-                 labels.push_back(epoch);
-                 labels.insert(labels.end(), pixels.begin(), pixels.end());
-                 return labels;
-               },
-           .f64 = false,
-           .half = false,
-           .differentiable = false,
-           .integers = false,
-           .nan = false});
+           .run = {[=](const Inputs&) {
+             std::vector<uint8_t> pixels;
+             std::vector<int32_t> labels;
+             for (int64_t n = 0; n < count; ++n) {
+               for (int64_t i = 0; i < size; ++i) pixels.push_back(pixel(n, i));
+               labels.push_back(static_cast<int32_t>(100 + n));
+             }
+             const auto integers = [](const std::vector<int32_t>& values) {
+               return on_test_device(Tensor::from(values, {static_cast<int64_t>(values.size())}));
+             };
+             Tensor images = on_test_device(Tensor::zeros({N, 1, size, 1}, type));
+             Tensor label = integers({0, 0, 0}), samples = integers({0, 0, 0});
+             Tensor epoch_out = on_test_device(Tensor::zeros({}, DType::i32));
+             gather_batch({on_test_device(Tensor::from(pixels, {count, 1, size, 1})), integers(labels),
+                           integers({epoch, 2, 0}), scale, shuffle, seed, 4, images, label, samples, epoch_out});
+             return join({label, samples, epoch_out, images});
+           }},
+           .reference = {[=](const std::vector<Numbers>&) {
+             const Permutation order(count, {seed, RandomPurpose::shuffle, 0, epoch, 0});
+             Numbers labels, samples, pixels;
+             for (int64_t p = position; p < position + N; ++p) {
+               const auto n = shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(p))) : p;
+               labels.push_back(static_cast<double>(100 + n));
+               samples.push_back(static_cast<double>(n));
+               for (int64_t i = 0; i < size; ++i) {
+                 const uint8_t value = pixel(n, i);
+                 pixels.push_back(type == DType::u8 ? value : normalized_to(type, value, scale));
+               }
+             }
+             labels.insert(labels.end(), samples.begin(), samples.end());
+             labels.push_back(epoch);
+             labels.insert(labels.end(), pixels.begin(), pixels.end());
+             return labels;
+           }}});
     }
   }
 });

@@ -1,4 +1,3 @@
-// Rows of gelu.
 #include <cmath>
 
 #include "kernels/examples/register.h"

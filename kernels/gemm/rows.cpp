@@ -1,4 +1,3 @@
-// Rows of matrix products.
 #include <fmt/format.h>
 
 #include "kernels/examples/naive.h"

@@ -1,4 +1,3 @@
-// Rows of global_average_pool2d.
 #include "kernels/examples/register.h"
 #include "kernels/global_average_pool2d/global_average_pool2d.h"
 
@@ -13,16 +12,15 @@ const Examples rows([](Table& table) {
                      .run = [](const Inputs& x) { return global_average_pool2d(x[0]); },
                      .forward = tolerance::two_roundings,
                      .gradient = tolerance::two_roundings,
-                     .reference =
-                         [pixels, C](const std::vector<Numbers>& x) {
-                           Numbers y(x[0].size() / static_cast<size_t>(pixels));
-                           for (size_t i = 0; i < x[0].size(); ++i) {
-                             const auto at = static_cast<int64_t>(i);
-                             y[static_cast<size_t>(at / (pixels * C) * C + at % C)] +=
-                                 x[0][i] / static_cast<double>(pixels);
-                           }
-                           return y;
-                         },
+                     .reference = {[pixels, C](const std::vector<Numbers>& x) {
+                       Numbers y(x[0].size() / static_cast<size_t>(pixels));
+                       for (size_t i = 0; i < x[0].size(); ++i) {
+                         const auto at = static_cast<int64_t>(i);
+                         y[static_cast<size_t>(at / (pixels * C) * C + at % C)] +=
+                             x[0][i] / static_cast<double>(pixels);
+                       }
+                       return y;
+                     }},
                      .integers = false,
                      .nan = shape.size() > 0,
                      .terms = {pixels, 1},

@@ -1,4 +1,3 @@
-// Rows of layer_norm.
 #include <cmath>
 
 #include "kernels/examples/register.h"

@@ -1,4 +1,3 @@
-// Rows of linear layers.
 #include <fmt/format.h>
 
 #include <tuple>
@@ -28,13 +27,12 @@ const Examples rows([](Table& table) {
          .optional = {2}});
     table.push_back({.name = fmt::format("linear, all gradients at once {}x{}x{}", N, in, out),
                      .shapes = {{N, in}, {in, out}, {N, out}},
-                     .run =
-                         [](const Inputs& x) {
-                           Tensor dx = x[0].empty_like(), dweight = x[1].empty_like();
-                           Tensor dbias = Tensor::empty({x[1].shape()[1]}, x[0].dtype(), x[0].device());
-                           linear_backward({x[0], x[1], x[2], false, dx, dweight, dbias});
-                           return dweight;
-                         },
+                     .run = {[](const Inputs& x) {
+                       Tensor dx = x[0].empty_like(), dweight = x[1].empty_like();
+                       Tensor dbias = Tensor::empty({x[1].shape()[1]}, x[0].dtype(), x[0].device());
+                       linear_backward({x[0], x[1], x[2], false, dx, dweight, dbias});
+                       return dweight;
+                     }},
                      .forward = tolerance::gemm,
                      .cuda = out <= 16,
                      .differentiable = false,
@@ -51,26 +49,25 @@ const Examples rows([](Table& table) {
                      .run = [](const Inputs& x) { return linear(x[0], x[1], x[2], WeightOrder::out_in); },
                      .forward = tolerance::gemm,
                      .gradient = tolerance::gemm,
-                     .reference =
-                         [=](const std::vector<Numbers>& x) {
-                           return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {.transpose_b = true});
-                         },
+                     .reference = {[=](const std::vector<Numbers>& x) {
+                       return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {.transpose_b = true});
+                     }},
                      .nan = N > 0,
                      .terms = {in + 1, out, N, N},
                      .flops = 2.0 * static_cast<double>(N * in * out),
                      .optional = {2}});
-    table.push_back(
-        {.name = fmt::format("linear, rows of {} {}x{}", lead.to_string(), in, out),
-         .shapes = {lead.with_back(in), {in, out}, {out}},
-         .run = [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
-         .forward = tolerance::gemm,
-         .gradient = tolerance::gemm,
-         .reference =
-             [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {}); },
-         .nan = N > 0,
-         .terms = {in + 1, out, N, N},
-         .flops = 2.0 * static_cast<double>(N * in * out),
-         .optional = {2}});
+    table.push_back({.name = fmt::format("linear, rows of {} {}x{}", lead.to_string(), in, out),
+                     .shapes = {lead.with_back(in), {in, out}, {out}},
+                     .run = [](const Inputs& x) { return linear(x[0], x[1], x[2]); },
+                     .forward = tolerance::gemm,
+                     .gradient = tolerance::gemm,
+                     .reference = {[=](const std::vector<Numbers>& x) {
+                       return naive_gemm(x[0], x[1], x[2], N, rows_out, rows_in, {});
+                     }},
+                     .nan = N > 0,
+                     .terms = {in + 1, out, N, N},
+                     .flops = 2.0 * static_cast<double>(N * in * out),
+                     .optional = {2}});
   }
 });
 

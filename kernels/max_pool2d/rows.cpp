@@ -1,4 +1,3 @@
-// Rows of max_pool2d.
 #include <fmt/format.h>
 
 #include "kernels/examples/naive.h"

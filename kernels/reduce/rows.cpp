@@ -1,4 +1,3 @@
-// Rows of sums over all elements.
 #include "kernels/examples/register.h"
 #include "kernels/reduce/reduce.h"
 
@@ -18,17 +17,17 @@ const Examples rows([](Table& table) {
                      .reference = total,
                      .terms = {1, 1},
                      .flops = count(shape)});
-    table.push_back(
-        {.name = "mean " + shape.to_string(),
-         .shapes = {shape},
-         .run = [](const Inputs& in) { return mean(in[0]); },
-         .forward = tolerance::sum,
-         .gradient = tolerance::two_roundings,
-         .reference =
-             [=](const std::vector<Numbers>& in) { return Numbers{total(in)[0] / static_cast<double>(in[0].size())}; },
-         .integers = false,
-         .terms = {1, 1},
-         .flops = count(shape)});
+    table.push_back({.name = "mean " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = [](const Inputs& in) { return mean(in[0]); },
+                     .forward = tolerance::sum,
+                     .gradient = tolerance::two_roundings,
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       return Numbers{total(in)[0] / static_cast<double>(in[0].size())};
+                     }},
+                     .integers = false,
+                     .terms = {1, 1},
+                     .flops = count(shape)});
   }
   for (const char* name : {"sum (3)", "mean (1025)"}) add_far_from_0(table, name);
 });

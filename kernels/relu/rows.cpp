@@ -1,4 +1,3 @@
-// Rows of relu.
 #include <algorithm>
 
 #include "kernels/examples/register.h"

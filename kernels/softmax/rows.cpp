@@ -1,4 +1,3 @@
-// Rows of softmax.
 #include <cmath>
 
 #include "kernels/examples/register.h"
@@ -16,16 +15,15 @@ const Examples rows([](Table& table) {
                      .run = [](const Inputs& in) { return softmax(in[0]); },
                      .forward = {20 * u32, 0, 0},
                      .gradient = {20 * u32, 8 * u32, 0},
-                     .reference =
-                         [C = static_cast<size_t>(shape.back())](const std::vector<Numbers>& in) {
-                           Numbers y = in[0];
-                           for (size_t first = 0; first < y.size(); first += C) {
-                             double sum = 0;
-                             for (size_t c = 0; c < C; ++c) sum += std::exp(y[first + c]);
-                             for (size_t c = 0; c < C; ++c) y[first + c] = std::exp(y[first + c]) / sum;
-                           }
-                           return y;
-                         },
+                     .reference = {[C = static_cast<size_t>(shape.back())](const std::vector<Numbers>& in) {
+                       Numbers y = in[0];
+                       for (size_t first = 0; first < y.size(); first += C) {
+                         double sum = 0;
+                         for (size_t c = 0; c < C; ++c) sum += std::exp(y[first + c]);
+                         for (size_t c = 0; c < C; ++c) y[first + c] = std::exp(y[first + c]) / sum;
+                       }
+                       return y;
+                     }},
                      .fill = shape.size() > 100 ? Fill::spaced : Fill::uniform,
                      .integers = false,
                      .nan = shape.size() > 0,

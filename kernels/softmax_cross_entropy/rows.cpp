@@ -1,4 +1,3 @@
-// Rows of the loss.
 #include <algorithm>
 #include <cmath>
 
@@ -21,66 +20,61 @@ const Examples rows([](Table& table) {
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
     for (const float smoothing : {0.0f, 0.1f}) {
       const std::string at = shape.to_string() + (smoothing > 0 ? " smoothed" : "");
-      table.push_back(
-          {.name = "softmax_cross_entropy " + at,
-           .shapes = {shape},
-           .run =
-               [=](const Inputs& in) {
-                 return softmax_cross_entropy(in[0], label_tensor.to(in[0].device()), {}, smoothing);
-               },
-           .forward = tolerance::cross_entropy,
-           .gradient = tolerance::cross_entropy_gradient,
-           .reference =
-               [=](const std::vector<Numbers>& in) { return naive_cross_entropy(in[0], labels, shape[1], smoothing); },
-           .integers = false,
-           .flops = 4 * count(shape)});
+      table.push_back({.name = "softmax_cross_entropy " + at,
+                       .shapes = {shape},
+                       .run = {[=](const Inputs& in) {
+                         return softmax_cross_entropy(in[0], label_tensor.to(in[0].device()), {}, smoothing);
+                       }},
+                       .forward = tolerance::cross_entropy,
+                       .gradient = tolerance::cross_entropy_gradient,
+                       .reference = {[=](const std::vector<Numbers>& in) {
+                         return naive_cross_entropy(in[0], labels, shape[1], smoothing);
+                       }},
+                       .integers = false,
+                       .flops = 4 * count(shape)});
       table.push_back({.name = "gradient of softmax_cross_entropy, known in advance " + at,
                        .shapes = {shape},
-                       .run =
-                           [=](const Inputs& in) {
-                             const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
-                             const Tensor label = label_tensor.to(in[0].device());
-                             Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
-                             softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits, smoothing});
-                             return dlogits;
-                           },
+                       .run = {[=](const Inputs& in) {
+                         const Tensor dloss = on_test_device(Tensor::from(std::vector<float>{0.5f}, {}));
+                         const Tensor label = label_tensor.to(in[0].device());
+                         Tensor loss = dloss.empty_like(), dlogits = in[0].empty_like();
+                         softmax_cross_entropy_with_gradient({in[0], label, dloss, loss, dlogits, smoothing});
+                         return dlogits;
+                       }},
                        .forward = tolerance::cross_entropy_gradient,
-                       .reference =
-                           [=](const std::vector<Numbers>& in) {
-                             Numbers dz;
-                             for (size_t n = 0; n < labels.size(); ++n) {
-                               const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
-                               double sum = 0;
-                               for (int64_t j = 0; j < shape[1]; ++j) sum += std::exp(row[j]);
-                               for (int64_t j = 0; j < shape[1]; ++j) {
-                                 const double others = smoothing / static_cast<double>(shape[1]);
-                                 const double target = others + (j == labels[n] ? 1 - smoothing : 0);
-                                 dz.push_back((std::exp(row[j]) / sum - target) / 2 / static_cast<double>(shape[0]));
-                               }
-                             }
-                             return dz;
-                           },
+                       .reference = {[=](const std::vector<Numbers>& in) {
+                         Numbers dz;
+                         for (size_t n = 0; n < labels.size(); ++n) {
+                           const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
+                           double sum = 0;
+                           for (int64_t j = 0; j < shape[1]; ++j) sum += std::exp(row[j]);
+                           for (int64_t j = 0; j < shape[1]; ++j) {
+                             const double others = smoothing / static_cast<double>(shape[1]);
+                             const double target = others + (j == labels[n] ? 1 - smoothing : 0);
+                             dz.push_back((std::exp(row[j]) / sum - target) / 2 / static_cast<double>(shape[0]));
+                           }
+                         }
+                         return dz;
+                       }},
                        .f64 = false,
                        .differentiable = false,
                        .integers = false});
     }
     table.push_back({.name = "argmax_matches " + shape.to_string(),
                      .shapes = {shape},
-                     .run =
-                         [=](const Inputs& in) {
-                           Tensor matches = Tensor::empty({}, DType::i32, in[0].device());
-                           argmax_matches({in[0], label_tensor.to(in[0].device()), matches});
-                           return matches;
-                         },
-                     .reference =
-                         [=](const std::vector<Numbers>& in) {
-                           double correct = 0;
-                           for (size_t n = 0; n < labels.size(); ++n) {
-                             const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
-                             correct += std::max_element(row, row + shape[1]) - row == labels[n];
-                           }
-                           return Numbers{correct};
-                         },
+                     .run = {[=](const Inputs& in) {
+                       Tensor matches = Tensor::empty({}, DType::i32, in[0].device());
+                       argmax_matches({in[0], label_tensor.to(in[0].device()), matches});
+                       return matches;
+                     }},
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       double correct = 0;
+                       for (size_t n = 0; n < labels.size(); ++n) {
+                         const auto row = in[0].begin() + static_cast<int64_t>(n) * shape[1];
+                         correct += std::max_element(row, row + shape[1]) - row == labels[n];
+                       }
+                       return Numbers{correct};
+                     }},
                      .differentiable = false,
                      .nan = false});
   }
@@ -91,20 +85,19 @@ const Examples rows([](Table& table) {
     const auto labels = some_labels(shape[0], shape[1]);
     const Tensor label_tensor = Tensor::from(labels, {shape[0]});
     const Tolerance& logit = tolerance::cross_entropy_gradient;
-    table.push_back(
-        {.name = "softmax_cross_entropy, logits up to 16 " + shape.to_string(),
-         .shapes = {shape},
-         .run =
-             [=](const Inputs& in) { return softmax_cross_entropy(scale(in[0], 16), label_tensor.to(in[0].device())); },
-         .forward = tolerance::cross_entropy,
-         .gradient = {logit.relative, 16 * logit.absolute, 0},
-         .reference =
-             [=](const std::vector<Numbers>& in) {
-               Numbers logits = in[0];
-               for (double& z : logits) z *= 16;
-               return naive_cross_entropy(logits, labels, shape[1]);
-             },
-         .integers = false});
+    table.push_back({.name = "softmax_cross_entropy, logits up to 16 " + shape.to_string(),
+                     .shapes = {shape},
+                     .run = {[=](const Inputs& in) {
+                       return softmax_cross_entropy(scale(in[0], 16), label_tensor.to(in[0].device()));
+                     }},
+                     .forward = tolerance::cross_entropy,
+                     .gradient = {logit.relative, 16 * logit.absolute, 0},
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       Numbers logits = in[0];
+                       for (double& z : logits) z *= 16;
+                       return naive_cross_entropy(logits, labels, shape[1]);
+                     }},
+                     .integers = false});
   }
   for (const char* name :
        {"softmax_cross_entropy (7, 131) smoothed",

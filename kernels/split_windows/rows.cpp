@@ -1,4 +1,3 @@
-// Rows of split_windows.
 #include <fmt/format.h>
 
 #include "kernels/examples/register.h"
@@ -10,35 +9,21 @@ const Examples rows([](Table& table) {
   for (const auto& [N, T] : {std::pair<int64_t, int64_t>{3, 5}, {1, 1}, {2, 300}, {0, 4}}) {
     table.push_back(
         {.name = fmt::format("split_windows, {} of {} + 1 symbols", N, T),
-         .shapes = {},
-         .run =
-             [=](const Inputs&) {
-               std::vector<uint8_t> symbols;
-               for (int64_t i = 0; i < N * (T + 1); ++i) symbols.push_back(static_cast<uint8_t>(i * 7));
-               const auto [tokens, labels] = split_windows(on_test_device(Tensor::from(symbols, {N, 1, T + 1, 1})));
-               std::vector<float> all;
-               for (const Tensor& tensor : {tokens, labels}) {
-                 for (const int32_t value : tensor.to_vector<int32_t>()) {
-                   all.push_back(static_cast<float>(value));
-                 }
-               }
-               return Tensor::from(all, {2, N * T});
-             },
-         .reference =
-             [=](const std::vector<Numbers>&) {
-               Numbers all;
-               for (const int64_t first : {0, 1}) {
-                 for (int64_t i = 0; i < N * T; ++i) {
-                   all.push_back(static_cast<double>((i / T * (T + 1) + i % T + first) * 7 % 256));
-                 }
-               }
-               return all;
-             },
-         .f64 = false,
-         .half = false,
-         .differentiable = false,
-         .integers = false,
-         .nan = false,
+         .run = {[=](const Inputs&) {
+           std::vector<uint8_t> symbols;
+           for (int64_t i = 0; i < N * (T + 1); ++i) symbols.push_back(static_cast<uint8_t>(i * 7));
+           const auto [tokens, labels] = split_windows(on_test_device(Tensor::from(symbols, {N, 1, T + 1, 1})));
+           return join({tokens, labels});
+         }},
+         .reference = {[=](const std::vector<Numbers>&) {
+           Numbers all;
+           for (const int64_t first : {0, 1}) {
+             for (int64_t i = 0; i < N * T; ++i) {
+               all.push_back(static_cast<double>((i / T * (T + 1) + i % T + first) * 7 % 256));
+             }
+           }
+           return all;
+         }},
          .same_on_devices = true});
   }
 });
