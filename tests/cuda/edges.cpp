@@ -11,7 +11,6 @@
 #include "engine/autograd.h"
 #include "engine/module.h"
 #include "engine/random.h"
-#include "engine/slots.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
@@ -179,23 +178,13 @@ TEST_CASE("sums of many terms are trees: one chain of additions would be ten tim
   CHECK(all.passed);
 }
 
-TEST_CASE("sum and its gradient: all sizes in every type, the same order of additions aligned or not") {
+TEST_CASE("sum adds in the same order, aligned or not, and its gradient may begin anywhere") {
   const Poisoned poisoned;
-  for (const int64_t size : {0, 1, 5, 8, 255, 4099, 16383, 16384, 40001}) {
-    INFO(size);
-    const Tensor x = whole({size}, 5);
-    double half = 0;
-    for (const double value : to_numbers(x)) half += value / 2;
-    for_each_placement([&](DType dtype, bool shifted) {
-      const Tensor in = on_device(cast(x, dtype), shifted);
-      Tensor y = empty_on_device({}, dtype), dx = empty_on_device({size}, dtype, shifted);
-      sum_forward({in, 0.5, y});
-      CHECK(Numbers{y.item()} == rounded_to(dtype, {half}));
-      sum_backward({on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx});
-      CHECK(to_numbers(dx.to(Device::cpu)) ==
-            rounded_to(dtype, Numbers(static_cast<size_t>(size), static_cast<float>(1.25 / 3))));
-    });
-  }
+  for_each_placement([&](DType dtype, bool shifted) {
+    Tensor dx = empty_on_device({4099}, dtype, shifted);
+    sum_backward({on_device(cast(number(1.25f), dtype)), 1.0 / 3, dx});
+    CHECK(to_numbers(dx.to(Device::cpu)) == rounded_to(dtype, Numbers(4099, static_cast<float>(1.25 / 3))));
+  });
   const Tensor x = noise({50001}, 6);
   CHECK(sum(on_device(x)).item() == sum(on_device(x, true)).item());
 }
@@ -403,12 +392,10 @@ TEST_CASE("kernels on empty tensors launch nothing") {
   for_each_placement([&](DType dtype, bool) {
     Tensor none = empty_on_device({0}, dtype), sum = empty_on_device({3}, dtype),
            scalar = cast(number(1), dtype).to(Device::cuda);
-    add(none, none), mul(none, none), scale(none, 2), relu(none), cast(none, DType::f32);
-    accumulate({none, none});
-    relu_backward({none, none, none});
+    cast(none, DType::f32);
     dropout(none, 0.5, {});
+    CHECK(hs::sum(none).item() == 0);
     sum_backward({scalar, 1, none});
-    bias_add(empty_on_device({0, 3}, dtype), empty_on_device({3}, dtype));
     bias_add(empty_on_device({3, 0}, dtype), none);
     column_sums(empty_on_device({3, 0}, dtype), false, none);
     CHECK(to_numbers(column_sums(empty_on_device({0, 3}, dtype), false, sum)) == Numbers(3));

@@ -1,4 +1,4 @@
-// Augmentation on the CPU: known changes of small images, the definition in f64, and what the random numbers depend on.
+// Augmentation on the CPU: known changes of small images, and what the random numbers depend on.
 // Pixels of the CUDA kernel: tests/cuda/augment.cpp.
 #include <doctest/doctest.h>
 
@@ -11,11 +11,8 @@
 #include "data/memory_source.h"
 #include "engine/error.h"
 #include "kernels/augment/augment.h"
-#include "kernels/examples/naive.h"
 
 namespace hs::test {
-using namespace examples;
-
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -142,22 +139,6 @@ TEST_CASE("cosine and sine: exact at quarters, off by less than one unit anywher
   }
   CHECK(worst < 0.6);
   CHECK(worst > 0.4);  // the comparison sees rounding
-}
-
-TEST_CASE("random changes are what the definition in f64 says") {
-  for (const auto& [H, W, C] :
-       {std::array{28, 28, 1}, std::array{9, 14, 3}, std::array{1, 5, 2}, std::array{33, 1, 1}}) {
-    const Bytes image = noise(int64_t{H} * W * C);
-    const Numbers numbers(image.begin(), image.end());
-    for (int32_t sample = 0; sample < 50; ++sample) {
-      const ImageWarp warp = draw_warp({3, 4, 1u << 31, true, 5}, sample, 2, H, W);
-      const Bytes found = warped(image, H, W, warp, C);
-      const Numbers expected = naive_warp(numbers, {H, W, C}, warp);
-      const Comparison result = compare(Numbers(found.begin(), found.end()), expected, {0, 2.5, 0});
-      INFO(H, " x ", W, " x ", C, ", sample ", sample, ": ", result.summary);
-      CHECK(result.passed);
-    }
-  }
 }
 
 TEST_CASE("cut-out: the square's area, less only where it leaves the image") {
