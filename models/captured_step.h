@@ -17,7 +17,7 @@ struct StepLogs {
   Tensor losses, scales;  // f32, one element per step
 };
 
-class CapturedStep {
+class CapturedStep {  // of one run; not thread safe
  public:
   // All arguments must outlive it. REQUIRES: config.graph
   CapturedStep(TrainStep& step, ParameterArena& arena, Optimizer& optimizer, const TrainConfig& config);

@@ -17,7 +17,7 @@ struct StepShare {
   bool last = false;           // whether this rank wants no step after it
 };
 
-class RankStep : public TrainStep {
+class RankStep : public TrainStep {  // of one run; not thread safe
  public:
   // As TrainStep. REQUIRES: config.sum has a tree or an exchange
   RankStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,

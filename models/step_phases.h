@@ -15,6 +15,7 @@ class StepPhases : private Observer {
  public:
   // ended: the phase before, nullptr in the first
   using Begins = std::function<void(const char* phase, const char* ended)>;
+  // Begins to watch.
   explicit StepPhases(Begins begins) : Observer(Event::range, Watch::this_thread), begins_(std::move(begins)) {}
 
  private:

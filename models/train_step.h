@@ -43,7 +43,7 @@ struct NetworkInput {
 NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {},
                      uint64_t seed = 0);
 
-class TrainStep {
+class TrainStep {  // of one run; not thread safe
  public:
   // All arguments must outlive it. REQUIRES: as train()
   TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler,
@@ -55,31 +55,32 @@ class TrainStep {
   // updated.
   virtual const std::vector<Tensor>& run(const std::vector<Batch>& micro_batches, StepSeconds& seconds);
 
-  const std::vector<Tensor>& losses() const { return losses_; }  // of the micro-batches so far
-  std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }
-  InputKind input_kind() const { return model_.input_kind(); }
-  const PixelScale& pixel_scale() const { return pixel_scale_; }
+  const std::vector<Tensor>& losses() const { return losses_; }             // of the micro-batches so far
+  std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }  // leaves none here
+  InputKind input_kind() const { return model_.input_kind(); }              // the model's
+  const PixelScale& pixel_scale() const { return pixel_scale_; }            // of images
 
   // The loss of one micro-batch, with its tape. `dloss`: see softmax_cross_entropy()
   Tensor forward(const Batch& batch, const Tensor& dloss = {});
 
  protected:
-  void begin(StepSeconds& seconds);
-  // Runs forward and adds to losses(). `samples`: of the step. Returns the loss, and dL/dL for its backward.
+  void begin(StepSeconds& seconds);  // forgets the losses and zeroes the gradients
+  // A loss with its tape, and dL/dL for its backward.
   struct Loss {
-    Tensor loss, dloss;
+    Tensor loss, dloss;  // scalars
   };
+  // Runs forward and adds to losses(). `samples`: of the step.
   Loss forward_part(const Batch& batch, int64_t samples, StepSeconds& seconds);
   void update(const std::vector<int64_t>& sizes, StepSeconds& seconds);  // samples of each micro-batch of the step
 
-  Module& model_;
-  ParameterArena& arena_;
-  Optimizer& optimizer_;
-  GradScaler& scaler_;
-  const PixelScale pixel_scale_;
-  const TrainConfig& config_;
-  const std::function<bool()> is_interrupted_;
-  std::vector<Tensor> losses_;
+  Module& model_;                               // what is trained
+  ParameterArena& arena_;                       // its parameters
+  Optimizer& optimizer_;                        // updates them
+  GradScaler& scaler_;                          // scales the loss, in f16
+  const PixelScale pixel_scale_;                // of images
+  const TrainConfig& config_;                   // the settings
+  const std::function<bool()> is_interrupted_;  // may be empty
+  std::vector<Tensor> losses_;                  // see losses()
 };
 
 }  // namespace hs

@@ -175,6 +175,6 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
 std::unique_ptr<RankSums> open_sums(Device device, Exchange& ranks, const ExchangeOptions& options);
 // Called by a static object in the file that implements the sums of a device.
 using OpenSums = std::unique_ptr<RankSums> (*)(Exchange& ranks, const ExchangeOptions& options);
-bool register_sums(Device device, OpenSums open);
+bool register_sums(Device device, OpenSums open);  // returns true
 
 }  // namespace hs

@@ -79,6 +79,7 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   // While it is alive, steps log (kernels/optimizer/steps.h). Both must outlive it.
   class Logging {
    public:
+    // From now on.
     Logging(Optimizer& optimizer, const StepLog& log) : optimizer_(optimizer) { optimizer_.log_ = &log; }
     ~Logging() { optimizer_.log_ = nullptr; }
     Logging(const Logging&) = delete;
@@ -97,17 +98,17 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
 
   void fold(int64_t micro_batches);  // the statistics that rules have written to
 
-  OptimizerConfig config_;     // the settings
-  ParameterArena& arena_;      // where the parameters are
-  Tensor values_, gradients_;  // of the arena's trained parameters
-  Tensor step_;                // i32 scalar
-  Tensor rates_;               // (step_rates) f32
-  Tensor measured_;            // (2) f32
-  Tensor decay_;               // of each granule, undefined if it is the same for all
-  Tensor average_;             // see average()
-  Tensor usual_;               // see usual()
-  GradScaler no_scaling_;      // for step() without a scaler
-  const StepLog* log_ = nullptr;
+  OptimizerConfig config_;        // the settings
+  ParameterArena& arena_;         // where the parameters are
+  Tensor values_, gradients_;     // of the arena's trained parameters
+  Tensor step_;                   // i32 scalar
+  Tensor rates_;                  // (step_rates) f32
+  Tensor measured_;               // (2) f32
+  Tensor decay_;                  // of each granule, undefined if it is the same for all
+  Tensor average_;                // see average()
+  Tensor usual_;                  // see usual()
+  GradScaler no_scaling_;         // for step() without a scaler
+  const StepLog* log_ = nullptr;  // see Logging
 };
 
 // While it is alive, the arena holds the optimizer's average of the weights, if it keeps one, in place of the weights.

@@ -42,7 +42,6 @@ using hs::test::good_record;
 using hs::test::parse_csv;
 using hs::test::row;
 using hs::test::TemporaryFolder;
-using hs::test::times;
 namespace fs = std::filesystem;
 
 Json of_table(const Table& table) { return report::to_json(std::vector<Table>{table}); }
