@@ -195,7 +195,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"techniques --json a --html a", 2, "--json and --html: both go to a"},
       {"techniques --html /nonexistent/x.html", 4, "--html /nonexistent/x.html: cannot be written"},
       {"report", 2, "report RECORD: 0 given, expected 1 or more"},
-      {"report " + bad, 3, "x.json: its schema is ''"},
+      {"report " + bad, 3, "x.json: schema is null"},
       {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be opened"},
       {"report " + bad + " " + bad, 2, "2 records, expected one"},
       {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},
