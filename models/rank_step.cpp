@@ -35,11 +35,11 @@ const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches
   for (const Batch& batch : micro_batches) {
     if (!exchange_ && is_interrupted_ && is_interrupted_()) throw Interrupted();
     sum_.begin_leaf();
-    const auto [loss, dloss] = forward_part(batch, samples, seconds);
+    const Loss now = forward_part(batch, samples, seconds);
     const bool is_last = losses_.size() == micro_batches.size();
     if (is_last) exchange_losses();
     const StepPart part("backward", seconds.backward);
-    sum_.backward(is_last, [&] { backward(loss, dloss); });
+    sum_.backward(is_last, [&] { backward(now.loss, now.dloss); });
     ++ambient().micro_step;
   }
   {

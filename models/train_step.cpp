@@ -65,6 +65,7 @@ const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batche
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
   std::vector<int64_t> sizes;
+  sizes.reserve(micro_batches.size());
   for (const Batch& batch : micro_batches) sizes.push_back(batch.labels.size());
   begin(seconds);
   for (const Batch& batch : micro_batches) {

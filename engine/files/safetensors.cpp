@@ -286,6 +286,7 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
   uint64_t end = 0;
   for (const auto& [name, tensor] : sorted) {
     std::vector<int64_t> dims;
+    dims.reserve(static_cast<size_t>(tensor.shape().rank()));
     for (int axis = 0; axis < tensor.shape().rank(); ++axis) dims.push_back(tensor.shape()[axis]);
     const auto* type = std::ranges::find(file_types, std::optional(tensor.dtype()), &FileType::dtype);
     entries.push_back({name, type->name, std::move(dims), end, end + tensor.bytes()});
