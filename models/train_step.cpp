@@ -1,6 +1,7 @@
 // One training step. Every technique of models/train.h is implemented here or is a setting of something called here.
 #include "models/train_step.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -64,9 +65,8 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast amp(config_.precision, arena_);
   const AmbientScope micro_steps;
-  std::vector<int64_t> sizes;
-  sizes.reserve(micro_batches.size());
-  for (const Batch& batch : micro_batches) sizes.push_back(batch.labels.size());
+  std::vector<int64_t> sizes(micro_batches.size());
+  std::ranges::transform(micro_batches, sizes.begin(), [](const Batch& batch) { return batch.labels.size(); });
   begin(seconds);
   for (const Batch& batch : micro_batches) {
     if (is_interrupted_ && is_interrupted_()) throw Interrupted();
