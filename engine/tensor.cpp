@@ -76,14 +76,17 @@ const char* cpp_name(DType dtype) {
 
 }  // namespace
 
+std::string Tensor::to_string() const { return defined() ? name(dtype_) + shape_.to_string() : "undefined"; }
+
 Device Tensor::device() const {
   check(defined(), "an undefined tensor was asked for its device; {}", how_to_define);
   return storage_->device();
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
-  check(!(dtype == DType::f64 && device != Device::cpu), "f64 tensors exist on the cpu only; use f32 on {}",
-        hs::name(device));
+  if (dtype == DType::f64 && device != Device::cpu) {
+    fail(ExitCode::usage, "f64 tensors exist on the cpu only; use f32 on {}", hs::name(device));
+  }
   Tensor tensor;
   tensor.storage_ = std::make_shared<Storage>(device, static_cast<size_t>(shape.size()) * size_of(dtype));
   tensor.shape_ = shape;

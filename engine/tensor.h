@@ -12,10 +12,41 @@
 #include <vector>
 
 #include "engine/device.h"
-#include "engine/dtype.h"
+#include "engine/float16.h"
 #include "engine/storage.h"
 
 namespace hs {
+
+// The type of a tensor's elements. f16 and bf16 are storage types with exact conversions (engine/float16.h); f64 exists
+// on the CPU only, for gradient checks; parameters, gradients and optimizer state are always f32.
+enum class DType : uint8_t { f32, f16, bf16, f64, i32, u8 };
+
+// A row of dtype_info.
+struct DTypeInfo {
+  const char* name;  // "f32", as in messages
+  size_t size;       // bytes of an element
+};
+// Indexed with static_cast<int>(dtype).
+inline constexpr DTypeInfo dtype_info[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f64", 8}, {"i32", 4}, {"u8", 1}};
+
+constexpr size_t size_of(DType dtype) { return dtype_info[static_cast<int>(dtype)].size; }    // bytes of an element
+constexpr const char* name(DType dtype) { return dtype_info[static_cast<int>(dtype)].name; }  // "f32"
+
+// dtype_of<T>: the DType that stores a C++ type.
+template <class T>
+inline constexpr DType dtype_of = static_cast<DType>(255);
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<Half> = DType::f16;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<int32_t> = DType::i32;
+template <>
+inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
 class Shape {  // the dimensions of a tensor, outermost first
  public:
@@ -66,6 +97,7 @@ class Tensor {  // a handle; see the head of this file
   DType dtype() const { return dtype_; }                                          // type of the elements
   Device device() const;                                                          // throws if undefined
   Tensor empty_like() const { return empty(shape_, dtype_, device()); }           // throws if undefined
+  std::string to_string() const;                                                  // "f32(2, 3)" or "undefined"
   // Whether another tensor has the same storage.
   bool is_shared() const { return storage_.use_count() > 1; }
 

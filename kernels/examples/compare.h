@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "engine/dtype.h"
+#include "engine/tensor.h"
 
 namespace hs::examples {
 
