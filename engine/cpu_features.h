@@ -33,8 +33,8 @@ struct CpuFeatures {
   bool has(std::string_view name) const;  // whether it is in `all` and present
 };
 
-// Detected once. Throws Error (usage) if HALFSTEP_ISA names no instruction set: every CPU kernel call asks, so a wrong
-// value is reported before threads start.
+// Detected once. Throws Error (usage) if HALFSTEP_ISA names no instruction set: parallel() asks before it starts
+// threads, in which an error would end the program.
 const CpuFeatures& cpu_features();
 
 // The same for any cap; "" means no cap.

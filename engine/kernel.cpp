@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "engine/check.h"
-#include "engine/cpu_features.h"
 
 namespace hs {
 namespace {
@@ -45,7 +44,6 @@ void KernelSlot::add(VariantBase& variant) {
 }
 
 bool KernelSlot::is_candidate(const VariantBase& variant, Device device, const char* layout) const {
-  if (device == Device::cpu) cpu_features();  // throws on a wrong HALFSTEP_ISA here, and not in a thread of the kernel
   return variant.device == device && (!forced_ || std::strcmp(forced_, variant.name) == 0) &&
          (!layout || (variant.layout && std::strcmp(layout, variant.layout) == 0));
 }

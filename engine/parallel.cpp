@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "engine/check.h"
+#include "engine/cpu_features.h"
 
 namespace hs {
 namespace {
@@ -68,6 +69,7 @@ class Team {
   void start(int count) {
     const std::scoped_lock only(one_loop_);
     if (count <= size()) return;
+    cpu_features();  // throws on a wrong HALFSTEP_ISA here, and not in a kernel's thread
     shares_ = std::make_unique<Share[]>(static_cast<size_t>(count));
     while (size() < count) {
       try {
