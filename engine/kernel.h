@@ -61,7 +61,7 @@ struct SpiedCall {
   CallTensors tensors;                        // the call's tensors, inputs first
   std::function<const VariantBase&()> again;  // makes the call and returns the variant that ran
 };
-// Gets the calls in place of the slots, except those that it makes itself, and returns what the call returns.
+// Gets the calls in place of the slots, except those made within it, and returns what the call returns.
 using KernelSpy = std::function<const VariantBase&(const SpiedCall&)>;
 
 // The part of a slot that does not depend on its signature: what `info`, --kernel and the tests see.
@@ -80,9 +80,6 @@ class KernelSlot {
   // Uses only this variant from now on; nullptr: the best one again. Throws Error (usage) on an unknown name.
   void force(const char* variant);
 
-  // Lets a spy get the calls of all slots, or with nullptr nobody; returns the one before.
-  static const KernelSpy* exchange_spy(const KernelSpy* spy) { return std::exchange(spy_, spy); }
-
  protected:
   void add(VariantBase& variant);  // called when a Variant is constructed
   // Whether device, layout and force() allow the variant.
@@ -100,9 +97,22 @@ class KernelSlot {
 
  private:
   friend class TuningInUse;
+  friend class SpyScope;
   const char* name_;
   const char* forced_ = nullptr;  // points into the forced variant
   KernelSlot* next_slot_ = nullptr;
+};
+
+// While it is alive, the spy gets the calls of all slots; with nullptr nobody does. Scopes nest.
+class SpyScope {
+ public:
+  explicit SpyScope(const KernelSpy* spy) : before_(std::exchange(KernelSlot::spy_, spy)) {}  // spy must outlive it
+  ~SpyScope() { KernelSlot::spy_ = before_; }
+  SpyScope(const SpyScope&) = delete;
+  SpyScope& operator=(const SpyScope&) = delete;
+
+ private:
+  const KernelSpy* const before_;
 };
 
 // Every slot with at least one variant, sorted by name.
@@ -163,8 +173,9 @@ class Kernel : public KernelSlot {
   // variant: only variants with this layout run it, and if none can, the call fails.
   const VariantBase& operator()(const Call& call) {
     const auto tensors = call.tensors();
-    if (spy_) [[unlikely]] {
-      return (*spy_)({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
+    if (const KernelSpy* const spy = spy_) [[unlikely]] {
+      const SpyScope nobody(nullptr);
+      return (*spy)({*this, &call, tensors, [&]() -> const VariantBase& { return (*this)(call); }});
     }
     Variant& variant = select_tuned(call, tensors);
     Tensor workspace;

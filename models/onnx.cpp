@@ -80,7 +80,7 @@ class Graph {
     for (const NamedTensor& parameter : parameters_of(model)) {
       values_[parameter.tensor.raw_data()] = {parameter.name, parameter.tensor, Layout::as_here, true};
     }
-    set(input, is_text_ ? "tokens" : "images", Layout::as_here);
+    set(input, is_text_ ? "tokens" : "images");
   }
 
   void add(const SpiedCall& one) {
@@ -94,14 +94,13 @@ class Graph {
     if (const auto* call = of(batch_norm2d_forward, one)) return add_batch_norm(*call);
     if (const auto* call = of(global_average_pool2d_forward, one)) {
       const std::string y = node("GlobalAveragePool", {use(call->x, Layout::channels_first)});  // (N, C, 1, 1)
-      return set(call->y, node("Flatten", {y}, attribute("axis", 1)), Layout::as_here);
+      return set(call->y, node("Flatten", {y}, attribute("axis", 1)));
     }
     if (const auto* call = of(relu_forward, one)) return add_like("Relu", call->x, {}, call->y);
     if (const auto* call = of(add_forward, one)) return add_like("Add", call->a, call->b, call->y);
     if (const auto* call = of(mul_forward, one)) return add_like("Mul", call->a, call->b, call->y);
     if (const auto* call = of(bias_add_forward, one)) {
-      return set(call->y, node("Add", {use(call->x, Layout::as_here), use(call->bias, Layout::as_here)}),
-                 Layout::as_here);
+      return set(call->y, node("Add", {use(call->x), use(call->bias)}), Layout::as_here);
     }
     if (const auto* call = of(scale_forward, one)) {
       return add_like("Mul", call->x, Tensor::from<float>({static_cast<float>(call->factor)}, {}), call->y);
@@ -116,17 +115,14 @@ class Graph {
 
   // A GraphProto.
   std::string message(const Tensor& logits, const ModelDescription& description) {
-    nodes_ += field(
-        1, field(1, use(logits, Layout::as_here)) + field(2, "logits") + field(3, "output") + field(4, "Identity"));
+    nodes_ += field(1, field(1, use(logits)) + field(2, "logits") + field(3, "output") + field(4, "Identity"));
     const ModelSizes& sizes = description.sizes;
-    if (is_text_) {
-      return nodes_ + field(2, description.model) + initializers_ +
-             field(11, value_message("tokens", {sizes.context()}, int64_type)) +
-             field(12, value_message("logits", {sizes.context(), logits.shape().back()}));
-    }
-    return nodes_ + field(2, description.model) + initializers_ +
-           field(11, value_message("images", {sizes.rows, sizes.columns, sizes.channels})) +
-           field(12, value_message("logits", {logits.shape().back()}));
+    const int64_t classes = logits.shape().back();
+    const std::string input = is_text_ ? value_message("tokens", {sizes.context()}, int64_type)
+                                       : value_message("images", {sizes.rows, sizes.columns, sizes.channels});
+    const std::string output =
+        is_text_ ? value_message("logits", {sizes.context(), classes}) : value_message("logits", {classes});
+    return nodes_ + field(2, description.model) + initializers_ + field(11, input) + field(12, output);
   }
 
  private:
@@ -151,18 +147,14 @@ class Graph {
     return name;
   }
 
-  void set(const Tensor& tensor, const std::string& name, Layout layout) {
+  void set(const Tensor& tensor, const std::string& name, Layout layout = Layout::as_here) {
     values_[tensor.raw_data()] = {name, tensor.detach(), layout, false};
   }
 
   // The name of the tensor's value in this layout.
-  std::string use(const Tensor& tensor, Layout layout) {
+  std::string use(const Tensor& tensor, Layout layout = Layout::as_here) {
     const auto found = values_.find(tensor.raw_data());
-    if (found == values_.end()) {  // made outside of any kernel
-      std::string name = fmt::format("constant_{}", ++count_);
-      initializers_ += field(5, tensor_message(name, tensor));
-      return name;
-    }
+    if (found == values_.end()) return constant(tensor);  // made outside of any kernel
     Value& value = found->second;
     if (std::exchange(value.is_parameter, false)) initializers_ += field(5, tensor_message(value.name, tensor));
     if (is_text_) return value.name;  // all are (N, T, columns), whatever the kernels take them for
@@ -203,7 +195,7 @@ class Graph {
       initializers_ += field(5, tensor_message(name, to_onnx_layout(call.weight, s)));
     }
     std::vector<std::string> inputs = {use(call.x, Layout::channels_first), name};
-    if (call.bias.defined()) inputs.push_back(use(call.bias, Layout::as_here));
+    if (call.bias.defined()) inputs.push_back(use(call.bias));
     const std::vector<int64_t> kernel = {s.KH, s.KW}, strides = {s.stride, s.stride}, pads(4, s.padding);
     const std::string y = node(
         "Conv", inputs, attribute("kernel_shape", kernel) + attribute("strides", strides) + attribute("pads", pads));
@@ -213,7 +205,7 @@ class Graph {
   void add_batch_norm(const BatchNorm2dForward& call) {
     std::vector<std::string> inputs = {use(call.x, Layout::channels_first)};
     for (const Tensor* each : {&call.scale, &call.shift, &call.mean, &call.variance}) {
-      inputs.push_back(use(*each, Layout::as_here));
+      inputs.push_back(use(*each));
     }
     const std::string attributes = float_attribute("epsilon", static_cast<float>(call.kind.eps));
     set(call.y, node("BatchNormalization", inputs, attributes), Layout::channels_first);
@@ -225,17 +217,14 @@ class Graph {
       fail(ExitCode::usage, "onnx: a product with alpha, beta or a mask has no counterpart in models/onnx.cpp");
     }
     if (is_text_) return add_product(call);
-    std::vector<std::string> inputs = {use(call.a, Layout::as_here), use(call.b, Layout::as_here)};
-    if (call.bias.defined()) inputs.push_back(use(call.bias, Layout::as_here));
+    std::vector<std::string> inputs = {use(call.a), use(call.b)};
+    if (call.bias.defined()) inputs.push_back(use(call.bias));
     const std::string y =
         node("Gemm", inputs, attribute("transA", options.transpose_a) + attribute("transB", options.transpose_b));
-    set(call.c, options.epilogue == Epilogue::relu ? node("Relu", {y}) : y, Layout::as_here);
+    set(call.c, options.epilogue == Epilogue::relu ? node("Relu", {y}) : y);
   }
 
   // ---- of texts: values are (N, T, columns) ----
-
-  std::string value_of(const Tensor& tensor) { return use(tensor, Layout::as_here); }
-  void set_text(const Tensor& tensor, const std::string& name) { set(tensor, name, Layout::as_here); }
 
   std::string constant(const Tensor& values) {
     std::string name = fmt::format("constant_{}", ++count_);
@@ -255,32 +244,32 @@ class Graph {
   void add_product(const Gemm& call) {
     check(!call.options.transpose_a && call.options.epilogue == Epilogue::none && !call.bias.defined(),
           "onnx: a product of a text's model with a bias, or of a transposed input, has no counterpart");
-    const std::string b = value_of(call.b);
-    set_text(call.c, node("MatMul", {value_of(call.a), call.options.transpose_b ? transpose(b, {1, 0}) : b}));
+    const std::string b = use(call.b);
+    set(call.c, node("MatMul", {use(call.a), call.options.transpose_b ? transpose(b, {1, 0}) : b}));
   }
 
   void add_embedding(const EmbeddingForward& call) {
-    const std::string rows = node("Gather", {value_of(call.table), value_of(call.indices)});
-    set_text(call.y, call.positions.defined() ? node("Add", {rows, value_of(call.positions)}) : rows);
+    const std::string rows = node("Gather", {use(call.table), use(call.indices)});
+    set(call.y, call.positions.defined() ? node("Add", {rows, use(call.positions)}) : rows);
   }
 
   void add_layer_norm(const LayerNormForward& call) {
     check(call.epsilon == 1e-5, "onnx: layer_norm with epsilon {}, expected 1e-5, the standard's", call.epsilon);
-    std::vector<std::string> inputs = {value_of(call.x), value_of(call.scale)};
-    if (call.shift.defined()) inputs.push_back(value_of(call.shift));
-    set_text(call.y, node("LayerNormalization", inputs));
+    std::vector<std::string> inputs = {use(call.x), use(call.scale)};
+    if (call.shift.defined()) inputs.push_back(use(call.shift));
+    set(call.y, node("LayerNormalization", inputs));
   }
 
   // x s(2 u) with the logistic function s, as kernels/gelu/gelu.h has it: the standard has no Gelu before opset 20.
   void add_gelu(const GeluForward& call) {
-    const std::string x = value_of(call.x), square = node("Mul", {x, x});
+    const std::string x = use(call.x), square = node("Mul", {x, x});
     const std::string factor = node("Add", {node("Mul", {square, number(gelu_cubic)}), number(gelu_linear)});
-    set_text(call.y, node("Mul", {x, node("Sigmoid", {node("Mul", {x, factor})})}));
+    set(call.y, node("Mul", {x, node("Sigmoid", {node("Mul", {x, factor})})}));
   }
 
   void add_attention(const CausalAttentionForward& call) {
     const AttentionSizes s(call.qkv, call.heads);
-    const std::string split = node("Reshape", {value_of(call.qkv), integers({0, 0, 3, s.heads, s.D})});
+    const std::string split = node("Reshape", {use(call.qkv), integers({0, 0, 3, s.heads, s.D})});
     const std::string parts = transpose(split, {2, 0, 3, 1, 4});  // (3, N, heads, T, D)
     const auto part = [&](int64_t which) {
       return node("Gather", {parts, integers({which}, true)});  // along the first dimension
@@ -294,34 +283,13 @@ class Graph {
     const std::string scaled = node("Mul", {scores, number(1 / std::sqrt(static_cast<double>(s.D)))});
     const std::string masked = node("Add", {scaled, constant(Tensor::from(later, {s.T, s.T}))});
     const std::string y = transpose(node("MatMul", {node("Softmax", {masked}), v}), {0, 2, 1, 3});
-    set_text(call.y, node("Reshape", {y, integers({0, 0, s.C})}));
+    set(call.y, node("Reshape", {y, integers({0, 0, s.C})}));
   }
 
   const bool is_text_;
   std::map<const void*, Value> values_;  // by the address of their elements
   std::string nodes_, initializers_;
   int count_ = 0;
-};
-
-// While it is alive, the graph gets every call of a kernel, which also runs.
-class Spy {
- public:
-  explicit Spy(Graph& graph)
-      : spy_([this, &graph](const SpiedCall& call) -> const VariantBase& {
-          KernelSlot::exchange_spy(nullptr);
-          const VariantBase& variant = call.again();
-          KernelSlot::exchange_spy(&spy_);
-          graph.add(call);
-          return variant;
-        }),
-        before_(KernelSlot::exchange_spy(&spy_)) {}
-  ~Spy() { KernelSlot::exchange_spy(before_); }
-  Spy(const Spy&) = delete;
-  Spy& operator=(const Spy&) = delete;
-
- private:
-  const KernelSpy spy_;
-  const KernelSpy* const before_;
 };
 
 }  // namespace
@@ -334,11 +302,13 @@ std::string to_onnx(Module& model, const ModelDescription& description) {
   const Tensor input = is_text ? Tensor::zeros({1, sizes.context()}, DType::i32)
                                : Tensor::zeros({1, sizes.rows, sizes.columns, sizes.channels}, DType::f32);
   Graph graph(model, input, model.input_kind());
-  Tensor logits;
-  {
-    const Spy spy(graph);
-    logits = model.forward(input);
-  }
+  const KernelSpy spy = [&](const SpiedCall& call) -> const VariantBase& {
+    const VariantBase& variant = call.again();
+    graph.add(call);
+    return variant;
+  };
+  const SpyScope every_call(&spy);
+  const Tensor logits = model.forward(input);
   std::string message = number_field(1, ir_version) + field(2, "halfstep") +
                         field(7, graph.message(logits, description)) + field(8, number_field(2, opset));
   for (const auto& [key, text] : describe(description)) {

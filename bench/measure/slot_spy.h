@@ -23,12 +23,10 @@ class SlotSpy {
   using Look = std::function<void(const Seen&)>;
 
   explicit SlotSpy(Look look);
-  ~SlotSpy() { KernelSlot::exchange_spy(nullptr); }
-  SlotSpy(const SlotSpy&) = delete;
-  SlotSpy& operator=(const SlotSpy&) = delete;
 
  private:
   const KernelSpy spy_;
+  const SpyScope scope_{&spy_};
 };
 
 }  // namespace hs::bench::measure

@@ -118,18 +118,16 @@ TEST_CASE("a spy gets an op's calls, and makes them with the table's choice") {
   const TuningInUse use(one_choice("test_tuned cpu f32(4,1) - i32(1)", "simple"));
   int calls = 0;
   const KernelSpy spy = [&](const SpiedCall& call) -> const VariantBase& {
-    const KernelSpy* const before = KernelSlot::exchange_spy(nullptr);
     ++calls;
     CHECK(&call.slot == &test_tuned);
     CHECK(to_text(call.slot.name(), "cpu", signature(call.tensors)) == "test_tuned cpu f32(4,1) - i32(1)");
-    const VariantBase& ran = call.again();
-    KernelSlot::exchange_spy(before);
-    return ran;
+    return call.again();
   };
-  CHECK(KernelSlot::exchange_spy(&spy) == nullptr);
-  CHECK(variant(4) == "simple");
-  CHECK(variant(4) == "simple");
-  CHECK(KernelSlot::exchange_spy(nullptr) == &spy);
+  {
+    const SpyScope scope(&spy);
+    CHECK(variant(4) == "simple");
+    CHECK(variant(4) == "simple");
+  }
   CHECK(variant(4) == "simple");
   CHECK(calls == 2);
 }
