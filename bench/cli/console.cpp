@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/check.h"
-#include "engine/files/temporary_path.h"
+#include "engine/files/output_file.h"
 #include "engine/printable.h"
 
 namespace hs::bench::cli {

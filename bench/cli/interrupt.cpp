@@ -14,7 +14,7 @@
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "engine/check.h"
-#include "engine/files/temporary_path.h"
+#include "engine/files/output_file.h"
 #include "engine/observe.h"
 
 namespace hs::bench::cli {

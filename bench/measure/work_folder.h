@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "data/io/sample_source.h"
-#include "engine/files/temporary_path.h"
+#include "engine/files/output_file.h"
 
 namespace hs::bench::measure {
 
