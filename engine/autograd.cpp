@@ -75,7 +75,7 @@ GradientMode gradient_mode(std::initializer_list<const GradientTarget*> targets)
 
 namespace {
 
-constexpr size_t usual_nodes = 32;  // room for as many from the start
+constexpr size_t initial_nodes = 32;  // room for as many from the start
 
 // Nodes reachable from `root`, each after every node that uses its result: the order in which gradients are complete.
 // Without it a reused value goes wrong: in b = a + a; c = b + b, visiting a before both gradients of b have arrived
@@ -86,8 +86,8 @@ std::vector<std::shared_ptr<Node>> in_backward_order(const std::shared_ptr<Node>
   const uint64_t walk = ++walks;
   std::vector<std::shared_ptr<Node>> order;
   std::vector<std::pair<std::shared_ptr<Node>, size_t>> stack;
-  order.reserve(usual_nodes);
-  stack.reserve(usual_nodes);
+  order.reserve(initial_nodes);
+  stack.reserve(initial_nodes);
   stack.push_back({root, 0});
   root->walk = walk;
   while (!stack.empty()) {

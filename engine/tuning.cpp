@@ -15,7 +15,7 @@ namespace {
 constexpr const char* opening = "halfstep-tuning 1";
 constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::u8};
 
-// Lenient: whoever calls it writes the result again and compares.
+// Accepts loose input: the caller writes the result back and compares.
 std::vector<int64_t> read_signature(const std::string& text) {
   std::vector<int64_t> signature;
   std::istringstream words(text);

@@ -19,8 +19,8 @@ void RankStep::announce(const StepShare& share) {
   share_ = share;
   if (!exchange_) return;
   const bool is_interrupted = is_interrupted_ && is_interrupted_();
-  announced_ = {exchange_->rank() == 0 && share.last ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
-  exchange_->start_gather(announced_.data(), announced_.size());
+  flags_from_ranks_ = {exchange_->rank() == 0 && share.last ? 1.0f : 0.0f, is_interrupted ? 1.0f : 0.0f};
+  exchange_->start_gather(flags_from_ranks_.data(), flags_from_ranks_.size());
 }
 
 const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
@@ -56,7 +56,7 @@ const std::vector<Tensor>& RankStep::run(const std::vector<Batch>& micro_batches
 }
 
 void RankStep::throw_if_interrupted() const {
-  if (announced_[1] != 0) throw Interrupted();
+  if (flags_from_ranks_[1] != 0) throw Interrupted();
 }
 
 void RankStep::wait_for_all() {
@@ -65,11 +65,11 @@ void RankStep::wait_for_all() {
   throw_if_interrupted();
 }
 
-bool RankStep::settle(StepSeconds& seconds) {
+bool RankStep::finish(StepSeconds& seconds) {
   if (!exchange_) return share_.last;
   const StepPart part("exchange", seconds.exchange);
-  sums_->settle();
-  return announced_[0] != 0;
+  sums_->finish_step();
+  return flags_from_ranks_[0] != 0;
 }
 
 // Sent before the gradients, so that it is hidden behind backward.

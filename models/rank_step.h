@@ -30,7 +30,7 @@ class RankStep : public TrainStep {  // of one run; not thread safe
   // Before a recorded run() is replayed: throws Interrupted if a rank is.
   void wait_for_all();
   // After run(): whether rank 0 wants no step after it.
-  bool settle(StepSeconds& seconds);
+  bool finish(StepSeconds& seconds);
 
  private:
   void exchange_losses();
@@ -40,8 +40,8 @@ class RankStep : public TrainStep {  // of one run; not thread safe
   Exchange* const exchange_;
   RankSums* const sums_;
   StepShare share_;
-  Tensor shared_;                 // among ranks: the loss of each micro-batch of the step
-  std::vector<float> announced_;  // among ranks: StepShare::last of rank 0, how many ranks are interrupted
+  Tensor shared_;                        // among ranks: the loss of each micro-batch of the step
+  std::vector<float> flags_from_ranks_;  // among ranks: StepShare::last of rank 0, how many ranks are interrupted
 };
 
 }  // namespace hs

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "engine/check.h"
-#include "models/nan_guard.h"
 #include "models/training_run.h"
 
 namespace hs {

@@ -16,13 +16,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t most_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
+constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
 
 OptimizerConfig with_total_steps(OptimizerConfig config, int64_t steps, int64_t epochs) {
-  if (epochs > most_steps / std::max<int64_t>(steps, 1)) {
+  if (epochs > max_steps / std::max<int64_t>(steps, 1)) {
     fail(ExitCode::usage,
          "{} epochs of {} steps are more than {} steps; train for fewer epochs, or with a larger batch", epochs, steps,
-         most_steps);
+         max_steps);
   }
   config.schedule.total_steps = static_cast<int32_t>(steps * epochs);
   return config;
@@ -123,7 +123,7 @@ void TrainingRun::train_to_the_end() {
   read_scales();
   if (stopped_) return;
   if (hooks_.on_state) save();
-  // After the save: a run that is resumed with more patience goes on as if it had not stopped here.
+  // After the save: a run that is resumed with more patience continues as if it had not stopped here.
   if (step_ > 0) result_.epochs.push_back(evaluated_epoch());
 }
 
@@ -193,7 +193,7 @@ void TrainingRun::run_group() {
   captured_->begin_group(*set_, training_.skip(count), loss_log_.size(), result_.parts);
   if (!has_looked_ && hooks_.before_first_step) {
     const Autocast amp(config_.precision, arena_);
-    look_once(captured_->gather(*set_, 0));
+    inspect_first_batch(captured_->gather(*set_, 0));
   }
   captured_->run_group(*set_, count, logs_, result_.parts);
   losses_->added(count, set_->batch);
@@ -210,7 +210,7 @@ Batch TrainingRun::run_step() {
     const StepPart part("upload", result_.parts.upload);
     for (Batch& batch : micro_batches) batch = on_device(batch, config_.device);
   }
-  if (!micro_batches.empty()) look_once(micro_batches[0]);
+  if (!micro_batches.empty()) inspect_first_batch(micro_batches[0]);
   share_.last = config_.max_seconds > 0 && result_.seconds >= config_.max_seconds;
   if (ranks_) ranks_->announce(share_);
   const auto wait_for_ranks = [this] {
@@ -219,7 +219,7 @@ Batch TrainingRun::run_step() {
   const std::vector<Tensor>& losses = captured_
                                           ? captured_->run(micro_batches, share_.sizes, wait_for_ranks, result_.parts)
                                           : one_step_->run(micro_batches, result_.parts);
-  time_is_up_ = ranks_ ? ranks_->settle(result_.parts) : share_.last;
+  time_is_up_ = ranks_ ? ranks_->finish(result_.parts) : share_.last;
   ++step_;
   for (size_t i = 0; i < share_.sizes.size(); ++i) {
     losses_->add(losses[i], share_.sizes[i]);
@@ -230,12 +230,11 @@ Batch TrainingRun::run_step() {
   return micro_batches.empty() ? Batch{} : micro_batches.back();
 }
 
-void TrainingRun::look_once(const Batch& batch) {
+void TrainingRun::inspect_first_batch(const Batch& batch) {
   if (!hooks_.before_first_step || has_looked_) return;
   has_looked_ = true;
   const Autocast amp(config_.precision, arena_);
-  const auto [input, labels] =
-      prepare(model_.input_kind(), batch, training_.pixel_scale(), config_.augment, config_.seed);
+  const auto [input, labels] = one_step_->input_of(batch);
   hooks_.before_first_step(input, labels);
 }
 

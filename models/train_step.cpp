@@ -18,8 +18,8 @@
 namespace hs {
 namespace {
 
-NetworkInput tokens_of(const Batch& batch, const AugmentOptions& augment) {
-  check(!augment.any(), "augment: changes images, but the model reads a text; leave it out");
+NetworkInput tokens_of(const Batch& batch, const AugmentOptions* augment) {
+  check(!augment, "augment: changes images, but the model reads a text; leave it out");
   const TokenBatch text = split_windows(batch.images);
   return {text.tokens, text.labels};
 }
@@ -45,10 +45,10 @@ Batch on_device(const Batch& batch, Device device) {
   return {move(batch.images), move(batch.labels), move(batch.samples), move(batch.epoch)};
 }
 
-NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment,
+NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions* augment,
                      uint64_t seed) {
   if (kind == InputKind::tokens) return tokens_of(batch, augment);
-  Tensor images = augment.any() ? augment_image(batch.images, batch.samples, batch.epoch, augment, seed) : batch.images;
+  Tensor images = augment ? augment_image(batch.images, batch.samples, batch.epoch, *augment, seed) : batch.images;
   return {images.dtype() == DType::u8 ? normalize_image(images, scale, ambient().autocast) : images, batch.labels};
 }
 
@@ -60,6 +60,7 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       scaler_(scaler),
       pixel_scale_(pixel_scale),
       config_(config),
+      augment_(config.augment.any() ? &config.augment : nullptr),
       is_interrupted_(std::move(is_interrupted)) {}
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
@@ -94,8 +95,12 @@ TrainStep::Loss TrainStep::forward_part(const Batch& batch, int64_t samples, Ste
   return {loss, dloss};
 }
 
+NetworkInput TrainStep::input_of(const Batch& batch) const {
+  return prepare(model_.input_kind(), batch, pixel_scale_, augment_, config_.seed);
+}
+
 Tensor TrainStep::forward(const Batch& batch, const Tensor& dloss) {
-  const auto [input, labels] = prepare(model_.input_kind(), batch, pixel_scale_, config_.augment, config_.seed);
+  const auto [input, labels] = input_of(batch);
   return softmax_cross_entropy(model_.forward(input), labels, dloss, config_.label_smoothing);
 }
 

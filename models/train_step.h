@@ -40,8 +40,9 @@ struct NetworkInput {
 // Of images: the batch's, augmented if requested, and normalised here unless the loader did it. They are f32, or in an
 // Autocast scope of its type: the first product or convolution would cast them. Of tokens: the first T symbols (N, T)
 // of each window of T + 1, and as labels (N * T) the symbols that follow them.
-NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale, const AugmentOptions& augment = {},
-                     uint64_t seed = 0);
+NetworkInput prepare(InputKind kind, const Batch& batch, const PixelScale& scale,
+                     const AugmentOptions* augment = nullptr,
+                     uint64_t seed = 0);  // augment: null if it changes nothing
 
 class TrainStep {  // of one run; not thread safe
  public:
@@ -58,7 +59,9 @@ class TrainStep {  // of one run; not thread safe
   const std::vector<Tensor>& losses() const { return losses_; }             // of the micro-batches so far
   std::vector<Tensor> take_losses() { return std::exchange(losses_, {}); }  // leaves none here
   InputKind input_kind() const { return model_.input_kind(); }              // the model's
-  const PixelScale& pixel_scale() const { return pixel_scale_; }            // of images
+  // What the model reads of a batch on the device, in the type of the caller's Autocast scope.
+  NetworkInput input_of(const Batch& batch) const;
+  const PixelScale& pixel_scale() const { return pixel_scale_; }  // of images
 
   // The loss of one micro-batch, with its tape. `dloss`: see softmax_cross_entropy()
   Tensor forward(const Batch& batch, const Tensor& dloss = {});
@@ -79,6 +82,7 @@ class TrainStep {  // of one run; not thread safe
   GradScaler& scaler_;                          // scales the loss, in f16
   const PixelScale pixel_scale_;                // of images
   const TrainConfig& config_;                   // the settings
+  const AugmentOptions* const augment_;         // those of augmentation; null: none is wanted
   const std::function<bool()> is_interrupted_;  // may be empty
   std::vector<Tensor> losses_;                  // see losses()
 };

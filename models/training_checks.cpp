@@ -1,20 +1,66 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/files/crc32c.h"
-#include "models/nan_guard.h"
+#include "kernels/cast/cast.h"
+#include "models/staged_model.h"
 #include "models/training_run.h"
 
 namespace hs {
 namespace {
 
-constexpr int64_t most_skipped = 20;  // in a row, once the scale is at its smallest
+constexpr int64_t max_skipped = 20;  // in a row, once the scale is at its smallest
+
+bool is_finite(const Tensor& tensor) {
+  return std::ranges::all_of(tensor.to_vector<float>(), [](float value) { return std::isfinite(value); });
+}
+
+// The first stage of the model whose output is not finite; empty if there is none, or if the model has no stages.
+std::string first_stage_not_finite(Module& model, Tensor images) {
+  const auto* staged = dynamic_cast<const StagedModel*>(&model);
+  if (!staged) return "";
+  const NoGrad scope;
+  for (const Stage& stage : staged->stages()) {
+    images = stage.forward(images);
+    if (!is_finite(images.dtype() == DType::f32 ? images : cast(images, DType::f32))) return stage.name;
+  }
+  return "";
+}
 
 }  // namespace
 
-// Replicas that have drifted apart would go on, and nothing else would show it.
+std::string with_layer(const std::string& parameter) {
+  const size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? parameter : fmt::format("{}, of layer {}", parameter, parameter.substr(0, dot));
+}
+
+std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images) {
+  for (const NamedParameter& parameter : model.parameters()) {  // in its order: statistics after what they depend on
+    if (!is_finite(parameter.value->detach())) return with_layer(parameter.name);
+  }
+  const std::string stage = images.defined() ? first_stage_not_finite(model, images) : "";
+  if (!stage.empty()) return "the output of layer " + stage;
+  for (const NamedParameter& parameter : arena.parameters()) {
+    const Tensor gradient = parameter.value->grad();
+    if (gradient.defined() && !is_finite(gradient)) return "the gradient of " + with_layer(parameter.name);
+  }
+  return "the loss";
+}
+
+std::string first_not_finite(const TrainingState& state, const ParameterArena& arena) {
+  for (const NamedParameter& parameter : arena.parameters()) {
+    if (!is_finite(state.tensors.at(parameter.name))) return parameter.name;
+  }
+  for (const auto& [name, tensor] : state.tensors) {
+    if (tensor.dtype() == DType::f32 && !is_finite(tensor)) return name;
+  }
+  return "";
+}
+
+// Replicas that have drifted apart would continue, and nothing else would show it.
 void TrainingRun::compare_weights() {
   Exchange* const ranks = config_.sum.exchange;
   if (!ranks) return;
@@ -53,7 +99,7 @@ void TrainingRun::check_skipped(const Batch& last) {
   const int64_t skipped = scaler_.skipped(), steps = std::exchange(skips_.steps, 0);
   const bool all = skipped - std::exchange(skips_.skipped, skipped) == steps;
   skips_.in_a_row = all && !can_fall ? skips_.in_a_row + steps : 0;
-  if (skips_.in_a_row < most_skipped) return;
+  if (skips_.in_a_row < max_skipped) return;
   fail(ExitCode::numeric,
        "{} steps in a row, up to step {} of epoch {}, were skipped because a gradient was not finite{}; first tensor "
        "that is not finite: {}; try a smaller learning rate than {}",
@@ -66,8 +112,7 @@ void TrainingRun::check_finite(const Evaluation& evaluation, const char* what, B
   if (std::isfinite(evaluation.loss)) return;
   fail(ExitCode::numeric,
        "the {} loss became {} after step {} of epoch {}; first tensor that is not finite: {}; try a smaller learning "
-       "rate "
-       "than {}",
+       "rate than {}",
        what, std::isnan(evaluation.loss) ? "nan" : "inf", step_, epoch_,
        first_bad_tensor(config_.sum.exchange ? Batch{} : source.next()), config_.optimizer.learning_rate);
 }
@@ -75,10 +120,7 @@ void TrainingRun::check_finite(const Evaluation& evaluation, const char* what, B
 std::string TrainingRun::first_bad_tensor(const Batch& last) {
   const Autocast amp(config_.precision, arena_);
   if (!last.images.defined()) return first_not_finite(arena_, model_, {});
-  const Batch batch = on_device(last, config_.device);
-  return first_not_finite(
-      arena_, model_,
-      prepare(model_.input_kind(), batch, training_.pixel_scale(), config_.augment, config_.seed).input);
+  return first_not_finite(arena_, model_, one_step_->input_of(on_device(last, config_.device)).input);
 }
 
 }  // namespace hs

@@ -34,7 +34,7 @@ class TrainingRun {
   bool fits_group() const;
   void run_group();
   Batch run_step();
-  void look_once(const Batch& batch);
+  void inspect_first_batch(const Batch& batch);
   std::vector<Batch> next_batches();
   void read_losses(const Batch& last);
   void check_skipped(const Batch& last);
@@ -84,6 +84,16 @@ class TrainingRun {
     int64_t in_a_row = 0;  // skipped, up to then
   } skips_;
 };
+
+// "conv1.weight, of layer conv1"
+std::string with_layer(const std::string& parameter);
+// Names the tensor with which a run's numbers ceased to be numbers, once train() has found that they did: a parameter,
+// because a single one spoils everything else; then the output of the model's first stage that computes one from these
+// images, if they are given; then a gradient; otherwise "the loss". The losses are read later than they are computed,
+// so more may have gone wrong since. Uses the caller's ambient state.
+std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images);
+// A tensor of a state, the weights first; empty if all are finite.
+std::string first_not_finite(const TrainingState& state, const ParameterArena& arena);
 
 inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -18,8 +18,7 @@ OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t s
       optimizer_(make_optimizer(arena_, experiment.optimizer)),
       scaler_({.enabled = experiment.precision == Precision::f16}, experiment.device),
       before_first_(checkpointer(experiment.checkpoint, *model_, plan_)),
-      config_(experiment),
-      scale_(set.scale) {
+      config_(experiment) {
   ambient().training = true;
   ambient().fuse = experiment.fuse;
   ambient().seed = seed;
@@ -33,7 +32,7 @@ StepSeconds OneStep::run(const std::vector<Batch>& micro_batches,
   for (const Batch& batch : micro_batches) inputs.push_back(on_device(batch, config_.device));
   if (before_first_) {
     const Autocast amp(config_.precision, arena_);
-    const auto [input, labels] = prepare(model_->input_kind(), inputs.at(0), scale_, config_.augment, config_.seed);
+    const auto [input, labels] = step_->input_of(inputs.at(0));
     std::exchange(before_first_, nullptr)(input, labels);
   }
   std::optional<StepPhases> phases;

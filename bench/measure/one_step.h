@@ -42,7 +42,6 @@ class OneStep {
   std::optional<CheckpointPlan> plan_;
   std::function<void(const Tensor& images, const Tensor& labels)> before_first_;
   const Experiment config_;
-  const PixelScale scale_;
   std::optional<TrainStep> step_;
   Tensor loss_;
 };

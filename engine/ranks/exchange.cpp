@@ -51,7 +51,7 @@ struct Exchange::Sum {
   std::vector<std::vector<BFloat16>> wire;  // by array, with 16 bits on the wire
 
   bool is_done() const { return round == (plan ? rounds->size() : 1); }
-  // The sum of all ranks is sent in full: the sender goes on with the same bits.
+  // Results are sent in full precision: the sender continues with the same bits.
   bool is_narrow(const ReducePlan::Message& message) const { return narrow && !message.is_result; }
 
   // Buffers for what is received, kept from step to step.

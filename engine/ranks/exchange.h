@@ -1,4 +1,4 @@
-// Exchange: sums over the ranks of a run, computed by a thread of its own while the caller goes on.
+// Exchange: sums over the ranks of a run, computed by a thread of its own while the caller continues.
 //
 //   exchange.start(plan, {gradients, kept...}, count, name);   // as often as wanted, in the same order on every rank
 //   ...                                                  // backward computes the next gradients
@@ -38,7 +38,7 @@ struct ExchangeOptions {
   // bf16: sums are rounded where they cross from rank to rank, so half the bytes are sent, and the result depends on
   // the number of ranks. (Both sides round both operands: every rank still has the same result.)
   Wire wire = Wire::f32;
-  // Sums of so many bytes or more are halved (ReducePlan::halving) if they can be. Every rank must have the same
+  // Sums of at least this many bytes are halved (ReducePlan::halving) if they can be. Every rank must have the same
   // number, which changes the time and not the bits. On four ranks halving is quicker from 4 alpha / (beta + 2.5 gamma)
   // bytes on (bench/measure/rank_model.h): an estimated 9 KB in shared memory (1 us, 5 GB/s) and 110 KB in a network
   // (30 us, 1.25 GB/s). Not with 16 bits on the wire: collected sums would be rounded once more.
@@ -71,7 +71,7 @@ class RankSums {
   // The same over the ranks' arrays, by the library's own all-reduce: quicker, in an order of additions that it
   // chooses.
   virtual void start_library(float* values, size_t count, const std::string& name) = 0;
-  // The sum over ranks of values of which each is zero on all ranks but one, where every order of additions is exact.
+  // The sum over ranks of values that are zero on all ranks but one each, so every order of additions is exact.
   virtual void start_gather(float* values, size_t count) = 0;
   // From here on all sums are there for what the device does. The CPU waits for them; returns false if stop() says so
   // before: the arrays are then garbage, and no other rank may be expected to be in step; only the destructor may be
@@ -79,7 +79,7 @@ class RankSums {
   virtual bool wait(const std::function<bool()>& stop) = 0;
   // After a step: returns when the device has done it. Throws Error (rank) if another rank keeps it from that for
   // longer than the timeout. The CPU has done it at wait().
-  virtual void settle() {}
+  virtual void finish_step() {}
   // After a failure: what waits for other ranks on the device gives up, so that the process can end. Nothing else may
   // be called afterwards.
   virtual void abandon() {}

@@ -6,7 +6,7 @@
 //                                   | bucket 0         | bucket 1         |
 //   stream of sums                  +-- send, add -----+-- send, add -----+
 //
-// Nothing here waits for the device but settle(); so all of it can be captured with the step.
+// Nothing here waits for the device but finish_step(); so all of it can be captured with the step.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -51,9 +51,9 @@ __global__ void widen(const __nv_bfloat16* from, float* to, size_t count) {
 
 template <class... Parameters, class... Args>
 void launch_over(size_t count, cudaStream_t stream, void (*kernel)(Parameters...), const Args&... args) {
-  constexpr size_t block = 256, most_blocks = 1024;
+  constexpr size_t block = 256, max_blocks = 1024;
   const size_t blocks = (count + block - 1) / block;
-  launch(kernel, dim3(static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks)), dim3(block), 0, stream,
+  launch(kernel, dim3(static_cast<unsigned>(blocks < max_blocks ? blocks : max_blocks)), dim3(block), 0, stream,
          args...);
 }
 
@@ -80,7 +80,7 @@ class NcclSums : public RankSums {
     try {
       join_ranks();
       connect();
-      settle();
+      finish_step();
     } catch (...) {
       end();
       throw;
@@ -123,7 +123,7 @@ class NcclSums : public RankSums {
     return true;
   }
 
-  void settle() override;
+  void finish_step() override;
   void abandon() override {
     if (comm_) (void)nccl_.CommAbort(std::exchange(comm_, nullptr));
   }
@@ -153,7 +153,7 @@ class NcclSums : public RankSums {
   NcclComm* comm_ = nullptr;
   cudaStream_t stream_ = nullptr;
   const DeviceEvent ready_ = make_event(Device::cuda, EventTiming::off);
-  const DeviceEvent settled_ = make_event(Device::cuda, EventTiming::off);
+  const DeviceEvent step_done_ = make_event(Device::cuda, EventTiming::off);
   const DeviceEvent begun_ = timed_event(), ended_ = timed_event(), joined_ = timed_event();
 
   // One sum comes after another in the stream, so all use the same ones; those replaced by larger ones stay, because
@@ -162,7 +162,7 @@ class NcclSums : public RankSums {
   bool in_step_ = false;      // a sum was started since wait()
   bool is_timed_ = false;     // the events of the last step have times: it was not captured
   ExchangeSeconds counts_;    // of the last step whose sums were started, the recorded one if it is captured
-  bool was_started_ = false;  // since settle()
+  bool was_started_ = false;  // since finish_step()
   ExchangeSeconds seconds_;
   struct Noted {
     std::string name;
@@ -256,11 +256,11 @@ void* NcclSums::buffer(std::vector<Tensor>& buffers, int64_t i, size_t bytes) {
 }
 
 // Waits until the device has done the step, but not longer than the timeout for other ranks.
-void NcclSums::settle() {
-  runtime_.record_event(settled_.get(), Stream::compute);
+void NcclSums::finish_step() {
+  runtime_.record_event(step_done_.get(), Stream::compute);
   const auto start = Clock::now();
   while (true) {
-    const cudaError_t state = cudaEventQuery(event(settled_));
+    const cudaError_t state = cudaEventQuery(event(step_done_));
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) fail(state, "cudaEventQuery");
     int error = 0;

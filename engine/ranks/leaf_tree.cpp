@@ -41,8 +41,8 @@ class Planner {
     const LeafRange own = leaves_of(leaves_, ranks_, rank_);
     LeafCounter counter(own.begin);
     for (int64_t leaf = own.begin; leaf + 1 < own.end; ++leaf) counter.add();
-    held_.push_back({{0, own.end - 1}, 0});
-    for (const TreeNode& node : counter.kept()) held_.push_back({node, plan_.arrays++});
+    pending_.push_back({{0, own.end - 1}, 0});
+    for (const TreeNode& node : counter.kept()) pending_.push_back({node, plan_.arrays++});
     plan_.kept = plan_.arrays - 1;
     for (int level = 1; int64_t{1} << (level - 1) < leaves_; ++level) add_level(level);
     ReducePlan::Round last;
@@ -62,7 +62,7 @@ class Planner {
     const auto crossing = std::ranges::find_if_not(plan_.rounds, is_own);
     plan_.halving.assign(plan_.rounds.begin(), crossing);
     const int received = plan_.rounds.back().receives[0].array;
-    ReducePlan::Part own = {0, ranks_, ranks_};  // what this rank goes on adding
+    ReducePlan::Part own = {0, ranks_, ranks_};  // what this rank continues to add
     std::vector<ReducePlan::Round> collecting;
     for (int distance = 1; distance < ranks_; distance *= 2) {
       const int partner = rank_ ^ distance, middle = (own.begin + own.end) / 2;
@@ -77,15 +77,15 @@ class Planner {
     plan_.halving.insert(plan_.halving.end(), collecting.rbegin(), collecting.rend());
   }
 
-  struct Held {
+  struct Pending {
     TreeNode node;
     int array;
   };
 
   void add_level(int level) {
     std::vector<int64_t> parents;
-    for (const Held& held : held_) {
-      if (held.node.level == level - 1) parents.push_back(held.node.index / 2);
+    for (const Pending& pending : pending_) {
+      if (pending.node.level == level - 1) parents.push_back(pending.node.index / 2);
     }
     std::ranges::sort(parents);
     parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
@@ -108,8 +108,8 @@ class Planner {
     exchange(left, {left_first, left_last}, left_last + 1, right_last + 1, round);
     const int a = find(left)->array, b = find(right)->array;
     round.adds.push_back({std::min(a, b), std::max(a, b), left_first != right_last});
-    std::erase_if(held_, [&](const Held& held) { return held.node == left || held.node == right; });
-    held_.push_back({node, std::min(a, b)});
+    std::erase_if(pending_, [&](const Pending& pending) { return pending.node == left || pending.node == right; });
+    pending_.push_back({node, std::min(a, b)});
   }
 
   // Ranks begin .. end-1 need the node; the ranks that have it, first .. last, take turns in sending it.
@@ -118,7 +118,7 @@ class Planner {
     const int count = last - first + 1;
     if (begin <= rank_ && rank_ < end) {
       if (free_.empty()) free_.push_back(plan_.arrays++);
-      held_.push_back({node, free_.back()});
+      pending_.push_back({node, free_.back()});
       round.receives.push_back({first + (rank_ - begin) % count, free_.back()});
       free_.pop_back();
     }
@@ -135,7 +135,9 @@ class Planner {
     if (!round.sends.empty() || !round.receives.empty() || !round.adds.empty()) plan_.rounds.push_back(round);
   }
 
-  std::vector<Held>::iterator find(const TreeNode& node) { return std::ranges::find(held_, node, &Held::node); }
+  std::vector<Pending>::iterator find(const TreeNode& node) {
+    return std::ranges::find(pending_, node, &Pending::node);
+  }
 
   // The inverse of leaves_of().
   int rank_of(int64_t leaf) const { return static_cast<int>(((leaf + 1) * working_ - 1) / leaves_); }
@@ -143,7 +145,7 @@ class Planner {
   const int64_t leaves_;
   const int working_, ranks_, rank_;  // ranks with leaves, all of them, this one
   ReducePlan plan_;
-  std::vector<Held> held_;
+  std::vector<Pending> pending_;
   std::vector<int> free_;  // arrays for received sums that are not in use
 };
 

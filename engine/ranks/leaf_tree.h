@@ -79,9 +79,9 @@ struct ReducePlan {
     std::vector<Add> adds;                 // after the messages, in this order
   };
   std::vector<Round> rounds;
-  // The same sums with fewer bytes in more messages, for large arrays; empty if there is no such way.
+  // The same sums with fewer bytes in more messages, for large arrays; empty if no such plan exists.
   std::vector<Round> halving;
-  // The way for arrays of so many floats, where those of halving_bytes or more are halved; -1: none is.
+  // How arrays of `count` floats are summed. Those of at least halving_bytes are split in half; -1 never splits.
   const std::vector<Round>& rounds_for(size_t count, int64_t halving_bytes) const {
     const bool halves = halving_bytes >= 0 && static_cast<int64_t>(count * sizeof(float)) >= halving_bytes;
     return halves && !halving.empty() ? halving : rounds;

@@ -12,15 +12,15 @@ namespace {
 
 // In an emulated build it is there already, among the emulator's symbols.
 #ifdef HALFSTEP_CUDA_EMULATED
-constexpr const char* usual = "libcuda_emulator.so";
+constexpr const char* default_library = "libcuda_emulator.so";
 #else
-constexpr const char* usual = "libnccl.so.2";
+constexpr const char* default_library = "libnccl.so.2";
 #endif
 constexpr int oldest = 21300;  // 2.13: ncclGetLastError
 
 Nccl load() {
   const char* const named = std::getenv("HALFSTEP_NCCL");
-  const std::string name = named && *named ? named : usual;
+  const std::string name = named && *named ? named : default_library;
   void* const library = dlopen(name.c_str(), RTLD_NOW);
   if (!library) {
     throw Error(ExitCode::device, std::string("ranks on cuda need NCCL: ") + dlerror() +

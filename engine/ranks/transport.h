@@ -44,7 +44,7 @@ class Transport {  // the messages of one rank
 };
 
 inline constexpr int any_rank = -1;  // as the peer of an all-reduce, which does not say whom it waits for
-// Polls until the transfer is done. Throws Error (rank) that names `peer` if that takes more than so many seconds.
+// Polls until the transfer is done. Throws Error (rank) that names `peer` if that takes longer than `seconds`.
 void wait(Transfer& transfer, int peer, double seconds);
 [[noreturn]] void fail_waiting(double seconds, int peer);  // throws Error (rank) that names the peer
 
