@@ -2,12 +2,10 @@
 
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <set>
 
-#include "engine/check.h"
 #include "engine/files/output_file.h"
-#include "engine/printable.h"
+#include "models/metadata.h"
 #include "models/model_file.h"
 
 namespace hs {
@@ -37,28 +35,6 @@ std::set<std::string> target_modules(const std::vector<NamedTensor>& adapters) {
   return names;
 }
 
-const std::string& text(const SafetensorsFile& file, const std::string& key) {
-  const auto found = file.metadata().find(key);
-  if (found != file.metadata().end()) return found->second;
-  fail(ExitCode::checkpoint, "{}: its metadata have no {}, expected adapters that halfstep saved", file.name(), key);
-}
-
-void check_text(const SafetensorsFile& file, const std::string& key, const std::string& expected) {
-  if (text(file, key) == expected) return;
-  fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {}", file.name(), key,
-       printable_text(text(file, key)), expected);
-}
-
-template <class Number>
-Number number(const SafetensorsFile& file, const std::string& key, Number low, Number high) {
-  const std::string& digits = text(file, key);
-  Number value{};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc() && end == digits.data() + digits.size() && value >= low && value <= high) return value;
-  fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {} to {}", file.name(), key,
-       printable_text(digits), low, high);
-}
-
 }  // namespace
 
 void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions& options, const std::string& base) {
@@ -82,12 +58,13 @@ void write_adapters(const OutputFolder& folder, Module& model, const LoraOptions
 
 LoraOptions load_adapters(StagedModel& model, const std::string& base, const std::filesystem::path& folder) {
   const SafetensorsFile file(folder / tensors_name);
-  check_text(file, "format", adapter_format);
-  check_text(file, "version", adapter_version);
-  const LoraOptions options{number<int64_t>(file, "rank", 1, 4096), number<double>(file, "alpha", 1e-6, 1e6)};
-  if (text(file, "base_sha256") != base) {
+  const MetadataReader reader(file, "adapters that halfstep saved");
+  if (reader.text("format") != adapter_format) reader.refuse("format", adapter_format);
+  if (reader.text("version") != adapter_version) reader.refuse("version", adapter_version);
+  const LoraOptions options{reader.number<int64_t>("rank", 1, 4096), reader.number<double>("alpha", 1e-6, 1e6)};
+  if (reader.text("base_sha256") != base) {
     fail(ExitCode::checkpoint, "{}: trained on the model with the SHA-256 {}, and this one has {}; give that one",
-         file.name(), printable_text(text(file, "base_sha256")), base);
+         file.name(), printable_text(reader.text("base_sha256")), base);
   }
   LayerKeys keys(0);
   model.adapt(options, keys);

@@ -5,7 +5,6 @@
 // nanoGPT's state_dict.
 #include <cmath>
 #include <memory>
-#include <numbers>
 #include <vector>
 
 #include "engine/check.h"
@@ -17,25 +16,24 @@
 #include "kernels/gelu/gelu.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
+#include "models/layers.h"
 #include "models/lora.h"
 #include "models/models.h"
 
 namespace hs {
 namespace {
 
-constexpr double usual_deviation = 0.02;  // of initial weights; GPT-2's
+constexpr double default_deviation = 0.02;  // of initial weights; GPT-2's
 
-// Normal with mean 0, from (seed, layer), by Box and Muller's method.
+// Normal with mean 0, from (seed, layer).
 Tensor normal_init(const Shape& shape, double deviation, uint64_t seed, uint32_t layer) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);
   const RandomStream stream{seed, RandomPurpose::init, layer, 0, 0};
   Tensor values = Tensor::empty(shape, DType::f32);
   float* data = values.mutable_data<float>();
   for (int64_t i = 0; i < values.size(); ++i) {
-    const auto uniform = [&](uint64_t j) { return double{to_unit_float(random_bits(stream, j))}; };
     const auto pair = 2 * static_cast<uint64_t>(i);
-    const double radius = std::sqrt(-2 * std::log(1 - uniform(pair)));
-    data[i] = static_cast<float>(deviation * radius * std::cos(2 * std::numbers::pi * uniform(pair + 1)));
+    data[i] = static_cast<float>(normal_number(deviation, random_bits(stream, pair), random_bits(stream, pair + 1)));
   }
   return values;
 }
@@ -78,12 +76,12 @@ class TransformerBlock : public Module {
   }
 
  private:
-  static Tensor initial(int64_t in, int64_t out, LayerKeys& keys, double deviation = usual_deviation) {
+  static Tensor initial(int64_t in, int64_t out, LayerKeys& keys, double deviation = default_deviation) {
     return normal_init({in, out}, deviation, keys.seed(), keys.next());
   }
   // Smaller with depth, so that the sum of all blocks starts with the same variance at any depth.
   static double last_deviation(const ModelSizes& sizes) {
-    return usual_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
+    return default_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
   }
   // The sum over all blocks stays f32 in an Autocast scope.
   static Tensor add_to(const Tensor& x, const Tensor& y) { return add(x, cast(y, x.dtype())); }
@@ -98,8 +96,8 @@ class TransformerBlock : public Module {
 class CharGpt : public StagedModel {
  public:
   CharGpt(LayerKeys& keys, const ModelSizes& sizes)
-      : symbols_(normal_init({sizes.classes, sizes.width}, usual_deviation, keys.seed(), keys.next())),
-        positions_(normal_init({sizes.context(), sizes.width}, usual_deviation, keys.seed(), keys.next())),
+      : symbols_(normal_init({sizes.classes, sizes.width}, default_deviation, keys.seed(), keys.next())),
+        positions_(normal_init({sizes.context(), sizes.width}, default_deviation, keys.seed(), keys.next())),
         norm_(sizes.width) {
     check(sizes.width % sizes.heads == 0, "char_gpt: a width of {} and {} heads, expected a multiple of them",
           sizes.width, sizes.heads);

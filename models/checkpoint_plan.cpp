@@ -11,23 +11,23 @@ namespace hs {
 namespace {
 
 // Bytes that the tapes hold at a border between stages. `input_held`: they include the tensor at the border.
-struct Left {
+struct Remaining {
   int64_t bytes;
   bool input_held;
 };
 
-int64_t with_input(const Left& left, const StageCost& stage) {
+int64_t with_input(const Remaining& left, const StageCost& stage) {
   return left.bytes + (left.input_held ? 0 : stage.input);
 }
 
-Left after_kept(const Left& left, const StageCost& stage) {
+Remaining after_kept(const Remaining& left, const StageCost& stage) {
   return {(stage.saves_input ? with_input(left, stage) : left.bytes) + stage.saved +
               (stage.saves_output ? stage.output : 0),
           stage.saves_output};
 }
 
 // Peak while a kept stage runs forward, recording, and while it runs backward.
-int64_t peak_of_kept(const Left& left, const StageCost& stage) {
+int64_t peak_of_kept(const Remaining& left, const StageCost& stage) {
   return std::max(with_input(left, stage) + stage.forward_peak,
                   after_kept(left, stage).bytes + stage.output + stage.backward_peak);
 }
@@ -48,45 +48,45 @@ class SegmentPeak {
 
  private:
   bool empty_ = true;
-  Left inside_{0, true};
+  Remaining inside_{0, true};
   int64_t unrecorded_ = 0, forward_ = 0, backward_ = 0, output_ = 0;
 };
 
-Left after_segment(const Left& left, const StageCost& first) { return {with_input(left, first), false}; }
+Remaining after_segment(const Remaining& left, const StageCost& first) { return {with_input(left, first), false}; }
 
 constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
 
-// One way to reach a border: the bytes left behind, the extra time, and the choice that led there.
-struct Way {
-  Left left;
+// One plan for the stages before a border: the bytes left behind, the extra time, and the choice that led there.
+struct Plan {
+  Remaining left;
   double extra_ms;
-  size_t from_border, from_way;
+  size_t from_border, from_plan;
   bool segment;
 };
 
-// The ways to each border that are within the budget and that no other beats in both bytes and time.
+// The plans up to each border that are within the budget and that no other beats in both bytes and time.
 class Search {
  public:
-  // `any_time`: only asks whether any way fits, for which the one with the fewest bytes is enough.
+  // `any_time`: only asks whether any plan fits, for which the one with the fewest bytes is enough.
   Search(const StepCosts& costs, int64_t budget, bool any_time) : costs_(costs), budget_(budget), any_time_(any_time) {
     const size_t n = costs.stages.size();
-    ways_.resize(n + 1);
-    ways_[0].push_back({{costs.fixed, true}, 0, 0, 0, false});
+    plans_.resize(n + 1);
+    plans_[0].push_back({{costs.fixed, true}, 0, 0, 0, false});
     for (size_t a = 0; a < n; ++a) {
-      keep_best(ways_[a]);
+      keep_best(plans_[a]);
       extend(a);
     }
   }
 
-  bool found() const { return !ways_.back().empty(); }
+  bool found() const { return !plans_.back().empty(); }
 
   std::vector<Segment> fastest() const {
     std::vector<Segment> segments;
-    const Way* way = &*std::ranges::min_element(ways_.back(), {}, &Way::extra_ms);
-    for (size_t border = ways_.size() - 1; border > 0;) {
-      if (way->segment) segments.push_back({way->from_border, border});
-      border = way->from_border;
-      way = &ways_[border][way->from_way];
+    const Plan* plan = &*std::ranges::min_element(plans_.back(), {}, &Plan::extra_ms);
+    for (size_t border = plans_.size() - 1; border > 0;) {
+      if (plan->segment) segments.push_back({plan->from_border, border});
+      border = plan->from_border;
+      plan = &plans_[border][plan->from_plan];
     }
     return {segments.rbegin(), segments.rend()};
   }
@@ -95,39 +95,39 @@ class Search {
   void extend(size_t a) {
     const std::vector<StageCost>& stages = costs_.stages;
     const bool is_loss = a + 1 == stages.size();
-    for (size_t w = 0; w < ways_[a].size(); ++w) {
-      const Way way = ways_[a][w];
-      if (peak_of_kept(way.left, stages[a]) <= budget_) {
-        ways_[a + 1].push_back({after_kept(way.left, stages[a]), way.extra_ms, a, w, false});
+    for (size_t w = 0; w < plans_[a].size(); ++w) {
+      const Plan plan = plans_[a][w];
+      if (peak_of_kept(plan.left, stages[a]) <= budget_) {
+        plans_[a + 1].push_back({after_kept(plan.left, stages[a]), plan.extra_ms, a, w, false});
       }
       if (is_loss) continue;
-      const Left left = after_segment(way.left, stages[a]);
+      const Remaining left = after_segment(plan.left, stages[a]);
       SegmentPeak peak;
-      double extra_ms = way.extra_ms;
+      double extra_ms = plan.extra_ms;
       for (size_t b = a; b + 1 < stages.size(); ++b) {
         peak.add(stages[b]);
         extra_ms += stages[b].forward_ms;
         if (left.bytes + peak.bytes() > budget_) continue;
-        ways_[b + 1].push_back({left, extra_ms, a, w, true});
+        plans_[b + 1].push_back({left, extra_ms, a, w, true});
       }
     }
   }
 
-  void keep_best(std::vector<Way>& ways) const {
-    const auto key = [](const Way& way) { return std::tuple(way.left.input_held, way.left.bytes, way.extra_ms); };
-    std::ranges::sort(ways, {}, key);
-    std::vector<Way> best;
-    for (const Way& way : ways) {
-      const bool same_kind = !best.empty() && best.back().left.input_held == way.left.input_held;
-      if (!same_kind || (!any_time_ && way.extra_ms < best.back().extra_ms)) best.push_back(way);
+  void keep_best(std::vector<Plan>& plans) const {
+    const auto key = [](const Plan& plan) { return std::tuple(plan.left.input_held, plan.left.bytes, plan.extra_ms); };
+    std::ranges::sort(plans, {}, key);
+    std::vector<Plan> best;
+    for (const Plan& plan : plans) {
+      const bool same_kind = !best.empty() && best.back().left.input_held == plan.left.input_held;
+      if (!same_kind || (!any_time_ && plan.extra_ms < best.back().extra_ms)) best.push_back(plan);
     }
-    ways = std::move(best);
+    plans = std::move(best);
   }
 
   const StepCosts& costs_;
   const int64_t budget_;
   const bool any_time_;
-  std::vector<std::vector<Way>> ways_;
+  std::vector<std::vector<Plan>> plans_;
 };
 
 }  // namespace
@@ -140,7 +140,7 @@ double StepCosts::milliseconds() const {
 
 PlanFigures predict(const StepCosts& costs, const std::vector<Segment>& segments) {
   PlanFigures figures;
-  Left left{costs.fixed, true};
+  Remaining left{costs.fixed, true};
   auto next = segments.begin();
   for (size_t i = 0; i < costs.stages.size();) {
     if (next == segments.end() || i < next->begin) {

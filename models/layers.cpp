@@ -19,6 +19,11 @@ Tensor flatten(const Tensor& x) {
   return x.reshape({shape[0], rest});
 }
 
+double normal_number(double deviation, uint32_t bits0, uint32_t bits1) {
+  const double radius = std::sqrt(-2 * std::log(1.0 - to_unit_float(bits0)));
+  return deviation * radius * std::cos(2 * std::numbers::pi * to_unit_float(bits1));
+}
+
 namespace {
 
 // Normal with this variance, without what lies beyond two deviations; `deviation` allows for what is cut off.
@@ -31,8 +36,7 @@ Tensor truncated_normal_init(const Shape& shape, double variance, uint64_t seed,
     double normal = 3;
     for (uint32_t attempt = 0; std::fabs(normal) > 2; ++attempt) {
       const Random4 random = random_block({seed, RandomPurpose::init, layer, 0, attempt}, static_cast<uint32_t>(i));
-      const double radius = std::sqrt(-2 * std::log(1.0 - to_unit_float(random.word[0])));  // Box and Muller, 1958
-      normal = radius * std::cos(2 * std::numbers::pi * to_unit_float(random.word[1]));
+      normal = normal_number(1, random.word[0], random.word[1]);
     }
     values[i] = static_cast<float>(deviation * normal);
   }

@@ -12,6 +12,9 @@ namespace hs {
 // (N, ...) -> (N, all the rest), differentiable. Throws if x is a scalar.
 Tensor flatten(const Tensor& x);
 
+// A number from the normal distribution with mean 0, from two independent numbers (Box and Muller, 1958).
+double normal_number(double deviation, uint32_t bits0, uint32_t bits1);
+
 enum class Bias : bool { off, on };  // whether a layer has one
 
 // How weights start. he_normal: from a normal distribution that is truncated at two deviations and then has the

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "engine/check.h"
-#include "engine/printable.h"
+#include "models/metadata.h"
 
 namespace hs {
 namespace {
@@ -17,14 +17,14 @@ constexpr const char* format_name = "halfstep model";
 constexpr int64_t newest_version = 1;
 constexpr const char* layout =
     "row-major; convolution weights (KH*KW*C, OC), linear weights (in, out); images (N, H, W, C)";
-constexpr size_t most_differences = 5;  // that a message lists
+constexpr size_t max_differences = 5;  // that a message lists
 
 // The members of ModelSizes, with limits, so that a file cannot ask for any amount of memory. Those of a text are in
 // the files of its models alone.
 struct SizeMember {
   const char* key;
   int64_t ModelSizes::*member;
-  int64_t most;
+  int64_t max;
 };
 constexpr SizeMember size_members[] = {{"rows", &ModelSizes::rows, 512},
                                        {"columns", &ModelSizes::columns, 512},
@@ -33,45 +33,13 @@ constexpr SizeMember size_members[] = {{"rows", &ModelSizes::rows, 512},
                                        {"blocks", &ModelSizes::blocks, 4096}};
 constexpr SizeMember text_members[] = {{"width", &ModelSizes::width, 4096}, {"heads", &ModelSizes::heads, 256}};
 
-class Reader {
- public:
-  explicit Reader(const SafetensorsFile& file) : file_(file) {}
-
-  bool has(const std::string& key) const { return file_.metadata().contains(key); }
-  const std::string& text(const std::string& key) const {
-    const auto found = file_.metadata().find(key);
-    if (found == file_.metadata().end()) {
-      fail(ExitCode::checkpoint, "{}: its metadata have no {}, expected a model that halfstep saved", file_.name(),
-           key);
-    }
-    return found->second;
-  }
-  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const {
-    fail(ExitCode::checkpoint, "{}: its metadata have the {} {}, expected {}", file_.name(), key,
-         printable_text(text(key)), expected);
-  }
-  template <class Number>
-  Number number(const std::string& key, Number low, Number high) const {
-    const std::string& digits = text(key);
-    Number value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size() || !(value >= low && value <= high)) {
-      refuse(key, fmt::format("{} to {}", low, high));
-    }
-    return value;
-  }
-
- private:
-  const SafetensorsFile& file_;
-};
-
 std::string text_of(const SafetensorsEntry& entry) {
   return fmt::format("{}({})", entry.dtype, fmt::join(entry.shape, ", "));
 }
 std::string text_of(const Tensor& parameter) { return "F32" + parameter.shape().to_string(); }
 
 // Two hexadecimal digits a byte: metadata are UTF-8, and a text need not be.
-std::string bytes_of_hex(const Reader& reader, const std::string& key) {
+std::string bytes_of_hex(const MetadataReader& reader, const std::string& key) {
   const std::string& digits = reader.text(key);
   std::string bytes;
   for (size_t i = 0; i < digits.size(); i += 2) {
@@ -86,7 +54,7 @@ std::string bytes_of_hex(const Reader& reader, const std::string& key) {
   return bytes;
 }
 
-std::vector<std::string> read_class_names(const Reader& reader, int64_t classes) {
+std::vector<std::string> read_class_names(const MetadataReader& reader, int64_t classes) {
   const char* key = "class_names";
   const auto names = nlohmann::json::parse(reader.text(key), nullptr, false);
   const bool are_names = names.is_array() && std::ssize(names) == classes &&
@@ -98,7 +66,7 @@ std::vector<std::string> read_class_names(const Reader& reader, int64_t classes)
 }
 
 ModelDescription read_description(const SafetensorsFile& file) {
-  const Reader reader(file);
+  const MetadataReader reader(file, "a model that halfstep saved");
   if (reader.text("format") != format_name) {
     fail(ExitCode::checkpoint, "{}: its format is {}, expected {}", file.name(), printable_text(reader.text("format")),
          format_name);
@@ -114,11 +82,11 @@ ModelDescription read_description(const SafetensorsFile& file) {
     fail(ExitCode::checkpoint, "{}: a model {}, expected one of {}", file.name(), printable_text(description.model),
          fmt::join(model_names(), ", "));
   }
-  for (const auto& [key, member, most] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, most);
+  for (const auto& [key, member, max] : size_members) description.sizes.*member = reader.number<int64_t>(key, 1, max);
   if (model_input(description.model) == InputKind::tokens) {
     description.sizes.input = InputKind::tokens;
-    for (const auto& [key, member, most] : text_members) {
-      description.sizes.*member = reader.number<int64_t>(key, 1, most);
+    for (const auto& [key, member, max] : text_members) {
+      description.sizes.*member = reader.number<int64_t>(key, 1, max);
     }
     description.vocabulary = bytes_of_hex(reader, "vocabulary");
     if (std::ssize(description.vocabulary) != description.sizes.classes) {
@@ -159,7 +127,7 @@ Metadata describe(const ModelDescription& description) {
   sizes.blocks = model_depth(description.model, sizes.blocks);
   const auto add = [&](const SizeMember& size) {
     const int64_t value = sizes.*size.member;
-    check(value >= 1 && value <= size.most, "a model's file: {} {}, expected 1 to {}", value, size.key, size.most);
+    check(value >= 1 && value <= size.max, "a model's file: {} {}, expected 1 to {}", value, size.key, size.max);
     metadata[size.key] = std::to_string(value);
   };
   for (const SizeMember& size : size_members) add(size);
@@ -198,7 +166,7 @@ void load_parameters(Module& module, const SafetensorsFile& file) {
     }
   }
   if (!differences.empty()) {
-    const size_t shown = std::min(differences.size(), most_differences);
+    const size_t shown = std::min(differences.size(), max_differences);
     fail(ExitCode::checkpoint, "{}: its tensors do not fit the model: {}{}", file.name(),
          fmt::join(differences.begin(), differences.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
          differences.size() > shown ? fmt::format("; and {} more", differences.size() - shown) : "");

@@ -20,6 +20,11 @@ std::map<std::string, Entry, std::less<>>& entries() {
   return all;
 }
 
+const Entry* find(std::string_view name) {
+  const auto found = entries().find(name);
+  return found == entries().end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 RegisteredModel::RegisteredModel(const char* name, Make make, const ModelOptions& options) {
@@ -29,11 +34,11 @@ RegisteredModel::RegisteredModel(const char* name, Make make, const ModelOptions
 
 std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, const ModelSizes& sizes) {
   check(sizes.blocks >= 0, "make_model: {} blocks, expected 1 or more, or 0 for the usual depth", sizes.blocks);
-  const auto found = entries().find(name);
-  if (found == entries().end()) {
+  const Entry* const found = find(name);
+  if (!found) {
     fail(ExitCode::usage, "model {}: no such model; there are {}", name, fmt::join(model_names(), ", "));
   }
-  const InputKind input = found->second.options.input;
+  const InputKind input = found->options.input;
   if (sizes.input != input) {
     const auto kind = [](InputKind which) { return which == InputKind::tokens ? "a text" : "images"; };
     fail(ExitCode::bad_input, "model {}: reads {}, but the data are {}; models that read {}: {}", name, kind(input),
@@ -41,7 +46,7 @@ std::unique_ptr<StagedModel> make_model(std::string_view name, uint64_t seed, co
   }
   ModelSizes all = sizes;
   all.blocks = model_depth(name, sizes.blocks);
-  auto model = found->second.make(seed, all);
+  auto model = found->make(seed, all);
   check(model->input_kind() == input, "model {}: its input_kind() is not what it is registered with", name);
   return model;
 }
@@ -55,19 +60,19 @@ std::vector<std::string> model_names(std::optional<InputKind> input) {
 }
 
 int64_t model_depth(std::string_view name, int64_t blocks) {
-  const auto found = entries().find(name);
-  return blocks > 0 || found == entries().end() ? blocks : found->second.options.blocks;
+  const Entry* const found = find(name);
+  return blocks > 0 || !found ? blocks : found->options.blocks;
 }
 
 InputKind model_input(std::string_view name) {
-  const auto found = entries().find(name);
-  check(found != entries().end(), "model {}: no such model", name);
-  return found->second.options.input;
+  const Entry* const found = find(name);
+  check(found != nullptr, "model {}: no such model", name);
+  return found->options.input;
 }
 
 bool model_has_blocks(std::string_view name) {
-  const auto found = entries().find(name);
-  return found != entries().end() && found->second.options.has_blocks;
+  const Entry* const found = find(name);
+  return found && found->options.has_blocks;
 }
 
 int64_t positions_after(const char* model, const ModelSizes& sizes, int64_t (*shrink)(int64_t side)) {

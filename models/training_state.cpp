@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <functional>
 
 #include "engine/check.h"
 
 namespace hs {
 namespace {
 
-constexpr int64_t most_counted = int64_t{1} << 53;  // exact in a double, and far from overflowing
+constexpr int64_t max_counted = int64_t{1} << 53;  // exact in a double, and far from overflowing
 
 [[noreturn]] void refuse(const std::string& name, const char* what) {
   fail(ExitCode::checkpoint, "checkpoint: {} {}; it was not written by this program, or by another version", name,
@@ -35,16 +36,19 @@ void for_each_part(const ParameterArena& arena, const std::string& prefix, const
   }
 }
 
-// The state's tensors, sharing the storage of what they are read from.
-std::map<std::string, Tensor> live_tensors(const ParameterArena& arena, const Optimizer& optimizer,
-                                           GradScaler& scaler) {
+// The state's tensors: parts of what get(a whole array) returns.
+template <class Get>
+std::map<std::string, Tensor> tensors_of(const ParameterArena& arena, const Optimizer& optimizer, GradScaler& scaler,
+                                         const Get& get) {
   std::map<std::string, Tensor> tensors;
   const auto add = [&](const std::string& name, const Tensor& tensor) { tensors[name] = tensor; };
-  for_each_part(arena, "", arena.values, add);
-  for (const auto& [name, memory] : optimizer.memory()) for_each_part(arena, "optimizer." + name + ".", memory, add);
-  add("optimizer.step", optimizer.step_counter());
-  if (optimizer.usual().defined()) add("optimizer.usual", optimizer.usual());
-  add("scaler", scaler.state());
+  for_each_part(arena, "", get(arena.values), add);
+  for (const auto& [name, memory] : optimizer.memory()) {
+    for_each_part(arena, "optimizer." + name + ".", get(memory), add);
+  }
+  add("optimizer.step", get(optimizer.step_counter()));
+  if (optimizer.usual().defined()) add("optimizer.usual", get(optimizer.usual()));
+  add("scaler", get(scaler.state()));
   return tensors;
 }
 
@@ -62,7 +66,7 @@ int64_t TrainingState::number(const std::string& name) const {
   const std::string& word = text(name);
   int64_t number = -1;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 0 || number > most_counted) {
+  if (error != std::errc() || end != word.data() + word.size() || number < 0 || number > max_counted) {
     refuse(name, "is not a count");
   }
   return number;
@@ -91,21 +95,11 @@ void TrainingState::put_rows(const std::string& name, const Rows& rows, size_t c
 }
 
 TrainingState copy_state(const ParameterArena& arena, const Optimizer& optimizer, GradScaler& scaler) {
-  TrainingState state;
-  const auto add = [&](const std::string& name, const Tensor& tensor) { state.tensors[name] = tensor; };
-  // One copy for each array of the arena's size; its parts share the copy's storage.
-  for_each_part(arena, "", copy_to_host(arena.values), add);
-  for (const auto& [name, memory] : optimizer.memory()) {
-    for_each_part(arena, "optimizer." + name + ".", copy_to_host(memory), add);
-  }
-  add("optimizer.step", copy_to_host(optimizer.step_counter()));
-  if (optimizer.usual().defined()) add("optimizer.usual", copy_to_host(optimizer.usual()));
-  add("scaler", copy_to_host(scaler.state()));
-  return state;
+  return {tensors_of(arena, optimizer, scaler, copy_to_host), {}};
 }
 
 void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer& optimizer, GradScaler& scaler) {
-  std::map<std::string, Tensor> live = live_tensors(arena, optimizer, scaler);
+  std::map<std::string, Tensor> live = tensors_of(arena, optimizer, scaler, std::identity());
   std::vector<std::string> differences;
   for (const auto& [name, tensor] : live) {
     const auto found = state.tensors.find(name);
@@ -130,7 +124,7 @@ void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer&
 }
 
 int64_t TrainingState::count(const std::string& name, double number) {
-  if (!(number <= static_cast<double>(most_counted))) refuse(name, "has a number that is not a count");
+  if (!(number <= static_cast<double>(max_counted))) refuse(name, "has a number that is not a count");
   return static_cast<int64_t>(number);
 }
 
