@@ -154,6 +154,25 @@ bool is_checksum(const std::string& key) {
   return key == checksum_name || key.starts_with(std::string(checksum_name) + ".");
 }
 
+// Padded, so that the tensors are aligned.
+std::string header_text(const std::vector<SafetensorsEntry>& entries, const Metadata& metadata) {
+  std::string text;
+  try {
+    text = fmt::format(R"({{"{}":{})", metadata_name, Json(metadata).dump());
+    for (const SafetensorsEntry& entry : entries) {
+      text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", Json(entry.name).dump(),
+                          entry.dtype, fmt::join(entry.shape, ","), entry.begin, entry.end);
+    }
+    text += "}";
+  } catch (const Json::type_error& error) {
+    fail(ExitCode::usage, "write_safetensors: names and metadata must be UTF-8: {}", error.what());
+  }
+  text.append((length_bytes - text.size() % length_bytes) % length_bytes, ' ');
+  check(text.size() <= max_header_bytes, "write_safetensors: a header of {} bytes, the format has at most {}",
+        text.size(), max_header_bytes);
+  return text;
+}
+
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(std::make_unique<InputFile>(path)) {
@@ -280,7 +299,6 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
   for (const auto& [key, text] : metadata) {
     check(!is_checksum(key), "write_safetensors: {} of the metadata is a name of the format's", printable_text(key));
   }
-
   std::vector<SafetensorsEntry> entries;
   Metadata texts = metadata;
   uint64_t end = 0;
@@ -300,21 +318,7 @@ void write_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors
   }
   texts[checksum_name] = hex(header_checksum(metadata, by_name));
 
-  std::string text;
-  try {
-    text = fmt::format(R"({{"{}":{})", metadata_name, Json(texts).dump());
-    for (const SafetensorsEntry& entry : entries) {
-      text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", Json(entry.name).dump(),
-                          entry.dtype, fmt::join(entry.shape, ","), entry.begin, entry.end);
-    }
-    text += "}";
-  } catch (const Json::type_error& error) {
-    fail(ExitCode::usage, "write_safetensors: names and metadata must be UTF-8: {}", error.what());
-  }
-  text.append((length_bytes - text.size() % length_bytes) % length_bytes, ' ');
-  check(text.size() <= max_header_bytes, "write_safetensors: a header of {} bytes, the format has at most {}",
-        text.size(), max_header_bytes);
-
+  const std::string text = header_text(entries, texts);
   std::array<uint8_t, length_bytes> length;
   put_little_endian(length.data(), uint64_t{text.size()});
   file.write(length.data(), length.size());
