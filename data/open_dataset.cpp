@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "data/formats/cifar10.h"
 #include "data/formats/idx.h"
@@ -13,7 +14,6 @@
 #include "data/formats/shards.h"
 #include "data/formats/tfrecord.h"
 #include "data/memory_source.h"
-#include "data/places.h"
 #include "data/synthetic.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
@@ -22,6 +22,52 @@ namespace hs {
 namespace {
 
 namespace fs = std::filesystem;
+
+// $HALFSTEP_DATA/NAME and $HOME/.cache/halfstep/NAME, each only if its variable is set.
+std::vector<fs::path> default_places(const std::string& name) {
+  std::vector<fs::path> places;
+  const auto add = [&](const char* variable, const fs::path& below) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value != '\0') places.push_back(fs::path(value) / below);
+  };
+  add("HALFSTEP_DATA", name);
+  add("HOME", fs::path(".cache/halfstep") / name);
+  return places;
+}
+
+// Throws Error (io) if that cannot be determined.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) {
+    fail(ExitCode::io, "{}: cannot be looked at: {}", printable(path), error.message());
+  }
+  return status.type() != fs::file_type::not_found;
+}
+
+// The four files of MNIST, and of every set that is published like it: train-images-idx3-ubyte,
+// train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, in this order; also spelled with .idx, and
+// with the suffix .gz.
+struct IdxPlace {
+  fs::path folder;
+  std::array<fs::path, 4> files;     // empty: missing
+  std::array<std::string, 4> names;  // the first spelling
+
+  bool nothing() const { return files == std::array<fs::path, 4>{}; }
+};
+IdxPlace look_for_idx(const fs::path& folder) {
+  constexpr std::array<const char*, 4> names = {"train-images{}idx3-ubyte", "train-labels{}idx1-ubyte",
+                                                "t10k-images{}idx3-ubyte", "t10k-labels{}idx1-ubyte"};
+  IdxPlace place{folder, {}, {}};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto spelled = [&](const char* separator) { return fmt::format(fmt::runtime(names[i]), separator); };
+    place.names[i] = spelled("-");
+    for (const std::string& name : {spelled("-"), spelled("."), spelled("-") + ".gz", spelled(".") + ".gz"}) {
+      if (place.files[i].empty() && is_there(folder / name)) place.files[i] = folder / name;
+    }
+  }
+  return place;
+}
 
 struct KnownSet {
   SetIdentity set;
@@ -106,8 +152,7 @@ FoundDataset find_in_folder(const fs::path& folder) {
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
          "or one .txt file) and for folders of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist, "
-         "cifar10 or "
-         "tinyshakespeare",
+         "cifar10 or tinyshakespeare",
          printable(folder));
   }
   if (all.size() > 1) {
@@ -119,7 +164,7 @@ FoundDataset find_in_folder(const fs::path& folder) {
 
 FoundDataset find_named(const KnownSet& known) {
   const std::string& name = known.set.name;
-  for (const fs::path& folder : usual_places(name)) {
+  for (const fs::path& folder : default_places(name)) {
     if (!is_there(folder)) continue;
     FoundDataset found = find_in_folder(folder);
     found.set = known.set;
@@ -132,9 +177,9 @@ FoundDataset find_named(const KnownSet& known) {
 
 // Of all pixels, rounded to the four digits that are usual; of more than 64 MiB of them, of samples at even distances.
 PixelScale measured_scale(const SampleSource& source) {
-  constexpr int64_t most_bytes = int64_t{1} << 26;
+  constexpr int64_t max_bytes = int64_t{1} << 26;
   const SampleInfo& info = source.info();
-  const int64_t most = std::max<int64_t>(1, most_bytes / info.image_bytes()), step = (info.count + most - 1) / most;
+  const int64_t max = std::max<int64_t>(1, max_bytes / info.image_bytes()), step = (info.count + max - 1) / max;
   std::array<int64_t, 256> counts{};
   std::vector<uint8_t> image(static_cast<size_t>(info.image_bytes()));
   for (int64_t i = 0; i < info.count; i += step) {
@@ -248,6 +293,12 @@ const char* name(DataFormat format) {
   return names[static_cast<size_t>(format)];
 }
 
+std::string usual_places_text(const std::string& name) {
+  std::string text;
+  for (const fs::path& place : default_places(name)) text += (text.empty() ? "" : " and ") + printable(place);
+  return text.empty() ? "any place (HALFSTEP_DATA and HOME are not set)" : text;
+}
+
 const std::vector<std::string>& dataset_names() {
   static const std::vector<std::string> names = {"mnist", "fashion_mnist", "cifar10", "tinyshakespeare", "synthetic"};
   return names;
@@ -275,11 +326,11 @@ FoundDataset find_dataset(const std::string& name_or_path) {
 }
 
 FoundDataset find_digits() {
-  for (const fs::path& usual : usual_places("mnist")) {
-    const IdxPlace place = look_for_idx(usual);
+  for (const fs::path& folder : default_places("mnist")) {
+    const IdxPlace place = look_for_idx(folder);
     if (place.nothing()) continue;
     check_complete(place, 0, 4);
-    return {DataFormat::idx, find_known("mnist")->set, usual, usual, true};
+    return {DataFormat::idx, find_known("mnist")->set, folder, folder, true};
   }
   return find_dataset("synthetic");
 }
@@ -304,7 +355,7 @@ std::unique_ptr<SampleSource> open_dataset(const FoundDataset& found, Part part,
     const bool is_other = part == Part::test && found.has(Part::train);
     scale = measured_scale(is_other ? *open_format(found, Part::train, 0) : *source);
   }
-  source->settle(scale, set.class_names);
+  source->set_scale_and_names(scale, set.class_names);
   if (limit == 0 || limit >= source->info().count) return source;
   return std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::as_it_is);
 }

@@ -1,7 +1,7 @@
 // Opens a data set by name or folder. The files in the folder determine the format.
 //
 //   format    files in the folder                                                       splits
-//   idx       train-images-idx3-ubyte and so on (data/places.h)                         both
+//   idx       train-images-idx3-ubyte and so on, also with .idx or .gz                  both
 //   record    train.record-00000-of-00001 ..., test.record-00000-of-00001 ...           both
 //   tfrecord  train.tfrecord-00000-of-00001 ... or train.tfrecord, test. as well        both
 //   images    train/CLASS/FILE, test/CLASS/FILE, or CLASS/FILE                          both, or training only
@@ -49,6 +49,8 @@ struct FoundDataset {
 // "mnist", "fashion_mnist", "cifar10", "tinyshakespeare": looked for in $HALFSTEP_DATA/NAME, then in
 // $HOME/.cache/halfstep/NAME. "synthetic": generated digits.
 const std::vector<std::string>& dataset_names();
+// Where a set of this name is looked for, as text for a message.
+std::string usual_places_text(const std::string& name);
 
 // A name of dataset_names(), otherwise a path ("./mnist" is a path), whose set is what its files say.
 // Throws Error: io (nothing is at the path), bad_input (no format or more than one is recognised; an empty folder).

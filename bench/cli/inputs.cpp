@@ -11,7 +11,6 @@
 #include "bench/cli/console.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
-#include "data/places.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/printable.h"

@@ -7,10 +7,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "engine/check.h"
 #include "engine/files/endian.h"
 #include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
 
 namespace hs {
 namespace {
@@ -189,6 +191,38 @@ std::vector<uint8_t> read_samples(Content& content, const Kind& kind, const Head
   return samples;
 }
 
+class IdxWriter : public SampleWriter {
+ public:
+  IdxWriter(const std::filesystem::path& images, const std::filesystem::path& labels, const SampleInfo& info)
+      : SampleWriter(info), wide_(info.classes > 256) {
+    for (const auto& path : {images, labels}) files_.emplace_back(path);
+    const auto count = static_cast<uint32_t>(info.count);
+    check(info.count == count, "{} samples do not fit into an IDX file", info.count);
+    put(files_[0], {images_kind.magic, count, static_cast<uint32_t>(info.rows), static_cast<uint32_t>(info.columns)});
+    put(files_[1], {wide_ ? short_labels_magic : labels_kind.magic, count});
+  }
+
+ private:
+  void write_sample(const uint8_t* image, int32_t label) override {
+    files_[0].write(image, static_cast<size_t>(info().image_bytes()));
+    const uint8_t bytes[2] = {static_cast<uint8_t>(label >> 8), static_cast<uint8_t>(label)};
+    files_[1].write(wide_ ? bytes : bytes + 1, wide_ ? 2 : 1);
+  }
+
+  void keep_files() override { keep_all(files_); }
+
+  static void put(OutputFile& file, std::initializer_list<uint32_t> words) {
+    for (const uint32_t word : words) {
+      uint8_t bytes[4];
+      put_big_endian(bytes, word);
+      file.write(bytes, sizeof(bytes));
+    }
+  }
+
+  const bool wide_;
+  std::deque<OutputFile> files_;  // images, labels
+};
+
 }  // namespace
 
 IdxImages read_idx_images(const std::filesystem::path& path, int64_t limit) {
@@ -223,6 +257,15 @@ std::vector<int32_t> read_idx_labels(const std::filesystem::path& path, int clas
     labels.push_back(label);
   }
   return labels;
+}
+
+std::unique_ptr<SampleWriter> write_idx(const std::filesystem::path& images, const std::filesystem::path& labels,
+                                        const SampleInfo& info) {
+  if (info.channels != 1) {
+    fail(ExitCode::usage, "idx holds images of 1 channel, but {} has {}; choose another format", info.name,
+         info.channels);
+  }
+  return std::make_unique<IdxWriter>(images, labels, info);
 }
 
 }  // namespace hs

@@ -17,17 +17,17 @@ namespace {
 
 using View = std::span<const uint8_t>;
 
-void check_shape(const std::string& name, const ImageShape& shape, int64_t most_side) {
-  const auto in = [&](int64_t side) { return side >= 1 && side <= most_side; };
+void check_shape(const std::string& name, const ImageShape& shape, int64_t max_side) {
+  const auto in = [&](int64_t side) { return side >= 1 && side <= max_side; };
   if (in(shape.rows) && in(shape.columns)) return;
   fail(ExitCode::bad_input, "{}: an image of {} x {} pixels, expected 1 x 1 to {} x {}", name, shape.rows,
-       shape.columns, most_side, most_side);
+       shape.columns, max_side, max_side);
 }
 
 // P5 WIDTH HEIGHT MAXIMUM, separated by white space and comments, one white space, the pixels.
 class PgmReader {
  public:
-  PgmReader(View file, const std::string& name, int64_t most_side) : file_(file), name_(name), most_side_(most_side) {}
+  PgmReader(View file, const std::string& name, int64_t max_side) : file_(file), name_(name), max_side_(max_side) {}
 
   Image read() {
     at_ = 2;
@@ -36,7 +36,7 @@ class PgmReader {
     shape.rows = number();
     const int64_t maximum = number();
     ++at_;  // the white space that number() leaves
-    check_shape(name_, shape, most_side_);
+    check_shape(name_, shape, max_side_);
     if (maximum != 255) fail(ExitCode::bad_input, "{}: PGM with a maximum of {}, expected 255", name_, maximum);
     if (file_.size() != at_ + static_cast<uint64_t>(shape.image_bytes())) {
       fail(ExitCode::bad_input, "{}: PGM of {} x {} pixels behind a header of {} bytes, but the file has {} bytes",
@@ -69,7 +69,7 @@ class PgmReader {
 
   View file_;
   const std::string& name_;
-  const int64_t most_side_;
+  const int64_t max_side_;
   size_t at_ = 0;
 };
 
@@ -140,7 +140,7 @@ class PngReader {
   const char* message() const { return state_.message; }
 
   // Reads the image's size after conversion. Returns false on failure; message() says why.
-  bool read_header(ImageShape& shape, int64_t most_side) {
+  bool read_header(ImageShape& shape, int64_t max_side) {
     if (setjmp(state_.back) != 0) return false;
     state_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
     if (state_.png == nullptr) return false;
@@ -149,7 +149,7 @@ class PngReader {
     png_set_read_fn(state_.png, &state_, read_png_bytes);
     // A wrong checksum is an error in every chunk, even where libpng would only warn.
     png_set_crc_action(state_.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-    png_set_user_limits(state_.png, static_cast<png_uint_32>(most_side), static_cast<png_uint_32>(most_side));
+    png_set_user_limits(state_.png, static_cast<png_uint_32>(max_side), static_cast<png_uint_32>(max_side));
     png_set_chunk_malloc_max(state_.png, 1 << 20);  // text and profile chunks
     png_read_info(state_.png, state_.info);
     if (png_get_bit_depth(state_.png, state_.info) == 16) png_error(state_.png, "16 bits per channel, expected 8");
@@ -183,13 +183,13 @@ std::vector<png_bytep> rows_of(std::vector<uint8_t>& pixels, int64_t rows) {
   return pointers;
 }
 
-Image decode_png(View file, const std::string& name, int64_t most_side) {
+Image decode_png(View file, const std::string& name, int64_t max_side) {
   // libpng's message for a wrong size has no numbers. The first chunk is the header: width at 16, height at 20.
-  if (file.size() >= 24) check_shape(name, {get_big_endian(&file[20]), get_big_endian(&file[16]), 1}, most_side);
+  if (file.size() >= 24) check_shape(name, {get_big_endian(&file[20]), get_big_endian(&file[16]), 1}, max_side);
   PngReader reader(file);
   Image image;
   const auto fail_png = [&] { fail(ExitCode::bad_input, "{}: PNG cannot be read: {}", name, reader.message()); };
-  if (!reader.read_header(image.shape, most_side)) fail_png();
+  if (!reader.read_header(image.shape, max_side)) fail_png();
   image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
   std::vector<png_bytep> rows = rows_of(image.pixels, image.shape.rows);
   if (!reader.read_pixels(rows.data())) fail_png();
@@ -258,9 +258,9 @@ std::vector<uint8_t> encode_png(const Image&) {
 
 #endif
 
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t most_side) {
-  if (is_png(file)) return decode_png(file, name, most_side);
-  if (is_pgm(file)) return PgmReader(file, name, most_side).read();
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side) {
+  if (is_png(file)) return decode_png(file, name, max_side);
+  if (is_pgm(file)) return PgmReader(file, name, max_side).read();
   fail(ExitCode::bad_input, "{}: starts neither as PNG nor as PGM (P5), expected one of them", name);
 }
 

@@ -22,8 +22,8 @@ struct Image {
 bool can_read_png();
 
 // A palette becomes colours, 1 to 4 bits of grey become 8; 16 bits are refused. Throws Error (bad_input) that starts
-// with `name`: not such a file, damaged (PNG has a checksum for each part), or a side longer than `most_side`.
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t most_side = max_image_side);
+// with `name`: not such a file, damaged (PNG has a checksum for each part), or a side longer than `max_side`.
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side = max_image_side);
 
 // REQUIRES: the image is not empty and has as many pixels as its shape says; for PGM one channel, for PNG
 // can_read_png()

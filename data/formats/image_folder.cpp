@@ -58,8 +58,8 @@ bool has_image_name(const fs::path& path) {
   return extension == ".png" || extension == ".pgm";
 }
 
-Image read_image(const fs::path& path, int64_t most_side = max_image_side) {
-  return decode_image(read_file(path, max_image_file_bytes), printable(path), most_side);
+Image read_image(const fs::path& path, int64_t max_side = max_image_side) {
+  return decode_image(read_file(path, max_image_file_bytes), printable(path), max_side);
 }
 
 // A set without names: that of folder 7 is 7 already.

@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-constexpr int64_t usual_block_bytes = 1 << 16;
+constexpr int64_t default_block_bytes = 1 << 16;
 
 template <class Number>
 void append(Bytes& to, Number number) {
@@ -37,7 +37,7 @@ class RecordWriter : public SampleWriter {
           info.classes);
     check(info.is_allowed(), "images of {}", info.text());
     check_shard_count(shards_, info.count);
-    if (per_block_ == 0) per_block_ = std::max<int64_t>(1, usual_block_bytes / info.image_bytes());
+    if (per_block_ == 0) per_block_ = std::max<int64_t>(1, default_block_bytes / info.image_bytes());
     start_shard();
   }
 

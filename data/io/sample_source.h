@@ -75,7 +75,7 @@ class SampleSource {
 
   const SampleInfo& info() const { return info_; }  // what is known about the samples
   // The scale, and names of classes if there are none and these are as many. REQUIRES: nothing else uses it yet
-  void settle(PixelScale scale, const std::vector<std::string>& class_names) {
+  void set_scale_and_names(PixelScale scale, const std::vector<std::string>& class_names) {
     info_.scale = scale;
     if (info_.class_names.empty() && std::ssize(class_names) == info_.classes) info_.class_names = class_names;
   }
