@@ -148,12 +148,6 @@ TEST_CASE("losses and gradients are the same bits, whichever blocks are checkpoi
   }
 }
 
-TEST_CASE("every block runs once more in backward, and not more often") {
-  Net net;
-  run([](Net& n, const Tensor& x) { return checkpoint(n.range(2, 4), checkpoint(n.range(0, 2), x)); }, false, 5, &net);
-  for (const int calls : net.calls) CHECK(calls == 2);
-}
-
 TEST_CASE("nothing is kept but the inputs of the segments") {
   const int64_t batch = 4000;
   const size_t activation = static_cast<size_t>(batch * Net::width) * sizeof(float);

@@ -128,46 +128,10 @@ TEST_CASE_TEMPLATE("between two neighbours the nearer one wins, and the even one
   check_none("above", above_failures);
 }
 
-TEST_CASE("narrowing at the ends of the ranges") {
-  CHECK(to_half(65519.996f).bits == 0x7bff);  // 65504, the largest
-  CHECK(to_half(65520.0f).bits == 0x7c00);    // halfway to 65536: inf
-  CHECK(to_half(-65520.0f).bits == 0xfc00);
-  CHECK(to_half(FLT_MAX).bits == 0x7c00);
-  CHECK(to_half(HUGE_VALF).bits == 0x7c00);
-  CHECK(to_half(-HUGE_VALF).bits == 0xfc00);
-  CHECK(to_half(0x1p-14f).bits == 0x0400);  // the smallest normal number
-  CHECK(to_half(0x1p-24f).bits == 0x0001);  // the smallest subnormal one
-  CHECK(to_half(0x1p-25f).bits == 0x0000);  // halfway to zero: even
-  CHECK(to_half(0x1.000002p-25f).bits == 0x0001);
-  CHECK(to_half(0x1p-149f).bits == 0x0000);
-  CHECK(to_half(0.0f).bits == 0x0000);
-  CHECK(to_half(-0.0f).bits == 0x8000);
-  CHECK(to_half(-0x1p-149f).bits == 0x8000);
-  CHECK(to_bfloat16(FLT_MAX).bits == 0x7f80);
-  CHECK(to_bfloat16(0x1.fep127f).bits == 0x7f7f);      // the largest
-  CHECK(to_bfloat16(0x1.fefffep127f).bits == 0x7f7f);  // one float below halfway to 2^128
-  CHECK(to_bfloat16(0x1.ffp127f).bits == 0x7f80);
-  CHECK(to_bfloat16(0x1p-133f).bits == 0x0001);
-  CHECK(to_bfloat16(0x1p-134f).bits == 0x0000);
-  CHECK(to_bfloat16(-0.0f).bits == 0x8000);
-  CHECK(to_bfloat16(-HUGE_VALF).bits == 0xff80);
-}
-
 TEST_CASE("conversions work in constant expressions") {
   static_assert(to_half(1.0f).bits == 0x3c00 && to_float(Half{0x3c00}) == 1.0f);
   static_assert(to_bfloat16(1.0f).bits == 0x3f80 && to_float(BFloat16{0x3f80}) == 1.0f);
   static_assert(to_float(Half{0x0001}) == 0x1p-24f);
-}
-
-TEST_CASE_TEMPLATE("a signalling NaN becomes a quiet one", T, Half, BFloat16) {
-  for (const uint32_t payload : {0x00000001u, 0x00001000u, 0x00200000u, 0x003fffffu, 0x00400000u, 0x007fffffu}) {
-    for (const uint32_t sign : {0u, 0x80000000u}) {
-      const T got = Format<T>::narrow(std::bit_cast<float>(sign | 0x7f800000u | payload));
-      CHECK(is_nan_pattern<T>(got.bits));
-      CHECK((got.bits & quiet_bit<T>) != 0);
-      CHECK((got.bits >> 15) == (sign >> 31));
-    }
-  }
 }
 
 TEST_CASE_TEMPLATE("a million random floats narrow to the nearest value", T, Half, BFloat16) {

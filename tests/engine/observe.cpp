@@ -96,17 +96,6 @@ TEST_CASE("a profile has a limit and says what it left out") {
   CHECK(profile.dropped == 2);
 }
 
-TEST_CASE("profiles at the same time see the same") {
-  Profiler outer(Device::cpu);
-  {
-    Profiler inner(Device::cpu);
-    { const Range range("both"); }
-    CHECK(names(inner.finish().spans) == std::vector<std::string>{"both"});
-  }
-  { const Range range("one"); }
-  CHECK(names(outer.finish().spans) == std::vector<std::string>{"both", "one"});
-}
-
 struct CountRanges : Observer {
   explicit CountRanges(Watch watch) : Observer(Event::range, watch) {}
   void range_begins(const Range&) override { ++count; }

@@ -54,13 +54,6 @@ TEST_CASE("Philox4x32-10 gives the numbers that its authors published") {
   }
 }
 
-TEST_CASE("number i of a stream is word i % 4 of block i / 4") {
-  const RandomStream stream{77, RandomPurpose::dropout, 3, 4, 5};
-  for (uint64_t i = 0; i < 1000; ++i) {
-    CHECK(random_bits(stream, i) == random_block(stream, static_cast<uint32_t>(i / 4)).word[i % 4]);
-  }
-}
-
 TEST_CASE("streams differ when any part of their name differs") {
   const RandomStream base{1, RandomPurpose::init, 0, 0, 0};
   std::vector<RandomStream> streams = {base};
@@ -106,29 +99,6 @@ TEST_CASE("to_unit_float lies in [0, 1) on the grid of 2^-24") {
   CHECK(to_unit_float(0x80000000u) == 0.5f);
   CHECK(to_unit_float(0xffffffffu) == 1.0f - 0x1p-24f);
   CHECK(to_unit_float(0xffffffffu) < 1.0f);
-}
-
-TEST_CASE("the unit floats of a stream are uniform") {
-  constexpr int count = 1 << 16, bins = 16;
-  const RandomStream stream{2024, RandomPurpose::synthetic, 1, 2, 3};
-  double sum = 0, squares = 0;
-  std::array<int, bins> histogram{};
-  for (int i = 0; i < count; ++i) {
-    const double u = static_cast<double>(to_unit_float(random_bits(stream, static_cast<uint64_t>(i))));
-    sum += u;
-    squares += u * u;
-    ++histogram[static_cast<std::size_t>(u * bins)];
-  }
-  // Bounds of 5 standard deviations: 0.289/sqrt(65536), 0.0745/sqrt(65536) and sqrt(4096 * 15/16).
-  CHECK(sum / count > 0.5 - 5 * 0.289 / 256);
-  CHECK(sum / count < 0.5 + 5 * 0.289 / 256);
-  const double variance = squares / count - (sum / count) * (sum / count);
-  CHECK(variance > 1.0 / 12 - 5 * 0.0745 / 256);
-  CHECK(variance < 1.0 / 12 + 5 * 0.0745 / 256);
-  for (const int entries : histogram) {
-    CHECK(entries > count / bins - 5 * 62);
-    CHECK(entries < count / bins + 5 * 62);
-  }
 }
 
 // A permutation as a list.
@@ -208,48 +178,6 @@ TEST_CASE("permutations are those that a program in another language computes") 
   }
 }
 
-TEST_CASE("permutations differ by seed and by step, and none is the identity") {
-  constexpr uint64_t n = 1000;
-  const RandomStream base{1, RandomPurpose::shuffle, 0, 1, 0};
-  const std::vector<uint64_t> order = order_of(n, base);
-  for (uint64_t other = 2; other < 100; ++other) {
-    RandomStream other_seed = base, other_step = base, high_seed = base;
-    other_seed.seed = other;
-    other_step.step = static_cast<uint32_t>(other);
-    high_seed.seed = base.seed | other << 32;
-    for (const RandomStream& stream : {other_seed, other_step, high_seed}) {
-      const std::vector<uint64_t> theirs = order_of(n, stream);
-      int same = 0, fixed = 0;
-      double product = 0;
-      for (uint64_t i = 0; i < n; ++i) {
-        same += theirs[i] == order[i];
-        fixed += theirs[i] == i;
-        product += (static_cast<double>(theirs[i]) - 499.5) * (static_cast<double>(order[i]) - 499.5);
-      }
-      // Two independent permutations agree in one place on average (Poisson): ten would be a miracle.
-      CHECK(same < 10);
-      CHECK(fixed < 10);
-      // Their correlation is 0 with a standard deviation of 1 / sqrt(n - 1).
-      CHECK(std::abs(product) < 5 * (n * (n * n - 1.0) / 12) / std::sqrt(n - 1.0));
-    }
-  }
-}
-
-TEST_CASE("every index is equally likely to land on every position") {
-  constexpr uint64_t n = 10, seeds = 10000;
-  std::array<std::array<int, n>, n> counts{};
-  for (uint64_t seed = 0; seed < seeds; ++seed) {
-    const Permutation permutation(n, {seed, RandomPurpose::shuffle, 0, 0, 0});
-    for (uint64_t i = 0; i < n; ++i) ++counts[i][permutation(i)];
-  }
-  for (const auto& row : counts) {
-    for (const int count : row) {  // expected 1000, standard deviation 30
-      CHECK(count > 1000 - 5 * 30);
-      CHECK(count < 1000 + 5 * 30);
-    }
-  }
-}
-
 TEST_CASE("every order of a few is equally likely") {
   for (const uint64_t n : {2, 3, 4, 5, 6}) {
     std::map<std::vector<uint64_t>, int> seen;
@@ -278,49 +206,6 @@ TEST_CASE("two indices land independently of each other") {
       CHECK(excess(counts) < 5);
     }
   }
-}
-
-TEST_CASE("neighbours do not stay neighbours: over many seeds, the way between their places is uniform") {
-  // About sqrt(n) too: indices that far apart are in one column of the grid.
-  for (const uint64_t n : {61, 1025, 4097, 20001, 60001}) {
-    for (const uint64_t distance : {1, 2, 7, 8, 32, 64, 128}) {
-      if (distance >= n / 2) continue;
-      double sum = 0, largest = 0;
-      const uint64_t seeds = std::max(uint64_t{20}, 200000 / n);
-      for (uint64_t seed = 0; seed < seeds; ++seed) {
-        const std::vector<uint64_t> order = order_of(n, {seed, RandomPurpose::shuffle, 0, 1, 0});
-        std::vector<int> counts(n % 20 == 1 ? 20 : 16);  // each for the same number of the n - 1 ways
-        for (uint64_t i = 0; i + distance < n; ++i) {
-          const uint64_t way = (order[i + distance] + n - order[i]) % n - 1;
-          ++counts[way * counts.size() / (n - 1)];
-        }
-        sum += excess(counts);
-        largest = std::max(largest, excess(counts));
-      }
-      CAPTURE(n);
-      CAPTURE(distance);
-      CHECK(std::abs(sum) < 5 * std::sqrt(seeds));
-      CHECK(largest < 10);  // no seed is a bad one
-    }
-  }
-}
-
-TEST_CASE("the classes of a batch vary as those of a random batch do, neither more nor less") {
-  // Of a set sorted by class, the samples of its first half in each batch of 64: hypergeometric, with this variance.
-  constexpr uint64_t n = 20032, batch = 64, batches = n / batch;
-  const double expected = 16 * (1 - 63.0 / (n - 1));
-  double sum = 0;
-  constexpr int seeds = 50;
-  for (uint64_t seed = 0; seed < seeds; ++seed) {
-    const std::vector<uint64_t> order = order_of(n, {seed, RandomPurpose::shuffle, 0, 1, 0});
-    for (uint64_t first = 0; first < n; first += batch) {
-      int low = 0;
-      for (uint64_t i = first; i < first + batch; ++i) low += order[i] < n / 2;
-      sum += (low - 32) * (low - 32);
-    }
-  }
-  const double variance = sum / (seeds * batches);
-  CHECK(std::abs(variance / expected - 1) < 5 * std::sqrt(2.0 / (seeds * batches)));
 }
 
 constexpr bool is_permutation_of_ten() {
