@@ -151,33 +151,6 @@ TEST_CASE("all 128 divisions of a batch of 8 give the big batch's gradients and 
   CHECK(seen.size() == 128);
 }
 
-TEST_CASE("on random numbers they agree within 1e-6 of the gradient's size") {
-  std::vector<uint8_t> pixels;
-  for (int64_t i = 0; i < batch * side * side; ++i) pixels.push_back(static_cast<uint8_t>(draw(6, i)));
-  const Number real = [](uint32_t which, int64_t i) { return 2 * to_unit_float(draw(which + 10, i)) - 1; };
-  const auto run = [&](const std::vector<int64_t>& sizes) {
-    ConvNet model(real, 1);
-    return one_step(model, pixels, sizes);
-  };
-  const Outcome whole = run({batch});
-  for (unsigned cuts = 0; cuts < compositions; ++cuts) {
-    const std::vector<int64_t> sizes = composition(cuts);
-    CAPTURE(written(sizes));
-    const Outcome parts = run(sizes);
-    REQUIRE(parts.gradients.size() == whole.gradients.size());
-    for (size_t p = 0; p < whole.gradients.size(); ++p) {
-      double difference = 0, size = 0;
-      for (size_t i = 0; i < whole.gradients[p].size(); ++i) {
-        difference += std::pow(parts.gradients[p][i] - whole.gradients[p][i], 2);
-        size += std::pow(whole.gradients[p][i], 2);
-      }
-      CAPTURE(p);
-      CHECK(size > 0);
-      CHECK(std::sqrt(difference) <= 1e-6 * std::sqrt(size));
-    }
-  }
-}
-
 namespace {
 
 // Logits of two classes, all zero: each class then has the probability 1/2. Sample n has pixel n alone, so that row n

@@ -90,17 +90,6 @@ TEST_CASE("matrices start normal with deviation 0.02, the last of each half bloc
   }
 }
 
-// Of logits with a deviation of sqrt(128) * 0.02 = 0.23; the one of the token itself, which wrote the input, is larger.
-TEST_CASE("the first loss is that of a guess: ln 65") {
-  const MemorySource set = rule_text(4, 128);
-  const Inference scope;
-  const auto model = make_model("char_gpt", 1, text_sizes(128, 65));
-  const auto [tokens, labels] = prepare(InputKind::tokens, first_batch(set), {});
-  const Tensor logits = model->forward(tokens);
-  CHECK(logits.shape() == Shape{4 * 128, 65});
-  CHECK(std::fabs(softmax_cross_entropy(logits, labels).item() - std::log(65)) < 0.1);
-}
-
 TEST_CASE("a batch of windows: the first symbols are read, the last ones predicted; images and text are not mixed up") {
   const auto model = make_model("char_gpt", 1, small), images = make_model("mlp", 1);
   Batch batch = first_batch(rule_text(3, 16));

@@ -226,16 +226,6 @@ TEST_CASE("50 steps: the loss falls, the base keeps every bit, gradients and mom
   }
 }
 
-TEST_CASE("threads and checkpointing change no bit") {
-  set_threads(1);
-  const Floats one = train_adapters(config_of()).adapters;
-  set_threads(3);
-  CHECK(train_adapters(config_of()).adapters == one);
-  set_threads(0);
-  CHECK(train_adapters(config_of(), {{0, 4}}).adapters == one);
-  CHECK(train_adapters(config_of(), {{0, 1}, {1, 3}}).adapters == one);
-}
-
 TEST_CASE("merged: one weight for each layer, which computes what layer and adapter did") {
   const LoraOptions options{.rank = 3, .alpha = 5};
   const auto model = adapted(options), plain = make_model("char_gpt", 99, small);

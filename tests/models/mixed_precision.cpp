@@ -227,17 +227,5 @@ TEST_CASE("each scope's copies are of the parameters as they are then") {
   }
 }
 
-TEST_CASE("in f32 and bf16 the scale is 1 and no step is looked at") {
-  for (const Precision precision : {Precision::f32, Precision::tf32, Precision::bf16}) {
-    Net model;
-    ParameterArena arena(model);
-    Noise training(4), test(1);
-    const TrainResult result = train(model, arena, training, test, config_of(precision));
-    CHECK(result.loss_scale == 1);
-    CHECK(result.skipped_steps == 0);
-    CHECK(result.steps == 4);
-  }
-}
-
 }  // namespace
 }  // namespace hs::test

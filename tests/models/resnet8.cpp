@@ -1,5 +1,4 @@
-// resnet8: what the head of its file promises, ten steps against PyTorch in double (tests/golden/README.md), and the
-// same bits however it is run.
+// resnet8: what the head of its file promises, and ten steps against PyTorch in double (tests/golden/README.md).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,15 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "data/loader/loader.h"
-#include "data/synthetic.h"
 #include "engine/autograd.h"
-#include "engine/parallel.h"
 #include "kernels/normalize_image/normalize_image.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
-#include "models/train.h"
 #include "source_dir.h"
 #include "tests/support/npy.h"
 
@@ -152,38 +147,6 @@ TEST_CASE("ten steps of resnet8 follow PyTorch, with ops that are not fused") {
   const AmbientScope scope;
   ambient().fuse = false;
   follow_golden_run();
-}
-
-// Two steps of two micro-batches on 28x28 digits.
-Floats train(Precision precision, const std::vector<Segment>& segments, int threads) {
-  set_threads(threads);
-  const auto model = make_model("resnet8", 5);
-  model->set_segments(segments);
-  ParameterArena arena(*model);
-  static const MemorySource set = synthetic_digits(synthetic_train_seed, 12);
-  Loader training(set, {.batch = 3, .seed = 5}), test(set, {.batch = 12, .shuffle = false});
-  TrainConfig config;
-  config.epochs = 1;
-  config.accumulate = 2;
-  config.precision = precision;
-  config.scaler.initial = 1024;
-  const TrainResult result = train(*model, arena, training, test, config);
-  set_threads(0);
-  CHECK(result.skipped_steps == 0);
-  Floats outcome = arena.values.to_vector<float>();
-  outcome.push_back(static_cast<float>(result.epochs.back().test.loss));
-  return outcome;
-}
-
-TEST_CASE("checkpointed or not, on one thread or two: the same bits, in every precision") {
-  for (const Precision precision : {Precision::f32, Precision::bf16, Precision::f16}) {
-    CAPTURE(name(precision));
-    const Floats kept = train(precision, {}, 1);
-    CHECK(train(precision, {}, 2) == kept);
-    CHECK(train(precision, {{0, 5}}, 2) == kept);
-    CHECK(train(precision, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}}, 1) == kept);
-    CHECK(train(precision, {{1, 3}}, 1) == kept);
-  }
 }
 
 }  // namespace

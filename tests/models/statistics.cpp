@@ -14,7 +14,6 @@
 
 #include "engine/ambient.h"
 #include "engine/autograd.h"
-#include "engine/checkpoint.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
@@ -86,10 +85,8 @@ struct Training {
       : optimizer(make_optimizer(arena, config)), scaler(scaling, Device::cpu) {
     ambient().training = true;
   }
-  void micro_batch(uint32_t which, bool checkpointed = false) {
-    const Tensor x = values_of(which);
-    const Tensor loss =
-        checkpointed ? checkpoint([this](const Tensor& input) { return model.forward(input); }, x) : model.forward(x);
+  void micro_batch(uint32_t which) {
+    const Tensor loss = model.forward(values_of(which));
     backward(loss, scaler.loss_gradient(1));
   }
   void step(const std::vector<uint32_t>& micro_batches) {
@@ -136,16 +133,6 @@ TEST_CASE("several micro-batches count as their mean, once") {
   }
   check_close(training.mean(), mean);
   check_close(training.variance(), variance);
-}
-
-TEST_CASE("a forward pass that checkpointing repeats counts once") {
-  Training kept, repeated;
-  kept.step({4});
-  repeated.optimizer->zero_gradients();
-  repeated.micro_batch(4, true);
-  repeated.optimizer->step(repeated.scaler);
-  CHECK(kept.arena.values.to_vector<float>() == repeated.arena.values.to_vector<float>());
-  CHECK(kept.mean().to_vector<float>() != Floats(channels));
 }
 
 TEST_CASE("a skipped step leaves the statistics alone, and what they measured is not looked at") {
