@@ -1,12 +1,11 @@
 // The IDX reader against files that lie, and what the writer writes. Every refusal is one line, has the right exit code
 // and costs no memory. How a folder of IDX files becomes a set: tests/data/open_dataset.cpp.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include "data/formats/idx.h"
 #include "tests/support/bad_input.h"
@@ -170,33 +169,6 @@ TEST_CASE("plain files cut off at every byte, and with any bit of the header fli
     images.check_refused(gzip(first_bytes(good_images(), size)),
                          fmt::format("truncated header, need 16 bytes, have {};", size));
   }
-}
-
-// The file is not mapped: what was read is what counts.
-TEST_CASE("a file that is cut and restored again and again while it is read: all pixels or an error") {
-  const TemporaryFolder folder;
-  const fs::path path = folder / "images";
-  const Bytes good = big_endian({images_magic, 3000, 28, 28}) + counting(3000 * 784);
-  write_bytes(path, good);
-  std::atomic<bool> done = false;
-  std::thread writer([&] {
-    while (!done) {
-      fs::resize_file(path, 100'000);
-      fs::resize_file(path, good.size());  // zeros where pixels were
-    }
-  });
-  for (int i = 0; i < 200; ++i) {
-    IdxImages images;
-    const Outcome outcome = outcome_of([&] { images = read_idx_images(path); });
-    if (outcome.code == ExitCode::ok) {
-      CHECK(images.pixels.size() == 3000 * 784);
-    } else {
-      CHECK(outcome.code == ExitCode::bad_input);
-      CHECK(outcome.message.starts_with(path.string() + ": "));
-    }
-  }
-  done = true;
-  writer.join();
 }
 
 TEST_CASE("gzip cut off at every byte, and what may follow it") {

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <set>
-#include <thread>
 
 #include "data/formats/record_file.h"
 #include "data/formats/shards.h"
@@ -111,29 +110,6 @@ TEST_CASE("the layout is what docs/data_formats.md says, byte by byte") {
                  u64(4102 + 2 * 16 + 3 * 2) + u32({crc_of(index), crc_of(index)}) + bytes_of("numbered");
   header.resize(4092);
   CHECK(read_bytes(folder / "a-00000-of-00001") == header + u32({crc_of(header)}) + first_block + second_block + index);
-}
-
-TEST_CASE("many threads read the same samples, compressed and not") {
-  for (const bool compress : {false, true}) {
-    const TemporaryFolder folder;
-    const SampleInfo info = info_for(500);
-    write_all(*write_records(folder / "a", info, {.shards = 3, .compress = compress, .samples_per_block = 9}), info);
-    const auto source = open_records(folder / "a", {.map_limit = 0, .cache_bytes = 1});
-    std::atomic<int64_t> wrong = 0;
-    std::vector<std::thread> readers;
-    for (int64_t thread = 0; thread < 4; ++thread) {
-      readers.emplace_back([&, thread] {
-        for (int64_t i = 0; i < 4000; ++i) {
-          const int64_t sample = (i * 101 + thread * 13) % info.count;
-          std::vector<uint8_t> image(6);
-          source->read(sample, image.data());
-          if (image != image_of(info, sample) || source->label(sample) != label_of(info, sample)) ++wrong;
-        }
-      });
-    }
-    for (std::thread& reader : readers) reader.join();
-    CHECK(wrong == 0);
-  }
 }
 
 TEST_CASE("a folder is in the way of the second shard: the first one is taken back") {
