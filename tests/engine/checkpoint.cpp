@@ -15,6 +15,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"
+#include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
@@ -100,15 +101,6 @@ Outcome run(const std::function<Tensor(Net&, const Tensor&)>& forward, bool inpu
 
 Tensor plain(Net& net, const Tensor& x) { return net.forward(x); }
 
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 }  // namespace
 
 TEST_CASE("losses and gradients are the same bits, whichever blocks are checkpointed, nested too") {
@@ -183,10 +175,10 @@ TEST_CASE("an input or a dropout key that changes before backward is refused") {
   Tensor x = numbers({2, Net::width}, 1);
   const Tensor first = sum(checkpoint(net.range(0, 2), x));
   x.mutable_data<float>()[0] += 1;
-  CHECK(refusal([&] { backward(first); }).find("modified before backward") != std::string::npos);
+  CHECK(error_of([&] { backward(first); }).find("modified before backward") != std::string::npos);
   const Tensor second = sum(checkpoint(net.range(0, 2), x));
   ambient().step.mutable_data<int32_t>()[0] += 1;
-  CHECK(refusal([&] { backward(second); }).find("modified before backward") != std::string::npos);
+  CHECK(error_of([&] { backward(second); }).find("modified before backward") != std::string::npos);
 }
 
 TEST_CASE("backward leaves the ambient state as it was") {

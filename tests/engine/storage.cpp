@@ -26,6 +26,7 @@
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/models.h"
+#include "tests/support/thrown.h"
 
 namespace hs {
 namespace {
@@ -168,18 +169,12 @@ TEST_CASE("beyond the memory limit an allocation throws with the numbers that ma
   bytes_tensor(5000);
   const MemoryStats before = stats();
   set_memory_limit(Device::cpu, before.live + 4000);
-  try {
-    bytes_tensor(4001);
-    FAIL("the limit had no effect");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::out_of_memory);
-    const std::string message = error.what();
-    CAPTURE(message);
-    CHECK(has(message, "4001 bytes requested"));
-    CHECK(has(message, fmt::format("{} live", before.live)));
-    CHECK(has(message, fmt::format("{} peak", before.peak)));
-    CHECK(has(message, fmt::format("limit {}", before.live + 4000)));
-  }
+  const std::string message = test::error_of([&] { bytes_tensor(4001); }, ExitCode::out_of_memory);
+  CAPTURE(message);
+  CHECK(has(message, "4001 bytes requested"));
+  CHECK(has(message, fmt::format("{} live", before.live)));
+  CHECK(has(message, fmt::format("{} peak", before.peak)));
+  CHECK(has(message, fmt::format("limit {}", before.live + 4000)));
   CHECK(stats().live == before.live);
   {
     const Tensor exact = bytes_tensor(4000);

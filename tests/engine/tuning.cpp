@@ -9,6 +9,7 @@
 #include "engine/error.h"
 #include "engine/kernel.h"
 #include "kernels/relu/relu.h"
+#include "tests/support/thrown.h"
 
 namespace hs {
 namespace {
@@ -48,14 +49,7 @@ std::string variant(int64_t size, const char* layout = nullptr, DType type = DTy
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    parse(text);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::bad_input);
-    return error.what();
-  }
-  FAIL("nothing was refused");
-  return "";
+  return test::error_of([&] { parse(text); }, ExitCode::bad_input);
 }
 
 TEST_CASE("a call takes the variant of its line while the table is in use, other calls go by rank") {
@@ -145,15 +139,9 @@ TEST_CASE("a table of another machine is refused, any is not") {
   const std::string text = table_of({});
   CHECK_NOTHROW(parse(text));
   CHECK_NOTHROW(parse_tuning("halfstep-tuning 1; any; me\nend\n", "FILE", "Other CPU"));
-  try {
-    parse_tuning(text, "FILE", "Other CPU");
-    FAIL("nothing was refused");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::bad_input);
-    CHECK(std::string(error.what()) ==
-          "FILE, line 1: measured on Some CPU; 3 GHz, and this is Other CPU: run `halfstep-bench tune` here, or write "
-          "any in place of that name to use the choices all the same");
-  }
+  CHECK(test::error_of([&] { parse_tuning(text, "FILE", "Other CPU"); }, ExitCode::bad_input) ==
+        "FILE, line 1: measured on Some CPU; 3 GHz, and this is Other CPU: run `halfstep-bench tune` here, or write "
+        "any in place of that name to use the choices all the same");
 }
 
 TEST_CASE("a damaged line is refused with its number") {

@@ -13,6 +13,7 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 #include "models/models.h"
+#include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
@@ -54,16 +55,6 @@ void for_each_plan(size_t begin, size_t stages, std::vector<Segment>& so_far,
     for_each_plan(end, stages, so_far, visit);
     so_far.pop_back();
   }
-}
-
-std::string refusal(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::usage);
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 struct Sample {
@@ -114,7 +105,7 @@ TEST_CASE("for every budget the plan is the fastest that there is, found by tryi
         CHECK(got.peak <= budget);
         CHECK(got.extra_ms == doctest::Approx(fastest));
       }
-      const std::string message = refusal([&] { fastest_within(costs, smallest - 1); });
+      const std::string message = error_of([&] { fastest_within(costs, smallest - 1); });
       CHECK(message.find(fmt::format("needs {} bytes or more", smallest)) != std::string::npos);
 
       const double share = 0.3;
@@ -188,10 +179,10 @@ TEST_CASE("--checkpoint: what it takes, and a sentence for what it does not") {
   for (const char* wrong :
        {"", "on", "every", "every=", "every=0", "every=-1", "every=2x", "every=99999999999999999999"}) {
     CHECK(
-        refusal([&] { parse_checkpoint(wrong); }).starts_with(fmt::format("checkpoint {}: expected off, all", wrong)));
+        error_of([&] { parse_checkpoint(wrong); }).starts_with(fmt::format("checkpoint {}: expected off, all", wrong)));
   }
   for (const char* wrong : {"", "0", "-5", "M", "5T", "5 M", "1.5M", "9000000000G", "99999999999999999999"}) {
-    CHECK(refusal([&] {
+    CHECK(error_of([&] {
             parse_checkpoint(std::string("budget=") + wrong);
           }).starts_with(fmt::format("checkpoint budget={}: expected a number of bytes", wrong)));
   }

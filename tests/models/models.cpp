@@ -16,6 +16,7 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/thrown.h"
 
 namespace hs {
 namespace {
@@ -148,15 +149,9 @@ TEST_CASE("weights and biases start uniform in +-1/sqrt(fan_in)") {
 }
 
 TEST_CASE("an unknown model is a usage error that names the known ones") {
-  try {
-    make_model("resnet", 1);
-    FAIL("a model of that name was found");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::usage);
-    const std::string message = error.what();
-    CHECK(message.starts_with("model resnet: no such model; there are "));
-    for (const std::string& name : model_names()) CHECK(message.find(name) != std::string::npos);
-  }
+  const std::string message = test::error_of([&] { make_model("resnet", 1); });
+  CHECK(message.starts_with("model resnet: no such model; there are "));
+  for (const std::string& name : model_names()) CHECK(message.find(name) != std::string::npos);
 }
 
 TEST_CASE("two models of one name are refused, and only models with blocks have them") {
@@ -347,16 +342,11 @@ TEST_CASE("a learning rate that is absurd ends training with a numeric error tha
     int64_t completed = 0;
     TrainHooks hooks;
     hooks.on_step = [&](const Progress& progress) { completed = progress.step; };
-    try {
-      train(*model, arena, training, test, config, hooks);
-      FAIL("training went on with a loss that is not finite");
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      CAPTURE(message);
-      CHECK(error.code() == ExitCode::numeric);
-      CHECK(message.find("at step 2 of epoch 1") != std::string::npos);
-      CHECK(message.find("learning rate") != std::string::npos);
-    }
+    const std::string message =
+        test::error_of([&] { train(*model, arena, training, test, config, hooks); }, ExitCode::numeric);
+    CAPTURE(message);
+    CHECK(message.find("at step 2 of epoch 1") != std::string::npos);
+    CHECK(message.find("learning rate") != std::string::npos);
     CHECK(completed >= 1);  // the first loss comes before the first update
     CHECK((ambient() == before));
   }

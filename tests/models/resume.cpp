@@ -1,6 +1,7 @@
 // Resuming a training run with the same bits: from every step and every interruption, under every technique; and the
 // proof that each saved field is needed.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "engine/parallel.h"
 #include "engine/slots.h"
 #include "kernels/optimizer/steps.h"
+#include "tests/support/thrown.h"
 #include "tests/support/tiny_run.h"
 
 namespace {
@@ -282,13 +284,7 @@ TEST_CASE("a limit of time ends a run with an evaluation of what it has learnt")
 
 // What train() throws when it starts from this state.
 std::string numeric_error(const TinyRun& run, const TrainingState& state) {
-  try {
-    run.train(&state, true);
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::numeric);
-    return error.what();
-  }
-  return "no error";
+  return error_of([&] { run.train(&state, true); }, ExitCode::numeric);
 }
 
 TEST_CASE("the first tensor that is not finite is named with its layer, and no state with it is handed out") {
