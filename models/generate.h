@@ -13,7 +13,7 @@ namespace hs {
 struct GenerateOptions {
   int64_t length = 500;    // symbols to draw
   double temperature = 1;  // logits are divided by it: below 1 the likely symbols become likelier
-  int64_t top_k = 0;       // draw from so many of the likeliest symbols; 0: from all
+  int64_t top_k = 0;       // draw from this many of the likeliest symbols; 0: from all
   uint64_t seed = 1;       // symbol i depends on (seed, i) and on the symbols before it
 };
 

@@ -2,13 +2,12 @@
 //
 //   one after another   each is added to the arena as backward computes it, which costs nothing
 //   by the tree         each is computed for itself, and added as engine/ranks/leaf_tree.h defines: the same bits for
-//   any
-//                       number of ranks. Costs an addition and a copy of all gradients for each micro-batch, and memory
-//                       for the sums that are kept: log2(micro-batches) times the gradients
+//                       any number of ranks. Costs an addition and a copy of all gradients for each micro-batch, and
+//                       memory for the sums that are kept: log2(micro-batches) times the gradients
 //
 // With an Exchange, the micro-batches are divided among ranks. The arena is cut into buckets, from its end to its
 // begin: about the order in which backward finishes them. As soon as the last micro-batch's backward has finished a
-// bucket, it is sent, while backward goes on with the next one.
+// bucket, it is sent, while backward continues with the next one.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +38,7 @@ class GradientSum : private Observer {  // of one training run; not thread safe
  public:
   GradientSum(ParameterArena& arena, const SumConfig& config);  // arena must outlive it
 
-  // Of a step with so many micro-batches, on all ranks. REQUIRES: the gradients are zero
+  // Begins the sum over all ranks of a step with `leaves` micro-batches. REQUIRES: the gradients are zero
   void begin(int64_t leaves);
   // Around the backward of each of this rank's micro-batches. `last`: of this rank
   void begin_leaf();

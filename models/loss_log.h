@@ -16,13 +16,13 @@ namespace hs {
 // Scalars logged on the device, so that no step waits for one.
 class DeviceLog {
  public:
-  // Room for `most` scalars.
-  DeviceLog(int64_t most, Device device) : on_device_(Tensor::empty({most}, DType::f32, device)) {}
+  // Has room for `max` scalars.
+  DeviceLog(int64_t max, Device device) : on_device_(Tensor::empty({max}, DType::f32, device)) {}
 
   void add(const Tensor& scalar) { on_device_.slice(added_++, {}).copy_from(scalar); }  // REQUIRES: there is room
   void added(int64_t count) { added_ += count; }       // by recorded steps, to tensor()
   int64_t size() const { return added_; }              // number of scalars added
-  const Tensor& tensor() const { return on_device_; }  // (most) f32, of which size() are valid
+  const Tensor& tensor() const { return on_device_; }  // (max) f32; the first size() are valid
   void restart() { added_ = read_ = 0; }               // forgets all scalars
 
   // Returns the scalars added since the last call; waits for the device.
@@ -32,7 +32,7 @@ class DeviceLog {
   }
 
  private:
-  Tensor on_device_;  // (most)
+  Tensor on_device_;  // (max)
   int64_t added_ = 0, read_ = 0;
 };
 

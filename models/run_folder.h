@@ -1,7 +1,7 @@
 // RunFolder: the saved states of one training run, in files of a folder that no other run can use at the same time.
 //
-//   state-000007.safetensors   one file per state: tensors, and the values as its metadata; the highest number is
-//   newest lock                       locked while a run uses the folder; contains its process number
+//   state-000007.safetensors   one file per state: tensors, and values as metadata; the highest number is newest
+//   lock                       locked while a run uses the folder; contains its process number
 //
 // A file appears whole or not at all, is on the disk and has been read back before an older one is deleted
 // (engine/files/safetensors.h), so at every moment at least one valid state is there. It is written by a thread of its

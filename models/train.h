@@ -39,10 +39,10 @@ struct TrainConfig {
 
   BatchSource* validation = nullptr;       // samples held out of the training set; null: none
   Cadence validate_every = {.epochs = 1};  // by steps or epochs
-  // Ends training after so many validations without a new best accuracy, and keeps the weights of the best one, also if
-  // all epochs were trained; 0: no limit, and the last weights are kept.
+  // Ends training after this many validations without a new best accuracy, and keeps the weights of the best one, also
+  // if all epochs were trained; 0: no limit, and the last weights are kept.
   int64_t patience = 0;
-  double max_seconds = 0;  // ends training after so many seconds of it, evaluations excluded; 0: no limit
+  double max_seconds = 0;  // ends training after this long, evaluations excluded; 0: no limit
 };
 
 // How far training is, as TrainHooks are told.
@@ -68,7 +68,7 @@ struct EpochResult {
 
 // A test on the validation samples, during training.
 struct Validation {
-  int64_t epoch, step;  // of which it is the result: epoch from 1, steps of it that were done
+  int64_t epoch, step;  // when it was measured: the epoch, from 1, and its steps done so far
   Evaluation result;    // over the validation samples
   double seconds;       // that it took
 };
@@ -99,7 +99,7 @@ struct TrainResult {
   std::vector<float> loss_scales;  // after each step; f16 only
   std::string kept;                // which weights, if they are not the last ones: see TrainConfig::patience
   std::string ended_early;         // why training ended before its last epoch: patience or max_seconds; else empty
-  bool interrupted = false;        // TrainHooks::is_interrupted said so
+  bool interrupted = false;        // true if TrainHooks::is_interrupted() stopped the run
 };
 
 // What train() calls; any may be empty.

@@ -1,4 +1,4 @@
-// TrainingState: what a training run needs to go on with the same bits: weights, the optimizer's memory, the loss
+// TrainingState: what a training run needs to continue with the same bits: weights, the optimizer's memory, the loss
 // scale, and how far the run is. (A "checkpoint" in this code base is an activation checkpoint, engine/checkpoint.h.)
 //
 // There is no generator of random numbers in it: they are functions of the seed and of counters, and so is the order of
@@ -50,7 +50,7 @@ void restore_state(const TrainingState& state, ParameterArena& arena, Optimizer&
 std::string to_bytes(const TrainingState& state);
 TrainingState state_from_bytes(const std::string& bytes);  // REQUIRES: bytes are of to_bytes()
 
-// Where the training source goes on: Loader::seek(epoch, position).
+// Where the training source continues: Loader::seek(epoch, position).
 struct NextSample {
   int64_t epoch, position;  // both from 0
 };

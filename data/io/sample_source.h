@@ -59,7 +59,7 @@ struct SampleInfo : ImageShape {
   PixelScale scale = default_pixel_scale;     // how to normalise the pixels
   std::string vocabulary = {};                // of a text, the byte of each symbol; empty: the samples are images
   std::vector<std::string> class_names = {};  // a printable one for each label; empty: the numbers are the names
-  int64_t overlap = 0;                        // of a text: so many samples after one have symbols in common with it
+  int64_t overlap = 0;                        // of a text: how many samples after one share symbols with it
   std::string remark = {};                    // what the user should know about the files; empty: nothing
 
   bool is_text() const { return !vocabulary.empty(); }  // whether samples are windows of a text

@@ -272,7 +272,7 @@ void Loader::load_to_device() {
                 options_.shuffle, options_.seed};
 }
 
-// A loader without threads goes on in another process than its own.
+// A loader without threads continues in a forked process.
 void Loader::leave_fork() {
   check(threads_.empty(), "Loader: its threads are in another process; make one after fork()");
   stop();

@@ -161,7 +161,7 @@ class Exchange : public RankSums {  // the sums of the CPU, on a thread of its o
   bool notes_times_ = false;
   std::vector<SumTimes> times_;
 
-  // Of the exchange's own thread.
+  // Used only by the exchange's own thread.
   std::unique_ptr<Transport> transport_;
   std::vector<Sum*> active_;
   Clock::time_point last_progress_, last_turn_;
