@@ -68,10 +68,11 @@ void CompareCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), Device::cpu);
   if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
   record["config"] = {{"before", paths_[0]}, {"after", paths_[1]}};
-  record["rows"] = to_json(comparison);
+  const report::Rows rows = rows_of(comparison);
+  record["rows"] = rows.json;
   std::vector<std::string> sentences = comparison.only_one;
   for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
-  report::present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {to_table(comparison)}, sentences);
+  report::present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {rows.table}, sentences);
   outputs_.finish(record);
   if (!judges) return;
   for (const measure::RowComparison& row : comparison.rows) {

@@ -56,27 +56,16 @@ void DoctorCommand::declare(cli::Flags& flags) {
 }
 
 // The parts of a step, in the order of the verdicts.
-std::vector<std::pair<const char*, double>> parts_of(const measure::StepTimes& p) {
-  return {{"waiting for the batch", p.wait},
-          {"between kernels", p.gaps},
-          {"tiny kernels", p.tiny},
-          {"kernels that move bytes", p.memory},
-          {"kernels that do arithmetic", p.compute}};
-}
-
-report::Table table_of(const measure::StepTimes& p) {
-  report::Table table = {{"part of a step", "ms", "share"}, {}};
-  for (const auto& [part, seconds] : parts_of(p)) {
-    table.lines.push_back(
-        {part, fmt::format("{:.3f}", seconds * 1e3), fmt::format("{:.1f} %", seconds / p.step * 100)});
-  }
-  return table;
-}
-
-Json rows_of(const measure::StepTimes& p) {
-  Json rows = Json::array();
-  for (const auto& [part, seconds] : parts_of(p)) {
-    rows.push_back({{"name", part}, {"milliseconds", seconds * 1e3}, {"share", seconds / p.step}});
+report::Rows parts_of(const measure::StepTimes& p) {
+  report::Rows rows;
+  for (const auto& [part, seconds] : {std::pair("waiting for the batch", p.wait),
+                                      {"between kernels", p.gaps},
+                                      {"tiny kernels", p.tiny},
+                                      {"kernels that move bytes", p.memory},
+                                      {"kernels that do arithmetic", p.compute}}) {
+    rows.add({{"name", part, "part of a step"},
+              {"milliseconds", seconds * 1e3, "ms", "{:.3f}"},
+              {"share", seconds / p.step, "share", "{:.1f} %", 100}});
   }
   return rows;
 }
@@ -132,13 +121,14 @@ void DoctorCommand::run(const cli::Flags& flags) {
   record["config"] = flags.config();
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
   record["profile"] = to_json(p);
-  record["rows"] = rows_of(p);
+  const report::Rows parts = parts_of(p);
+  record["rows"] = parts.json;
   record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
   report::present(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,
                   experiment.batch, hs::name(experiment.precision), hs::name(device), threads(), p.step * 1e3, steps_),
-      {table_of(p)},
+      {parts.table},
       {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9, peaks.flops * 1e-9,
                    peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
        fmt::format("verdict: {}: {}", verdict.name, verdict.reason), fmt::format("try next: {}", verdict.advice)});

@@ -38,10 +38,6 @@ struct Result {
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(samples); }
 };
 
-std::string percent(int64_t part, int64_t whole) {
-  return whole == 0 ? "-" : fmt::format("{:.2f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
-}
-
 class EvaluateCommand : public cli::Command {
  public:
   std::string name() const override { return "evaluate"; }
@@ -103,20 +99,21 @@ Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& 
   return result;
 }
 
-// A line per class, and its member of "rows".
-report::Table table_of_classes(const Result& result, const ModelDescription& model, Json& rows) {
-  report::Table table = {
-      .heads = {"class", "samples", "recognised", "predicted", "of these right"}, .lines = {}, .title = "classes"};
+report::Rows classes_of(const Result& result, const ModelDescription& model) {
+  report::Rows rows{.table = {.title = "classes"}};
   for (size_t c = 0; c < result.confusion.size(); ++c) {
     int64_t samples = 0, predicted = 0;
     for (const int64_t count : result.confusion[c]) samples += count;
     for (const std::vector<int64_t>& row : result.confusion) predicted += row[c];
-    const int64_t right = result.confusion[c][c];
-    table.lines.push_back({model.class_name(c), std::to_string(samples), percent(right, samples),
-                           std::to_string(predicted), percent(right, predicted)});
-    rows.push_back({{"name", model.class_name(c)}, {"samples", samples}, {"predicted", predicted}, {"right", right}});
+    const auto right = static_cast<double>(result.confusion[c][c]);
+    rows.add({{"name", model.class_name(c), "class"},
+              {"samples", samples, "samples"},
+              {"", right / static_cast<double>(samples), "recognised", "{:.2f} %", 100},
+              {"predicted", predicted, "predicted"},
+              {"right", result.confusion[c][c]},
+              {"", right / static_cast<double>(predicted), "of these right", "{:.2f} %", 100}});
   }
-  return table;
+  return rows;
 }
 
 report::Table table_of_confusion(const Result& result, const ModelDescription& model) {
@@ -150,29 +147,22 @@ report::Table table_of_confusion(const Result& result, const ModelDescription& m
   return table;
 }
 
-report::Table table_of_mistakes(const Result& result, const ModelDescription& model) {
-  report::Table table = {.heads = {"sample", "label", "predicted", "with"}, .lines = {}, .title = "worst mistakes"};
+report::Rows mistakes_of(const Result& result, const ModelDescription& model, const SampleSource& test) {
+  report::Rows rows{.table = {.title = "worst mistakes"}};
   for (const auto& [sample, label, predicted, probability] : result.mistakes) {
-    table.lines.push_back({std::to_string(sample), model.class_name(label), model.class_name(predicted),
-                           fmt::format("{:.2f} %", 100 * probability)});
-  }
-  return table;
-}
-
-Json to_json(const std::vector<Mistake>& mistakes, const SampleSource& test) {
-  Json all = Json::array();
-  for (const auto& [sample, label, predicted, probability] : mistakes) {
     std::vector<uint8_t> pixels(static_cast<size_t>(test.info().image_bytes()));
     test.read(sample, pixels.data());
-    all.push_back({{"sample", sample},
-                   {"label", label},
-                   {"predicted", predicted},
-                   {"probability", probability},
-                   {"columns", test.info().columns},
-                   {"channels", test.info().channels},
-                   {"pixels", pixels}});
+    rows.add({{"sample", sample, "sample"},
+              {"label", label},
+              {"", model.class_name(label), "label"},
+              {"predicted", predicted},
+              {"", model.class_name(predicted), "predicted"},
+              {"probability", probability, "with", "{:.2f} %", 100},
+              {"columns", test.info().columns},
+              {"channels", test.info().channels},
+              {"pixels", pixels}});
   }
-  return all;
+  return rows;
 }
 
 void EvaluateCommand::run(const cli::Flags& flags) {
@@ -191,11 +181,12 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   record["accuracy"] = result.accuracy();
   record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
   record["confusion"] = result.confusion;
-  record["rows"] = Json::array();
-  std::vector<report::Table> tables = {table_of_classes(result, loaded.description, record["rows"]),
-                                       table_of_confusion(result, loaded.description)};
-  if (!result.mistakes.empty()) tables.push_back(table_of_mistakes(result, loaded.description));
-  record["mistakes"] = to_json(result.mistakes, *data.test);
+  const report::Rows classes = classes_of(result, loaded.description),
+                     mistakes = mistakes_of(result, loaded.description, *data.test);
+  record["rows"] = classes.json;
+  record["mistakes"] = mistakes.json;
+  std::vector<report::Table> tables = {classes.table, table_of_confusion(result, loaded.description)};
+  if (!result.mistakes.empty()) tables.push_back(mistakes.table);
   std::vector<std::string> remarks;
   if (loaded.description.data != info.name) {
     remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));

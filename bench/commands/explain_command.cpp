@@ -3,6 +3,7 @@
 // live_bytes.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <set>
@@ -122,61 +123,56 @@ TracedStep trace_step(measure::OneStep& step, const std::vector<Batch>& batches,
   return traced;
 }
 
-// A kernel call of a phase, as shown in the table and the record.
-void add_call(const measure::TimedCall& one, const char* phase, double kept, double peak_flops, report::Table& table,
-              Json& rows) {
+// A kernel call of a phase.
+std::vector<report::Figure> figures_of(const measure::TimedCall& one, const char* phase, int64_t kept,
+                                       double peak_flops) {
   const double seconds = one.end - one.begin, flops = measure::flops_of(one);
+  const Json rate = flops > 0 ? flops / seconds : NAN;  // "-" of what only moves bytes
   const bool again = phase == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
-  table.lines.push_back({again ? fmt::format("{}, again", one.call.op) : one.call.op, one.call.slot,
-                         hs::name(one.call.dtype), one.call.variant, shapes_of(one),
-                         fmt::format("{:.1f}", seconds * 1e6),
-                         flops > 0 ? fmt::format("{:.1f}", flops / seconds * 1e-9) : "-",
-                         flops > 0 ? fmt::format("{:.0f} %", flops / seconds / peak_flops * 100) : "-",
-                         fmt::format("{:.1f}", one.bytes / seconds * 1e-9), fmt::format("{:+.2f}", kept / (1 << 20)),
-                         fmt::format("{:.2f}", static_cast<double>(one.live) / (1 << 20))});
   Json shapes = Json::array();
   for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
-  rows.push_back({{"phase", phase},
-                  {"op", one.call.op},
-                  {"kernel", one.call.slot},
-                  {"variant", one.call.variant},
-                  {"type", hs::name(one.call.dtype)},
-                  {"shapes", shapes},
-                  {"begin_ms", one.begin * 1e3},
-                  {"milliseconds", seconds * 1e3},
-                  {"flops", flops},
-                  {"bytes", one.bytes},
-                  {"kept_bytes", static_cast<int64_t>(kept)},
-                  {"recomputed", again},
-                  {"live_bytes", one.live}});
+  return {{"phase", phase},
+          {"op", one.call.op},
+          {"", again ? fmt::format("{}, again", one.call.op) : one.call.op, "op"},
+          {"kernel", one.call.slot, "kernel"},
+          {"type", hs::name(one.call.dtype), "type"},
+          {"variant", one.call.variant, "variant"},
+          {"shapes", shapes},
+          {"", shapes_of(one), "tensors"},
+          {"begin_ms", one.begin * 1e3},
+          {"milliseconds", seconds * 1e3, "us", "{:.1f}", 1e3},
+          {"flops", flops},
+          {"", rate, "GFLOP/s", "{:.1f}", 1e-9},
+          {"", rate, "of peak", "{:.0f} %", 100 / peak_flops},
+          {"bytes", one.bytes},
+          {"", one.bytes / seconds, "GB/s", "{:.1f}", 1e-9},
+          {"kept_bytes", kept, "change MiB", "{:+.2f}", report::to_mebibytes},
+          {"recomputed", again},
+          {"live_bytes", one.live, "live MiB", "{:.2f}", report::to_mebibytes}};
 }
 
 // Adds the members "phases" and "calls", and returns one table per phase.
 std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops, Json& record) {
-  Json rows = Json::array(), phase_rows = Json::array();
+  record["phases"] = record["calls"] = Json::array();
   std::vector<report::Table> tables;
   size_t at = 0;
-  auto live = static_cast<double>(step.live_before);
+  auto live = static_cast<int64_t>(step.live_before);
   for (const TracedStep::Phase& phase : step.phases) {
-    report::Table table = {.heads = {"op", "kernel", "type", "variant", "tensors", "us", "GFLOP/s", "of peak", "GB/s",
-                                     "change MiB", "live MiB"},
-                           .lines = {},
-                           .left = 5};
+    report::Rows rows{.table = {.left = 5}};
     double in_kernels = 0;
     for (; at < phase.end; ++at) {
       const measure::TimedCall& one = step.calls[at];
-      add_call(one, phase.name, static_cast<double>(one.live) - live, peak_flops, table, rows);
-      live = static_cast<double>(one.live);
+      rows.add(figures_of(one, phase.name, static_cast<int64_t>(one.live) - live, peak_flops));
+      live = static_cast<int64_t>(one.live);
       in_kernels += one.end - one.begin;
     }
-    table.title =
+    rows.table.title =
         fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phase.name, phase.seconds * 1e3, in_kernels * 1e3);
-    tables.push_back(table);
-    phase_rows.push_back(
+    tables.push_back(rows.table);
+    record["calls"].insert(record["calls"].end(), rows.json.begin(), rows.json.end());
+    record["phases"].push_back(
         {{"phase", phase.name}, {"milliseconds", phase.seconds * 1e3}, {"milliseconds_in_kernels", in_kernels * 1e3}});
   }
-  record["phases"] = phase_rows;
-  record["calls"] = rows;
   return tables;
 }
 

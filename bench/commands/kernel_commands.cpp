@@ -134,10 +134,12 @@ void KernelCommand::run(const cli::Flags& flags) {
       for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
     }
   }
+  report::Table table{.left = 4};
   for (const measure::CaseTiming& timing : timings) {
-    kernels.push_back(to_json(timing, peaks));
+    kernels.push_back(to_json(timing, peaks, table));
     for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
   }
+  for (auto& line : table.lines) line.resize(table.heads.size());
   Json record = report::new_record(name(), device);
   record["config"] = flags.config();
   record["peaks"] = {
@@ -154,7 +156,7 @@ void KernelCommand::run(const cli::Flags& flags) {
       record,
       fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name_,
                   batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
-      {to_table(timings, peaks)}, remarks);
+      {report::without_empty_columns(table)}, remarks);
   outputs_.finish(record);
   if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
 }

@@ -140,60 +140,14 @@ void LoaderCommand::print_plan(const SampleSource& data, Device device) const {
 
 // The cheapest of a format's rows: fewest threads, then least memory (the order of the settings), then the smallest
 // cache.
-Json cheapest(const Json& rows) {
+Json cheapest(const Json& rows, const std::string& format) {
   for (const measure::LoaderSetting& setting : measure::loader_settings) {
     for (const Json& row : rows) {
-      if (row["workers"] != setting.workers || row["prefetch"] != setting.prefetch) continue;
+      if (row["format"] != format || row["workers"] != setting.workers || row["prefetch"] != setting.prefetch) continue;
       if (row["stall_share"].get<double>() < measure::no_stall) return row;
     }
   }
   return nullptr;
-}
-
-std::vector<report::Table> tables_of(const Json& record) {
-  const double compute = report::number(report::member(record, "config"), "compute_us");
-  const auto figure = [](const Json& row, const char* name, int digits) {
-    return fmt::format("{:.{}f}", report::number(row, name), digits);
-  };
-  report::Table read = {
-      {"format", "files", "MB", "cold samples/s", "warm samples/s"}, {}, "one thread, without a loader"};
-  for (const Json& format : record["formats"]) {
-    read.lines.push_back({report::text(format, "name"), figure(format, "files", 0),
-                          fmt::format("{:.1f}", report::number(format, "bytes") / 1e6),
-                          figure(format, "cold_samples_per_second", 0), figure(format, "warm_samples_per_second", 0)});
-  }
-  report::Table rows = {{"format", "cache", "workers", "prefetch", "samples/s", "MB/s", "wait us/step",
-                         fmt::format("stall at {} us", compute)},
-                        {},
-                        "warm epochs through a loader",
-                        2};
-  for (const Json& row : record["rows"]) {
-    rows.lines.push_back({report::text(row, "format"), report::text(row, "cache"), figure(row, "workers", 0),
-                          figure(row, "prefetch", 0), figure(row, "samples_per_second", 0),
-                          figure(row, "megabytes_per_second", 1), figure(row, "wait_us_per_step", 1),
-                          fmt::format("{:.2f} %", 100 * report::number(row, "stall_share"))});
-  }
-  report::Table sweep = {{"format", "cheapest setting"},
-                         {},
-                         fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
-                                     100 * measure::no_stall, compute),
-                         2};
-  for (const Json& row : record["sweep"]) {
-    const Json& best = row["cheapest"];
-    sweep.lines.push_back({report::text(row, "format"),
-                           best.is_null()
-                               ? "none of these"
-                               : fmt::format("--cache {} --workers {} --prefetch {}", report::text(best, "cache"),
-                                             figure(best, "workers", 0), figure(best, "prefetch", 0))});
-  }
-  report::Table overlap = {
-      {"data", "load", "compute", "workers", "prefetch", "step", "sum", "largest"}, {}, "ms per step"};
-  for (const Json& row : record["overlap"]) {
-    overlap.lines.push_back({"a source that sleeps", figure(row, "load_ms", 2), figure(row, "compute_ms", 2),
-                             figure(row, "workers", 0), figure(row, "prefetch", 0), figure(row, "step_ms", 2),
-                             figure(row, "sum_ms", 2), figure(row, "largest_ms", 2)});
-  }
-  return {read, rows, sweep, overlap};
 }
 
 void LoaderCommand::run(const cli::Flags& flags) {
@@ -211,30 +165,43 @@ void LoaderCommand::run(const cli::Flags& flags) {
   record["data"] = {
       {"name", info.name}, {"synthetic", all.synthetic}, {"samples", info.count}, {"image_bytes", info.image_bytes()}};
   record["config"] = flags.config();
-  record["formats"] = record["rows"] = record["sweep"] = Json::array();
+  report::Rows read{.table = {.title = "one thread, without a loader"}},
+      rows{.table = {.title = "warm epochs through a loader", .left = 2}},
+      sweep{.table = {.title = fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
+                                           100 * measure::no_stall, compute_),
+                      .left = 2}};
   const std::vector<const measure::Format*> measured = measured_formats();
   for (const measure::Format* format : measured) {
     progress(format->name);
     bench.write(*format, data, work.path() / format->name);
-    record["formats"].push_back(bench.read(*format, data, work.path() / format->name));
+    bench.read(*format, data, work.path() / format->name, read);
   }
   for (const measure::Format* format : measured) {
     const auto opened = format->open ? format->open(work.path() / format->name) : nullptr;
     const SampleSource& source = opened ? *opened : static_cast<const SampleSource&>(data);
-    Json rows = Json::array();
     for (const CacheMode cache : measure::loader_caches) {
       progress(fmt::format("{}, cache {}", format->name, cli::name(cache)));
-      for (const Json& row : bench.rows(*format, source, cache)) rows.push_back(row);
+      bench.add_rows(*format, source, cache, rows);
     }
-    record["rows"].insert(record["rows"].end(), rows.begin(), rows.end());
-    record["sweep"].push_back({{"format", format->name}, {"cheapest", cheapest(rows)}});
+    const Json best = cheapest(rows.json, format->name);
+    sweep.add({{"format", format->name, "format"},
+               {"cheapest", best},
+               {"",
+                best.is_null() ? "none of these"
+                               : fmt::format("--cache {} --workers {} --prefetch {}", report::text(best, "cache"),
+                                             report::number(best, "workers"), report::number(best, "prefetch")),
+                "cheapest setting"}});
   }
   std::string drawings;
   progress("overlap");
-  record["overlap"] = bench.overlap();
+  const report::Rows overlap = bench.overlap();
   progress("timelines");
+  record["formats"] = read.json;
+  record["rows"] = rows.json;
+  record["sweep"] = sweep.json;
+  record["overlap"] = overlap.json;
   record["timelines"] = bench.timelines(drawings);
-  report::present(record, headline(info, device), tables_of(record));
+  report::present(record, headline(info, device), {read.table, rows.table, sweep.table, overlap.table});
   outputs_.finish(record);
   outputs_.use_stdout() ? cli::write_stderr(drawings) : cli::write_stdout(drawings);
 }

@@ -57,7 +57,7 @@ class MemoryCommand : public cli::Command {
                         const SampleSource& samples) const;
   std::vector<MemoryRow> measure_rows(const SampleSource& samples) const;
   std::vector<MemoryRow> measure_curve(const SampleSource& samples) const;
-  report::Table table_of(const std::vector<MemoryRow>& rows) const;
+  report::Rows rows_of(const std::vector<MemoryRow>& rows) const;
   std::string headline(const cli::TrainingData& data) const;
   void print_plan(const cli::TrainingData& data) const;
 
@@ -176,56 +176,62 @@ Json timeline(const measure::MeasuredStep& step) {
   return {{"events", count}, {"live_at_start", by_purpose(step.live_at_start)}, {"points", json}};
 }
 
-Json to_json(const measure::MeasuredStep& step) {
-  Json segments = Json::array();
-  for (const Segment& s : step.plan->segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
-  return {{"stages", step.plan->costs.stages.size() - 1},
-          {"segments", segments},
-          {"predicted_peak_bytes", step.plan->predicted.peak},
-          {"peak_bytes", step.peak},
-          {"predicted_extra_time", step.plan->predicted.extra_ms / step.plan->costs.milliseconds()},
-          {"step_ms", step.milliseconds},
-          {"at_peak", by_purpose(step.at_peak)},
-          {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
-          {"weights_sha256", step.weights_sha256}};
-}
-
 size_t activation_peak(const measure::MeasuredStep& step) {
   return step.peak_by_purpose[static_cast<size_t>(MemoryPurpose::activations)];
 }
 
-report::Table MemoryCommand::table_of(const std::vector<MemoryRow>& rows) const {
-  report::Table table = {
-      .heads = {"type", "checkpoint", "accumulate", "predicted", "peak MiB"}, .lines = {}, .left = 2};
-  for (size_t p = 0; p < memory_purposes; ++p) table.heads.emplace_back(hs::name(static_cast<MemoryPurpose>(p)));
-  table.heads.insert(table.heads.end(), {"step ms", "largest batch in " + budget_});
-  for (const MemoryRow& row : rows) {
-    const measure::MeasuredStep& step = row.step;
-    auto& line = table.lines.emplace_back(
-        std::vector<std::string>{hs::name(row.precision), row.checkpoint, std::to_string(row.accumulate),
-                                 report::mebibytes(static_cast<size_t>(step.plan->predicted.peak)),
-                                 report::mebibytes(static_cast<size_t>(step.peak))});
-    for (const size_t bytes : step.at_peak) line.push_back(report::mebibytes(bytes));
-    line.insert(line.end(), {fmt::format("{:.1f}", step.milliseconds), std::to_string(row.largest_batch)});
-  }
-  return table;
+// What a step has in both tables; `between` comes before its time.
+std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const std::vector<report::Figure>& between) {
+  Json segments = Json::array();
+  for (const Segment& s : step.plan->segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  std::vector<report::Figure> all = {
+      {"stages", step.plan->costs.stages.size() - 1},
+      {"segments", segments},
+      {"predicted_peak_bytes", step.plan->predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
+      {"peak_bytes", step.peak, "peak MiB", "{:.1f}", report::to_mebibytes},
+      {"predicted_extra_time", step.plan->predicted.extra_ms / step.plan->costs.milliseconds()},
+      {"at_peak", by_purpose(step.at_peak)},
+      {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
+      {"weights_sha256", step.weights_sha256}};
+  all.insert(all.end(), between.begin(), between.end());
+  all.push_back({"step_ms", step.milliseconds, "step ms", "{:.1f}"});
+  return all;
 }
 
-report::Table curve_table(const std::vector<MemoryRow>& points) {
-  report::Table table = {
-      {"checkpoint, f32", "segments", "predicted", "peak MiB", "activations MiB", "step ms", "time", "weights"},
-      {},
-      "bytes against time"};
-  for (const MemoryRow& point : points) {
-    table.lines.push_back({point.checkpoint, std::to_string(point.step.plan->segments.size()),
-                           report::mebibytes(static_cast<size_t>(point.step.plan->predicted.peak)),
-                           report::mebibytes(static_cast<size_t>(point.step.peak)),
-                           report::mebibytes(activation_peak(point.step)),
-                           fmt::format("{:.1f}", point.step.milliseconds),
-                           fmt::format("{:+.1f} %", (point.step.milliseconds / points[0].step.milliseconds - 1) * 100),
-                           point.step.weights_sha256 == points[0].step.weights_sha256 ? "the same" : "DIFFERENT"});
+report::Rows MemoryCommand::rows_of(const std::vector<MemoryRow>& rows) const {
+  report::Rows all{.table = {.left = 2}};
+  for (const MemoryRow& row : rows) {
+    std::vector<report::Figure> purposes;
+    for (size_t p = 0; p < memory_purposes; ++p) {
+      purposes.push_back(
+          {"", row.step.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
+    }
+    std::vector<report::Figure> line = figures_of(row.step, purposes);
+    line.insert(line.begin(), {{"precision", hs::name(row.precision), "type"},
+                               {"checkpoint", row.checkpoint, "checkpoint"},
+                               {"accumulate", row.accumulate, "accumulate"}});
+    line.push_back({"largest_batch", row.largest_batch, "largest batch in " + budget_});
+    if (row.accumulate == 1) line.push_back({"timeline", timeline(row.step)});
+    all.add(line);
   }
-  return table;
+  return all;
+}
+
+report::Rows curve_of(const std::vector<MemoryRow>& points) {
+  report::Rows all{.table = {.title = "bytes against time"}};
+  for (const MemoryRow& point : points) {
+    const measure::MeasuredStep &step = point.step, &off = points[0].step;
+    const auto peak = static_cast<double>(activation_peak(step));
+    std::vector<report::Figure> line =
+        figures_of(step, {{"", peak, "activations MiB", "{:.1f}", report::to_mebibytes}});
+    line.insert(line.begin(),
+                {{"checkpoint", point.checkpoint, "checkpoint, f32"}, {"", step.plan->segments.size(), "segments"}});
+    line.insert(line.end(), {{"extra_time", step.milliseconds / off.milliseconds - 1, "time", "{:+.1f} %", 100},
+                             {"activations_saved", 1 - peak / static_cast<double>(activation_peak(off))},
+                             {"", step.weights_sha256 == off.weights_sha256 ? "the same" : "DIFFERENT", "weights"}});
+    all.add(line);
+  }
+  return all;
 }
 
 std::string MemoryCommand::headline(const cli::TrainingData& data) const {
@@ -259,31 +265,6 @@ void MemoryCommand::print_plan(const cli::TrainingData& data) const {
   plan.print(headline(data), data.train->info().name, fmt::format("{} rows, {} timed steps of each", rows, steps_));
 }
 
-Json to_json(const std::vector<MemoryRow>& rows) {
-  Json all = Json::array();
-  for (const MemoryRow& row : rows) {
-    Json one = {{"precision", hs::name(row.precision)}, {"checkpoint", row.checkpoint}, {"accumulate", row.accumulate}};
-    one.update(to_json(row.step));
-    one["largest_batch"] = row.largest_batch;
-    if (row.accumulate == 1) one["timeline"] = timeline(row.step);
-    all.push_back(std::move(one));
-  }
-  return all;
-}
-
-Json curve_to_json(const std::vector<MemoryRow>& points) {
-  Json all = Json::array();
-  for (const MemoryRow& point : points) {
-    Json one = {{"checkpoint", point.checkpoint}};
-    one.update(to_json(point.step));
-    one["extra_time"] = point.step.milliseconds / points[0].step.milliseconds - 1;
-    one["activations_saved"] =
-        1 - static_cast<double>(activation_peak(point.step)) / static_cast<double>(activation_peak(points[0].step));
-    all.push_back(std::move(one));
-  }
-  return all;
-}
-
 void MemoryCommand::run(const cli::Flags& flags) {
   settings_.use(flags);
   device_ = settings_.experiment.device;
@@ -294,20 +275,20 @@ void MemoryCommand::run(const cli::Flags& flags) {
 
   const measure::AccumulationCost cost =
       measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
-  const std::vector<MemoryRow> rows = measure_rows(*data.train);
-  const std::vector<MemoryRow> points = curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>();
+  const report::Rows rows = rows_of(measure_rows(*data.train)),
+                     curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
   Json record = report::new_record(name(), device_);
   record["data"] = {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}};
   record["config"] = flags.config();
-  record["rows"] = to_json(rows);
+  record["rows"] = rows.json;
   record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
                                  {"batch", cost.batch},
                                  {"accumulated_ms", cost.accumulated_ms},
                                  {"one_batch_ms", cost.one_batch_ms},
                                  {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
-  record["curve"] = curve_to_json(points);
-  std::vector<report::Table> tables = {table_of(rows)};
-  if (curve_) tables.push_back(curve_table(points));
+  record["curve"] = curve.json;
+  std::vector<report::Table> tables = {rows.table};
+  if (curve_) tables.push_back(curve.table);
   report::present(
       record, headline(data), tables,
       {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "

@@ -88,8 +88,8 @@ light strokes on black: --invert is for ink on paper. docs/model_files.md descri
   int64_t count_ = 10, top_ = 3;
   LoadedModel loaded_;
   report::Outputs outputs_;
-  Json rows_ = Json::array(), tested_;  // of the record; the data
-  report::Table table_ = {.heads = {"image", "class", "with"}, .lines = {}, .title = "predictions"};
+  Json tested_;  // the data
+  report::Rows rows_{.table = {.title = "predictions"}};
 };
 
 constexpr int64_t no_label = -1;
@@ -105,18 +105,18 @@ bool PredictCommand::answer(const std::string& name, const Image& image, const s
   std::ranges::stable_sort(classes, std::greater(), [&](size_t c) { return probabilities[c]; });
   classes.resize(std::min(classes.size(), static_cast<size_t>(top_)));
   const bool is_right = static_cast<int64_t>(classes[0]) == label;
-  Json row = {{"name", name}, {"class", model.class_name(classes[0])}, {"probability", probabilities[classes[0]]}};
-  if (label != no_label) row["label"] = model.class_name(static_cast<size_t>(label));
-  row["classes"] = Json::array();
+  Json all = Json::array();
   std::vector<std::string> texts;
   for (const size_t c : classes) {
     texts.push_back(fmt::format("{} with {:.2f} %", model.class_name(c), 100 * probabilities[c]));
-    row["classes"].push_back({{"class", model.class_name(c)}, {"probability", probabilities[c]}});
+    all.push_back({{"class", model.class_name(c)}, {"probability", probabilities[c]}});
   }
-  row["changes"] = changes;
-  rows_.push_back(row);
-  table_.lines.push_back(
-      {name, model.class_name(classes[0]), fmt::format("{:.2f} %", 100 * probabilities[classes[0]])});
+  std::vector<report::Figure> row = {{"name", name, "image"},
+                                     {"class", model.class_name(classes[0]), "class"},
+                                     {"probability", probabilities[classes[0]], "with", "{:.2f} %", 100}};
+  if (label != no_label) row.push_back({"label", model.class_name(static_cast<size_t>(label))});
+  row.insert(row.end(), {{"classes", all}, {"changes", changes}});
+  rows_.add(row);
   std::string picture;
   if (isatty(STDOUT_FILENO) == 1) {
     picture = picture_of(image);
@@ -202,8 +202,8 @@ void PredictCommand::run(const cli::Flags& flags) {
   if (!outputs_.any()) return;
   Json record = report::new_record(name(), Device::cpu);
   if (test_) record["data"] = tested_;
-  record["rows"] = rows_;
-  report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.size()), {table_});
+  record["rows"] = rows_.json;
+  report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.json.size()), {rows_.table});
   outputs_.write(record);
   outputs_.print_report_path();
 }

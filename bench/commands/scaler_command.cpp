@@ -138,82 +138,58 @@ void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, con
   run.watch->stop();
 }
 
-Json gradients_to_json(const measure::GradientWatch& watch) {
-  Json rows = Json::array();
-  const auto add = [&](const char* kind, const measure::GradientRow& row) {
-    const measure::GradientCounts& counts = row.counts;
-    rows.push_back({{"kind", kind},
-                    {"name", row.name},
-                    {"type", hs::name(row.dtype)},
-                    {"values", counts.values},
-                    {"zero", counts.share(counts.zero)},
-                    {"below_smallest_subnormal", counts.share(counts.below_subnormal)},
-                    {"below_smallest_normal", counts.share(counts.below_normal)},
-                    {"not_finite", counts.share(counts.not_finite)}});
+// The gradients of a run; in the table beside those of another run, whose model has the same.
+report::Rows gradients_of(const ScalerRun& run, const ScalerRun& other) {
+  report::Rows rows{.table = {.title = fmt::format("{}: % of {} steps; no: % of {} steps with {}", run.name,
+                                                   run.watch->steps(), other.watch->steps(), other.name),
+                              .left = 2}};
+  const auto add = [&](const char* kind, const std::vector<measure::GradientRow>& all,
+                       const std::vector<measure::GradientRow>& others) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const measure::GradientCounts &counts = all[i].counts, &beside = others.at(i).counts;
+      rows.add({{"kind", kind},
+                {"name", all[i].name, "gradient of"},
+                {"type", hs::name(all[i].dtype), "type"},
+                {"values", counts.values},
+                {"zero", counts.share(counts.zero), "zero", "{:.3f}", 100},
+                {"below_smallest_subnormal", counts.share(counts.below_subnormal), "< 2^-24", "{:.3f}", 100},
+                {"below_smallest_normal", counts.share(counts.below_normal), "< 2^-14", "{:.3f}", 100},
+                {"not_finite", counts.share(counts.not_finite), "inf/NaN", "{:.3f}", 100},
+                {"", beside.share(beside.zero), "no: zero", "{:.3f}", 100},
+                {"", beside.share(beside.below_subnormal), "< 2^-24", "{:.3f}", 100},
+                {"", beside.share(beside.below_normal), "< 2^-14", "{:.3f}", 100},
+                {"", beside.share(beside.not_finite), "inf/NaN", "{:.3f}", 100}});
+    }
   };
-  for (const measure::GradientRow& row : watch.activations()) add("activation", row);
-  for (const measure::GradientRow& row : watch.parameters()) add("parameter", row);
+  add("activation", run.watch->activations(), other.watch->activations());
+  add("parameter", run.watch->parameters(), other.watch->parameters());
   return rows;
 }
 
-Json to_json(const ScalerRun& run) {
-  const measure::GradientWatch& watch = *run.watch;
-  Json changes = Json::array();
-  for (const measure::ScaleChange& change : watch.changes()) {
-    changes.push_back({{"after_step", change.after_step}, {"scale", change.scale}});
-  }
-  const bool finished = run.error.empty();
-  Json json = {
-      {"name", run.name},
-      {"steps", watch.steps()},
-      {"scale", {{"first", watch.first_scale()}, {"changes", changes}, {"last", watch.last_scale()}}},
-      {"skipped_steps", watch.skipped().size()},
-      {"skipped", watch.skipped()},
-      {"test_accuracy", finished ? finite_or_null(run.result.epochs.back().test.accuracy) : Json(nullptr)},
-      {"final_loss", finished ? finite_or_null(run.result.epochs.back().training_loss) : Json(nullptr)},
-      {"gradients", gradients_to_json(watch)},
-  };
-  if (!finished) json["error"] = run.error;
-  return json;
-}
-
-// Compares two runs whose models have the same gradients.
-report::Table gradient_table(const Runs& runs) {
-  report::Table table = {.heads = {"gradient of", "type", "zero", "< 2^-24", "< 2^-14", "inf/NaN", "no: zero",
-                                   "< 2^-24", "< 2^-14", "inf/NaN"},
-                         .lines = {},
-                         .title = fmt::format("{}: % of {} steps; no: % of {} steps with {}", runs[0].name,
-                                              runs[0].watch->steps(), runs[1].watch->steps(), runs[1].name),
-                         .left = 2};
-  const auto add = [&](const std::vector<measure::GradientRow>& scaled,
-                       const std::vector<measure::GradientRow>& unscaled) {
-    for (size_t i = 0; i < scaled.size(); ++i) {
-      auto& line = table.lines.emplace_back(std::vector<std::string>{scaled[i].name, hs::name(scaled[i].dtype)});
-      for (const measure::GradientCounts* counts : {&scaled[i].counts, &unscaled.at(i).counts}) {
-        for (const int64_t count : {counts->zero, counts->below_subnormal, counts->below_normal, counts->not_finite}) {
-          line.push_back(fmt::format("{:.3f}", counts->share(count) * 100));
-        }
-      }
-    }
-  };
-  add(runs[0].watch->activations(), runs[1].watch->activations());
-  add(runs[0].watch->parameters(), runs[1].watch->parameters());
-  return table;
-}
-
-report::Table run_table(const Runs& runs) {
-  report::Table table = {{"run", "steps", "skipped", "first scale", "last scale", "accuracy", "final loss", "remark"},
-                         {}};
+report::Rows rows_of(const Runs& runs) {
+  report::Rows rows;
   for (const ScalerRun& run : runs) {
     const measure::GradientWatch& watch = *run.watch;
+    Json changes = Json::array();
+    for (const measure::ScaleChange& change : watch.changes()) {
+      changes.push_back({{"after_step", change.after_step}, {"scale", change.scale}});
+    }
     const bool finished = run.error.empty();
-    table.lines.push_back({run.name, std::to_string(watch.steps()), std::to_string(watch.skipped().size()),
-                           fmt::format("{}", watch.first_scale()), fmt::format("{}", watch.last_scale()),
-                           finished ? fmt::format("{:.2f} %", run.result.epochs.back().test.accuracy * 100) : "",
-                           finished ? fmt::format("{:.4f}", run.result.epochs.back().training_loss) : "",
-                           finished ? "" : "failed: " + run.error});
+    const EpochResult last = finished ? run.result.epochs.back() : EpochResult{};
+    rows.add({{"name", run.name, "run"},
+              {"steps", watch.steps(), "steps"},
+              {"scale", {{"first", watch.first_scale()}, {"changes", changes}, {"last", watch.last_scale()}}},
+              {"skipped_steps", watch.skipped().size(), "skipped"},
+              {"", watch.first_scale(), "first scale"},
+              {"", watch.last_scale(), "last scale"},
+              {"skipped", watch.skipped()},
+              {"test_accuracy", finished ? Json(last.test.accuracy) : Json(), "accuracy", "{:.2f} %", 100},
+              {"final_loss", finished ? Json(last.training_loss) : Json(), "final loss", "{:.4f}"},
+              {"gradients", gradients_of(run, run).json},
+              {"", finished ? "" : "failed: " + run.error, "remark"}});
+    if (!finished) rows.json.back()["error"] = run.error;
   }
-  return report::without_empty_columns(table);
+  return rows;
 }
 
 std::vector<std::string> scale_changes(const Runs& runs) {
@@ -281,18 +257,19 @@ void ScalerCommand::run(const cli::Flags& flags) {
   Runs runs = make_runs();
   cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()), epochs_,
                                info.count, batch_);
-  Json rows = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     display.start_run(static_cast<int64_t>(i) + 1);
     train_one(runs[i], *data.train, *data.test, display);
-    rows.push_back(to_json(runs[i]));
   }
   Json record = report::new_record(name(), device_);
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
   record["measured_steps"] = "all";
-  record["rows"] = rows;
-  report::present(record, headline(data), {run_table(runs), gradient_table(runs)}, scale_changes(runs));
+  const report::Rows rows = rows_of(runs);
+  record["rows"] = rows.json;
+  report::present(record, headline(data),
+                  {report::without_empty_columns(rows.table), gradients_of(runs[0], runs[1]).table},
+                  scale_changes(runs));
   outputs_.finish(record);
   for (const ScalerRun& run : runs) {
     if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);

@@ -185,7 +185,7 @@ void ScalingCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), device);
   record["config"] = flags.config();
   record["rows"] = record["axes"] = Json::array();
-  report::Table table = {.heads = {"axis", "size", "ms", "fastest", "slowest", "us each", "growth"}, .lines = {}};
+  report::Rows rows;
   std::vector<std::string> remarks;
   for (const Axis& axis : axes(device)) {
     std::vector<Point> points;
@@ -194,18 +194,15 @@ void ScalingCommand::run(const cli::Flags& flags) {
       if (!points.empty()) point.growth = growth(points.back(), point);
       const double middle = median(point.seconds);
       const auto [fastest, slowest] = std::ranges::minmax(point.seconds);
-      table.lines.push_back(
-          {axis.name, std::to_string(size), fmt::format("{:.3f}", middle * 1e3), fmt::format("{:.3f}", fastest * 1e3),
-           fmt::format("{:.3f}", slowest * 1e3),
-           axis.name == "threads" ? "" : fmt::format("{:.2f}", middle * 1e6 / static_cast<double>(size)),
-           points.empty() ? "" : fmt::format("{:.2f}", point.growth)});
-      record["rows"].push_back({{"axis", axis.name},
-                                {"size", size},
-                                {"seconds", middle},
-                                {"seconds_low", fastest},
-                                {"seconds_high", slowest},
-                                {"rounds", point.seconds.size()},
-                                {"growth", points.empty() ? Json(nullptr) : Json(point.growth)}});
+      rows.add(
+          {{"axis", axis.name, "axis"},
+           {"size", size, "size"},
+           {"seconds", middle, "ms", "{:.3f}", 1e3},
+           {"seconds_low", fastest, "fastest", "{:.3f}", 1e3},
+           {"seconds_high", slowest, "slowest", "{:.3f}", 1e3},
+           {"", axis.name == "threads" ? Json() : Json(middle / static_cast<double>(size)), "us each", "{:.2f}", 1e6},
+           {"rounds", point.seconds.size()},
+           {"growth", points.empty() ? Json() : Json(point.growth), "growth", "{:.2f}"}});
       points.push_back(point);
     }
     if (points.size() < 2) continue;  // one thread
@@ -214,10 +211,11 @@ void ScalingCommand::run(const cli::Flags& flags) {
     remarks.push_back(sentence(axis, points, exponent));
   }
   set_threads(all_threads);
+  record["rows"] = rows.json;
   report::present(record,
                   fmt::format("{} on random pixels, batch {}, {}, device {}, threads {}", experiment.model,
                               experiment.batch, hs::name(experiment.precision), hs::name(device), all_threads),
-                  {report::without_empty_columns(table)}, remarks);
+                  {report::without_empty_columns(rows.table)}, remarks);
   outputs_.finish(record);
 }
 

@@ -145,33 +145,31 @@ void TuneCommand::run(const cli::Flags& flags) {
   const std::string headline =
       fmt::format("{} on {}, batch {}, {}, device {}, threads {}", experiment.model, info.name,
                   batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), threads());
-  report::Table table = {.heads = {"call", "by rank", "us", "fastest", "us", "ratio", "taken"}, .lines = {}, .left = 2};
-  Json record = report::new_record(name(), device);
-  record["calls"] = Json::array();
+  report::Rows calls{.table = {.left = 2}};
   std::vector<std::pair<std::string, std::string>> choices;
   int64_t changed = 0;
   for (const Calls& one : all) {
     const std::string &fastest = one.fastest(), &taken = one.taken();
-    const double by_rank = median(one.seconds.at(one.chosen)), best = median(one.seconds.at(fastest));
-    table.lines.push_back({one.call, one.chosen, fmt::format("{:.1f}", by_rank * 1e6), fastest,
-                           fmt::format("{:.1f}", best * 1e6), fmt::format("{:.2f}", one.ratio()),
-                           taken == one.chosen ? "" : taken});
-    record["calls"].push_back({{"call", one.call},
-                               {"count", one.count},
-                               {"chosen", one.chosen},
-                               {"chosen_seconds", by_rank},
-                               {"fastest", fastest},
-                               {"fastest_seconds", best},
-                               {"taken", taken}});
+    calls.add({{"call", one.call, "call"},
+               {"count", one.count},
+               {"chosen", one.chosen, "by rank"},
+               {"chosen_seconds", median(one.seconds.at(one.chosen)), "us", "{:.1f}", 1e6},
+               {"fastest", fastest, "fastest"},
+               {"fastest_seconds", median(one.seconds.at(fastest)), "us", "{:.1f}", 1e6},
+               {"", one.ratio(), "ratio", "{:.2f}"},
+               {"taken", taken},
+               {"", taken == one.chosen ? "" : taken, "taken"}});
     choices.emplace_back(one.call, taken);
     changed += taken != one.chosen;
   }
   out.write(tuning_text(measure::tuning_machine(device), measure::tuning_program(), headline, choices));
   out.keep();
+  Json record = report::new_record(name(), device);
+  record["calls"] = calls.json;
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
   report::present(
-      record, headline, {table},
+      record, headline, {calls.table},
       {fmt::format("{} calls with a choice of variants; {} take another one than the rank's", all.size(), changed)});
   outputs_.finish(record);
 }

@@ -92,29 +92,19 @@ const char* RowComparison::verdict() const {
   return change > 0 ? "slower" : "faster";
 }
 
-report::Table to_table(const Comparison& comparison) {
-  report::Table table = {{"row", "before s", "after s", "runs", "change", "p", "accuracy", "verdict"}, {}};
+report::Rows rows_of(const Comparison& comparison) {
+  report::Rows rows;
   for (const RowComparison& row : comparison.rows) {
-    table.lines.push_back(
-        {row.name, fmt::format("{:.3f}", row.seconds_before), fmt::format("{:.3f}", row.seconds_after),
-         fmt::format("{}, {}", row.runs_before, row.runs_after), fmt::format("{:+.1f} %", row.change * 100),
-         fmt::format("{:.3f}", row.probability), fmt::format("{:+.2f} %", row.accuracy_change * 100), row.verdict()});
-  }
-  return table;
-}
-
-Json to_json(const Comparison& comparison) {
-  Json rows = Json::array();
-  for (const RowComparison& row : comparison.rows) {
-    rows.push_back({{"name", row.name},
-                    {"runs_before", row.runs_before},
-                    {"runs_after", row.runs_after},
-                    {"seconds_before", finite_or_null(row.seconds_before)},
-                    {"seconds_after", finite_or_null(row.seconds_after)},
-                    {"change", finite_or_null(row.change)},
-                    {"accuracy_change", finite_or_null(row.accuracy_change)},
-                    {"probability", row.probability},
-                    {"verdict", row.verdict()}});
+    rows.add({{"name", row.name, "row"},
+              {"runs_before", row.runs_before},
+              {"runs_after", row.runs_after},
+              {"seconds_before", row.seconds_before, "before s", "{:.3f}"},
+              {"seconds_after", row.seconds_after, "after s", "{:.3f}"},
+              {"", fmt::format("{}, {}", row.runs_before, row.runs_after), "runs"},
+              {"change", row.change, "change", "{:+.1f} %", 100},
+              {"probability", row.probability, "p", "{:.3f}"},
+              {"accuracy_change", row.accuracy_change, "accuracy", "{:+.2f} %", 100},
+              {"verdict", row.verdict(), "verdict"}});
   }
   return rows;
 }

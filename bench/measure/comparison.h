@@ -34,7 +34,6 @@ struct Comparison {
 Comparison compare(const Json& before, const Json& after, const std::string& before_name,
                    const std::string& after_name);
 
-report::Table to_table(const Comparison& comparison);
-Json to_json(const Comparison& comparison);  // a list of the rows
+report::Rows rows_of(const Comparison& comparison);
 
 }  // namespace hs::bench::measure

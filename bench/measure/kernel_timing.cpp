@@ -393,65 +393,47 @@ Json to_json(const SlowerChoice& choice) {
           {"chosen", choice.chosen}, {"fastest", choice.fastest}, {"ratio", choice.ratio}};
 }
 
-Json to_json(const CaseTiming& timing, const Peaks& peaks) {
-  Json json = {{"slot", timing.slot},      {"sizes", timing.what},  {"type", hs::name(timing.type)},
-               {"flops", timing.flops},    {"bytes", timing.bytes}, {"chosen", timing.chosen},
-               {"variants", Json::array()}};
-  for (const VariantTiming& one : timing.variants) {
-    Json row = {{"variant", one.variant}, {"relative_error", finite_or_null(one.error)}, {"wrong", one.wrong}};
-    if (!one.wrong) {
-      const double warm = median(one.warm);
-      row["warm_seconds"] = warm;
-      row["warm_seconds_range"] = {fastest(one.warm), slowest(one.warm)};
-      row["cold_seconds"] = median(one.cold);
-      row["rounds"] = one.warm.size();
-      row["flops_per_second"] = timing.flops / warm;
-      row["bytes_per_second"] = timing.bytes / warm;
-      row["share_of_peak_flops"] = finite_or_null(timing.flops / warm / peaks.flops);
-      row["share_of_peak_bytes"] = finite_or_null(timing.bytes / warm / peaks.bytes);
-    }
-    json["variants"].push_back(std::move(row));
+Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table) {
+  std::vector<VariantTiming> ladder = timing.variants;
+  std::ranges::stable_sort(ladder, [](const VariantTiming& a, const VariantTiming& b) {
+    if (a.wrong || b.wrong) return a.wrong && !b.wrong;
+    return median(a.warm) > median(b.warm);
+  });
+  report::Rows rows;
+  for (const VariantTiming& one : ladder) {
+    const double warm = median(one.warm), flops = timing.flops / warm, bytes = timing.bytes / warm;
+    const auto timed = [&](double value) { return one.wrong ? Json() : Json(value); };
+    const auto computed = [&](double value) { return timing.flops > 0 ? timed(value) : Json(); };
+    const double low = one.wrong ? NAN : fastest(one.warm), high = one.wrong ? NAN : slowest(one.warm);
+    rows.add(
+        {{"", timing.slot, "kernel"},
+         {"", timing.what, "sizes"},
+         {"", name(timing.type), "type"},
+         {"variant", one.variant},
+         {"", one.variant + (one.variant == timing.chosen ? " *" : ""), "variant"},
+         {"relative_error", one.error},
+         {"", std::isfinite(one.error) ? fmt::format("{:.1e}", one.error) : "not finite", "error"},
+         {"wrong", one.wrong},
+         {"warm_seconds", timed(warm), "warm us", "{:.1f}", 1e6},
+         {"warm_seconds_range", finite_or_null(std::vector{low, high})},
+         {"", one.wrong ? "" : fmt::format("{:.1f} .. {:.1f}", low * 1e6, high * 1e6), "range us"},
+         {"cold_seconds", timed(median(one.cold)), "cold us", "{:.1f}", 1e6},
+         {"rounds", one.warm.size()},
+         {"flops_per_second", timed(flops)},
+         {"", computed(flops), "GFLOP/s", "{:.1f}", 1e-9},
+         {"share_of_peak_flops", timed(flops / peaks.flops)},
+         {"", computed(flops / peaks.flops), "of peak", "{:.1f} %", 100},
+         {"bytes_per_second", timed(bytes), "GB/s", "{:.1f}", 1e-9},
+         {"share_of_peak_bytes", timed(bytes / peaks.bytes), "of peak", "{:.1f} %", 100},
+         {"",
+          one.wrong ? fmt::format("WRONG: the largest accepted is {:.1e}; not timed", largest_error(timing.type)) : "",
+          "remark"}});
   }
-  return json;
-}
-
-report::Table to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks) {
-  report::Table table = {.heads = {"kernel", "sizes", "type", "variant", "error", "warm us", "range us", "cold us",
-                                   "GFLOP/s", "of peak", "GB/s", "of peak", "remark"},
-                         .lines = {},
-                         .left = 4};
-  for (const CaseTiming& timing : timings) {
-    std::vector<const VariantTiming*> ladder;
-    for (const VariantTiming& one : timing.variants) ladder.push_back(&one);
-    std::ranges::stable_sort(ladder, [](const VariantTiming* a, const VariantTiming* b) {
-      if (a->wrong || b->wrong) return a->wrong && !b->wrong;
-      return median(a->warm) > median(b->warm);
-    });
-    const auto add = [&](const std::string& variant, std::vector<std::string> cells) {
-      auto& line =
-          table.lines.emplace_back(std::vector<std::string>{timing.slot, timing.what, name(timing.type), variant});
-      line.insert(line.end(), cells.begin(), cells.end());
-      line.resize(table.heads.size());
-    };
-    if (ladder.empty()) add("none for this type", {});
-    for (const VariantTiming* one : ladder) {
-      const std::string variant = one->variant + (one->variant == timing.chosen ? " *" : "");
-      const std::string error = std::isfinite(one->error) ? fmt::format("{:.1e}", one->error) : "not finite";
-      if (one->wrong) {
-        add(variant, {error, "", "", "", "", "", "", "",
-                      fmt::format("WRONG: the largest accepted is {:.1e}; not timed", largest_error(timing.type))});
-        continue;
-      }
-      const double warm = median(one->warm), flops = timing.flops / warm, bytes = timing.bytes / warm;
-      const bool computes = timing.flops > 0;
-      add(variant, {error, fmt::format("{:.1f}", warm * 1e6),
-                    fmt::format("{:.1f} .. {:.1f}", fastest(one->warm) * 1e6, slowest(one->warm) * 1e6),
-                    fmt::format("{:.1f}", median(one->cold) * 1e6), computes ? fmt::format("{:.1f}", flops * 1e-9) : "",
-                    computes ? fmt::format("{:.1f} %", flops / peaks.flops * 100) : "",
-                    fmt::format("{:.1f}", bytes * 1e-9), fmt::format("{:.1f} %", bytes / peaks.bytes * 100)});
-    }
-  }
-  return report::without_empty_columns(table);
+  if (ladder.empty()) table.lines.push_back({timing.slot, timing.what, name(timing.type), "none for this type"});
+  if (!ladder.empty()) table.heads = rows.table.heads;
+  table.lines.insert(table.lines.end(), rows.table.lines.begin(), rows.table.lines.end());
+  return {{"slot", timing.slot},   {"sizes", timing.what},    {"type", hs::name(timing.type)}, {"flops", timing.flops},
+          {"bytes", timing.bytes}, {"chosen", timing.chosen}, {"variants", rows.json}};
 }
 
 }  // namespace hs::bench::measure

@@ -76,8 +76,7 @@ Json to_json(const SlowerChoice& choice);
 // The largest accepted error of a result of this type.
 double largest_error(DType type);
 
-Json to_json(const CaseTiming& timing, const Peaks& peaks);
-// The ladder: the slowest variant of each case first.
-report::Table to_table(const std::vector<CaseTiming>& timings, const Peaks& peaks);
+// Adds the ladder to the table: the slowest variant first.
+Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table);
 
 }  // namespace hs::bench::measure

@@ -209,7 +209,8 @@ void LoaderBench::write(const Format& format, const SampleSource& data, const fs
   copy_samples(data, data.info().count, *writer, [this](int64_t) { check(); });
 }
 
-Json LoaderBench::read(const Format& format, const SampleSource& data, const fs::path& folder) const {
+void LoaderBench::read(const Format& format, const SampleSource& data, const fs::path& folder,
+                       report::Rows& rows) const {
   const SampleInfo& info = data.info();
   const std::vector<int64_t> order = shuffled(info.count, options.seed);
   std::vector<uint8_t> batch(static_cast<size_t>(options.batch * info.image_bytes()));
@@ -229,15 +230,15 @@ Json LoaderBench::read(const Format& format, const SampleSource& data, const fs:
     warm.push_back(samples_per_second(source, Clock::now()));
   }
   const auto [files, bytes] = opened ? files_in(folder) : std::pair(int64_t{0}, info.count * info.image_bytes());
-  return {{"name", format.name},
-          {"files", files},
-          {"bytes", bytes},
-          {"cold_samples_per_second", cold},
-          {"warm_samples_per_second", median(warm)}};
+  rows.add({{"name", format.name, "format"},
+            {"files", files, "files"},
+            {"bytes", bytes, "MB", "{:.1f}", 1e-6},
+            {"cold_samples_per_second", cold, "cold samples/s", "{:.0f}"},
+            {"warm_samples_per_second", median(warm), "warm samples/s", "{:.0f}"}});
 }
 
-Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMode cache) const {
-  Json rows = Json::array();
+void LoaderBench::add_rows(const Format& format, const SampleSource& source, CacheMode cache,
+                           report::Rows& rows) const {
   const Compute how = options.device == Device::cpu ? Compute::spin : Compute::sleep;
   for (const LoaderSetting& setting : loader_settings) {
     Loader loader(source, with(setting, cache));
@@ -248,19 +249,19 @@ Json LoaderBench::rows(const Format& format, const SampleSource& source, CacheMo
     const LoaderRun alone = run_loader(check, loader, epochs * epoch, how, microseconds(0));
     const LoaderRun with_work = run_loader(check, loader, std::min(epoch, steps_with_work), how, compute);
     const double megabytes = alone.samples_per_second() * static_cast<double>(source.info().image_bytes()) / 1e6;
-    rows.push_back({{"format", format.name},
-                    {"cache", cli::name(cache)},
-                    {"workers", setting.workers},
-                    {"prefetch", setting.prefetch},
-                    {"samples_per_second", alone.samples_per_second()},
-                    {"megabytes_per_second", megabytes},
-                    {"wait_us_per_step", 1e6 * alone.per_step(alone.wait)},
-                    {"stall_share", with_work.stall_share()}});
+    rows.add(
+        {{"format", format.name, "format"},
+         {"cache", cli::name(cache), "cache"},
+         {"workers", setting.workers, "workers"},
+         {"prefetch", setting.prefetch, "prefetch"},
+         {"samples_per_second", alone.samples_per_second(), "samples/s", "{:.0f}"},
+         {"megabytes_per_second", megabytes, "MB/s", "{:.1f}"},
+         {"wait_us_per_step", 1e6 * alone.per_step(alone.wait), "wait us/step", "{:.1f}"},
+         {"stall_share", with_work.stall_share(), fmt::format("stall at {} us", compute.count()), "{:.2f} %", 100}});
   }
-  return rows;
 }
 
-Json LoaderBench::overlap() const {
+report::Rows LoaderBench::overlap() const {
   const MemorySource set = throttled_set();
   const ThrottledSource source(set, nullptr);
   const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
@@ -271,19 +272,20 @@ Json LoaderBench::overlap() const {
     const LoaderRun run = run_loader(check, loader, loader.batches_per_epoch(), Compute::sleep, work);
     return 1e3 * run.per_step(run.seconds);
   };
-  Json rows = Json::array();
+  report::Rows rows{.table = {.title = "ms per step"}};
   const double load_ms = step_ms({0, 0}, 0);
   for (const double factor : {0.5, 1.0, 2.0}) {
     for (const LoaderSetting& setting : loader_settings) {
       const double compute_ms = factor * load_ms;
       const double largest = std::max(load_ms / static_cast<double>(std::max<int64_t>(setting.workers, 1)), compute_ms);
-      rows.push_back({{"load_ms", load_ms},
-                      {"compute_ms", compute_ms},
-                      {"workers", setting.workers},
-                      {"prefetch", setting.prefetch},
-                      {"step_ms", step_ms(setting, compute_ms)},
-                      {"sum_ms", load_ms + compute_ms},
-                      {"largest_ms", largest}});
+      rows.add({{"", "a source that sleeps", "data"},
+                {"load_ms", load_ms, "load", "{:.2f}"},
+                {"compute_ms", compute_ms, "compute", "{:.2f}"},
+                {"workers", setting.workers, "workers"},
+                {"prefetch", setting.prefetch, "prefetch"},
+                {"step_ms", step_ms(setting, compute_ms), "step", "{:.2f}"},
+                {"sum_ms", load_ms + compute_ms, "sum", "{:.2f}"},
+                {"largest_ms", largest, "largest", "{:.2f}"}});
     }
   }
   return rows;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/cli/json_file.h"
+#include "bench/report/table.h"
 #include "data/io/sample_writer.h"
 #include "data/loader/loader.h"
 
@@ -40,11 +40,12 @@ struct LoaderBench {
   // Throws Error: io.
   void write(const Format& format, const SampleSource& data, const std::filesystem::path& folder) const;
   // One thread reads all samples of `folder`, or of `data` for a format in memory, in shuffled order.
-  Json read(const Format& format, const SampleSource& data, const std::filesystem::path& folder) const;
+  void read(const Format& format, const SampleSource& data, const std::filesystem::path& folder,
+            report::Rows& rows) const;
   // One row per setting, all with this cache.
-  Json rows(const Format& format, const SampleSource& source, CacheMode cache) const;
+  void add_rows(const Format& format, const SampleSource& source, CacheMode cache, report::Rows& rows) const;
   // Loading and computing that both sleep: in sequence and overlapped.
-  Json overlap() const;
+  report::Rows overlap() const;
   // The same as timelines; also appends them to `drawings` as text.
   Json timelines(std::string& drawings) const;
   // Seconds that all of these take for `count` samples, estimated from the samples in `some`.

@@ -106,6 +106,23 @@ size_t segment_of(const CheckpointPlan& plan, size_t i) {
   return found == plan.segments.end() ? 0 : static_cast<size_t>(found - plan.segments.begin()) + 1;
 }
 
+report::Rows stages_of(const CheckpointPlan& plan, const std::string& data_name) {
+  report::Rows rows{.table = {.left = 2}};
+  for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
+    const StageCost& stage = plan.costs.stages[i];
+    const size_t segment = segment_of(plan, i);
+    rows.add({{"", data_name, "data"},
+              {"name", stage.name, "stage"},
+              {"input_bytes", stage.input, "input MiB", "{:.1f}", report::to_mebibytes},
+              {"saved_bytes", kept_bytes(stage), "saved MiB", "{:.1f}", report::to_mebibytes},
+              {"forward_ms", stage.forward_ms, "forward ms", "{:.2f}"},
+              {"backward_ms", stage.backward_ms, "backward ms", "{:.2f}"},
+              {"recomputed", segment != 0},
+              {"", segment ? fmt::format("recomputed, segment {}", segment) : "kept", "plan"}});
+  }
+  return rows;
+}
+
 }  // namespace
 
 double stall_share(const Row& row) {
@@ -157,18 +174,9 @@ Json to_json(const Row& row) {
 }
 
 Json to_json(const CheckpointPlan& plan) {
-  Json stages = Json::array(), segments = Json::array();
-  const auto& costs = plan.costs.stages;
-  for (size_t i = 0; i < costs.size(); ++i) {
-    stages.push_back({{"name", costs[i].name},
-                      {"input_bytes", costs[i].input},
-                      {"saved_bytes", kept_bytes(costs[i])},
-                      {"forward_ms", costs[i].forward_ms},
-                      {"backward_ms", costs[i].backward_ms},
-                      {"recomputed", segment_of(plan, i) != 0}});
-  }
+  Json segments = Json::array();
   for (const Segment& s : plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
-  return {{"stages", stages},
+  return {{"stages", stages_of(plan, "").json},
           {"segments", segments},
           {"fixed_bytes", plan.costs.fixed},
           {"predicted_peak_bytes", plan.predicted.peak},
@@ -180,23 +188,12 @@ Json to_json(const CheckpointPlan& plan) {
 std::string plan_table(const Row& row, const std::string& data_name) {
   if (row.runs.empty() || !row.runs[0].plan) return "";
   const CheckpointPlan& plan = *row.runs[0].plan;
-  report::Table table = {.heads = {"data", "stage", "input MiB", "saved MiB", "forward ms", "backward ms", "plan"},
-                         .lines = {},
-                         .left = 2};
-  for (size_t i = 0; i < plan.costs.stages.size(); ++i) {
-    const StageCost& stage = plan.costs.stages[i];
-    const size_t segment = segment_of(plan, i);
-    table.lines.push_back({data_name, stage.name, report::mebibytes(static_cast<size_t>(stage.input)),
-                           report::mebibytes(static_cast<size_t>(kept_bytes(stage))),
-                           fmt::format("{:.2f}", stage.forward_ms), fmt::format("{:.2f}", stage.backward_ms),
-                           segment ? fmt::format("recomputed, segment {}", segment) : "kept"});
-  }
   const double peak = static_cast<double>(row.runs[0].peak_bytes), predicted = static_cast<double>(plan.predicted.peak);
   return fmt::format(
       "\n{}{}  peak predicted {:.1f} MiB, measured {:.1f} MiB ({:+.1f} %); time predicted {:+.1f} %; measuring took "
       "{:.1f} MiB\n",
-      to_text(table), data_name, predicted / (1 << 20), peak / (1 << 20), (peak / predicted - 1) * 100,
-      plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
+      to_text(stages_of(plan, data_name).table), data_name, predicted / (1 << 20), peak / (1 << 20),
+      (peak / predicted - 1) * 100, plan.predicted.extra_ms / plan.costs.milliseconds() * 100,
       static_cast<double>(plan.costs.measuring_peak) / (1 << 20));
 }
 

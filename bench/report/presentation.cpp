@@ -16,23 +16,18 @@ namespace {
 // A column of timed runs, for people and for programs. The CSV has every column in this order; the table has the
 // columns with a head, sorted by `place`, that the record has a value for.
 struct Column {
-  const char* csv;     // head in the CSV
-  const char* object;  // the object in the row that has the member; empty: the row itself
-  const char* member;
-  const char* head = nullptr;                                    // in the table; nullptr: not in the table
-  int place = 0;                                                 // in the table
-  std::string (*cell)(const Json& row, double value) = nullptr;  // empty: no value
+  std::string object;          // the object in the row that has the member; empty: the row itself
+  const char* member;          // in the CSV as OBJECT_MEMBER
+  const char* head = nullptr;  // in the table; nullptr: not in the table
+  int place = 0;               // in the table
+  const char* format = "";     // of the cell, as in Figure
+  double factor = 1;
+  std::string (*cell)(const Json& row, double value) = nullptr;  // instead of the format
 };
 
 // Three significant digits, or all digits before the point if there are more.
 std::string rounded(const Json&, double value) {
   return fmt::format("{:.{}f}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0);
-}
-std::string two_digits(const Json&, double value) { return fmt::format("{:.2f}", value); }
-std::string money(const Json&, double value) { return fmt::format("{:.3g}", value); }
-template <int digits>
-std::string percent(const Json&, double share) {
-  return fmt::format("{:.{}f} %", share * 100, digits);
 }
 // " -67 %" of the baseline's bytes; empty without a baseline.
 std::string bytes_of(const Json& row) {
@@ -46,50 +41,54 @@ std::string remark(const Json& row, double) {
 }
 
 const Column columns[] = {
-    {"name", "", "name", "row", 1, [](const Json& row, double) { return label_of(row); }},
-    {"group", "", "group"},
-    {"seconds", "", "seconds", "seconds", 2, two_digits},
-    {"seconds_low", "", "seconds_low", "95 % interval", 3,
+    {"", "name", "row", 1, "", 1, [](const Json& row, double) { return label_of(row); }},
+    {"", "group"},
+    {"", "seconds", "seconds", 2, "{:.2f}"},
+    {"", "seconds_low", "95 % interval", 3, "", 1,
      [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "seconds_high")); }},
-    {"seconds_high", "", "seconds_high"},
-    {"samples_per_second", "", "samples_per_second", "samples/s", 4, rounded},
-    {"speed_up", "", "speed_up", "speed-up", 5,
-     [](const Json&, double value) { return fmt::format("{:.2f}x", value); }},
-    {"speed_up_low", "", "speed_up_low"},
-    {"speed_up_high", "", "speed_up_high"},
-    {"verdict", "", "verdict", "remark", 17, remark},
-    {"stall_share", "", "stall_share", "stall", 10, percent<1>},
-    {"test_accuracy", "", "test_accuracy", "accuracy", 8, percent<2>},
-    {"final_loss", "", "final_loss"},
-    {"peak_bytes", "", "peak_bytes", "peak MiB", 9,
-     [](const Json&, double bytes) { return fmt::format("{:.1f}", bytes / (1 << 20)); }},
-    {"peak_resident_bytes", "", "peak_resident_bytes"},
-    {"energy_joules", "", "energy_joules", "joules", 16, rounded},
-    {"target_accuracy", "target", "accuracy"},
-    {"target_reached_share", "target", "reached_share", "reached", 13, percent<0>},
-    {"target_seconds", "target", "seconds", "to target s", 11, two_digits},
-    {"target_evaluation_seconds", "target", "evaluation_seconds", "evaluation s", 12, two_digits},
-    {"cost_per_run", "cost", "per_run", "cost per run", 14, money},
-    {"cost_to_target", "cost", "to_target", "cost to target", 15, money},
-    {"error", "", "error"},
-    {"ratio", "", "ratio", "ratio", 6, two_digits},
-    {"ratio_low", "", "ratio_low", "its interval", 7,
+    {"", "seconds_high"},
+    {"", "samples_per_second", "samples/s", 4, "", 1, rounded},
+    {"", "speed_up", "speed-up", 5, "{:.2f}x"},
+    {"", "speed_up_low"},
+    {"", "speed_up_high"},
+    {"", "verdict", "remark", 17, "", 1, remark},
+    {"", "stall_share", "stall", 10, "{:.1f} %", 100},
+    {"", "test_accuracy", "accuracy", 8, "{:.2f} %", 100},
+    {"", "final_loss"},
+    {"", "peak_bytes", "peak MiB", 9, "{:.1f}", to_mebibytes},
+    {"", "peak_resident_bytes"},
+    {"", "energy_joules", "joules", 16, "", 1, rounded},
+    {"target", "accuracy"},
+    {"target", "reached_share", "reached", 13, "{:.0f} %", 100},
+    {"target", "seconds", "to target s", 11, "{:.2f}"},
+    {"target", "evaluation_seconds", "evaluation s", 12, "{:.2f}"},
+    {"cost", "per_run", "cost per run", 14, "{:.3g}"},
+    {"cost", "to_target", "cost to target", 15, "{:.3g}"},
+    {"", "error"},
+    {"", "ratio", "ratio", 6, "{:.2f}"},
+    {"", "ratio_low", "its interval", 7, "", 1,
      [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "ratio_high")); }},
-    {"ratio_high", "", "ratio_high"},
+    {"", "ratio_high"},
 };
 
-const Json& owner_of(const Column& column, const Json& row) { return *column.object ? part(row, column.object) : row; }
+const Json& owner_of(const Column& column, const Json& row) {
+  return column.object.empty() ? row : part(row, column.object.c_str());
+}
 
 // Text columns need no number; all other cells do.
 std::string cell_of(const Column& column, const Json& row) {
-  if (column.cell == remark || column.csv == std::string_view("name")) return column.cell(row, NAN);
+  if (column.cell == remark || column.member == std::string_view("name")) return column.cell(row, NAN);
   const double value = number(owner_of(column, row), column.member);
-  return std::isfinite(value) ? column.cell(row, value) : "";
+  if (!std::isfinite(value)) return "";
+  return column.cell ? column.cell(row, value) : shown({"", value, "", column.format, column.factor});
 }
 
 Json csv_row(const Json& row) {
   Json values = Json::object();
-  for (const Column& column : columns) values[column.csv] = member(owner_of(column, row), column.member);
+  for (const Column& column : columns) {
+    const std::string head = column.object.empty() ? column.member : column.object + "_" + column.member;
+    values[head] = member(owner_of(column, row), column.member);
+  }
   return values;
 }
 
@@ -143,10 +142,7 @@ Table list_table(const Json& record) {
     auto& line = table.lines.emplace_back();
     for (const std::string& head : table.heads) {
       const Json& value = member(row, head.c_str());
-      line.push_back(value.is_null()           ? ""
-                     : value.is_string()       ? value.get<std::string>()
-                     : value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
-                                               : value.dump());
+      line.push_back(shown({"", value, "", "{:.4g}"}));
     }
   }
   return without_empty_columns(table);
@@ -182,9 +178,7 @@ Table results_table(const Json& record) {
 Json to_json(const std::vector<Table>& tables) {
   Json all = Json::array();
   for (const Table& table : tables) {
-    auto lines = table.lines;
-    for (auto& line : lines) std::ranges::replace_if(line, is_not_finite, std::string(1, '-'));
-    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", lines}});
+    all.push_back({{"title", table.title}, {"left", table.left}, {"heads", table.heads}, {"lines", table.lines}});
   }
   return all;
 }

@@ -11,7 +11,7 @@
 
 namespace hs::bench::report {
 
-// Adds the members "headline", "tables" and "remarks". A cell that is NaN or infinity becomes "-".
+// Adds the members "headline", "tables" and "remarks".
 void present(Json& record, const std::string& headline, const std::vector<Table>& tables,
              const std::vector<std::string>& remarks = {});
 Json to_json(const std::vector<Table>& tables);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "bench/cli/json_file.h"
 #include "engine/printable.h"
 
 namespace hs::bench::report {
@@ -21,14 +22,30 @@ bool is_formula(const std::string& cell) {
 
 }  // namespace
 
-std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
-
-bool is_not_finite(const std::string& cell) {
-  const char *begin = cell.data() + cell.starts_with('+'), *end = cell.data() + cell.size();
-  double value = 0;
-  const auto [stop, error] = std::from_chars(begin, end, value);
-  return error == std::errc() && !std::isfinite(value) && (stop == end || *stop == ' ');
+std::string shown(const Figure& figure) {
+  const Json& value = figure.value;
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean() || (value.is_number_integer() && figure.factor == 1)) return value.dump();
+  if (!value.is_number()) return "";
+  const double number = value.get<double>();
+  return std::isfinite(number) ? fmt::format(fmt::runtime(figure.format), number * figure.factor) : "-";
 }
+
+void Rows::add(const std::vector<Figure>& row) {
+  Json& members = json.emplace_back(Json::object());
+  std::vector<std::string> heads, cells;
+  for (const Figure& figure : row) {
+    const bool is_float = figure.value.is_number_float();
+    if (*figure.member) members[figure.member] = is_float ? finite_or_null(figure.value.get<double>()) : figure.value;
+    if (figure.head.empty()) continue;
+    heads.push_back(figure.head);
+    cells.push_back(shown(figure));
+  }
+  table.heads = std::move(heads);
+  table.lines.push_back(std::move(cells));
+}
+
+std::string mebibytes(size_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); }
 
 std::vector<size_t> widths(const Table& table) {
   std::vector<size_t> widths;

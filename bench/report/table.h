@@ -10,14 +10,31 @@
 namespace hs::bench::report {
 
 struct Table {
-  std::vector<std::string> heads;
-  std::vector<std::vector<std::string>> lines;  // each as long as heads
-  std::string title = {};                       // may be empty
-  size_t left = 1;                              // the first columns that are text: aligned left, the others right
+  std::vector<std::string> heads = {};
+  std::vector<std::vector<std::string>> lines = {};  // each as long as heads
+  std::string title = {};                            // may be empty
+  size_t left = 1;                                   // the first columns that are text: aligned left, the others right
 };
 
-// "nan", "-inf %": cells that must be written as "-" instead.
-bool is_not_finite(const std::string& cell);
+// A number or a text of a row, declared once: a member of the record and a cell of the table.
+struct Figure {
+  const char* member;         // empty: only in the table
+  Json value;                 // null: no cell; a number that is not finite: null in the record and "-" in the table
+  std::string head = {};      // empty: only in the record
+  const char* format = "{}";  // of a number, after it is multiplied
+  double factor = 1;
+};
+std::string shown(const Figure& figure);
+inline constexpr double to_mebibytes = 1.0 / (1 << 20);
+
+// A list of a record and its table, row by row. All rows have the same figures with a head.
+struct Rows {
+  Json json = Json::array();
+  Table table = {};
+
+  void add(const std::vector<Figure>& row);
+};
+
 // Drops the columns that have only empty cells; in the others an empty cell becomes "-".
 Table without_empty_columns(const Table& table);
 

@@ -110,7 +110,7 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   REQUIRE(comparison.differences.size() == 2);
   CHECK(contains(comparison.differences[0], "threads: "));
   CHECK(comparison.differences[1] == "batch: 64 and 128");
-  const Table table = to_table(comparison);
+  const Table table = rows_of(comparison).table;
   CHECK(table.lines[0].back() == "within noise");
   CHECK(table.lines[1].back() == "too few runs to tell");
   // Of rows with the same name the first is meant.
