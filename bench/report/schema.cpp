@@ -6,7 +6,8 @@
 namespace hs::bench::report {
 namespace {
 
-// By the schema's or the command's name: "every" of all records, and "timed" of those whose rows are timed runs.
+// What a member holds, in records of all commands; "timed": what the rows of train, techniques and peers must have;
+// "ours": what a peer's records hold otherwise; "kernels": where it is a list, of gemm, conv and ops.
 const char* const shapes = R"({
   "every": {
     "command": "string", "headline": "string", "remarks": ["string"],
@@ -16,48 +17,64 @@ const char* const shapes = R"({
       "device_facts": {"name": "string"}
     },
     "data": {"name!": "string", "synthetic": "boolean", "train": "number", "test": "number"},
-    "config": {"model": "string"},
+    "config": {
+      "model": "string", "target_accuracy": "number", "price_per_hour": "number", "batch": "number",
+      "accumulate": "number", "learning_rate": "number", "warmup": "number", "schedule": "string",
+      "precision": "string", "warmed_up": "boolean", "kernels": ["string"]
+    },
     "energy": {"why_not": "string"},
-    "rows": [{}],
-    "calls": [{}],
+    "engines": {"*": {"version": "string"}},
+    "verdict": {"name": "string", "reason": "string", "advice": "string"},
     "absent": [{"name": "string", "reason": "string"}],
-    "tables": [{"title": "string", "left": "number", "heads!": ["string"], "lines!": [["string"]]}]
-  },
-  "timed": {
-    "rows!": [{
-      "name!": "string", "group": "string", "seconds!": "number", "seconds_all!": ["number"], "seconds_low": "number",
-      "seconds_high": "number", "samples_per_second!": "number", "test_accuracy!": "number",
-      "test_accuracy_all": ["number"], "final_loss!": "number", "peak_bytes": "number", "stall_share": "number",
+    "tables": [{"title": "string", "left": "number", "heads!": ["string"], "lines!": [["string"]]}],
+    "rows": [{
+      "name": "string", "group": "string", "seconds": "number", "seconds_all": ["number"], "seconds_low": "number",
+      "seconds_high": "number", "samples_per_second": "number", "test_accuracy": "number",
+      "test_accuracy_all": ["number"], "final_loss": "number", "peak_bytes": "number", "stall_share": "number",
       "speed_up": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number", "bytes_ratio": "number",
       "verdict": "string", "for_memory": "boolean", "error": "string", "target": {}, "cost": {},
-      "precision": "string", "mode": "string", "channels_last": "boolean"
-    }]
-  },
-  "train": {
-    "config": {
-      "target_accuracy": "number", "price_per_hour": "number", "batch": "number", "accumulate": "number",
-      "learning_rate": "number", "warmup": "number", "schedule": "string", "precision": "string",
-      "warmed_up": "boolean", "kernels": ["string"]
-    },
-    "rows": [{
-      "experiment": {"precision": "string"},
-      "epochs": [{"seconds": "number", "test_accuracy": "number"}],
-      "runs": [{
-        "seed": "number", "steps": "number", "skipped_steps": "number", "loss_scale": "number",
-        "epochs": [{"seconds": "number", "test_accuracy": "number"}]
-      }],
-      "parts": {"*": "number"},
-      "written": {"temperature": "number", "text": "string"},
+      "precision": "string", "mode": "string", "channels_last": "boolean", "experiment": {"precision": "string"},
+      "parts": {"*": "number"}, "written": {"temperature": "number", "text": "string"},
       "step": {
         "purposes": [{"name": "string", "live_bytes": ["number"]}],
         "lanes": [{"name": "string", "spans": [{"name": "string", "start": "number", "end": "number"}]}]
       },
-      "steps": "number",
-      "scale": {"first": "number", "changes": [{"after_step": "number", "scale": "number"}]},
-      "saving": {"saved": "number", "failed": "number", "share": "number"}
+      "steps": "number", "scale": {"first": "number", "changes": [{"after_step": "number", "scale": "number"}]},
+      "saving": {"saved": "number", "failed": "number", "share": "number"},
+      "checkpoint": "string", "accumulate": "number", "step_ms": "number",
+      "timeline": {"points": [{"live": {"*": "number"}}]}, "format": "string", "cache": "string", "workers": "number",
+      "prefetch": "number", "kind": "string", "efficiency": "number", "predicted_seconds": "number",
+      "gradients": [{"name": "string", "kind": "string", "zero": "number"}], "learning_rate": "number",
+      "loss": "number", "smoothed": "number", "milliseconds": "number", "share": "number",
+      "seconds_before": "number", "seconds_after": "number", "samples": "number", "right": "number"
+    }],
+    "calls": [{
+      "kernel": "string", "phase": "string", "shapes": ["string"], "milliseconds": "number", "begin_ms": "number",
+      "live_bytes": "number", "call": "string", "chosen": "string", "fastest": "string", "taken": "string"
+    }],
+    "curve": [{"peak_bytes": "number", "step_ms": "number"}],
+    "formats": [{"name": "string", "warm_samples_per_second": "number"}],
+    "timelines": [{"name": "string", "spans": [[]]}],
+    "mistakes": [{
+      "sample": "number", "label": "number", "predicted": "number", "probability": "number", "columns": "number",
+      "channels": "number", "pixels": ["number"]
     }]
   },
-  "peers": {"engines": {"*": {"version": "string"}}},
+  "timed": {
+    "rows!": [{
+      "name!": "string", "seconds!": "number", "seconds_all!": ["number"], "samples_per_second!": "number",
+      "test_accuracy!": "number", "final_loss!": "number"
+    }]
+  },
+  "ours": {
+    "rows": [{
+      "epochs": [{"seconds": "number", "test_accuracy": "number"}],
+      "runs": [{
+        "seed": "number", "steps": "number", "skipped_steps": "number", "loss_scale": "number",
+        "epochs": [{"seconds": "number", "test_accuracy": "number"}]
+      }]
+    }]
+  },
   "kernels": {
     "kernels": [{
       "slot": "string", "sizes": "string", "type": "string", "chosen": "string",
@@ -66,62 +83,8 @@ const char* const shapes = R"({
         "share_of_peak_flops": "number", "share_of_peak_bytes": "number"
       }]
     }]
-  },
-  "memory": {
-    "rows": [{
-      "precision": "string", "checkpoint": "string", "accumulate": "number", "peak_bytes": "number",
-      "step_ms": "number", "timeline": {"points": [{"live": {"*": "number"}}]}
-    }],
-    "curve": [{"peak_bytes": "number", "step_ms": "number"}]
-  },
-  "loader": {
-    "formats": [{"name": "string", "warm_samples_per_second": "number"}],
-    "rows": [{
-      "format": "string", "cache": "string", "workers": "number", "prefetch": "number",
-      "samples_per_second": "number", "stall_share": "number"
-    }],
-    "timelines": [{"name": "string", "spans": [[]]}]
-  },
-  "predict-ranks": {
-    "rows": [{
-      "kind": "string", "ranks": "number", "efficiency": "number", "predicted_seconds": "number",
-      "seconds": "number", "seconds_low": "number", "seconds_high": "number"
-    }]
-  },
-  "scaler": {"rows": [{"name": "string", "gradients": [{"name": "string", "kind": "string", "zero": "number"}]}]},
-  "lr-find": {"rows": [{"learning_rate": "number", "loss": "number", "smoothed": "number"}]},
-  "explain": {
-    "calls": [{
-      "kernel": "string", "phase": "string", "shapes": ["string"], "milliseconds": "number", "begin_ms": "number",
-      "live_bytes": "number"
-    }]
-  },
-  "tune": {"calls": [{"call": "string", "chosen": "string", "fastest": "string", "taken": "string"}]},
-  "doctor": {
-    "verdict": {"name": "string", "reason": "string", "advice": "string"},
-    "rows": [{"name": "string", "milliseconds": "number", "share": "number"}]
-  },
-  "compare": {
-    "rows": [{"name": "string", "seconds_before": "number", "seconds_after": "number", "verdict": "string"}]
-  },
-  "evaluate": {
-    "rows": [{"name": "string", "samples": "number", "right": "number"}],
-    "mistakes": [{
-      "sample": "number", "label": "number", "predicted": "number", "probability": "number", "columns": "number",
-      "channels": "number", "pixels": ["number"]
-    }]
   }
 })";
-
-std::vector<std::string> shapes_of(const Json& record) {
-  const std::string command = text(record, "command");
-  if (text(record, "schema") == peer_schema_name) return {"every", "timed"};
-  if (command == "train" || command == "techniques") return {"every", "timed", "train"};
-  if (command == "peers") return {"every", "timed", "peers"};
-  if (command == "gemm" || command == "conv" || command == "ops") return {"every", "kernels"};
-  if (command == "scale") return {"every", "predict-ranks"};  // as records have it that are older than the name
-  return {"every", command};
-}
 
 // `path` is where the value stands; it is the same again afterwards.
 void check(const Json& value, const Json& shape, bool is_needed, const std::string& where, std::string& path) {
@@ -163,9 +126,14 @@ void check_shape(const Json& value, const Json& shape, const std::string& where)
 
 void check_members(const Json& record, const std::string& where) {
   static const Json all = Json::parse(shapes);
-  for (const std::string& name : shapes_of(record)) {
-    if (all.contains(name)) check_shape(record, all[name], where);
+  const std::string command = text(record, "command");
+  const bool is_peer = text(record, "schema") == peer_schema_name;
+  check_shape(record, all["every"], where);
+  if (is_peer || command == "train" || command == "techniques" || command == "peers") {
+    check_shape(record, all["timed"], where);
   }
+  if (!is_peer) check_shape(record, all["ours"], where);
+  if (member(record, "kernels").is_array()) check_shape(record, all["kernels"], where);
 }
 
 }  // namespace hs::bench::report

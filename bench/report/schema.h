@@ -15,7 +15,7 @@ namespace hs::bench::report {
 // Throws Error (bad_input) that names the first wrong member: "WHERE: rows[2].name is 5, expected string".
 void check_shape(const Json& value, const Json& shape, const std::string& where);
 
-// Checks a record by the shapes of its command, or of a peer's records. Throws as check_shape() does.
+// Checks a record. Throws as check_shape() does.
 void check_members(const Json& record, const std::string& where);
 
 }  // namespace hs::bench::report

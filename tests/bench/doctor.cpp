@@ -245,18 +245,4 @@ TEST_CASE("explain --kernel: the forced variants ran, and the record says that t
   CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
 }
 
-TEST_CASE("doctor and explain: four outputs that show the same") {
-  const json doctor = check_outputs("doctor --device cpu --steps 3 --batch 4 --train 40");
-  CHECK(doctor["rows"].size() == 5);
-  CHECK(contains(doctor["remarks"][1].get<std::string>(), doctor["verdict"]["name"].get<std::string>()));
-  const json explain = check_outputs("explain --device cpu --batch 4 --model mlp");
-  REQUIRE(explain["tables"].size() == 3);
-  size_t lines = 0;
-  for (const json& table : explain["tables"]) lines += table["lines"].size();
-  CHECK(lines == explain["calls"].size());
-  check_mistakes(
-      {{"doctor --json a --md a", 2, "--json and --md: both go to a"},
-       {"explain --html /nonexistent/x.html --device cpu", 4, "--html /nonexistent/x.html: cannot be written"}});
-}
-
 }  // namespace

@@ -127,20 +127,6 @@ TEST_CASE("a wrong variant is reported and not timed") {
   CHECK(ended.err.find("6 results are wrong") != std::string::npos);
 }
 
-TEST_CASE("four outputs that show the same, with a line for each variant") {
-  const std::string quick = " --device cpu --batch 1 --rounds 3 --seconds 0 ";
-  for (const std::string command : {"ops --type f32", "gemm --type bf16"}) {
-    const json record = check_outputs(command + quick);
-    size_t variants = 0;
-    for (const json& kernel : record["kernels"]) variants += kernel["variants"].size();
-    CHECK(record["tables"][0]["lines"].size() == variants);
-  }
-  const std::string csv = bench("ops --type f32 --csv -").out;
-  const Cells rows = parse_csv(csv);
-  CHECK(contains(csv, ",slot,sizes,type,flops,bytes,chosen,variant,relative_error,wrong,warm_seconds,"));
-  CHECK(rows.size() > 6);
-}
-
 TEST_CASE("--list and --dry-run time nothing") {
   const Ended list = bench("conv --list");
   REQUIRE(list.code == 0);

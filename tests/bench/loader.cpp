@@ -107,15 +107,6 @@ TEST_CASE("loader: loading and computing overlap with a thread, and follow each 
   }
 }
 
-TEST_CASE("loader: four outputs that show the same") {
-  const json record = check_outputs("loader --device cpu --samples 40 --batch 8 --compute 0 --format record --quiet");
-  REQUIRE(record["tables"].size() == 4);
-  CHECK(record["tables"][0]["lines"].size() == record["formats"].size());
-  CHECK(record["tables"][1]["lines"].size() == record["rows"].size());
-  CHECK(record["tables"][2]["lines"].size() == record["sweep"].size());
-  CHECK(record["tables"][3]["lines"].size() == record["overlap"].size());
-}
-
 TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
   const Ended list = bench("loader --list");
   CHECK(list.code == 0);

@@ -194,11 +194,8 @@ TEST_CASE("the table: every line with a figure names the data, and a line for ea
   for (const std::string& name : mnist_cnn_rows) CHECK(contains(ended.out, "\nsynthetic digits  " + name + " "));
 }
 
-TEST_CASE("four outputs that show the same, and a plan that writes none") {
+TEST_CASE("a plan writes no file") {
   const std::string small = "scaler --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
-  const json record = check_outputs(small);
-  REQUIRE(record["tables"].size() == 2);
-  CHECK(record["tables"][1]["lines"].size() == mnist_cnn_rows.size());
   const TemporaryFolder folder;
   const Ended plan = run_bench_line(small + "--dry-run --json " + (folder / "r.json").string());
   REQUIRE_MESSAGE(plan.code == 0, plan.err);

@@ -122,12 +122,4 @@ TEST_CASE("mistakes") {
   }
 }
 
-TEST_CASE("four outputs that show the same, and the file is written with them") {
-  const TemporaryFolder folder;
-  const std::string file = (folder / "t").string();
-  const json record = check_outputs("tune --model mlp --out " + file + quick);
-  CHECK(record["tables"][0]["lines"].size() == record["calls"].size());
-  CHECK(lines_of(read_text(file)).size() == record["calls"].size() + 3);
-}
-
 }  // namespace
