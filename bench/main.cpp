@@ -13,6 +13,43 @@
 
 namespace {
 
+using namespace hs::bench::commands;
+
+constexpr hs::bench::cli::CommandEntry commands[] = {
+    {"train", "train", make_train_command, "Train a model and report time, accuracy and memory",
+     "Train, and use what was trained"},
+    {"evaluate", "evaluate", make_evaluate_command, "Test a trained model: accuracy, confusion matrix, worst mistakes"},
+    {"predict", "predict", make_predict_command, "Say what a trained model sees in images"},
+    {"generate", "generate", make_generate_command, "Write text as a trained model of a text does"},
+    {"export", "export", make_export_command,
+     "Write a trained model, with its adapters if it has any, as ONNX, for NumPy or as one model"},
+    {"techniques", "techniques", make_techniques_command,
+     "Measure every technique alone and together against a baseline", "Find what makes a training fast, or small"},
+    {"profile", "doctor", make_doctor_command, "Profile some steps and say what training is bound by"},
+    {"profile kernels", "explain", make_explain_command,
+     "Print one training step, kernel by kernel, with times and memory"},
+    {"profile memory", "memory", make_memory_command,
+     "Explain the memory of a training step, by purpose and over time"},
+    {"tune kernels", "tune", make_tune_command, "Measure which kernel variants are fastest in a step, for --tuning"},
+    {"tune lr", "lr-find", make_lr_find_command, "Find the range of useful learning rates in one short training"},
+    {"scaling", "scaling", make_scaling_command,
+     "Time a training step over batch, samples, image, channels and threads"},
+    {"scaling ranks", "predict-ranks", make_predict_ranks_command,
+     "Predict the time of a step on 2 to 4,096 processes, by a model"},
+    {"bench gemm", "gemm", make_kernel_command, "Verify and time every variant of the matrix product",
+     "Measure one part, and other engines"},
+    {"bench conv", "conv", make_kernel_command, "Verify and time every variant of the convolution"},
+    {"bench ops", "ops", make_kernel_command, "Verify and time every variant of the other kernels"},
+    {"bench loader", "loader", make_loader_command, "Measure loading: formats, caches, workers, depth, overlap"},
+    {"bench f16", "scaler", make_scaler_command, "Train in f16 with and without loss scaling and report the gradients"},
+    {"bench peers", "peers", make_peers_command, "Measure other engines beside this one: use ./bench/run bench peers"},
+    {"report", "report", make_report_command, "Render a record again: table, Markdown, CSV, HTML, README",
+     "Show records again"},
+    {"compare", "compare", make_compare_command, "Compare two records, with a test of whether one is slower"},
+    {"data convert", "convert", make_convert_command, "Write a data set in another format", "Data, and this machine"},
+    {"info", "info", make_info_command, "Show the build, the machine and the kernels"},
+};
+
 int failed(hs::ExitCode code, const std::string& message) {
   hs::bench::cli::begin_last_line();
   hs::bench::cli::say_error(message);
@@ -23,22 +60,11 @@ int failed(hs::ExitCode code, const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace hs::bench::commands;
   try {
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
     hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command
     hs::bench::cli::check_limits();
-    hs::bench::cli::Commands commands;
-    for (const auto make :
-         {make_train_command,  make_techniques_command,    make_info_command,     make_convert_command,
-          make_scaler_command, make_gemm_command,          make_conv_command,     make_ops_command,
-          make_tune_command,   make_scaling_command,       make_lr_find_command,  make_explain_command,
-          make_doctor_command, make_loader_command,        make_memory_command,   make_peers_command,
-          make_report_command, make_compare_command,       make_predict_command,  make_evaluate_command,
-          make_export_command, make_predict_ranks_command, make_generate_command, make_merge_command}) {
-      commands.push_back(make());
-    }
     hs::bench::cli::run_command_line(commands, argc, argv);
     return static_cast<int>(hs::ExitCode::ok);
   } catch (const hs::Error& error) {

@@ -11,7 +11,7 @@ case "${HALFSTEP_DATA:-}" in
 esac
 
 # shellcheck disable=SC2034  # used by the scripts that source this one
-build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-dev libpng-dev libssl-dev)
+build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libpng-dev libssl-dev)
 
 say() { printf 'halfstep: %s\n' "$*" >&2; }
 die() {

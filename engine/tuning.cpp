@@ -50,20 +50,22 @@ TunedCall find_variant(const std::string& where, const std::string& slot_name, c
       return call;
     }
   }
-  fail(ExitCode::bad_input, "{}: this build has no kernel {}={} on {}; run `halfstep-bench tune` again", where,
+  fail(ExitCode::bad_input, "{}: this build has no kernel {}={} on {}; run `halfstep-bench tune kernels` again", where,
        slot_name, variant, device);
 }
 
 void read_opening(const std::string& line, const std::string& where, const std::string& machine, TuningTable& table) {
   const size_t first = line.find("; "), last = line.rfind("; ");
   if (!line.starts_with(opening) || first != std::strlen(opening) || first == last) {
-    fail(ExitCode::bad_input, "{}: found '{:.60}', expected '{}; MACHINE; PROGRAM' as `halfstep-bench tune` writes it",
-         where, line, opening);
+    fail(ExitCode::bad_input,
+         "{}: found '{:.60}', expected '{}; MACHINE; PROGRAM' as `halfstep-bench tune kernels` writes it", where, line,
+         opening);
   }
   table.machine = line.substr(first + 2, last - first - 2);
   if (table.machine == machine || table.machine == "any") return;
   fail(ExitCode::bad_input,
-       "{}: measured on {}, and this is {}: run `halfstep-bench tune` here, or write any in place of that name to use "
+       "{}: measured on {}, and this is {}: run `halfstep-bench tune kernels` here, or write any in place of that name "
+       "to use "
        "the choices all the same",
        where, table.machine, machine);
 }
@@ -109,7 +111,8 @@ TuningTable parse_tuning(const std::string& text, const std::string& source, con
     const bool is_whole = !signature.empty() && line.size() > equals + 3;
     if (!is_whole || to_text(slot, device, signature) != line.substr(0, equals)) {
       fail(ExitCode::bad_input,
-           "{}: found '{:.60}', expected SLOT DEVICE TENSORS = VARIANT; run `halfstep-bench tune` again", where, line);
+           "{}: found '{:.60}', expected SLOT DEVICE TENSORS = VARIANT; run `halfstep-bench tune kernels` again", where,
+           line);
     }
     TunedCall call = find_variant(where, slot, device, line.substr(equals + 3));
     call.tensors = signature;
@@ -122,7 +125,7 @@ TuningTable parse_tuning(const std::string& text, const std::string& source, con
   }
   if (number == 0) read_opening("", source, machine, table);
   if (line != "end" || std::getline(lines, line)) {
-    fail(ExitCode::bad_input, "{}: expected 'end' as its last line; run `halfstep-bench tune` again", source);
+    fail(ExitCode::bad_input, "{}: expected 'end' as its last line; run `halfstep-bench tune kernels` again", source);
   }
   return table;
 }

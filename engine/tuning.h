@@ -1,6 +1,6 @@
 // A tuning table: measured choices of variants, which replace those by rank for calls whose tensors have the types and
 // shapes of a line. The same table gives the same choices: nothing is measured while it is in use. `halfstep-bench
-// tune` makes one. As text:
+// tune kernels` makes one. As text:
 //
 //   halfstep-tuning 1; AMD EPYC 9B14; halfstep 0.1.0 (35d0582950bc)
 //   # mnist_cnn, batch 64, f32, 2 threads

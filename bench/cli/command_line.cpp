@@ -2,12 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <iterator>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "bench/cli/build_info.h"
@@ -21,8 +20,7 @@
 namespace hs::bench::cli {
 namespace {
 
-// The whole argument must be a number. Not CLI::Range: CLI11 accepts " 5", "0x10" and "+5", and its message does not
-// say which kind of number was expected. from_chars rejects these and ignores the locale.
+// The whole argument must be a number: from_chars rejects " 5", "0x10" and "+5", and ignores the locale.
 template <class Number>
 Flags::Reader number_reader(const std::string& flag, Number& value, Number low, Number high) {
   return [flag, &value, low, high](const std::string& word) {
@@ -38,46 +36,30 @@ Flags::Reader number_reader(const std::string& flag, Number& value, Number low, 
   };
 }
 
+constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
+constexpr size_t help_column = 28, help_width = 100;
+
 std::string without_dashes(std::string_view word) {
-  word = word.substr(0, word.find('='));
   return std::string(word.substr(std::min(word.find_first_not_of('-'), word.size())));
 }
 
-std::vector<std::string> long_flags(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
-  }
-  return names;
-}
+bool is_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
 
-bool is_flag(const std::string& word) { return word.starts_with('-'); }
-
-// `known`: the flags to suggest from.
-[[noreturn]] void fail_unknown_flag(const std::string& flag, const std::vector<std::string>& known,
-                                    const std::string& command) {
-  const std::string meant = nearest(without_dashes(flag), known);
-  const std::string advice = meant.empty() ? "" : fmt::format("did you mean --{}? ", meant);
-  fail(ExitCode::usage, "{}: unknown flag; {}see {} --help", flag.substr(0, flag.find('=')), advice, command);
-}
-
-// CLI11 would take the next argument as the value of "--flag=".
-void check_no_empty_value(int argc, const char* const* argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
-      fail(ExitCode::usage, "{}: the value is empty", word.substr(0, word.size() - 1));
+// A line of --help, whose text goes on below itself.
+std::string help_line(const std::string& what, const std::string& text) {
+  std::string lines = fmt::format("  {:<{}}", what, help_column - 2);
+  size_t column = std::max(lines.size(), help_column);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    if (column + end - at > help_width) {
+      lines += "\n" + std::string(help_column, ' ');
+      column = help_column;
     }
+    lines += text.substr(at, end + 1 - at);
+    column += end + 1 - at;
+    at = end + 1;
   }
-}
-
-bool is_switch_with_value(const std::vector<CLI::App*>& parsers, const std::string& word) {
-  const size_t end = word.find('=');
-  if (!is_flag(word) || end == std::string::npos) return false;
-  return std::ranges::any_of(parsers, [&](const CLI::App* parser) {
-    const CLI::Option* option = parser->parsed() ? parser->get_option_no_throw(word.substr(0, end)) : nullptr;
-    return option != nullptr && option->get_items_expected_max() == 0;
-  });
+  return lines + "\n";
 }
 
 std::string program_footnote() {
@@ -98,48 +80,84 @@ std::string version_line() {
                      build_info.commit, build_info.build_type, build_info.cuda, device_names());
 }
 
-// Commands by their former names, each with what it is now: "predict-ranks", or words such as "model export".
+// What commands were called; others were called as their records still are.
 constexpr std::pair<std::string_view, std::string_view> former_names[] = {
-    {"scale", "predict-ranks"},
-};
+    {"scale", "scaling ranks"}, {"merge", "export --adapters DIR --safetensors FILE"}};
 
-[[noreturn]] void fail_no_command(const Commands& commands, const std::string& word) {
-  std::vector<std::string> names;
-  for (const auto& command : commands) names.push_back(command->name());
-  if (word.empty()) {
-    fail(ExitCode::usage, "a sub-command is missing, one of {}; try {} train, or {} --help", fmt::join(names, ", "),
-         program_name, program_name);
+// Flags and values, each with what other programs call it.
+constexpr std::string_view meanings =
+    ";lr learning-rate;batch batch-size;device gpu cuda;cuda gpu;precision fp16 half float16 amp dtype;accumulate "
+    "grad-accum"
+    ";f16 fp16 half float16;bf16 bfloat16;f32 fp32 float32 float;threads jobs;workers num-workers;blocks layers depth"
+    ";context seq-len block-size;weight-decay wd;data dataset;schedule scheduler;tensorboard logdir;safetensors output"
+    ";save-model output;";
+
+bool belongs_to(const CommandEntry& entry, std::string_view words) {
+  return words.empty() ||
+         (entry.words.starts_with(words) && (entry.words.size() == words.size() || entry.words[words.size()] == ' '));
+}
+
+// Those that begin with these words, in groups.
+std::string list_of(std::span<const CommandEntry> commands, std::string_view words) {
+  std::string text;
+  for (const CommandEntry& entry : commands) {
+    if (!belongs_to(entry, words)) continue;
+    if (words.empty() && !entry.group.empty()) text += fmt::format("\n{}:\n", entry.group);
+    text += help_line(std::string(entry.words), std::string(entry.summary));
+  }
+  return text;
+}
+
+// `words` are no command. Two words that begin with a command's first name ask for one of its second names.
+[[noreturn]] void fail_no_command(std::span<const CommandEntry> commands, const std::vector<std::string>& words) {
+  if (words.empty() || is_flag(words[0])) {
+    fail(ExitCode::usage, "{}; try {} train, or {} --help",
+         words.empty() ? "a command is missing" : words[0] + ": goes after a command", program_name, program_name);
+  }
+  std::vector<std::string> first, second;
+  for (const CommandEntry& entry : commands) {
+    const std::string name(entry.words.substr(0, entry.words.find(' ')));
+    if (first.empty() || first.back() != name) first.push_back(name);
+    if (name == words[0] && name != entry.words) second.emplace_back(entry.words.substr(name.size() + 1));
+  }
+  if (!second.empty()) {
+    const bool is_alone = words.size() == 1 || is_flag(words[1]);
+    fail(ExitCode::usage, "{}: {}expected {} and one of {}", words[0],
+         is_alone ? "" : fmt::format("{}: unknown; ", words[1]), words[0], fmt::join(second, ", "));
+  }
+  for (const CommandEntry& entry : commands) {
+    if (words[0] == entry.name) fail(ExitCode::usage, "{} is now {}", entry.name, entry.words);
   }
   for (const auto& [former, now] : former_names) {
-    if (word == former) fail(ExitCode::usage, "{} is now {}", former, now);
+    if (words[0] == former) fail(ExitCode::usage, "{} is now {}", former, now);
   }
-  const std::string meant = nearest(word, names);
-  const std::string advice = meant.empty() ? fmt::format("there are {}", fmt::join(names, ", "))  //
-                                           : fmt::format("did you mean {}?", meant);
-  fail(ExitCode::usage, "{}: unknown sub-command; {}", word, advice);
+  const std::string meant = nearest(words[0], first);
+  const std::string advice =
+      meant.empty() ? fmt::format("there are {}", fmt::join(first, ", ")) : fmt::format("did you mean {}?", meant);
+  fail(ExitCode::usage, "{}: unknown command; {}", words[0], advice);
 }
 
 }  // namespace
 
 Flags& Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
                   bool repeatable) {
-  CLI::Option* option = app_.add_option(
-      flag, [](const CLI::results_t&) { return true; }, help);
-  // One argument follows each occurrence of the flag; read() counts the occurrences.
-  option->type_name(type)->expected(1)->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   std::string member = without_dashes(flag);
   std::ranges::replace(member, '-', '_');
-  flags_.push_back(
-      {flag, option, std::move(reader), std::move(value), repeatable, std::move(member), type == "N" || type == "X"});
+  flags_.push_back({flag, type, help, std::move(reader), std::move(value), repeatable, std::move(member)});
   return *this;
 }
 
 double as_written(float value) { return std::stod(fmt::format("{}", value)); }
 
-Flags& Flags::integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help) {
+template <class Number>
+Flags& Flags::integer(const std::string& flag, Number& value, std::type_identity_t<Number> low,
+                      std::type_identity_t<Number> high, const std::string& help) {
   return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
              number_reader(flag, value, low, high), [&value] { return value; });
 }
+template Flags& Flags::integer(const std::string&, int64_t&, int64_t, int64_t, const std::string&);
+template Flags& Flags::integer(const std::string&, int32_t&, int32_t, int32_t, const std::string&);
+template Flags& Flags::integer(const std::string&, uint64_t&, uint64_t, uint64_t, const std::string&);
 
 Flags& Flags::integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
                               const std::string& help) {
@@ -153,11 +171,6 @@ Flags& Flags::integer_or_auto(const std::string& flag, int64_t& value, int64_t a
   const Value written = [&value, automatic] { return value == automatic ? Json("auto") : Json(value); };
   const std::string by_default = value == automatic ? "auto" : std::to_string(value);
   return add(flag, "N", fmt::format("{}, {} to {} or auto (default {})", help, low, high, by_default), read, written);
-}
-
-Flags& Flags::integer(const std::string& flag, int32_t& value, int32_t low, int32_t high, const std::string& help) {
-  return add(flag, "N", fmt::format("{}, {} to {} (default {})", help, low, high, value),
-             number_reader(flag, value, low, high), [&value] { return value; });
 }
 
 Flags& Flags::real(const std::string& flag, float& value, double low, double high, const std::string& help) {
@@ -179,7 +192,9 @@ Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>&
                         const Value& value, const std::string& help) {
   const auto checked = [flag, names, reader](const std::string& word) {
     if (std::ranges::find(names, word) != names.end()) return reader(word);
-    fail(ExitCode::usage, "{} {}: expected one of {}", flag, word, fmt::join(names, ", "));
+    const std::string meant = nearest(word, names);
+    fail(ExitCode::usage, "{} {}: expected one of {}{}", flag, word, fmt::join(names, ", "),
+         meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
   };
   const auto by_default = value().get<std::string>();
   return add(flag, "NAME", fmt::format("{}: {} (default {})", help, fmt::join(names, ", "), by_default), checked,
@@ -202,9 +217,7 @@ Flags& Flags::text(const std::string& flag, std::string& value, const std::strin
 Flags& Flags::text(const std::string& flag, const Reader& reader, const std::string& by_default,
                    const std::string& type, const std::string& help) {
   add(flag, type, help, reader, nullptr);
-  flags_.back().value = [option = flags_.back().option, by_default] {
-    return option->count() > 0 ? option->results().back() : by_default;
-  };
+  flags_.back().value = [this, flag, by_default] { return given(flag) ? find(flag)->words.back() : by_default; };
   return *this;
 }
 
@@ -216,16 +229,13 @@ Flags& Flags::list(const std::string& flag, std::vector<std::string>& values, co
 }
 
 Flags& Flags::on_off(const std::string& flag, bool& value, const std::string& help) {
-  app_.add_flag(flag, value, help)->disable_flag_override();
-  return *this;
+  return add(
+      flag, "", help, [&value](const std::string&) { value = true; }, nullptr, true);
 }
 
 Flags& Flags::words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
                     const std::string& help) {
-  CLI::Option* option = app_.add_option(
-      type, [](const CLI::results_t&) { return true; }, help);
-  option->type_name("")->expected(0, 1 << 20)->allow_extra_args(true);
-  words_.push_back({type, option, &values, low, high});
+  words_ = {type, help, &values, low, high};
   return *this;
 }
 
@@ -244,7 +254,21 @@ Json Flags::config() const {
   return config;
 }
 
-bool Flags::given(const std::string& flag) const { return app_.get_option(flag)->count() > 0; }
+const Flags::Flag* Flags::find(std::string_view flag) const {
+  const auto found = std::ranges::find(flags_, flag, &Flag::name);
+  return found == flags_.end() ? nullptr : &*found;
+}
+
+bool Flags::has(std::string_view flag) const { return find(flag) != nullptr; }
+
+bool Flags::given(std::string_view flag) const { return has(flag) && !find(flag)->words.empty(); }
+
+std::vector<std::string> Flags::names() const {
+  std::vector<std::string> names;
+  names.reserve(flags_.size());
+  for (const Flag& flag : flags_) names.push_back(without_dashes(flag.name));
+  return names;
+}
 
 Flags& Flags::writes() {
   flags_.back().writes = true;
@@ -259,9 +283,14 @@ Flags& Flags::continues(std::function<Json(const std::string& value)> saved) {
 Json Flags::settings(bool that_write) const {
   Json given = Json::object();
   for (const Flag& flag : flags_) {
-    if (flag.option->count() > 0 && flag.writes == that_write) given[flag.name] = flag.option->results();
+    if (!flag.words.empty() && !flag.type.empty() && flag.writes == that_write) given[flag.name] = flag.words;
   }
   return given;
+}
+
+Flags& Flags::examples(const std::string& text) {
+  examples_ = text;
+  return *this;
 }
 
 Flags& Flags::recipe() {
@@ -271,30 +300,30 @@ Flags& Flags::recipe() {
 }
 
 // As if the members were flags of the command line.
-void Flags::read_recipe() const {
-  const CLI::Option* file = app_.get_option_no_throw("--recipe");
-  if (file == nullptr || file->count() == 0) return;
-  const std::string path = file->results().back();
+void Flags::read_recipe() {
+  if (!given("--recipe")) return;
+  const std::string path = find("--recipe")->words.back();
   constexpr size_t largest_file = size_t{1} << 20;
   const std::vector<uint8_t> bytes = read_file(path, largest_file);
   const Json recipe = parse(std::string(bytes.begin(), bytes.end()), path);
   if (!recipe.is_object()) fail(ExitCode::bad_input, "{}: a recipe is a JSON object of flags", path);
   for (const auto& [key, value] : recipe.items()) {
     const auto flag = std::ranges::find(flags_, "--" + key, &Flag::name);
-    if (flag == flags_.end() || key == "recipe") {
-      const std::string meant = nearest(key, long_flags(app_));
-      fail(ExitCode::usage, "{}: {}: no flag of {} that takes a value{}", path, printable_text(key), app_.get_name(),
+    if (flag == flags_.end() || flag->type.empty() || key == "recipe") {
+      const std::string meant = nearest(key, names());
+      fail(ExitCode::usage, "{}: {}: no flag of {} that takes a value{}", path, printable_text(key), command_,
            meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
     }
     if (flag->writes)
       fail(ExitCode::usage, "{}: {}: a recipe names nothing to write; give --{} on the command line", path, key, key);
-    if (flag->option->count() > 0) continue;
+    if (!flag->words.empty()) continue;
+    const bool is_number = flag->type == "N" || flag->type == "X";  // or the word auto
     const auto add = [&](const Json& word) {
-      if (!word.is_string() && !(word.is_number() && flag->is_number)) {
-        fail(ExitCode::usage, "{}: {}: expected a string{}{}", path, key, flag->is_number ? " or a number" : "",
+      if (!word.is_string() && !(word.is_number() && is_number)) {
+        fail(ExitCode::usage, "{}: {}: expected a string{}{}", path, key, is_number ? " or a number" : "",
              flag->repeatable ? ", or a list of them" : "");
       }
-      flag->option->add_result(word.is_string() ? word.get<std::string>() : word.dump());
+      flag->words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     };
     if (flag->repeatable && value.is_array()) {
       for (const Json& word : value) add(word);
@@ -304,14 +333,14 @@ void Flags::read_recipe() const {
   }
 }
 
-void Flags::read_saved() const {
+void Flags::read_saved() {
   for (const Flag& by : flags_) {
-    if (!by.saved || by.option->count() == 0) continue;
-    const Json saved = by.saved(by.option->results().back());
-    for (const Flag& flag : flags_) {
-      if (flag.option->count() > 0 || flag.writes || !saved.contains(flag.name)) continue;
+    if (!by.saved || by.words.empty()) continue;
+    const Json saved = by.saved(by.words.back());
+    for (Flag& flag : flags_) {
+      if (!flag.words.empty() || flag.writes || !saved.contains(flag.name)) continue;
       for (const Json& word : saved[flag.name]) {
-        if (word.is_string()) flag.option->add_result(word.get<std::string>());
+        if (word.is_string()) flag.words.push_back(word.get<std::string>());
       }
     }
   }
@@ -319,36 +348,86 @@ void Flags::read_saved() const {
 
 void Flags::check_no_empty_word() const {
   for (const Flag& flag : flags_) {
-    for (const std::string& word : flag.option->results()) {
-      if (word.empty()) fail(ExitCode::usage, "{}: the value is empty", flag.name);
+    if (std::ranges::find(flag.words, "") != flag.words.end()) {
+      fail(ExitCode::usage, "{}: the value is empty", flag.name);
+    }
+  }
+  if (std::ranges::find(given_words_, "") != given_words_.end()) {
+    fail(ExitCode::usage, "{}: the value is empty", words_.type);
+  }
+}
+
+void Flags::split(const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!is_flag(words[i])) {
+      given_words_.push_back(words[i]);
+      continue;
+    }
+    const size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    const auto flag = std::ranges::find(flags_, name, &Flag::name);
+    if (flag == flags_.end()) {
+      const std::string meant = nearest(without_dashes(name), names());
+      const std::string advice = meant.empty() ? "" : fmt::format("did you mean --{}? ", meant);
+      fail(ExitCode::usage, "{}: unknown flag; {}see {} {} --help", name, advice, program_name, command_);
+    }
+    if (flag->type.empty()) {
+      if (equals != std::string::npos) fail(ExitCode::usage, "{}: takes no value", name);
+      flag->words.emplace_back("on");
+    } else if (equals != std::string::npos) {
+      flag->words.push_back(words[i].substr(equals + 1));
+    } else if (i + 1 == words.size() || words[i + 1].starts_with("--")) {
+      fail(ExitCode::usage, "{}: a value is missing{}", name,
+           i + 1 == words.size() ? "" : fmt::format(" before {}", words[i + 1]));
+    } else {
+      flag->words.push_back(words[++i]);
     }
   }
 }
 
-void Flags::read() const {
+void Flags::read(const std::vector<std::string>& words) {
+  split(words);
   check_no_empty_word();  // before one names a file to read
   read_recipe();
   read_saved();
   check_no_empty_word();
   for (const Flag& flag : flags_) {
-    const std::vector<std::string> words = flag.option->results();
-    for (const std::string& word : words) {
-      if (word.starts_with("--")) fail(ExitCode::usage, "{}: a value is missing before {}", flag.name, word);
+    if (flag.words.size() > 1 && !flag.repeatable) {
+      fail(ExitCode::usage, "{}: given {} times, with {}; give it once", flag.name, flag.words.size(),
+           fmt::join(flag.words, " and "));
     }
-    if (words.size() > 1 && !flag.repeatable) {
-      fail(ExitCode::usage, "{}: given {} times, with {}; give it once", flag.name, words.size(),
-           fmt::join(words, " and "));
+    for (const std::string& word : flag.words) flag.reader(word);
+  }
+  const size_t count = given_words_.size();
+  if (count > words_.high) {
+    fail(ExitCode::usage, "{}: unexpected word; see {} {} --help", given_words_[words_.high], program_name, command_);
+  }
+  if (count < words_.low) {
+    fail(ExitCode::usage, "{} {}: {} given, expected {}{}; see {} {} --help", command_, words_.type, count, words_.low,
+         words_.high > words_.low ? " or more" : "", program_name, command_);
+  }
+  if (words_.values != nullptr) *words_.values = given_words_;
+}
+
+std::string Flags::help(bool all) const {
+  std::string text = fmt::format("Usage: {} {} [FLAGS] {}\n", program_name, command_, words_.type);
+  if (!words_.type.empty()) text += "\n" + help_line(words_.type, words_.help);
+  size_t left_out = 0;
+  for (size_t group = 0; group == 0 || !group_title(group).empty(); ++group) {
+    std::string lines;
+    for (const Flag& flag : flags_) {
+      const FlagPlace place = place_of(flag.name);
+      if (place.group != group) continue;
+      if (place.is_rare && !all && flags_.size() > most_in_help) {
+        ++left_out;
+      } else {
+        lines += help_line(flag.name + " " + flag.type, flag.help);
+      }
     }
-    for (const std::string& word : words) flag.reader(word);
+    if (!lines.empty()) text += fmt::format("\n{}:\n{}", group == 0 ? "Flags" : group_title(group), lines);
   }
-  for (const Words& words : words_) {
-    *words.values = words.option->results();
-    const size_t count = words.values->size();
-    if (count > words.high) fail(ExitCode::usage, "{}: unexpected word", (*words.values)[words.high]);
-    if (count >= words.low) continue;
-    fail(ExitCode::usage, "{} {}: {} given, expected {}{}; see {} {} --help", app_.get_name(), words.type, count,
-         words.low, words.high > words.low ? " or more" : "", program_name, app_.get_name());
-  }
+  if (left_out > 0) text += fmt::format("\n{} more: {} {} --help-all\n", left_out, program_name, command_);
+  return text + "\n" + examples_;
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
@@ -367,6 +446,12 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
     }
     return row[other.size()];
   };
+  for (const std::string& ours : words) {
+    const size_t row = meanings.find(fmt::format(";{} ", ours)), end = meanings.find(';', row + 1);
+    if (row == std::string_view::npos) continue;
+    const std::string theirs(meanings.substr(row, end - row));
+    if ((theirs + " ").find(fmt::format(" {} ", word)) != std::string::npos) return ours;
+  }
   std::string best;
   size_t best_distance = word.size() / 2 + 1;
   for (const std::string& other : words) {
@@ -383,88 +468,64 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
 
 namespace {
 
-void run(Command& command, const CLI::App& parser, const Flags& flags) {
-  // Before the positional arguments: the value of a misspelt flag may have become one.
-  const std::string words = fmt::format("{} {}", program_name, command.name());
-  const std::vector<std::string> left_over = parser.remaining();
-  const auto flag = std::ranges::find_if(left_over, is_flag);
-  if (flag != left_over.end()) fail_unknown_flag(*flag, long_flags(parser), words);
+void run(Command& command, std::string_view name, Flags& flags, const std::vector<std::string>& words) {
   try {
-    flags.read();
-    if (!left_over.empty()) fail(ExitCode::usage, "{}: unexpected word; see {} --help", left_over.front(), words);
-    name_running_command(command.name());
+    flags.read(words);
+    name_running_command(name);
     command.run(flags);
   } catch (const Error& error) {
     // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
     std::string message = error.what();
-    const std::string setting = "--" + message.substr(0, message.find(' '));
-    if (parser.get_option_no_throw(setting)) throw error.with_message("--" + message);
-    if (error.kind() == ErrorKind::out_of_memory) {
-      if (parser.get_option_no_throw("--accumulate")) message += ", several to a step by --accumulate";
-      if (parser.get_option_no_throw("--checkpoint")) message += ", or --checkpoint budget=auto";
-      throw error.with_message(message);
-    }
-    throw;
+    if (flags.has("--" + message.substr(0, message.find(' ')))) throw error.with_message("--" + message);
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    if (flags.has("--accumulate")) message += ", several to a step by --accumulate";
+    if (flags.has("--checkpoint")) message += ", or --checkpoint budget=auto";
+    throw error.with_message(message);
   }
+}
+
+// The command that the first two words name, or the first one, which are taken away.
+const CommandEntry* take_command(std::span<const CommandEntry> commands, std::vector<std::string>& words) {
+  for (const size_t count : {size_t{2}, size_t{1}}) {
+    if (words.size() < count) continue;
+    const std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+    const auto entry = std::ranges::find(commands, name, &CommandEntry::words);
+    if (entry == commands.end()) continue;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+    return &*entry;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
-void run_command_line(const Commands& commands, int argc, const char* const* argv) {
-  check_no_empty_value(argc, argv);
-  CLI::App app("Trains small networks with the halfstep engine and reports time, accuracy and memory.", program_name);
-  app.get_formatter()->column_width(30);
-  app.allow_extras();
-  app.set_help_flag("-h,--help", "This text");
-  bool version = false;
-  app.add_flag("--version", version, "Version, commit, build type and devices, on one line")->disable_flag_override();
-  std::vector<CLI::App*> parsers;
-  std::vector<Flags> flags;
-  for (const auto& command : commands) {
-    CLI::App* parser = app.add_subcommand(command->name(), command->summary());
-    command->declare(flags.emplace_back(*parser));
-    parsers.push_back(parser);
+void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words == std::vector<std::string>{"--version"}) return write_stdout(version_line());
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
   }
-  app.require_subcommand(0, 1);
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    // Not CLI11's footer, which newer versions wrap.
-    std::string footnote = program_footnote();
-    for (size_t i = 0; i < commands.size(); ++i) {
-      if (parsers[i]->parsed()) footnote = commands[i]->footnote();
-    }
-    std::string help = app.help();
-    help.resize(help.find_last_not_of('\n') + 1);
-    return write_stdout(help + "\n\n" + footnote);
-  } catch (const CLI::ArgumentMismatch&) {
-    // A switch with a value, "--quiet=1", or a last argument that is a flag without its value.
-    for (const char* word : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
-      if (is_switch_with_value(parsers, word)) fail(ExitCode::usage, "--{}: takes no value", without_dashes(word));
-    }
-    fail(ExitCode::usage, "{}: a value is missing", argv[argc - 1]);
-  } catch (const CLI::ParseError& error) {
-    fail(ExitCode::usage, "{}; see {} --help", error.what(), program_name);
+  const bool wants_all = std::ranges::find(words, "--help-all") != words.end();
+  const bool wants_help = wants_all || std::ranges::find_first_of(words, std::array{"--help", "-h"}) != words.end();
+  if (wants_help && is_flag(words[0])) {
+    return write_stdout(fmt::format(
+        "Trains small networks with the halfstep engine and reports time, accuracy and memory.\n"
+        "Usage: {0} COMMAND [FLAGS]; {0} COMMAND --help, or help COMMAND, for its flags; --version\n{1}\n{2}",
+        program_name, list_of(commands, ""), program_footnote()));
   }
-
-  if (version) return write_stdout(version_line());
-  const std::vector<std::string> unknown = app.remaining();
-  if (!unknown.empty()) {
-    if (!is_flag(unknown.front())) fail_no_command(commands, unknown.front());
-    std::vector<std::string> known = long_flags(app);
-    for (const CLI::App* parser : parsers) {
-      const std::string flag = "--" + without_dashes(unknown.front());
-      std::ranges::copy(long_flags(*parser), std::back_inserter(known));
-      if (parser->get_option_no_throw(flag) == nullptr) continue;
-      fail(ExitCode::usage, "{}: goes after the sub-command, {} {} {}", flag, program_name, parser->get_name(), flag);
-    }
-    fail_unknown_flag(unknown.front(), known, program_name);
+  if (wants_help && std::ranges::find(commands, words[0], &CommandEntry::words) == commands.end()) {
+    const std::string list = list_of(commands, words[0]);
+    if (!list.empty() && is_flag(words[1])) return write_stdout(list);
   }
-  for (size_t i = 0; i < commands.size(); ++i) {
-    if (parsers[i]->parsed()) return run(*commands[i], *parsers[i], flags[i]);
-  }
-  fail_no_command(commands, "");
+  const CommandEntry* entry = take_command(commands, words);
+  if (entry == nullptr) fail_no_command(commands, words);
+  const std::unique_ptr<Command> command = entry->make();
+  command->name_ = entry->name;
+  Flags flags{std::string(entry->words)};
+  command->declare(flags);
+  if (!wants_help) return run(*command, entry->words, flags, words);
+  write_stdout(fmt::format("{}\n{}", entry->summary, flags.help(wants_all)));
 }
 
 }  // namespace hs::bench::cli

@@ -1,5 +1,5 @@
-// Flags of the sub-commands. CLI11 splits the arguments and prints the help; values are parsed here, so that every
-// usage error is one sentence that names the flag and says what was expected, with exit code 2.
+// The commands and their flags. Every usage error is one sentence that names the flag and says what was expected, with
+// exit code 2.
 #pragma once
 
 #include <algorithm>
@@ -7,17 +7,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "bench/cli/json_file.h"
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 namespace hs {
 enum class CacheMode;
 enum class Precision : uint8_t;
@@ -29,18 +27,22 @@ namespace hs::bench::cli {
 
 struct DataChoice;
 
-// The flags of one sub-command. Each is declared once, with its name, values, help and the variable that it sets, which
+// The flags of one command. Each is declared once, with its name, values, help and the variable that it sets, which
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
 // record() after a declaration makes the flag a member of the record's "config".
 class Flags {
  public:
-  explicit Flags(CLI::App& app) : app_(app) {}
+  // command: the words of it that users type.
+  explicit Flags(std::string command = "") : command_(std::move(command)) {}
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
 
   using Reader = std::function<void(const std::string& value)>;  // throws Error (usage) for an invalid value
   using Value = std::function<Json()>;
 
-  Flags& integer(const std::string& flag, int64_t& value, int64_t low, int64_t high, const std::string& help);
-  Flags& integer(const std::string& flag, int32_t& value, int32_t low, int32_t high, const std::string& help);
+  template <class Number>  // int64_t, int32_t or uint64_t
+  Flags& integer(const std::string& flag, Number& value, std::type_identity_t<Number> low,
+                 std::type_identity_t<Number> high, const std::string& help);
   // Also the word "auto", which stands for the value `automatic`.
   Flags& integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
                          const std::string& help);
@@ -59,7 +61,7 @@ class Flags {
   Flags& list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
               const std::string& help);
   Flags& on_off(const std::string& flag, bool& value, const std::string& help);
-  // Positional arguments, from `low` to `high` of them.
+  // Arguments that are no flags, from `low` to `high` of them.
   Flags& words(const std::string& type, std::vector<std::string>& values, size_t low, size_t high,
                const std::string& help);
 
@@ -76,7 +78,7 @@ class Flags {
   Flags& epochs(int64_t& value);
   Flags& batch(int64_t& value, int64_t most = 1'000'000);
   Flags& learning_rate(float& value);
-  Flags& seed(int64_t& value);
+  Flags& seed(uint64_t& value);
   Flags& repeat(int64_t& value);
   Flags& threads(int64_t& value);
   Flags& device(std::string& name);  // see resolve_device()
@@ -95,6 +97,9 @@ class Flags {
   // path.
   Flags& recipe();
 
+  // The end of --help.
+  Flags& examples(const std::string& text);
+
   // The flag that was declared last names something to write, which only the command line does.
   Flags& writes();
   // What `saved` makes of the last declared flag's value: an object of flags and their words, as settings() returned
@@ -107,44 +112,51 @@ class Flags {
   // Records a member that is not the value of a flag; config() calls the function.
   Flags& record(const std::string& member, Value value);
 
-  bool given(const std::string& flag) const;
+  bool given(std::string_view flag) const;
+  bool has(std::string_view flag) const;
   // The flags that are given, with their words: those that name something to write, or all others.
   Json settings(bool that_write = false) const;
 
-  // To be called after parsing: sets the variables. Throws Error (usage).
-  void read() const;
+  // Sets the variables from the words of the command line that follow the command. Throws Error (usage).
+  void read(const std::vector<std::string>& words);
+  // A line or more for each flag, in groups; of a command with many flags only those that most people use, unless all
+  // are wanted.
+  std::string help(bool all) const;
   // The members of a record's "config", in declaration order.
   Json config() const;
 
  private:
   struct Flag {
-    std::string name;
-    CLI::Option* option;
+    std::string name, type, help;  // type: empty for a switch
     Reader reader;
     Value value;
     bool repeatable;
-    std::string member;  // its name in records
-    bool is_number;      // or the word auto
+    std::string member;                   // its name in records
+    std::vector<std::string> words = {};  // that are given
     bool writes = false;
     std::function<Json(const std::string& value)> saved = {};
   };
   struct Words {
-    std::string type;
-    CLI::Option* option;
+    std::string type, help;
     std::vector<std::string>* values;
     size_t low, high;
   };
+  const Flag* find(std::string_view flag) const;
+  std::vector<std::string> names() const;
+  void split(const std::vector<std::string>& words);
   void check_no_empty_word() const;
-  void read_recipe() const;
-  void read_saved() const;
+  void read_recipe();
+  void read_saved();
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
              bool repeatable = false);
   Flags& choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
                    const Value& value, const std::string& help);
 
-  CLI::App& app_;
+  const std::string command_;
   std::vector<Flag> flags_;
-  std::vector<Words> words_;
+  Words words_ = {};
+  std::string examples_;
+  std::vector<std::string> given_words_;
   std::vector<std::pair<std::string, Value>> members_;
 };
 
@@ -161,26 +173,43 @@ Flags& Flags::named_choice(const std::string& flag, T& value, const std::vector<
       flag, names, read, [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
 }
 
-// A sub-command: declares its flags, then runs with them. run() throws hs::Error on failure.
+// A command: declares its flags and what else --help says, then runs with them. run() throws hs::Error on failure.
 class Command {
  public:
   virtual ~Command() = default;
-  virtual std::string name() const = 0;
-  virtual std::string summary() const = 0;   // one line
-  virtual std::string footnote() const = 0;  // end of its --help: examples
   virtual void declare(Flags& flags) = 0;
   virtual void run(const Flags& flags) = 0;
+  const std::string& name() const { return name_; }  // of its records
+
+ private:
+  friend void run_command_line(std::span<const struct CommandEntry> commands, int argc, const char* const* argv);
+  std::string name_;
 };
 
-using Commands = std::vector<std::unique_ptr<Command>>;
+struct CommandEntry {
+  std::string_view words;  // that users type: one or two
+  std::string_view name;   // of its records, which keep it when the words change
+  std::unique_ptr<Command> (*make)();
+  std::string_view summary;
+  std::string_view group = "";  // that begins with it in --help
+};
 
-// Parses the command line and runs the sub-command. Throws Error (usage) for any mistake in it.
-void run_command_line(const Commands& commands, int argc, const char* const* argv);
+// Runs the command that the arguments name. Throws Error (usage) for any mistake in them.
+void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv);
+
+// Where --help shows a flag: in which group, and whether only --help-all does (common_flags.cpp).
+struct FlagPlace {
+  size_t group;  // 0: of no group, the command's own
+  bool is_rare;
+};
+FlagPlace place_of(std::string_view flag);
+std::string_view group_title(size_t group);  // empty beyond the last
 
 // The number that a user wrote for it: 0.001 for 0.001f, which is 0.0010000000474974513.
 double as_written(float value);
 
-// The element of `words` that is within a few typing errors of `word`, or an empty string.
+// The element of `words` that is meant by `word`, as other programs have it or within a few typing errors, or an empty
+// string.
 std::string nearest(std::string_view word, const std::vector<std::string>& words);
 
 }  // namespace hs::bench::cli

@@ -1,4 +1,4 @@
-// The inputs of the sub-commands that train: device, threads and data set.
+// The inputs of the commands that train: device, threads and data set.
 #pragma once
 
 #include <memory>

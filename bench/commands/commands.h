@@ -1,4 +1,4 @@
-// The sub-commands. A new one is a file of its own, a line here and a line in main.cpp.
+// The commands. A new one is a file of its own, a line here and a line in main.cpp.
 #pragma once
 
 #include "bench/cli/command_line.h"
@@ -9,9 +9,7 @@ std::unique_ptr<cli::Command> make_train_command();
 std::unique_ptr<cli::Command> make_info_command();
 std::unique_ptr<cli::Command> make_convert_command();
 std::unique_ptr<cli::Command> make_scaler_command();
-std::unique_ptr<cli::Command> make_gemm_command();
-std::unique_ptr<cli::Command> make_conv_command();
-std::unique_ptr<cli::Command> make_ops_command();
+std::unique_ptr<cli::Command> make_kernel_command();  // by its name: gemm, conv or ops
 std::unique_ptr<cli::Command> make_tune_command();
 std::unique_ptr<cli::Command> make_scaling_command();
 std::unique_ptr<cli::Command> make_predict_ranks_command();
@@ -27,7 +25,6 @@ std::unique_ptr<cli::Command> make_compare_command();
 std::unique_ptr<cli::Command> make_predict_command();
 std::unique_ptr<cli::Command> make_evaluate_command();
 std::unique_ptr<cli::Command> make_generate_command();
-std::unique_ptr<cli::Command> make_merge_command();
 std::unique_ptr<cli::Command> make_export_command();
 
 }  // namespace hs::bench::commands

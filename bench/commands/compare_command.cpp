@@ -19,18 +19,14 @@ namespace {
 
 class CompareCommand : public cli::Command {
  public:
-  std::string name() const override { return "compare"; }
-  std::string summary() const override { return "Compare two records, with a test of whether one is slower"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench compare before.json after.json
   halfstep-bench compare before.json after.json --fail-if-slower 3%
   halfstep-bench compare before.json after.json --md -
 
 docs/benchmarks.md says which differences count.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     flags.words("RECORD", paths_, 2, 2, "BEFORE and AFTER, two records");
     flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
     outputs_.declare(flags);

@@ -1,4 +1,4 @@
-// halfstep-bench convert: writes a data set in another format.
+// halfstep-bench data convert: writes a data set in another format.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -26,9 +26,6 @@ namespace fs = std::filesystem;
 
 class ConvertCommand : public cli::Command {
  public:
-  std::string name() const override { return "convert"; }
-  std::string summary() const override { return "Write a data set in another format"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -36,25 +33,23 @@ class ConvertCommand : public cli::Command {
   std::unique_ptr<SampleWriter> make_writer(const fs::path& folder, Part part, const SampleInfo& info) const;
   int64_t convert(const FoundDataset& found, Part part, const fs::path& folder) const;
 
-  std::string source_, target_, format_ = "record";
+  std::vector<std::string> names_;  // of the source and the target
+  std::string format_ = "record";
   int64_t shards_ = 1, train_ = 0, test_ = 0;
   std::optional<ImageShape> size_;
   bool compress_ = false, quiet_ = false;
 };
 
-std::string ConvertCommand::footnote() const {
-  return R"(Examples:
-  halfstep-bench convert mnist mnist_records --format record --shards 4
-  halfstep-bench convert mnist mnist_files --format png
-  halfstep-bench convert cifar10 cifar10_records --compress
+void ConvertCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench data convert mnist mnist_records --format record --shards 4
+  halfstep-bench data convert mnist mnist_files --format png
+  halfstep-bench data convert cifar10 cifar10_records --compress
 
 docs/data_formats.md describes the formats.
-)";
-}
-
-void ConvertCommand::declare(cli::Flags& flags) {
-  flags.text("SRC", source_, "NAME", "mnist, fashion_mnist, cifar10, synthetic, or a folder in any format");
-  flags.text("DST", target_, "DIR", "Folder to make, with both parts of the set");
+)");
+  flags.words("SRC DST", names_, 2, 2,
+              "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
   flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "pgm"}, "Format of DST");
   flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
   flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
@@ -80,7 +75,8 @@ int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::
   const int64_t limit = part == Part::train ? train_ : test_;
   std::unique_ptr<SampleSource> source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
   SampleInfo info = source->info();
-  if (info.is_text()) fail(ExitCode::usage, "convert: {} is a text, and the formats to write hold images", info.name);
+  if (info.is_text())
+    fail(ExitCode::usage, "data convert: {} is a text, and the formats to write hold images", info.name);
   if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
   if (limit != 0) info.count = limit;
   if (!info.remark.empty()) cli::notice(info.remark);
@@ -105,26 +101,22 @@ int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::
 }
 
 void ConvertCommand::run(const cli::Flags& flags) {
-  if (source_.empty() || target_.empty()) {
-    fail(ExitCode::usage, "convert: {} is missing; try {} convert mnist mnist_records --format record",
-         source_.empty() ? "SRC" : "DST", cli::program_name);
-  }
   if (flags.given("--shards") && format_ != "record" && format_ != "tfrecord") {
     fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", shards_, format_);
   }
   if (compress_ && format_ != "record") {
     fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
   }
-  FoundDataset found = find_dataset(source_);
+  FoundDataset found = find_dataset(names_[0]);
   found.set.size = size_;
-  OutputFolder folder(target_);
+  OutputFolder folder(names_[1]);
   int64_t counts[] = {0, 0};
   for (const Part part : {Part::train, Part::test}) {
     if (found.has(part)) counts[part == Part::test] = convert(found, part, folder.path());
   }
   const auto [files, bytes] = measure::files_in(folder.path());
   folder.keep();
-  cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n", printable(target_),
+  cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n", printable(names_[1]),
                                 counts[0], counts[1], format_, files, static_cast<double>(bytes) / 1e6));
 }
 

@@ -1,6 +1,6 @@
-// halfstep-bench doctor: a short profile of training and one verdict: its bottleneck, and which switch to try next. Its
-// record has "peaks", "profile" (milliseconds per step), "rows" (the parts of a step: name, milliseconds, share) and
-// "verdict".
+// halfstep-bench profile: a short profile of training and one verdict: its bottleneck, and which switch to try next.
+// Its record has "peaks", "profile" (milliseconds per step), "rows" (the parts of a step: name, milliseconds, share)
+// and "verdict".
 #include <fmt/format.h>
 
 #include "bench/cli/forced_kernels.h"
@@ -25,18 +25,6 @@ namespace {
 
 class DoctorCommand : public cli::Command {
  public:
-  std::string name() const override { return "doctor"; }
-  std::string summary() const override { return "Profile some steps and say what training is bound by"; }
-  std::string footnote() const override {
-    return R"(Examples:
-  halfstep-bench doctor
-  halfstep-bench doctor --batch 1
-  halfstep-bench doctor --data mnist_png --prefetch 0 --cache none
-
-Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
-docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
-)";
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -48,6 +36,15 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
 };
 
 void DoctorCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench profile
+  halfstep-bench profile --batch 1
+  halfstep-bench profile --data mnist_png --prefetch 0 --cache none
+
+`profile kernels` and `profile memory` look closer.
+Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
+docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
+)");
   settings_.declare(flags);
   flags.train(train_);
   flags.integer("--steps", steps_, 1, 1000000, "Steps to time").record();
@@ -84,12 +81,12 @@ Json to_json(const measure::StepTimes& p) {
 void DoctorCommand::run(const cli::Flags& flags) {
   if (launched_ranks() > 1) {
     fail(ExitCode::usage,
-         "doctor: profiles one process; start it without mpirun. train under mpirun names what {} ranks wait for",
+         "profile: looks at one process; start it without mpirun. train under mpirun names what {} ranks wait for",
          launched_ranks());
   }
   LoaderOptions& loading = settings_.experiment.loading;
   if (loading.normalize_on_host) {
-    fail(ExitCode::usage, "--preprocess host: doctor profiles steps that read bytes; use --preprocess device");
+    fail(ExitCode::usage, "--preprocess host: profile measures steps that read bytes; use --preprocess device");
   }
   outputs_.open();
   settings_.use(flags);
@@ -102,8 +99,8 @@ void DoctorCommand::run(const cli::Flags& flags) {
   loading.batch = experiment.batch;
   loading.device = device;
   Loader loader(*data.train, loading);
-  const cli::ForcedKernels forced(settings_.kernels);
-  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
+  const cli::ForcedKernels forced(experiment.kernels);
+  measure::OneStep step(experiment, info);
   const measure::Peaks peaks = measure::measure_peaks(device);
   std::vector<Batch> batches;
   const measure::StepTimes p = measure::measure_step_times(

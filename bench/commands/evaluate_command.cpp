@@ -40,17 +40,13 @@ struct Result {
 
 class EvaluateCommand : public cli::Command {
  public:
-  std::string name() const override { return "evaluate"; }
-  std::string summary() const override { return "Test a trained model: accuracy, confusion matrix, worst mistakes"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench evaluate --model digits.safetensors
   halfstep-bench evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes
 
 The worst mistakes are the wrong answers that the model was most certain of.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote").record();
     flags.data(data_);
     flags.test(test_);

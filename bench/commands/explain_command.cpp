@@ -1,6 +1,6 @@
-// halfstep-bench explain: one training step, kernel by kernel, with measured numbers. Its record has "peaks", "phases"
-// and "calls": phase, op, kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops, bytes,
-// live_bytes.
+// halfstep-bench profile kernels: one training step, kernel by kernel, with measured numbers. Its record has "peaks",
+// "phases" and "calls": phase, op, kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops,
+// bytes, live_bytes.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -59,17 +59,6 @@ std::string to_dot(const Tensor& loss) {
 
 class ExplainCommand : public cli::Command {
  public:
-  std::string name() const override { return "explain"; }
-  std::string summary() const override { return "Print one training step, kernel by kernel, with times and memory"; }
-  std::string footnote() const override {
-    return R"(Examples:
-  halfstep-bench explain --model mnist_cnn_large --precision bf16
-  halfstep-bench explain --checkpoint all --kernel conv2d_forward=im2col
-  halfstep-bench explain --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)";
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -80,6 +69,13 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
 };
 
 void ExplainCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench profile kernels --model mnist_cnn_large --precision bf16
+  halfstep-bench profile kernels --checkpoint all --kernel conv2d_forward=im2col
+  halfstep-bench profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
+
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
+)");
   settings_.declare(flags);
   outputs_.declare(flags);
   flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
@@ -180,15 +176,15 @@ void ExplainCommand::run(const cli::Flags& flags) {
   settings_.use(flags);
   const measure::Experiment& experiment = settings_.experiment;
   const Device device = experiment.device;
-  static_cast<void>(cli::ForcedKernels(settings_.kernels));  // reports a mistake in it before data are read
+  static_cast<void>(cli::ForcedKernels(experiment.kernels));  // reports a mistake in it before data are read
   OutputFile dot(dot_, "--dot");
   outputs_.open({&dot});
   const cli::TrainingData data = cli::open_training_data(
       settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
   const SampleInfo& info = data.train->info();
   const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
-  const cli::ForcedKernels forced(settings_.kernels);
-  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
+  const cli::ForcedKernels forced(experiment.kernels);
+  measure::OneStep step(experiment, info);
   Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
   const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
   const measure::KernelUse warming;

@@ -13,23 +13,19 @@ namespace {
 
 class GenerateCommand : public cli::Command {
  public:
-  std::string name() const override { return "generate"; }
-  std::string summary() const override { return "Write text as a trained model of a text does"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors
   halfstep-bench generate --model shakespeare.safetensors --prompt "ROMEO:" --temperature 0.8
 
 Prints the prompt and what the model writes after it. The same seed writes the same text.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break, or the first symbol)");
     flags.integer("--length", options_.length, 1, 1'000'000, "Symbols to write");
     flags.real("--temperature", options_.temperature, 0.01, 100, "Below 1 likely symbols become likelier");
     flags.integer("--top-k", options_.top_k, 0, 256, "Draw from so many of the likeliest symbols, 0: from all");
-    flags.seed(seed_);
+    flags.seed(options_.seed);
     flags.threads(threads_);
     flags.device(device_);
   }
@@ -38,14 +34,13 @@ Prints the prompt and what the model writes after it. The same seed writes the s
  private:
   std::string model_, prompt_, device_ = "auto";
   GenerateOptions options_;
-  int64_t seed_ = 1, threads_ = 0;
+  int64_t threads_ = 0;
 };
 
 void GenerateCommand::run(const cli::Flags& flags) {
   if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
   cli::use_threads(threads_);
   const Device device = cli::resolve_device(device_);
-  options_.seed = static_cast<uint64_t>(seed_);
   const LoadedModel loaded = load_model(model_);
   const ParameterArena arena(*loaded.model, device);
   if (!flags.given("--prompt")) prompt_ = default_prompt(loaded.description.vocabulary);

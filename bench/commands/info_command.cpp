@@ -15,17 +15,15 @@ namespace {
 
 class InfoCommand : public cli::Command {
  public:
-  std::string name() const override { return "info"; }
-  std::string summary() const override { return "Show the build, the machine and the kernels"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench info
   halfstep-bench info --json -
 
 docs/command_line.md says in which order variants are tried.
-)";
+)");
+    flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout");
   }
-  void declare(cli::Flags& flags) override { flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout"); }
   void run(const cli::Flags& flags) override;
 
  private:

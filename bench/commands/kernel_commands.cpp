@@ -1,8 +1,8 @@
-// halfstep-bench gemm, conv and ops: every variant of a kernel, verified and then timed, the ladder from the simple one
-// to the fastest. Their record has "peaks" and "kernels", one entry per slot, size and type: slot, sizes, type, flops,
-// bytes, chosen, variants, and "slower_choices", one entry per kernel whose chosen variant is not the fastest by more
-// than 5 %. Each variant has its relative_error and, if that is within tolerance, warm_seconds with its
-// range, cold_seconds, rounds, and the rates with their fractions of the peaks.
+// halfstep-bench bench gemm, bench conv and bench ops: every variant of a kernel, verified and then timed, the ladder
+// from the simple one to the fastest. Their record has "peaks" and "kernels", one entry per slot, size and type: slot,
+// sizes, type, flops, bytes, chosen, variants, and "slower_choices", one entry per kernel whose chosen variant is not
+// the fastest by more than 5 %. Each variant has its relative_error and, if that is within tolerance, warm_seconds with
+// its range, cold_seconds, rounds, and the rates with their fractions of the peaks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,32 +26,14 @@ namespace {
 
 class KernelCommand : public cli::Command {
  public:
-  KernelCommand(const char* name, const char* summary) : name_(name), summary_(summary) {}
-
-  std::string name() const override { return name_; }
-  std::string summary() const override { return summary_; }
-  std::string footnote() const override {
-    return fmt::format(
-        R"(Examples:
-  halfstep-bench {0}
-  halfstep-bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
-  halfstep-bench {0} --list
-
-docs/command_line.md says what the columns mean.
-)",
-        name_);
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
  private:
   std::vector<DType> types() const;
   std::vector<examples::TimedCase> cases() const;
-  void print_list(Device device) const;
-  void print_plan(Device device) const;
+  void print_plan(Device device) const;  // or the list
 
-  const char* name_;
-  const char* summary_;
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
@@ -60,6 +42,15 @@ docs/command_line.md says what the columns mean.
 };
 
 void KernelCommand::declare(cli::Flags& flags) {
+  flags.examples(fmt::format(
+      R"(Examples:
+  halfstep-bench bench {0}
+  halfstep-bench bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
+  halfstep-bench bench {0} --list
+
+docs/command_line.md says what the columns mean.
+)",
+      name()));
   flags.batch(batch_, 65536).record();
   flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors");
   flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
@@ -84,44 +75,34 @@ std::vector<examples::TimedCase> KernelCommand::cases() const {
   std::vector<examples::TimedCase> cases = examples::timed_cases(batch_);
   std::erase_if(cases, [this](const examples::TimedCase& each) {
     const std::string command = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
-    return command != name_;
+    return command != name();
   });
   return cases;
 }
 
-void KernelCommand::print_list(Device device) const {
+void KernelCommand::print_plan(Device device) const {
   report::Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
+  double elements = 0;
   for (const examples::TimedCase& kernel : cases()) {
     for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
       table.lines.push_back({call.slot, call.what, fmt::format("{}", fmt::join(call.variants, ", "))});
-    }
-  }
-  cli::write_stdout(to_text(table));
-}
-
-void KernelCommand::print_plan(Device device) const {
-  double elements = 0;
-  size_t kernels = 0;
-  for (const examples::TimedCase& kernel : cases()) {
-    for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
-      ++kernels;
       elements = std::max(elements, call.elements);
     }
   }
+  if (list_) return cli::write_stdout(to_text(table));
   const double largest = elements * (sizeof(double) + sizeof(float));  // the reference's tensors and the timed ones
-  const size_t count = kernels * types().size();
+  const size_t kernels = table.lines.size(), count = kernels * types().size();
   cli::write_stdout(fmt::format(
       "{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
       "about {}, and verifying; {} MiB for the largest tensors\n",
-      name_, kernels, types().size(), hs::name(device), rounds_, seconds_,
+      name(), kernels, types().size(), hs::name(device), rounds_, seconds_,
       measure::minutes_text(static_cast<double>(count) * seconds_), report::mebibytes(static_cast<size_t>(largest))));
 }
 
 void KernelCommand::run(const cli::Flags& flags) {
   outputs_.open();
   const Device device = cli::resolve_device(device_);
-  if (list_) return print_list(device);
-  if (dry_run_) return print_plan(device);
+  if (list_ || dry_run_) return print_plan(device);
   cli::use_threads(threads_);
   const measure::Peaks peaks = measure::measure_peaks(device);
   std::vector<measure::CaseTiming> timings;
@@ -154,7 +135,7 @@ void KernelCommand::run(const cli::Flags& flags) {
   }
   report::present(
       record,
-      fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name_,
+      fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name(),
                   batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
       {report::without_empty_columns(table)}, remarks);
   outputs_.finish(record);
@@ -163,14 +144,6 @@ void KernelCommand::run(const cli::Flags& flags) {
 
 }  // namespace
 
-std::unique_ptr<cli::Command> make_gemm_command() {
-  return std::make_unique<KernelCommand>("gemm", "Verify and time every variant of the matrix product");
-}
-std::unique_ptr<cli::Command> make_conv_command() {
-  return std::make_unique<KernelCommand>("conv", "Verify and time every variant of the convolution");
-}
-std::unique_ptr<cli::Command> make_ops_command() {
-  return std::make_unique<KernelCommand>("ops", "Verify and time every variant of the other kernels");
-}
+std::unique_ptr<cli::Command> make_kernel_command() { return std::make_unique<KernelCommand>(); }
 
 }  // namespace hs::bench::commands

@@ -1,5 +1,5 @@
-// halfstep-bench loader: the reading speed of every format with each cache, number of workers and prefetch depth, the
-// cheapest setting with which steps never wait, and the overlap of loading and computing.
+// halfstep-bench bench loader: the reading speed of every format with each cache, number of workers and prefetch depth,
+// the cheapest setting with which steps never wait, and the overlap of loading and computing.
 //
 // Besides "data" and "config" its record has
 //   formats    read by one thread, in shuffled order, without a loader: name, files, bytes,
@@ -36,9 +36,6 @@ std::vector<std::string> format_names() {
 
 class LoaderCommand : public cli::Command {
  public:
-  std::string name() const override { return "loader"; }
-  std::string summary() const override { return "Measure loading: formats, caches, workers, depth, overlap"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -52,22 +49,20 @@ class LoaderCommand : public cli::Command {
 
   std::string device_ = "auto", format_ = "all";
   cli::DataChoice data_;
-  int64_t samples_ = 20000, batch_ = 64, compute_ = 4000, seed_ = 1;
+  int64_t samples_ = 20000, batch_ = 64, compute_ = 4000;
+  uint64_t seed_ = 1;
   bool list_ = false, dry_run_ = false, quiet_ = false;
   report::Outputs outputs_;
 };
 
-std::string LoaderCommand::footnote() const {
-  return R"(Examples:
-  halfstep-bench loader
-  halfstep-bench loader --data cifar10 --format png --compute 5000
-  halfstep-bench loader --samples 5000 --json loader.json --html loader.html
+void LoaderCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench bench loader
+  halfstep-bench bench loader --data cifar10 --format png --compute 5000
+  halfstep-bench bench loader --samples 5000 --json loader.json --html loader.html
 
 docs/command_line.md says what each table measures.
-)";
-}
-
-void LoaderCommand::declare(cli::Flags& flags) {
+)");
   flags.data(data_);
   flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set");
   flags.batch(batch_).record();
@@ -89,7 +84,7 @@ void LoaderCommand::progress(const std::string& what) const {
 measure::LoaderBench LoaderCommand::bench(Device device) const {
   measure::LoaderBench bench;
   bench.options.batch = batch_;
-  bench.options.seed = static_cast<uint64_t>(seed_);
+  bench.options.seed = seed_;
   bench.options.device = device;
   bench.compute = std::chrono::microseconds(compute_);
   bench.check = [] { cli::check_signals("while measuring; no results were written"); };

@@ -1,4 +1,4 @@
-// halfstep-bench lr-find: the range test for the learning rate (Smith, "Cyclical learning rates for training neural
+// halfstep-bench tune lr: the range test for the learning rate (Smith, "Cyclical learning rates for training neural
 // networks", 2017). The rate grows by the same ratio in each step of one short training, until the loss explodes; the
 // useful rates lie where the loss falls. Its record has "rows", one per step: learning_rate, loss, smoothed; and
 // "steepest" and "lowest", the rates at which the smoothed loss falls fastest (per decade), and is lowest.
@@ -25,16 +25,6 @@ namespace {
 
 class LrFindCommand : public cli::Command {
  public:
-  std::string name() const override { return "lr-find"; }
-  std::string summary() const override { return "Find the range of useful learning rates in one short training"; }
-  std::string footnote() const override {
-    return R"(Examples:
-  halfstep-bench lr-find
-  halfstep-bench lr-find --model mlp --optimizer nesterov --to 30 --html lr.html
-
-docs/recipes.md says how to read the curve.
-)";
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -46,12 +36,14 @@ docs/recipes.md says how to read the curve.
 };
 
 void LrFindCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench tune lr
+  halfstep-bench tune lr --model mlp --optimizer nesterov --to 30 --html lr.html
+
+docs/recipes.md says how to read the curve.
+)");
   settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
-  settings_.declare_data(flags);
-  settings_.declare_optimizer(flags);
-  settings_.declare_step(flags);
-  settings_.tuning.declare(flags);
-  settings_.declare_machine(flags);
+  settings_.declare(flags, {.rate = false});
   flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step").record();
   flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();
   flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before").record();
@@ -92,7 +84,6 @@ void LrFindCommand::run(const cli::Flags& flags) {
   outputs_.open();
   settings_.use(flags);
   measure::Experiment& experiment = settings_.experiment;
-  experiment.kernels = settings_.kernels;
   const int64_t batch = experiment.batch * experiment.accumulate;
   const cli::TrainingData data =
       cli::open_training_data(settings_.data, {steps_ * batch, true}, {experiment.batch, true}, settings_.context);
@@ -121,7 +112,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
     return static_cast<int64_t>(points.size()) >= steps_ || !(points.back().smoothed <= exploded * lowest);
   };
   try {
-    measure::run_experiment(experiment, *data.train, *data.test, static_cast<uint64_t>(settings_.seed), hooks);
+    measure::run_experiment(experiment, *data.train, *data.test, experiment.seed, hooks);
   } catch (const Error& error) {
     if (error.code() != ExitCode::numeric) throw;  // an infinite loss is where the range ends
   }

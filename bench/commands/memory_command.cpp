@@ -1,5 +1,5 @@
-// halfstep-bench memory: the memory of a training step by purpose, with and without checkpointing and accumulation, and
-// how exact the planner's predictions are.
+// halfstep-bench profile memory: the memory of a training step by purpose, with and without checkpointing and
+// accumulation, and how exact the planner's predictions are.
 //
 // Besides "data" and "config" its record has
 //   rows               precision x checkpoint x accumulate: segments, predicted_peak_bytes, peak_bytes, at_peak (bytes
@@ -45,9 +45,6 @@ struct MemoryRow {
 
 class MemoryCommand : public cli::Command {
  public:
-  std::string name() const override { return "memory"; }
-  std::string summary() const override { return "Explain the memory of a training step, by purpose and over time"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -70,21 +67,17 @@ class MemoryCommand : public cli::Command {
   report::Outputs outputs_;
 };
 
-std::string MemoryCommand::footnote() const {
-  return R"(Examples:
-  halfstep-bench memory
-  halfstep-bench memory --model char_gpt --blocks auto --data tinyshakespeare
-  halfstep-bench memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
-  halfstep-bench memory --dry-run
+void MemoryCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench profile memory
+  halfstep-bench profile memory --model char_gpt --blocks auto --data tinyshakespeare
+  halfstep-bench profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
+  halfstep-bench profile memory --dry-run
 
 docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)";
-}
-
-void MemoryCommand::declare(cli::Flags& flags) {
-  settings_.declare_data(flags);
+)");
+  settings_.declare(flags, {.step = false});
   flags.batch(settings_.experiment.batch, largest_batch_looked_at).record();
-  settings_.declare_optimizer(flags);
   const auto read_budget = [this](const std::string& bytes) {
     budget_bytes_ = parse_bytes("budget ", bytes);
     budget_ = bytes;
@@ -93,8 +86,6 @@ void MemoryCommand::declare(cli::Flags& flags) {
       .record("budget_bytes", [this] { return budget_bytes_; });
   flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
   flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them").record();
-  settings_.tuning.declare(flags);
-  settings_.declare_machine(flags);
   outputs_.declare(flags);
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
@@ -104,7 +95,6 @@ measure::Experiment MemoryCommand::step_case(Precision precision, int64_t accumu
   measure::Experiment experiment = settings_.experiment;
   experiment.precision = precision;
   experiment.accumulate = accumulate;
-  experiment.seed = static_cast<uint64_t>(settings_.seed);
   return experiment;
 }
 

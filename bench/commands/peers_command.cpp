@@ -1,7 +1,7 @@
-// halfstep-bench peers: the part of `./bench/run peers` that is not in bench/peers/run.py. This program parses the
-// command line and writes the samples before the runs, and writes the record after them; run.py starts the runs. They
-// communicate through a socket, this program's stdin: it sends one line of JSON, then run.py sends JSON until it closes
-// its end.
+// halfstep-bench bench peers: the part of `./bench/run bench peers` that is not in bench/peers/run.py. This program
+// parses the command line and writes the samples before the runs, and writes the record after them; run.py starts the
+// runs. They communicate through a socket, this program's stdin: it sends one line of JSON, then run.py sends JSON
+// until it closes its end.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -35,9 +35,6 @@ constexpr Size quick_size = {1280, 512, 1, 3};
 
 class PeersCommand : public cli::Command {
  public:
-  std::string name() const override { return "peers"; }
-  std::string summary() const override { return "Measure other engines beside this one: use ./bench/run peers"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -49,25 +46,23 @@ class PeersCommand : public cli::Command {
   cli::DataChoice data_;
   std::vector<std::string> pythons_;
   Size size_ = default_size;
-  int64_t batch_ = 64, seed_ = 1, threads_ = 0, ranks_ = 1;
+  int64_t batch_ = 64, threads_ = 0, ranks_ = 1;
+  uint64_t seed_ = 1;
   float learning_rate_ = 1e-3f;
   double timeout_ = 900;
   bool quick_ = false, list_ = false, dry_run_ = false, quiet_ = false, driven_ = false;
   report::Outputs outputs_;
 };
 
-std::string PeersCommand::footnote() const {
-  return R"(Examples:
-  ./bench/run peers
-  ./bench/run peers --python venv/bin/python --json peers.json --html peers.html
-  ./bench/run peers --dry-run
-  ./bench/run peers --ranks 2 --python venv/bin/python
+void PeersCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  ./bench/run bench peers
+  ./bench/run bench peers --python venv/bin/python --json peers.json --html peers.html
+  ./bench/run bench peers --dry-run
+  ./bench/run bench peers --ranks 2 --python venv/bin/python
 
 docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
-)";
-}
-
-void PeersCommand::declare(cli::Flags& flags) {
+)");
   flags.choice("--model", model_, measure::peer_models, "Model").record();
   flags.data(data_);
   flags.train(size_.train);
@@ -191,7 +186,8 @@ void write_samples(const cli::TrainingData& data, const std::filesystem::path& f
 }
 
 void PeersCommand::run(const cli::Flags& flags) {
-  if (!driven_) fail(ExitCode::usage, "peers: needs its runner; use ./bench/run peers, with the same flags");
+  if (!driven_)
+    fail(ExitCode::usage, "bench peers: needs its runner; use ./bench/run bench peers, with the same flags");
   take_size(flags);
   outputs_.open();
   const Device device = cli::resolve_device(device_);

@@ -44,10 +44,8 @@ std::string picture_of(const Image& image) {
 
 class PredictCommand : public cli::Command {
  public:
-  std::string name() const override { return "predict"; }
-  std::string summary() const override { return "Say what a trained model sees in images"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench train --save-model digits.safetensors
   halfstep-bench predict --model digits.safetensors --test
   halfstep-bench predict --model digits.safetensors photo.png scan.pgm --invert
@@ -58,9 +56,7 @@ class PredictCommand : public cli::Command {
 Prints the most probable classes of each image, on a terminal below the image as the model gets it. Images of files are
 made grey or coloured and resized as the model needs them, which the line below the picture says. Models of digits expect
 light strokes on black: --invert is for ink on paper. docs/model_files.md describes the files.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.words("IMAGE", images_, 0, 1000,
                 "PNG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");

@@ -1,4 +1,4 @@
-// halfstep-bench predict-ranks: the time of a step on 1 to 4,096 ranks, by a model (bench/measure/rank_model.h). Its
+// halfstep-bench scaling ranks: the time of a step on 1 to 4,096 ranks, by a model (bench/measure/rank_model.h). Its
 // record has "link": alpha, beta, gamma; "gradient_bytes"; "rows": strong and weak, by ranks, and measured, the ranks
 // that there are; "sums": one sum of all gradients, by ranks and all-reduce.
 #include <fmt/format.h>
@@ -32,17 +32,13 @@ struct StepTimes {  // seconds of each round
 
 class PredictRanksCommand : public cli::Command {
  public:
-  std::string name() const override { return "predict-ranks"; }
-  std::string summary() const override { return "Predict the time of a step on 2 to 4,096 processes, by a model"; }
-  std::string footnote() const override {
-    return R"(Examples:
-  mpirun -n 2 --bind-to none halfstep-bench predict-ranks --threads 1 --html ranks.html
-  halfstep-bench predict-ranks --alpha 1e-3 --beta 8e-9
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  mpirun -n 2 --bind-to none halfstep-bench scaling ranks --threads 1 --html ranks.html
+  halfstep-bench scaling ranks --alpha 1e-3 --beta 8e-9
 
 The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_parallel.md says what the model leaves out.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     what_.batch = 16;
     what_.accumulate = 64;
     flags.model(what_.model).record();
@@ -167,7 +163,7 @@ void PredictRanksCommand::show(Json& record, Transport* transport) {
 void PredictRanksCommand::run(const cli::Flags& flags) {
   const bool by_hand = flags.given("--alpha") && flags.given("--beta");
   if (by_hand == (launched_ranks() > 1)) {
-    fail(ExitCode::usage, "predict-ranks: either mpirun -n 2 --bind-to none, to measure a link, or --alpha and --beta");
+    fail(ExitCode::usage, "scaling ranks: either mpirun -n 2 --bind-to none, to measure a link, or --alpha and --beta");
   }
   const std::unique_ptr<Transport> transport = by_hand ? nullptr : open_mpi();
   const int rank = by_hand ? 0 : transport->rank();

@@ -16,17 +16,13 @@ namespace {
 
 class ReportCommand : public cli::Command {
  public:
-  std::string name() const override { return "report"; }
-  std::string summary() const override { return "Render a record again: table, Markdown, CSV, HTML, README"; }
-  std::string footnote() const override {
-    return R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench report run.json --html run.html
   halfstep-bench report run.json --md -
 
 bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
-)";
-  }
-  void declare(cli::Flags& flags) override {
+)");
     flags.words("RECORD", paths_, 1, 1000, "Records that --json wrote; one, unless for --readme");
     flags.text(
         "--readme", readme_, "FILE",

@@ -1,5 +1,5 @@
-// halfstep-bench scaler: the effect of loss scaling. Trains twice in f16 from the same seed, with dynamic loss scaling
-// and with a scale fixed at 1, and reports the scale over the steps and which gradients f16 lost.
+// halfstep-bench bench f16: the effect of loss scaling. Trains twice in f16 from the same seed, with dynamic loss
+// scaling and with a scale fixed at 1, and reports the scale over the steps and which gradients f16 lost.
 //
 // Besides "data" and "config" its record has "measured_steps" and
 //   rows                       "scaling" and "no scaling": steps, scale {first, changes [{after_step, scale}], last},
@@ -13,7 +13,6 @@
 #include <cmath>
 #include <memory>
 
-#include "bench/cli/clock.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
@@ -47,9 +46,6 @@ using Runs = std::array<ScalerRun, 2>;
 
 class ScalerCommand : public cli::Command {
  public:
-  std::string name() const override { return "scaler"; }
-  std::string summary() const override { return "Train in f16 with and without loss scaling and report the gradients"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -60,40 +56,39 @@ class ScalerCommand : public cli::Command {
   void print_plan() const;
   std::string headline(const cli::TrainingData& data) const;
 
-  std::string model_ = "mnist_cnn", device_name_ = "auto";
+  measure::Experiment experiment_;
+  std::string device_name_ = "auto";
   cli::DataChoice data_;
-  int64_t train_ = 2000, test_ = 500, epochs_ = 1, batch_ = 64, seed_ = 1;
+  int64_t train_ = 2000, test_ = 500;
   int64_t growth_interval_ = GradScalerConfig().growth_interval;
-  float learning_rate_ = 1e-3f;
   double scale_ = GradScalerConfig().initial;
   bool dry_run_ = false, quiet_ = false;
-  Device device_ = Device::cpu;
   report::Outputs outputs_;
 };
 
-std::string ScalerCommand::footnote() const {
-  return R"(Examples:
-  halfstep-bench scaler
-  halfstep-bench scaler --epochs 5 --growth-interval 20 --json scaler.json
-  halfstep-bench scaler --scale 16777216 --batch 16
+void ScalerCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench bench f16
+  halfstep-bench bench f16 --epochs 5 --growth-interval 20 --json scaler.json
+  halfstep-bench bench f16 --scale 16777216 --batch 16
 
 docs/command_line.md says what the columns mean.
-)";
-}
-
-void ScalerCommand::declare(cli::Flags& flags) {
-  flags.model(model_).record();
+)");
+  experiment_.epochs = 1;
+  experiment_.precision = Precision::f16;
+  experiment_.fuse = false;  // so that each op has its own gradients to show
+  flags.model(experiment_.model).record();
   flags.data(data_);
   flags.train(train_);
   flags.test(test_);
-  flags.epochs(epochs_).record();
-  flags.batch(batch_).record();
+  flags.epochs(experiment_.epochs).record();
+  flags.batch(experiment_.batch).record();
   flags.record("optimizer", [] { return "adam"; });
-  flags.learning_rate(learning_rate_).record();
+  flags.learning_rate(experiment_.optimizer.learning_rate).record();
   flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two").record();
   flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles")
       .record();
-  flags.seed(seed_).record();
+  flags.seed(experiment_.seed).record();
   flags.record("threads", [] { return threads(); });
   flags.device(device_name_).record();
   flags.record("precision", [] { return "f16"; });
@@ -105,18 +100,11 @@ void ScalerCommand::declare(cli::Flags& flags) {
 // Does not use run_experiment: counting would distort the time and memory that it measures.
 void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
                               cli::ProgressDisplay& display) const {
-  const auto seed = static_cast<uint64_t>(seed_);
-  run.model = make_model(model_, seed, measure::sizes_for(train_set.info(), 0));
-  run.arena = std::make_unique<ParameterArena>(*run.model, device_);
-  Loader training(train_set, {.batch = batch_, .shuffle = true, .seed = seed});
-  Loader test(test_set, {.batch = batch_, .shuffle = false, .seed = seed});
-  TrainConfig config;
-  config.epochs = epochs_;
-  config.optimizer.learning_rate = static_cast<float>(learning_rate_);
-  config.seed = seed;
-  config.device = device_;
-  config.precision = Precision::f16;
-  config.fuse = false;  // so that each op has its own gradients to show
+  run.model = make_model(experiment_.model, experiment_.seed, measure::sizes_for(train_set.info(), 0));
+  run.arena = std::make_unique<ParameterArena>(*run.model, experiment_.device);
+  Loader training(train_set, {.batch = experiment_.batch, .shuffle = true, .seed = experiment_.seed});
+  Loader test(test_set, {.batch = experiment_.batch, .shuffle = false, .seed = experiment_.seed});
+  TrainConfig config = experiment_;
   config.scaler = run.scaler;
 
   run.watch = std::make_unique<measure::GradientWatch>(*run.arena);
@@ -208,8 +196,9 @@ std::vector<std::string> scale_changes(const Runs& runs) {
 std::string ScalerCommand::headline(const cli::TrainingData& data) const {
   const SampleInfo& info = data.train->info();
   return fmt::format(
-      "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}", model_,
-      info.name, info.count, data.test->info().count, epochs_, batch_, hs::name(device_), threads());
+      "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}",
+      experiment_.model, info.name, info.count, data.test->info().count, experiment_.epochs, experiment_.batch,
+      hs::name(experiment_.device), threads());
 }
 
 Runs ScalerCommand::make_runs() const {
@@ -222,25 +211,11 @@ Runs ScalerCommand::make_runs() const {
   return runs;
 }
 
-// The scaled run over a few batches, after an equal warm-up.
 void ScalerCommand::print_plan() const {
   const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
-  const SampleInfo& info = data.train->info();
-  constexpr SampleOrder order = SampleOrder::as_it_is;
-  const PartOfSamples some(*data.train, 0, 4 * batch_, order), few(*data.test, 0, batch_, order);
-  cli::ProgressDisplay display(true, "", 2, epochs_, some.info().count, batch_);
-  double seconds = 0;
-  for (int i = 0; i < 2; ++i) {
-    Runs runs = make_runs();
-    reset_peak(device_);
-    const Clock::time_point start = Clock::now();
-    train_one(runs[0], some, few, display);
-    seconds = seconds_since(start);
-  }
-  seconds *= static_cast<double>(info.count) / static_cast<double>(some.info().count);
   measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
-  plan.add({"each of two"}, {seconds, memory_stats(device_).peak}, 2);
-  plan.print(headline(data), info.name, "");
+  plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test, experiment_.seed), 2);
+  plan.print(headline(data), data.train->info().name, "");
 }
 
 void ScalerCommand::run(const cli::Flags& flags) {
@@ -248,20 +223,20 @@ void ScalerCommand::run(const cli::Flags& flags) {
     fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
          scale_);
   }
-  device_ = cli::resolve_device(device_name_);
+  experiment_.device = cli::resolve_device(device_name_);
   outputs_.open();
   if (dry_run_) return print_plan();
   const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
   const SampleInfo& info = data.train->info();
 
   Runs runs = make_runs();
-  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()), epochs_,
-                               info.count, batch_);
+  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()),
+                               experiment_.epochs, info.count, experiment_.batch);
   for (size_t i = 0; i < runs.size(); ++i) {
     display.start_run(static_cast<int64_t>(i) + 1);
     train_one(runs[i], *data.train, *data.test, display);
   }
-  Json record = report::new_record(name(), device_);
+  Json record = report::new_record(name(), experiment_.device);
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
   record["measured_steps"] = "all";

@@ -49,19 +49,6 @@ struct Axis {
 
 class ScalingCommand : public cli::Command {
  public:
-  std::string name() const override { return "scaling"; }
-  std::string summary() const override {
-    return "Time a training step over batch, samples, image, channels and threads";
-  }
-  std::string footnote() const override {
-    return R"(Examples:
-  halfstep-bench scaling
-  halfstep-bench scaling --model mlp --precision bf16 --json scaling.json
-  halfstep-bench scaling --largest 512 --rounds 3
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)";
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -76,13 +63,14 @@ docs/chapters/finding_the_bottleneck.md says what the columns mean.
 };
 
 void ScalingCommand::declare(cli::Flags& flags) {
-  measure::Experiment& experiment = settings_.experiment;
-  flags.model(experiment.model).record();
-  flags.blocks(experiment.blocks, experiment.model).record();
-  settings_.declare_optimizer(flags);
-  settings_.declare_step(flags);
-  settings_.tuning.declare(flags);
-  settings_.declare_machine(flags);
+  flags.examples(R"(Examples:
+  halfstep-bench scaling
+  halfstep-bench scaling --model mlp --precision bf16 --json scaling.json
+  halfstep-bench scaling --largest 512 --rounds 3
+
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
+)");
+  settings_.declare(flags, {.data = false});
   flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many").record();
   flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size").record();
   flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time").record();
@@ -142,7 +130,7 @@ std::vector<double> ScalingCommand::time(const Sizes& sizes, Device device) cons
   const MemorySource source = random_pixels(sizes, std::max(sizes.samples, sizes.batch));
   Loader loader(source, {.batch = sizes.batch, .shuffle = sizes.samples > 0, .device = device});
   const int64_t accumulate = settings_.experiment.accumulate;
-  measure::OneStep step(settings_.experiment, source.info(), static_cast<uint64_t>(settings_.seed));
+  measure::OneStep step(settings_.experiment, source.info());
   const std::vector<Batch> batches = measure::next_batches(loader, accumulate);
   for (int i = 0; i < 2; ++i) step.run(batches);
   const int64_t steps = (sizes.samples + sizes.batch * accumulate - 1) / (sizes.batch * accumulate);
@@ -179,7 +167,7 @@ void ScalingCommand::run(const cli::Flags& flags) {
   settings_.use(flags);
   const measure::Experiment& experiment = settings_.experiment;
   const Device device = experiment.device;
-  const cli::ForcedKernels forced(settings_.kernels);
+  const cli::ForcedKernels forced(experiment.kernels);
   outputs_.open();
   const int all_threads = threads();
   Json record = report::new_record(name(), device);

@@ -48,9 +48,6 @@ struct Sources {
 
 class TechniquesCommand : public cli::Command {
  public:
-  std::string name() const override { return "techniques"; }
-  std::string summary() const override { return "Measure every technique alone and together against a baseline"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -73,30 +70,23 @@ class TechniquesCommand : public cli::Command {
   report::Outputs outputs_;
 };
 
-std::string TechniquesCommand::footnote() const {
-  return R"(Examples:
-  halfstep-bench techniques --full --json techniques.json --html techniques.html
-  halfstep-bench techniques --target-accuracy 0.95 --price-per-hour 2.10
-  halfstep-bench techniques --dry-run
-
-docs/benchmarks.md says what is measured and how.
-)";
-}
-
 std::string text_of(const Size& size) {
   return fmt::format("{} digits, {} epochs, {} runs", size.train, size.epochs, size.repeat);
 }
 
 void TechniquesCommand::declare(cli::Flags& flags) {
-  settings_.declare_data(flags);
+  flags.examples(R"(Examples:
+  halfstep-bench techniques --full --json techniques.json --html techniques.html
+  halfstep-bench techniques --target-accuracy 0.95 --price-per-hour 2.10
+  halfstep-bench techniques --dry-run
+
+docs/benchmarks.md says what is measured and how.
+)");
+  settings_.declare(flags, {.step = false});
   flags.train(size_.train);
   flags.test(size_.test);
   flags.epochs(size_.epochs).record();
   flags.batch(experiment_.batch).record();
-  flags.learning_rate(experiment_.optimizer.learning_rate).record();
-  settings_.declare_optimizer(flags);
-  settings_.tuning.declare(flags);
-  settings_.declare_machine(flags);
   flags.repeat(size_.repeat).record();
   flags.record("schedule", [] { return "constant"; });
   flags.record("warmup", [] { return 0; });
@@ -132,8 +122,7 @@ void TechniquesCommand::print_list() const {
 void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& data) const {
   measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
   for (const measure::TechniqueRow& row : plan.rows) {
-    dry_run.add({row.name, row.group},
-                measure::forecast(row.experiment, data.train, data.test, static_cast<uint64_t>(settings_.seed)),
+    dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test, experiment_.seed),
                 size_.repeat);
   }
   dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
@@ -177,7 +166,7 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
       try {
         meter.start();
         measure::RunRecord run = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
-                                                         static_cast<uint64_t>(settings_.seed + pass - 1), hooks);
+                                                         experiment_.seed + static_cast<uint64_t>(pass - 1), hooks);
         run.joules = meter.joules().value_or(std::nan(""));
         rows[i].runs.push_back(std::move(run));
         if (pass == 1) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
@@ -217,7 +206,7 @@ Json TechniquesCommand::step_of(const measure::Experiment& experiment, const Sou
   TrainHooks hooks;
   hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
   return measure::typical_step(
-      measure::profile_steps(experiment, data.train, data.test, steps, static_cast<uint64_t>(settings_.seed), hooks));
+      measure::profile_steps(experiment, data.train, data.test, steps, experiment_.seed, hooks));
 }
 
 std::string TechniquesCommand::headline(const Sources& data) const {

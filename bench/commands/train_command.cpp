@@ -40,9 +40,6 @@ constexpr double seconds_between_points = 1;  // of a curve within an epoch
 
 class TrainCommand : public cli::Command {
  public:
-  std::string name() const override { return "train"; }
-  std::string summary() const override { return "Train a model and report time, accuracy and memory"; }
-  std::string footnote() const override;
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -85,8 +82,8 @@ class TrainCommand : public cli::Command {
   bool dry_run_ = false, quiet_ = false;
 };
 
-std::string TrainCommand::footnote() const {
-  return R"(Examples:
+void TrainCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
   halfstep-bench train --repeat 5 --threads 1 --json result.json
   halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
@@ -99,10 +96,7 @@ If a rank hangs, one that waits for it ends with code 9 and names it. mpirun the
 of the one that ended first, or 137 if it was killed.
 
 docs/benchmarks.md says what is measured and how.
-)";
-}
-
-void TrainCommand::declare(cli::Flags& flags) {
+)");
   settings_.declare(flags);
   flags.train(train_);
   flags.test(test_);
@@ -337,7 +331,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     };
     meter.start();
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
-                                               static_cast<uint64_t>(settings_.seed + run - 1), hooks, save_last));
+                                               experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
@@ -366,7 +360,7 @@ Json TrainCommand::write_text(StagedModel& trained, const cli::TrainingData& dat
   const SampleInfo& info = data.train->info();
   const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
   if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
-  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = static_cast<uint64_t>(settings_.seed)};
+  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = experiment_.seed};
   std::string text;
   generate(
       trained, description_of(data), default_prompt(info.vocabulary), options,
@@ -387,8 +381,8 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   } else {
     hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
   }
-  measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_,
-                                                        static_cast<uint64_t>(settings_.seed), hooks);
+  measure::StepProfile profile =
+      measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, experiment_.seed, hooks);
   cli::check_signals("while profiling steps; no record was written");
   if (profile.profile.dropped > 0) {
     cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
@@ -420,8 +414,8 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
   measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
-  plan.add({std::to_string(repeat_)},
-           measure::forecast(experiment_, *data.train, *data.test, static_cast<uint64_t>(settings_.seed)), repeat_);
+  plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test, experiment_.seed),
+           repeat_);
   if (!ranks_.is_first()) return;
   plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
 }
@@ -508,7 +502,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   outputs_.open({&trace, &model.front()});
   fine_tuning_.open(flags, experiment_, settings_.context);
   cli::use_threads(settings_.threads);
-  const cli::ForcedKernels forced(settings_.kernels);
+  const cli::ForcedKernels forced(experiment_.kernels);
   settle_device();
   const cli::TrainingData data =
       cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},

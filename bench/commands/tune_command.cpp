@@ -1,6 +1,6 @@
-// halfstep-bench tune: times every variant of every kernel call of a training step, on the data of that step, and
-// writes the fastest ones to a file for --tuning. Its record has "calls", one per slot and tensors: call, count, chosen
-// (by rank), fastest, the seconds of both, and taken, which the file has.
+// halfstep-bench tune kernels: times every variant of every kernel call of a training step, on the data of that step,
+// and writes the fastest ones to a file for --tuning. Its record has "calls", one per slot and tensors: call, count,
+// chosen (by rank), fastest, the seconds of both, and taken, which the file has.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,17 +34,6 @@ constexpr double largest_chance = 0.001;  // needs 7 rounds
 
 class TuneCommand : public cli::Command {
  public:
-  std::string name() const override { return "tune"; }
-  std::string summary() const override { return "Measure which kernel variants are fastest in a step, for --tuning"; }
-  std::string footnote() const override {
-    return R"(Examples:
-  halfstep-bench tune --out mnist_cnn.tuning
-  halfstep-bench train --tuning mnist_cnn.tuning
-  halfstep-bench tune --model mlp --precision bf16 --threads 1 --out mlp.tuning
-
-docs/command_line.md says what is measured and how.
-)";
-  }
   void declare(cli::Flags& flags) override;
   void run(const cli::Flags& flags) override;
 
@@ -57,10 +46,14 @@ docs/command_line.md says what is measured and how.
 };
 
 void TuneCommand::declare(cli::Flags& flags) {
-  settings_.declare_data(flags);
-  settings_.declare_optimizer(flags);
-  settings_.declare_step(flags);
-  settings_.declare_machine(flags);
+  flags.examples(R"(Examples:
+  halfstep-bench tune kernels --out mnist_cnn.tuning
+  halfstep-bench train --tuning mnist_cnn.tuning
+  halfstep-bench tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning
+
+docs/command_line.md says what is measured and how.
+)");
+  settings_.declare(flags, {.tuning = false});
   flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
   flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time").record();
   flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
@@ -124,7 +117,7 @@ std::vector<Calls> tune(measure::OneStep& step, const std::vector<Batch>& batche
 }
 
 void TuneCommand::run(const cli::Flags& flags) {
-  if (out_.empty()) fail(ExitCode::usage, "tune: expected --out FILE, to be read by --tuning");
+  if (out_.empty()) fail(ExitCode::usage, "tune kernels: expected --out FILE, to be read by --tuning");
   settings_.use(flags);
   const measure::Experiment& experiment = settings_.experiment;
   const Device device = experiment.device;
@@ -133,8 +126,8 @@ void TuneCommand::run(const cli::Flags& flags) {
   const cli::TrainingData data = cli::open_training_data(
       settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
   const SampleInfo& info = data.train->info();
-  const cli::ForcedKernels forced(settings_.kernels);
-  measure::OneStep step(experiment, info, static_cast<uint64_t>(settings_.seed));
+  const cli::ForcedKernels forced(experiment.kernels);
+  measure::OneStep step(experiment, info);
   Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
   const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
   for (int i = 0; i < 3; ++i) step.run(batches);

@@ -60,7 +60,7 @@ Verdict diagnose(const StepTimes& p, Device device) {
     return {Bound::data, "data-bound",
             fmt::format("{:.0f} % of the step is waiting for its batch", p.wait / p.step * 100),
             "--prefetch 2 --workers 1 makes batches meanwhile, --cache ram decodes each sample once; many small files: "
-            "`halfstep-bench convert` makes one record file of them"};
+            "`halfstep-bench data convert` makes one record file of them"};
   }
   if (p.gaps + p.tiny > working / 3) {
     return {Bound::launch, "launch-bound",
@@ -74,10 +74,10 @@ Verdict diagnose(const StepTimes& p, Device device) {
     return {Bound::memory, "memory-bound", fmt::format("{:.0f} % of the work is kernels that move bytes", share),
             "--precision bf16 or f16: half the bytes; a smaller --batch may fit the caches"};
   }
-  return {
-      Bound::compute, "compute-bound", fmt::format("{:.0f} % of the work is kernels that do arithmetic", share),
-      "--precision bf16 or f16 if this machine multiplies 16 bits faster; `halfstep-bench conv` and `gemm` show the "
-      "variants of the kernels; then fewer steps: --target-accuracy with another batch or learning rate"};
+  return {Bound::compute, "compute-bound", fmt::format("{:.0f} % of the work is kernels that do arithmetic", share),
+          "--precision bf16 or f16 if this machine multiplies 16 bits faster; `halfstep-bench bench conv` and `bench "
+          "gemm` show the "
+          "variants of the kernels; then fewer steps: --target-accuracy with another batch or learning rate"};
 }
 
 Verdict diagnose_ranks(const RankTimes& times) {
@@ -89,10 +89,10 @@ Verdict diagnose_ranks(const RankTimes& times) {
   if (share > 0.1) {
     return {Bound::communication, "communication-bound", reason,
             "a larger --batch or --accumulate: the same sums for more samples; another --bucket-kib, to hide more of "
-            "them; --wire bf16: half the bytes; `halfstep-bench predict-ranks` says what more ranks would need"};
+            "them; --wire bf16: half the bytes; `halfstep-bench scaling ranks` says what more ranks would need"};
   }
   return {Bound::compute, "not communication-bound", reason,
-          "`halfstep-bench doctor` without mpirun profiles the steps of one process; then more ranks"};
+          "`halfstep-bench profile` without mpirun profiles the steps of one process; then more ranks"};
 }
 
 }  // namespace hs::bench::measure

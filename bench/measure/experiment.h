@@ -1,4 +1,4 @@
-// One measured training run, which `train` repeats and other sub-commands vary.
+// One measured training run, which `train` repeats and other commands vary.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ void FineTuning::declare(cli::Flags& flags, Experiment& experiment) {
             "Adapters count by this, divided by the rank; 0: twice the rank")
       .record("lora_alpha",
               [&experiment] { return experiment.lora.rank > 0 ? Json(experiment.lora.used_alpha()) : Json(nullptr); });
-  flags.text("--save-adapters", save_adapters_, "DIR", "Write the trained adapters there, as peft does, for merge")
+  flags.text("--save-adapters", save_adapters_, "DIR", "Write the trained adapters there, as peft does, for export")
       .writes();
 }
 

@@ -384,8 +384,8 @@ std::vector<SlowerChoice> slower_choices(const std::vector<CaseTiming>& timings)
 }
 
 std::string to_text(const SlowerChoice& choice) {
-  return fmt::format("{} {} {}: {} was chosen, {} is {:.2f} times as fast; see halfstep-bench tune", choice.slot,
-                     name(choice.type), choice.what, choice.chosen, choice.fastest, choice.ratio);
+  return fmt::format("{} {} {}: {} was chosen, {} is {:.2f} times as fast; see halfstep-bench tune kernels",
+                     choice.slot, name(choice.type), choice.what, choice.chosen, choice.fastest, choice.ratio);
 }
 
 Json to_json(const SlowerChoice& choice) {

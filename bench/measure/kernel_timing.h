@@ -1,4 +1,4 @@
-// Times kernels in isolation: every variant of a slot is verified, then timed. Shared by `gemm`, `conv` and `ops`.
+// Times kernels in isolation: every variant of a slot is verified, then timed. Shared by `bench gemm`, `bench conv` and `bench ops`.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The parts of `halfstep-bench loader`, as members of its record (bench/commands/loader_command.cpp lists them).
+// The parts of `halfstep-bench bench loader`, as members of its record (bench/commands/loader_command.cpp lists them).
 #pragma once
 
 #include <chrono>

@@ -119,7 +119,7 @@ int64_t largest_batch(const Experiment& what, const MeasuredStep& known, const s
 
 AccumulationCost measure_accumulation(const Experiment& what, const SampleSource& samples, int64_t micro_batches,
                                       int64_t repeats) {
-  OneStep step(what, samples.info(), what.seed);
+  OneStep step(what, samples.info());
   const auto pass = [&](int64_t count, int64_t batch) {
     const MemorySource set = repeated(samples, batch);
     Loader loader(set, {.batch = batch, .shuffle = false, .device = what.device});

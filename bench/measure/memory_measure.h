@@ -1,4 +1,4 @@
-// Measures the memory of training steps, for `memory`.
+// Measures the memory of training steps, for `profile memory`.
 #pragma once
 
 #include <functional>

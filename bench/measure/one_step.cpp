@@ -12,8 +12,8 @@ std::vector<Batch> next_batches(BatchSource& source, int64_t count) {
   return batches;
 }
 
-OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed)
-    : model_(make_model(experiment.model, seed, sizes_for(set, experiment.blocks))),
+OneStep::OneStep(const Experiment& experiment, const SampleInfo& set)
+    : model_(make_model(experiment.model, experiment.seed, sizes_for(set, experiment.blocks))),
       arena_(*model_, experiment.device),
       optimizer_(make_optimizer(arena_, experiment.optimizer)),
       scaler_({.enabled = experiment.precision == Precision::f16}, experiment.device),
@@ -21,7 +21,7 @@ OneStep::OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t s
       config_(experiment) {
   ambient().training = true;
   ambient().fuse = experiment.fuse;
-  ambient().seed = seed;
+  ambient().seed = experiment.seed;
   ambient().step = optimizer_->step_counter();
   step_.emplace(*model_, arena_, *optimizer_, scaler_, set.scale, config_);
 }

@@ -1,5 +1,5 @@
 // OneStep: a model with everything that its training step (models/train_step.h) needs, to run that step repeatedly. For
-// `explain`, `doctor` and `memory`.
+// `profile` and its kind.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace hs::bench::measure {
 
 class OneStep {
  public:
-  // The experiment's model for the data set, and its step, with a constant rate.
-  OneStep(const Experiment& experiment, const SampleInfo& set, uint64_t seed = 1);
+  // The experiment's model of its seed for the data set, and its step, with a constant rate.
+  OneStep(const Experiment& experiment, const SampleInfo& set);
 
   // The first run chooses the segments to recompute, from its first batch. on_phase: called after each phase (see
   // StepPhases). Throws Error (bad_input) if a budget is too small.

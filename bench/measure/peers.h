@@ -1,4 +1,4 @@
-// The statistics of `./bench/run peers`: halfstep compared with other engines (peers) on the same training.
+// The statistics of `./bench/run bench peers`: halfstep compared with other engines (peers) on the same training.
 #pragma once
 
 #include <string>

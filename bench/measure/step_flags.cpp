@@ -4,13 +4,6 @@
 
 namespace hs::bench::measure {
 
-void StepFlags::declare_data(cli::Flags& flags) {
-  flags.model(experiment.model).record();
-  flags.blocks(experiment.blocks, experiment.model).record();
-  flags.data(data);
-  flags.context(context, experiment.model).record();
-}
-
 void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
   flags.choice("--optimizer", optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
@@ -60,23 +53,24 @@ void StepFlags::declare_step(cli::Flags& flags) {
             "How much of the target is spread over all classes, in training")
       .record();
   flags.fuse(experiment.fuse).record();
-  flags.kernels(kernels).record();
+  flags.kernels(experiment.kernels).record();
 }
 
-void StepFlags::declare_machine(cli::Flags& flags) {
-  flags.seed(seed).record();
+void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
+  flags.model(experiment.model).record();
+  flags.blocks(experiment.blocks, experiment.model).record();
+  if (takes.data) {
+    flags.data(data);
+    flags.context(context, experiment.model).record();
+  }
+  if (takes.rate) flags.learning_rate(experiment.optimizer.learning_rate).record();
+  declare_optimizer(flags);
+  if (takes.step) declare_step(flags);
+  if (takes.tuning) tuning.declare(flags);
+  flags.seed(experiment.seed).record();
   flags.threads(threads).record();
   flags.device(device).record();
   flags.recipe();
-}
-
-void StepFlags::declare(cli::Flags& flags) {
-  declare_data(flags);
-  flags.learning_rate(experiment.optimizer.learning_rate).record();
-  declare_optimizer(flags);
-  declare_step(flags);
-  tuning.declare(flags);
-  declare_machine(flags);
 }
 
 void StepFlags::check(const cli::Flags& flags) const {

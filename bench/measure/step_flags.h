@@ -12,25 +12,29 @@
 
 namespace hs::bench::measure {
 
+// What a command takes of them, and does not decide itself.
+struct StepParts {
+  bool data = true, rate = true, tuning = true;
+  bool step = true;  // what a step does beside its optimizer: --batch, --precision, ...
+};
+
 struct StepFlags {
-  Experiment experiment;  // what they set; kernels are forced by the command, not by run_experiment()
-  std::vector<std::string> kernels;
+  Experiment experiment;  // what they set
   cli::DataChoice data;
-  int64_t context = default_context, seed = 1, threads = 0;
+  int64_t context = default_context, threads = 0;
   std::string device = "auto";
   TuningFile tuning;
 
-  void declare_data(cli::Flags& flags);       // --model, --blocks, --data, --context
-  void declare_optimizer(cli::Flags& flags);  // its name and parameters, without --lr
-  void declare_step(cli::Flags& flags);       // --batch, --precision and what else a step does
-  void declare_machine(cli::Flags& flags);    // --seed, --threads, --device, --recipe
-  // All of them, with --lr and --tuning.
-  void declare(cli::Flags& flags);
+  void declare(cli::Flags& flags, const StepParts& takes = {});
 
   // Sets the threads and experiment.device, and takes the tuning file. Throws Error (usage) for flags that do not go
   // together.
   void use(const cli::Flags& flags);
   void check(const cli::Flags& flags) const;  // use() without its effects
+
+ private:
+  void declare_optimizer(cli::Flags& flags);
+  void declare_step(cli::Flags& flags);
 };
 
 }  // namespace hs::bench::measure

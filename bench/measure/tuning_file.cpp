@@ -39,7 +39,7 @@ std::string tuning_program() {
 }
 
 void TuningFile::declare(cli::Flags& flags) {
-  flags.text("--tuning", path_, "FILE", "Take the kernel variants that `tune` measured for these shapes")
+  flags.text("--tuning", path_, "FILE", "Take the kernel variants that `tune kernels` measured for these shapes")
       .record("tuning", [this] {
         return path_.empty() ? Json(nullptr) : Json{{"file", path_}, {"sha256", sha256_}, {"machine", machine_}};
       });

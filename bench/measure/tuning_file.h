@@ -1,4 +1,4 @@
-// --tuning FILE: the choices of kernel variants that `tune` measured (engine/tuning.h).
+// --tuning FILE: the choices of kernel variants that `tune kernels` measured (engine/tuning.h).
 #pragma once
 
 #include <optional>

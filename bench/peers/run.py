@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains in halfstep and in other engines, in turns (A B C A B C): what disturbs the machine for a while disturbs all.
 
-    run.py PROGRAM [FLAG]...       PROGRAM: halfstep-bench; `./bench/run peers FLAG...` builds it and calls this
+    run.py PROGRAM [FLAG]...       PROGRAM: halfstep-bench; `./bench/run bench peers FLAG...` builds it and calls this
 
-PROGRAM reads the flags, writes the samples that all rows train on, and waits (`PROGRAM peers --driven`, with a socket
+PROGRAM reads the flags, writes the samples that all rows train on, and waits (`PROGRAM bench peers --driven`, with a socket
 as stdin). From the runs that it is given it makes the record, with statistics, outputs, messages and exit codes. Each run
 is a process in a group of its own. A signal to stop is passed on to PROGRAM, and when that ends, so does the run.
 """
@@ -76,7 +76,7 @@ class Failure(Exception):
 # --- processes ---
 
 class Program:
-    """`PROGRAM peers --driven` with our flags. A signal that asks us to stop asks it instead."""
+    """`PROGRAM bench peers --driven` with our flags. A signal that asks us to stop asks it instead."""
 
     def __init__(self, path, flags):
         self.path, self.process, early = path, None, []
@@ -89,7 +89,7 @@ class Program:
             if signal.getsignal(number) != signal.SIG_IGN: signal.signal(number, pass_on)
         self.socket, theirs = socket.socketpair()
         with theirs:  # outputs like /dev/fd/63 are open files, inherited from the caller
-            self.process = subprocess.Popen([path, "peers", *flags, "--driven"], stdin=theirs, close_fds=False,
+            self.process = subprocess.Popen([path, "bench", "peers", *flags, "--driven"], stdin=theirs, close_fds=False,
                                             start_new_session=True)
         for number in early: self.process.send_signal(number)
 
@@ -297,7 +297,7 @@ def drive(program, plan):
 
 def main():
     path, *flags = sys.argv[1:]
-    if "--help" in flags or "-h" in flags: os.execv(path, [path, "peers", "--help"])
+    if "--help" in flags or "-h" in flags: os.execv(path, [path, "bench", "peers", "--help"])
     program = Program(os.path.abspath(path), flags)
     plan = program.plan()
     try:

@@ -46,10 +46,10 @@ Words small_training(const Words& more = {}) {
 
 TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
   const std::pair<Words, const char*> mistakes[] = {
-      {{}, "a sub-command is missing"},
-      {{"trian"}, "trian: unknown sub-command; did you mean train?"},
-      {{"dance"}, "dance: unknown sub-command; there are train, techniques, info"},
-      {{"--epochs", "3", "train"}, "--epochs: goes after the sub-command"},
+      {{}, "a command is missing; try halfstep-bench train"},
+      {{"trian"}, "trian: unknown command; did you mean train?"},
+      {{"dance"}, "dance: unknown command; there are train, evaluate, predict"},
+      {{"--epochs", "3", "train"}, "--epochs: goes after a command"},
       {{"train", "--epoch", "3"}, "--epoch: unknown flag; did you mean --epochs?"},
       {{"train", "--bacth=3"}, "--bacth: unknown flag; did you mean --batch?"},
       {{"train", "-batch", "3"}, "-batch: unknown flag; did you mean --batch?"},
@@ -57,6 +57,15 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--zzzzzzzz"}, "--zzzzzzzz: unknown flag; see halfstep-bench train --help"},
       {{"train", "5"}, "5: unexpected word"},
       {{"info", "--batch", "3"}, "--batch: unknown flag"},
+      {{"tune"}, "tune: expected tune and one of kernels, lr"},
+      {{"bench", "relu", "--batch", "3"}, "bench: relu: unknown; expected bench and one of gemm, conv, ops"},
+      {{"profile", "kernel"}, "kernel: unexpected word"},
+      {{"doctor", "--batch", "3"}, "doctor is now profile"},
+      {{"merge"}, "merge is now export --adapters DIR --safetensors FILE"},
+      {{"train", "--learning-rate", "0.1"}, "--learning-rate: unknown flag; did you mean --lr?"},
+      {{"train", "--batch-size=8"}, "--batch-size: unknown flag; did you mean --batch?"},
+      {{"train", "--gpu"}, "--gpu: unknown flag; did you mean --device?"},
+      {{"train", "--precision", "half"}, "expected one of f32, tf32, f16, bf16; did you mean f16?"},
       {{"train", "--batch", "0"}, "--batch 0: expected a whole number from 1 to 1000000"},
       {{"train", "--batch=0"}, "--batch 0: expected a whole number from 1 to 1000000"},
       {{"train", "--batch", "-1"}, "--batch -1: expected a whole number"},
@@ -88,7 +97,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--context", "64"}, "--context 64: mnist_cnn reads images; models that read a text: char_gpt"},
       {{"train", "--step-every", "5"}, "--step-every: belongs to --schedule step; give that as well"},
       {{"train", "--schedule", "one-cycle", "--warmup", "5"}, "--warmup 5: --schedule one-cycle has its own"},
-      {{"lr-find", "--from", "1", "--to", "0.5"}, "--to 0.5: expected more than --from 1"},
+      {{"tune", "lr", "--from", "1", "--to", "0.5"}, "--to 0.5: expected more than --from 1"},
       {{"train", "--augment", "shift=9999"}, "--augment shift=9999: expected a whole number of pixels from 0 to 512"},
       {{"train", "--kernel", "gemm"}, "--kernel gemm: expected SLOT=VARIANT"},
       {{"train", "--kernel", "gem=x"}, "--kernel gem=x: no slot gem"},
@@ -99,18 +108,20 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
 }
 
 TEST_CASE("every model is in the help and in the error of the commands that take one") {
-  for (const char* command : {"train", "techniques", "memory", "scaler", "explain", "doctor"}) {
+  for (const char* command : {"train", "techniques", "profile memory", "bench f16", "profile kernels", "profile"}) {
     CAPTURE(command);
-    const Ended help = run({command, "--help"}), wrong = run({command, "--model", "cnn"});
+    const Ended help = run_bench_line(command + std::string(" --help")),
+                wrong = run_bench_line(command + std::string(" --model cnn"));
     for (const std::string& model : hs::model_names()) {
       CHECK(contains(help.out, model));
       CHECK(contains(wrong.err, model));
     }
   }
   // What is profiled without --blocks is what is trained without it.
-  for (const char* command : {"train", "lr-find", "memory", "explain", "doctor", "tune", "scaling", "predict-ranks"}) {
+  for (const char* command : {"train", "tune lr", "profile memory", "profile kernels", "profile", "tune kernels",
+                              "scaling", "scaling ranks"}) {
     CAPTURE(command);
-    CHECK(contains(run({command, "--help"}).out, "as many as it usually has, 1 to 4096 or auto (default auto)"));
+    CHECK(contains(run_bench_line(command + std::string(" --help-all")).out, "or auto (default auto)"));
   }
 }
 
@@ -121,13 +132,13 @@ TEST_CASE("a forced kernel that the run never calls is a mistake too") {
 }
 
 TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends every command") {
-  for (const std::string line : {"info", "gemm", "report /nonexistent.json"}) {
+  for (const std::string line : {"info", "bench gemm", "report /nonexistent.json"}) {
     check_one_line(run_bench_line(line, {.variables = {"HALFSTEP_ISA=avx3"}}), 2,
                    "HALFSTEP_ISA=avx3: expected x86-64, ");
   }
   const Surroundings capped = {.variables = {"HALFSTEP_ISA=avx512"}};
   CHECK(contains(run_bench_line("info", capped).out, "HALFSTEP_ISA=avx512: "));
-  const json record = record_of("gemm --type bf16 --device cpu --batch 1 --rounds 3 --seconds 0", capped);
+  const json record = record_of("bench gemm --type bf16 --device cpu --batch 1 --rounds 3 --seconds 0", capped);
   CHECK(record["environment"]["isa_cap"] == "avx512");
   CHECK(record["environment"]["cpu_features"].is_array());
   for (const json& kernel : record["kernels"]) {
@@ -145,11 +156,18 @@ TEST_CASE("help, version and info") {
     CAPTURE(row.meaning);
     CHECK(contains(help.out, fmt::format(" {}  {}\n", static_cast<int>(row.code), row.meaning)));
   }
-  for (const std::string command : {"train", "info"}) {
-    const Ended own = run({command, "--help"});
+  CHECK(contains(help.out, "\nFind what makes a training fast, or small:\n  techniques "));
+  CHECK(contains(run({"tune", "--help"}).out, "  tune lr "));
+  for (const std::string command : {"train", "info", "profile kernels"}) {
+    const Ended own = run_bench_line("help " + command);
     CHECK(own.code == 0);
     CHECK(contains(own.out, "Examples:\n  halfstep-bench " + command));
+    CHECK(run_bench_line(command + " --help").out == own.out);
   }
+  const Ended all = run({"train", "--help-all"});
+  CHECK(contains(all.out, "\nTraining:\n  --lr X "));
+  CHECK(contains(all.out, "--skip-outliers X"));
+  CHECK_FALSE(contains(run({"train", "--help"}).out, "--skip-outliers X"));
   const Ended version = run({"--version"});
   CHECK(version.code == 0);
   CHECK(lines_of(version.out).size() == 1);
@@ -307,7 +325,8 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
 
 TEST_CASE("the name of a report cannot command a terminal") {
   const TemporaryFolder folder;
-  const Ended ended = run_bench({"explain", "--data", "synthetic", "--html", "\x1b[31m.html"}, {.folder = folder.path});
+  const Ended ended =
+      run_bench({"profile", "kernels", "--data", "synthetic", "--html", "\x1b[31m.html"}, {.folder = folder.path});
   CHECK(ended.code == 0);
   CHECK(contains(ended.err, "report: \\x1b[31m.html\n"));
 }

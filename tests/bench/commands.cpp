@@ -23,30 +23,30 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "train --model deep_cnn --blocks 2 --checkpoint all --precision bf16 --accumulate 2 --augment shift=1" + small +
           files,
       "techniques --repeat 1 --quiet" + small + files,
-      "scaler" + small + files,
-      "explain --device cpu --batch 8" + files,
-      "doctor --device cpu --batch 8 --steps 4 --train 64" + files,
-      "memory --device cpu --model mlp --batch 2 --steps 1 --budget 4M" + files,
-      "loader --device cpu --samples 48 --batch 16" + files,
-      "gemm --device cpu --dry-run",  // the code of `ops`, on larger tensors
-      "conv --device cpu --dry-run",
-      "ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
+      "bench f16" + small + files,
+      "profile kernels --device cpu --batch 8" + files,
+      "profile --device cpu --batch 8 --steps 4 --train 64" + files,
+      "profile memory --device cpu --model mlp --batch 2 --steps 1 --budget 4M" + files,
+      "bench loader --device cpu --samples 48 --batch 16" + files,
+      "bench gemm --device cpu --dry-run",  // the code of `bench ops`, on larger tensors
+      "bench conv --device cpu --dry-run",
+      "bench ops --device cpu --batch 4 --rounds 3 --seconds 0 --type bf16" + files,
       "scaling --device cpu --batch 2 --largest 4 --rounds 3 --seconds 0" + files,
-      "predict-ranks --model mlp --batch 2 --accumulate 2 --rounds 1 --alpha 1e-3 --beta 8e-9" + files,
-      "tune --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
+      "scaling ranks --model mlp --batch 2 --accumulate 2 --rounds 1 --alpha 1e-3 --beta 8e-9" + files,
+      "tune kernels --device cpu --batch 4 --rounds 3 --seconds 0 --out " + path("tuning") + files,
       "train" + small + " --quiet --tuning " + path("tuning") + files,
       "train" + small + " --save " + path("run") + " --save-every 1st --validation 0.25 --patience 2",
       "train" + small + " --resume " + path("run") + " --validation 0.25 --patience 3",
-      "lr-find --device cpu --batch 8 --steps 20" + files,
-      "peers --dry-run",
-      "convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
+      "tune lr --device cpu --batch 8 --steps 20" + files,
+      "bench peers --dry-run",
+      "data convert synthetic " + path("pgm") + " --format pgm --train 20 --test 10",
       "info --json -",
       "train" + small + " --json " + path("second.json"),
       "report " + path("second.json") + " --html " + path("report.html"),
       "compare " + path("second.json") + " " + path("second.json") + " --md -",
   };
   for (const std::string& line : lines) {
-    if (line.starts_with("peers") && !has_python3()) continue;
+    if (line.starts_with("bench peers") && !has_python3()) continue;
     const Ended ended = run_bench_line(line);
     INFO(line, "\n", ended.err);
     CHECK(ended.code == 0);

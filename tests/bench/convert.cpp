@@ -1,4 +1,4 @@
-// `halfstep-bench convert` as its users meet it, between all formats, and when it cannot end well.
+// `halfstep-bench data convert` as its users meet it, between all formats, and when it cannot end well.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ using namespace hs::test;
 namespace fs = std::filesystem;
 
 Ended convert(const TemporaryFolder& folder, Words words, Surroundings around = {}) {
-  words.insert(words.begin(), "convert");
+  words.insert(words.begin(), {"data", "convert"});
   around.folder = folder.path;
   return run_bench(words, around);
 }
@@ -83,8 +83,7 @@ TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
     Words words;
     const char* part;
   } mistakes[] = {
-      {{}, "convert: SRC is missing"},
-      {{"synthetic"}, "convert: DST is missing"},
+      {{"synthetic"}, "data convert SRC DST: 1 given, expected 2; see halfstep-bench data convert --help"},
       {{"synthetic", "a", "b"}, "b: unexpected word"},
       {{"synthetic", "a", "--format", "hdf5"}, "--format hdf5: expected one of record, tfrecord, idx, png, pgm"},
       {{"synthetic", "a", "--shards", "0"}, "--shards 0: expected a whole number from 1 to 256"},
@@ -147,7 +146,7 @@ TEST_CASE("a signal while converting: one line, and nothing is left") {
   };
   const Ended ended = convert(folder, {"synthetic", "a", "--format", "pgm"}, {.ask = ask});
   check_one_line(ended, 130, "stopped by SIGINT while ");  // by the command, or by the handler
-  CHECK((contains(ended.err, "converting; nothing was written") || contains(ended.err, "running convert (")));
+  CHECK((contains(ended.err, "converting; nothing was written") || contains(ended.err, "running data convert (")));
   CHECK(folder.names().empty());
 }
 

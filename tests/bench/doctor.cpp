@@ -1,4 +1,5 @@
-// The verdicts of `doctor` on four runs that are bound by one thing each, and `doctor` and `explain` as programs.
+// The verdicts of `profile` on four runs that are bound by one thing each, and `profile` and `profile kernels` as
+// programs.
 // Before that, the device that they and all others run on.
 #include <doctest/doctest.h>
 
@@ -142,8 +143,8 @@ TEST_CASE("the work of a kernel follows from its shapes") {
 
 Ended bench(const std::string& line) { return run_bench_line(line + " --device cpu"); }
 
-TEST_CASE("doctor: parts that add up to the step, and a verdict") {
-  const Ended ended = bench("doctor --steps 5 --batch 8 --train 200 --json -");
+TEST_CASE("profile: parts that add up to the step, and a verdict") {
+  const Ended ended = bench("profile --steps 5 --batch 8 --train 200 --json -");
   REQUIRE_MESSAGE(ended.code == 0, ended.err);
   const Json record = Json::parse(ended.out);
   const Json& profile = record["profile"];
@@ -158,16 +159,16 @@ TEST_CASE("doctor: parts that add up to the step, and a verdict") {
   CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
       record["verdict"]["name"]));
   CHECK(ended.err.find("try next: ") != std::string::npos);
-  CHECK(bench("doctor --preprocess host").code == 2);
-  check_mistakes({{"doctor", 2, "doctor: profiles one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
+  CHECK(bench("profile --preprocess host").code == 2);
+  check_mistakes({{"profile", 2, "profile: looks at one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
 }
 
-TEST_CASE("explain: the step of each model from the first kernel to the update") {
+TEST_CASE("profile kernels: the step of each model from the first kernel to the update") {
   for (const std::string& model : model_names(InputKind::images)) {
     CAPTURE(model);
     const TemporaryFolder folder;
     const std::string dot = (folder / "step.dot").string();
-    const Ended ended = bench("explain --batch 4 --model " + model + " --json - --dot " + dot);
+    const Ended ended = bench("profile kernels --batch 4 --model " + model + " --json - --dot " + dot);
     REQUIRE_MESSAGE(ended.code == 0, ended.err);
     const Json record = Json::parse(ended.out);
     std::vector<std::string> phases;
@@ -189,17 +190,17 @@ TEST_CASE("explain: the step of each model from the first kernel to the update")
     CHECK(graph.find("softmax_cross_entropy") != std::string::npos);
     CHECK(graph.ends_with("}\n"));
   }
-  CHECK(bench("explain --dot /nonexistent/x.dot").code == 4);
-  for (const char* command : {"explain", "doctor"}) {
+  CHECK(bench("profile kernels --dot /nonexistent/x.dot").code == 4);
+  for (const char* command : {"profile kernels", "profile"}) {
     const Ended ended = bench(std::string(command) + " --model mlp --blocks 3");
     CHECK(ended.code == 2);
     CHECK(ended.err.find("--blocks 3: mlp has none; models with blocks: char_gpt, deep_cnn") != std::string::npos);
   }
 }
 
-TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again") {
+TEST_CASE("profile kernels: what each kernel keeps, and what a checkpoint computes again") {
   const auto calls_of = [](const std::string& checkpoint) {
-    const Ended ended = bench("explain --batch 4 --model mnist_cnn --json - --checkpoint " + checkpoint);
+    const Ended ended = bench("profile kernels --batch 4 --model mnist_cnn --json - --checkpoint " + checkpoint);
     REQUIRE_MESSAGE(ended.code == 0, ended.err);
     return json::parse(ended.out)["calls"];
   };
@@ -221,12 +222,12 @@ TEST_CASE("explain: what each kernel keeps, and what a checkpoint computes again
   CHECK(repeated.count("conv2d_pool_relu_forward") == 2);
   for (const std::string& kernel : repeated) CHECK(repeated.count(kernel) <= forward.count(kernel));
   CHECK(all.size() == plain.size() + repeated.size());
-  CHECK(bench("explain --checkpoint half").code == 2);
+  CHECK(bench("profile kernels --checkpoint half").code == 2);
 }
 
-TEST_CASE("explain --kernel: the forced variants ran, and the record says that they were forced") {
-  const json record =
-      record_of("explain --batch 4 --device cpu --kernel conv2d_forward=im2col --kernel conv2d_backward=im2col");
+TEST_CASE("profile kernels --kernel: the forced variants ran, and the record says that they were forced") {
+  const json record = record_of(
+      "profile kernels --batch 4 --device cpu --kernel conv2d_forward=im2col --kernel conv2d_backward=im2col");
   CHECK(record["config"]["kernels"] == json({"conv2d_forward=im2col", "conv2d_backward=im2col"}));
   int convolutions = 0;
   for (const json& call : record["calls"]) {
@@ -235,12 +236,10 @@ TEST_CASE("explain --kernel: the forced variants ran, and the record says that t
     ++convolutions;
   }
   CHECK(convolutions == 4);
-  CHECK(record_of("explain --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
-  const std::string mlp = "explain --batch 4 --device cpu --model mlp --kernel ";
-  check_mistakes({{mlp + "gemm", 2, "--kernel gemm: expected SLOT=VARIANT"},
-                  {mlp + "gem=x", 2, "--kernel gem=x: no slot gem"},
-                  {mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
-  const Ended unused = bench("explain --batch 4 --model mlp --kernel conv2d_forward=im2col");
+  CHECK(record_of("profile kernels --batch 4 --device cpu --model mlp")["config"]["kernels"].empty());
+  const std::string mlp = "profile kernels --batch 4 --device cpu --model mlp --kernel ";
+  check_mistakes({{mlp + "gemm=eigen --kernel gemm=eigen", 2, "--kernel gemm=eigen: gemm was given a variant before"}});
+  const Ended unused = bench("profile kernels --batch 4 --model mlp --kernel conv2d_forward=im2col");
   CHECK(unused.code == 2);  // and a notice that the digits are synthetic comes before the message
   CHECK(contains(unused.err, "--kernel conv2d_forward=im2col: a step of mlp never calls conv2d_forward; it calls "));
 }

@@ -33,7 +33,7 @@ const std::string brief = training + "--epochs 1 ";
 // A fault that is noticed only after it is a hang here.
 const std::string endless = training + "--epochs 10000 ";
 
-const std::string peers = "peers --data synthetic --quiet --peers " HALFSTEP_SOURCE_DIR "/bench/peers ";
+const std::string peers = "bench peers --data synthetic --quiet --peers " HALFSTEP_SOURCE_DIR "/bench/peers ";
 
 std::function<void()> limited(__rlimit_resource resource, rlim_t most) {
   return [resource, most] {
@@ -96,12 +96,12 @@ TEST_CASE("resources that the program needs and does not get") {
        {},
        half},
       {endless, 8, "ulimit -s", {}, limited(RLIMIT_STACK, 64 << 10)},
-      {"convert synthetic out --format idx --quiet", 4, "only 8 files may be open", {}, few_files},
-      {"loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
-      {"peers", 4, "only 8 files may be open", {}, few_files},
+      {"data convert synthetic out --format idx --quiet", 4, "only 8 files may be open", {}, few_files},
+      {"bench loader --samples 100 --quiet", 4, "only 8 files may be open", {}, few_files},
+      {"bench peers", 4, "only 8 files may be open", {}, few_files},
       {brief + "--json r.json", 4, "--json r.json: cannot be written: File too large", {}, little},
-      {"convert synthetic out --train 2000 --test 100 --quiet", 4, "File too large", {}, more},
-      {"loader --data synthetic --quiet --samples 2000", 4, "File too large", {}, more},
+      {"data convert synthetic out --train 2000 --test 100 --quiet", 4, "File too large", {}, more},
+      {"bench loader --data synthetic --quiet --samples 2000", 4, "File too large", {}, more},
   });
   // Another user's limit needs a program that other users may run.
   if (geteuid() != 0 || others_may_run(bench_program())) {
@@ -124,16 +124,16 @@ TEST_CASE("every command that takes long ends soon after a signal, and leaves no
       "train --data synthetic --quiet --accumulate 1000 --train 60000 --dry-run",
       "train --data synthetic --quiet --model deep_cnn --blocks 200 --checkpoint budget=auto",
       "techniques --data synthetic --quiet --full --html r.html",
-      "scaler --quiet --epochs 1000",
-      "conv --batch 512",
-      "gemm --batch 4096",
-      "ops --batch 4096",
-      "explain --data synthetic --batch 8192 --model mnist_cnn_large",
-      "doctor --data synthetic --steps 100000",
-      "loader --data synthetic --quiet",
-      "memory --quiet",
+      "bench f16 --quiet --epochs 1000",
+      "bench conv --batch 512",
+      "bench gemm --batch 4096",
+      "bench ops --batch 4096",
+      "profile kernels --data synthetic --batch 8192 --model mnist_cnn_large",
+      "profile --data synthetic --steps 100000",
+      "bench loader --data synthetic --quiet",
+      "profile memory --quiet",
       peers + "--epochs 100",
-      "convert synthetic out --format png --quiet",
+      "data convert synthetic out --format png --quiet",
   };
   size_t row = 0;
   for (const std::string& line : commands) {
@@ -150,7 +150,7 @@ TEST_CASE("every command that takes long ends soon after a signal, and leaves no
 // The commands above get each of them once.
 TEST_CASE("every signal to stop, and another after it, leaves no temporary folder") {
   for (const Stop& stop : stops) {
-    check_fault({.line = "loader --data synthetic --quiet",
+    check_fault({.line = "bench loader --data synthetic --quiet",
                  .code = stop.code,
                  .part = stop.line,
                  .prepare = sent_after(1, {stop.signal, SIGINT}),
@@ -167,12 +167,13 @@ TEST_CASE("a signal that means a bug ends with one line and exit code 70") {
                                      {SIGFPE, "SIGFPE"},
                                      {SIGILL, "SIGILL"},
                                      {SIGABRT, "SIGABRT"}}) {
-    check_fault({.line = "loader --data synthetic --quiet",
-                 .code = 70,
-                 .part = std::string("internal error: ") + name + " in no op, while running loader (halfstep-bench 0.",
-                 .prepare = sent_after(1, {signal}),
-                 .seconds = 8,
-                 .megabytes = 2000});
+    check_fault(
+        {.line = "bench loader --data synthetic --quiet",
+         .code = 70,
+         .part = std::string("internal error: ") + name + " in no op, while running bench loader (halfstep-bench 0.",
+         .prepare = sent_after(1, {signal}),
+         .seconds = 8,
+         .megabytes = 2000});
   }
 }
 

@@ -1,4 +1,4 @@
-// halfstep-bench gemm, conv and ops as their users meet them, on sizes that take no time.
+// halfstep-bench bench gemm, conv and ops as their users meet them, on sizes that take no time.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ std::set<std::string> variants_on_cpu(const KernelSlot& slot) {
 TEST_CASE("every variant is verified and timed, and shares are of measured peaks") {
   for (const std::string command : {"gemm", "conv", "ops"}) {
     CAPTURE(command);
-    const Ended ended = bench(command + " --json -");
+    const Ended ended = bench("bench " + command + " --json -");
     REQUIRE_MESSAGE(ended.code == 0, ended.err);
     const json record = json::parse(ended.out);
     CHECK(record["command"] == command);
@@ -74,7 +74,7 @@ TEST_CASE("every variant is verified and timed, and shares are of measured peaks
 TEST_CASE("the commands end with a line for each kernel whose chosen variant is over 5 % slower than the fastest") {
   for (const std::string command : {"gemm", "conv", "ops"}) {
     CAPTURE(command);
-    const json record = json::parse(bench(command + " --type f32 --json -").out);
+    const json record = json::parse(bench("bench " + command + " --type f32 --json -").out);
     std::vector<json> slower;
     for (const json& kernel : record["kernels"]) {
       double chosen = 0, fastest = INFINITY;
@@ -95,13 +95,13 @@ TEST_CASE("the commands end with a line for each kernel whose chosen variant is 
                                            choice["sizes"].get<std::string>(), choice["chosen"].get<std::string>(),
                                            choice["fastest"].get<std::string>());
       CHECK(record["remarks"][i].get<std::string>().starts_with(line));
-      CHECK(record["remarks"][i].get<std::string>().ends_with(" times as fast; see halfstep-bench tune"));
+      CHECK(record["remarks"][i].get<std::string>().ends_with(" times as fast; see halfstep-bench tune kernels"));
     }
   }
 }
 
 TEST_CASE("operations are counted as two for each product") {
-  const json record = json::parse(bench("conv --type f32 --json -").out);
+  const json record = json::parse(bench("bench conv --type f32 --json -").out);
   for (const json& kernel : record["kernels"]) {
     if (kernel["sizes"] != "1x26x26x32 3x3 -> 64") continue;
     CHECK(kernel["flops"] == 2.0 * 24 * 24 * 64 * 9 * 32);
@@ -112,7 +112,7 @@ TEST_CASE("operations are counted as two for each product") {
 }
 
 TEST_CASE("--type takes one type, and the table has a line for each variant") {
-  const Ended ended = bench("ops --type bf16");
+  const Ended ended = bench("bench ops --type bf16");
   REQUIRE(ended.code == 0);
   CHECK(ended.out.find("bf16") != std::string::npos);
   CHECK(ended.out.find("f32  ") == std::string::npos);
@@ -121,18 +121,18 @@ TEST_CASE("--type takes one type, and the table has a line for each variant") {
 TEST_CASE("a wrong variant is reported and not timed") {
   const std::string library = std::string(HALFSTEP_WRONG_KERNEL);
   const Ended ended =
-      bench("gemm --type f32", {.variables = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + library}});
+      bench("bench gemm --type f32", {.variables = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + library}});
   CHECK(ended.code == 70);
   CHECK(ended.out.find("WRONG: the largest accepted is 2.0e-06; not timed") != std::string::npos);
   CHECK(ended.err.find("6 results are wrong") != std::string::npos);
 }
 
 TEST_CASE("--list and --dry-run time nothing") {
-  const Ended list = bench("conv --list");
+  const Ended list = bench("bench conv --list");
   REQUIRE(list.code == 0);
   for (const std::string& name : variants_on_cpu(conv2d_forward)) CHECK(contains(list.out, name));
   CHECK(contains(list.out, "1x26x26x32 3x3 -> 64"));
-  const Ended plan = bench("conv --dry-run --type f32 --json /dev/full");
+  const Ended plan = bench("bench conv --dry-run --type f32 --json /dev/full");
   REQUIRE_MESSAGE(plan.code == 0, plan.err);
   CHECK(contains(plan.out, "conv: 15 kernels in 1 types on cpu, 3 rounds"));
   CHECK(contains(plan.out, " minutes"));

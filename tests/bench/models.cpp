@@ -134,8 +134,9 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
         doctest::Approx(diverging["rows"][0]["runs"][0]["epochs"][0]["test_loss"].get<double>()).epsilon(1e-5));
 
   const TemporaryFolder data;
-  REQUIRE(run_bench_line("convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm").code ==
-          0);
+  REQUIRE(
+      run_bench_line("data convert synthetic " + (data / "set").string() + " --train 20 --test 20 --format pgm").code ==
+      0);
   const nlohmann::json elsewhere = record_of(flags + " --test 20 --data " + (data / "set").string());
   CHECK(contains(elsewhere["remarks"].dump(), "the model was trained on synthetic digits, and this is "));
   check_mistakes({
@@ -341,7 +342,7 @@ TEST_CASE("export: NumPy arrays and an ONNX file") {
   }
   check_mistakes({
       {"export --onnx a", 2, "--model: is missing"},
-      {flags, 2, "nothing to write, expected --onnx FILE or --npy DIR"},
+      {flags, 2, "nothing to write, expected --onnx FILE, --npy DIR or --safetensors FILE"},
       {flags + "--npy " + arrays, 4, "is there already"},
       {flags + "--onnx /nowhere/a", 4, "/nowhere/a: cannot be written"},
       {flags + "--npy " + (folder / "same").string() + " --onnx " + (folder / "same").string(), 2, "both go to"},

@@ -93,7 +93,7 @@ END
 
   std::string flags() const {
     return fmt::format(
-        "peers --peers {} --python /bin/sh --device cpu --model mlp --train 96 --test 32 --epochs 1 "
+        "bench peers --peers {} --python /bin/sh --device cpu --model mlp --train 96 --test 32 --epochs 1 "
         "--threads 1 ",
         folder.path.string());
   }
@@ -351,7 +351,7 @@ TEST_CASE("a signal ends the peer too, and no file is written") {
     CHECK(ended.code == code);
     // By the command, or by the handler if a second went by first.
     CHECK((contains(ended.err, std::string("stopped by ") + name + " while measuring; no results were written") ||
-           contains(ended.err, std::string("stopped by ") + name + " while running peers (")));
+           contains(ended.err, std::string("stopped by ") + name + " while running bench peers (")));
     CHECK(are_gone(lines_of(read(peers.folder / "ids"))));
     CHECK(folder.names().empty());
   }
@@ -361,7 +361,7 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
   if (!has_python3()) return;
   const StandIns peers;
   peers.write("torch", "");
-  const Ended list = run("peers --list --device cpu");
+  const Ended list = run("bench peers --list --device cpu");
   CHECK(list.code == 0);
   for (const std::string& name : all_rows) CHECK(contains(list.out, name));
   const Ended plan = run(peers.flags() + "--dry-run --json " + (peers.folder / "r.json").string());
@@ -374,22 +374,19 @@ TEST_CASE("--list and --dry-run run nothing; mistakes are one line and an exit c
 
   // The scripts are found wherever it is called, and so are its flags; the program alone names what runs them.
   CHECK(shell("-C / python3 " + run_py + " --dry-run").code == 0);
-  CHECK(contains(run("peers --help").out, "--timeout X"));
-  for (const char* words : {"peers", "peers --repeat 2"}) {
+  CHECK(contains(run("bench peers --help").out, "--timeout X"));
+  for (const char* words : {"bench peers", "bench peers --repeat 2"}) {
     const Ended alone = shell(fmt::format("'{}' {}", bench_program(), words));
     CHECK(alone.code == 2);
-    CHECK(alone.err == "halfstep-bench: peers: needs its runner; use ./bench/run peers, with the same flags\n");
+    CHECK(alone.err ==
+          "halfstep-bench: bench peers: needs its runner; use ./bench/run bench peers, with the same flags\n");
   }
-  const Ended empty = shell(fmt::format("echo '{{}}' | '{}' peers --driven --data synthetic", bench_program()));
+  const Ended empty = shell(fmt::format("echo '{{}}' | '{}' bench peers --driven --data synthetic", bench_program()));
   check_one_line(empty, 3, "the results of bench/peers/run.py: rows is missing");
 
   hs::test::check_mistakes({
-      {"peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
-      {"peers --timeout 0", 2, "--timeout 0: expected a number from 0.1"},
-      {"peers --model deep_cnn", 2, "--model deep_cnn: expected one of mnist_cnn"},
-      {"peers --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
-      {"peers extra", 2, "extra: unexpected word"},
-      {"peers --json a --csv a", 2, "--json and --csv: both go to a"},
+      {"bench peers --peers /nonexistent", 4, "--peers /nonexistent: has none of the peers' scripts"},
+      {"bench peers --model deep_cnn", 2, "--model deep_cnn: expected one of mnist_cnn"},
       {peers.flags() + "--data /nonexistent", 4, "/nonexistent"},
   });
 }
@@ -443,14 +440,14 @@ TEST_CASE("--ranks: one process, ranks of mpirun and DistributedDataParallel, wi
     }
     CHECK(contains(call[3], " --bucket-cap-mb 0.25 "));
   }
-  CHECK(contains(run("peers --list --ranks 2 --device cpu").out, "bucket_cap_mb 25"));
+  CHECK(contains(run("bench peers --list --ranks 2 --device cpu").out, "bucket_cap_mb 25"));
 
   const Ended none = shell("PATH=/nonexistent $(python3 -c 'import sys; print(sys.executable)') " + run_py +
                            " --dry-run --device cpu --ranks 2 --peers '" + peers.folder.path.string() + "'");
   CHECK(none.code == 0);
   CHECK(contains(none.out, "No row for halfstep_mpi: there is no mpirun; on Debian: apt install openmpi-bin."));
-  hs::test::check_mistakes({{"peers --ranks 3", 2, "--batch 64: expected a multiple of --ranks 3"},
-                            {"peers --ranks 0", 2, "--ranks 0: expected a whole number from 1"}});
+  hs::test::check_mistakes({{"bench peers --ranks 3", 2, "--batch 64: expected a multiple of --ranks 3"},
+                            {"bench peers --ranks 0", 2, "--ranks 0: expected a whole number from 1"}});
 }
 
 TEST_CASE("torch_ddp.py itself, where python3 has PyTorch: two processes train one model") {
@@ -460,7 +457,7 @@ TEST_CASE("torch_ddp.py itself, where python3 has PyTorch: two processes train o
   }
   const TemporaryFolder folder;
   const std::string digits = (folder / "digits").string(), script = HALFSTEP_SOURCE_DIR "/bench/peers/torch_ddp.py";
-  REQUIRE(run("convert synthetic " + digits + " --format idx --train 500 --test 100").code == 0);
+  REQUIRE(run("data convert synthetic " + digits + " --format idx --train 500 --test 100").code == 0);
   const auto train = [&](const std::string& words) {
     return shell(
         fmt::format("python3 '{}' --data '{}' --model mlp --train 500 --test 100 --epochs 2 --batch 64 "

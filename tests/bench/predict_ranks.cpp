@@ -74,7 +74,7 @@ TEST_CASE("a sum of a step: buckets are halved from the given size and four rank
 
 TEST_CASE("with a given link, up to 4,096 ranks, in four outputs") {
   const json record =
-      check_outputs("predict-ranks --model mlp --batch 2 --accumulate 4 --rounds 1 --alpha 1e-3 --beta 8e-9 ");
+      check_outputs("scaling ranks --model mlp --batch 2 --accumulate 4 --rounds 1 --alpha 1e-3 --beta 8e-9 ");
   const json &link = record["link"], &rows = record["rows"];
   CHECK(link["measured"] == false);
   REQUIRE(rows.size() == 26);
@@ -93,8 +93,8 @@ TEST_CASE("with a given link, up to 4,096 ranks, in four outputs") {
 
 TEST_CASE("one line where there is no link, or two of them") {
   const char* const advice = "mpirun -n 2 --bind-to none, to measure a link, or --alpha and --beta";
-  check_mistakes({{"predict-ranks --alpha 1", 2, advice}, {"scale", 2, "scale is now predict-ranks"}});
-  check_mistakes({{"predict-ranks --alpha 1 --beta 1", 2, advice}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
+  check_mistakes({{"scaling ranks --alpha 1", 2, advice}, {"scale", 2, "scale is now scaling ranks"}});
+  check_mistakes({{"scaling ranks --alpha 1 --beta 1", 2, advice}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
 }
 
 TEST_CASE("between two of three ranks of mpirun, and a record by one of them") {
@@ -105,7 +105,7 @@ TEST_CASE("between two of three ranks of mpirun, and a record by one of them") {
   const TemporaryFolder folder;
   const ChildResult ended = run_shell(fmt::format(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -n 3 --oversubscribe --bind-to none '{}' "
-      "predict-ranks --model mlp --batch 2 --accumulate 4 --rounds 2 --threads 1 --json '{}' 2>&1",
+      "scaling ranks --model mlp --batch 2 --accumulate 4 --rounds 2 --threads 1 --json '{}' 2>&1",
       bench_program(), (folder / "r.json").string()));
   INFO(ended.output);
   REQUIRE(ended.status == 0);

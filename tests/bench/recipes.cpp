@@ -110,7 +110,7 @@ TEST_CASE("each switch of a recipe changes the weights, and training still learn
 }
 
 TEST_CASE("lr-find: a range, a curve, and rates inside of it") {
-  const json record = record_of("lr-find --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100");
+  const json record = record_of("tune lr --device cpu --model mlp --batch 16 --steps 120 --from 1e-5 --to 100");
   const json& rows = record["rows"];
   CHECK(rows.size() > 20);
   CHECK(rows.size() < 120);                                                    // the loss explodes before the last rate

@@ -1,7 +1,6 @@
 // Records: what is refused, how they survive files, and the tables that every command puts into them.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -187,12 +186,10 @@ TEST_CASE("tables of a record: escaped in Markdown, aligned on the terminal, row
 TEST_CASE("what is written has no NaN and is UTF-8, and a record with a wrong member is not written") {
   const TemporaryFolder folder;
   const auto write = [&](const Json& record) {
-    CLI::App app;
-    cli::Flags flags(app);
+    cli::Flags flags;
     Outputs outputs;
     outputs.declare(flags);
-    app.parse(fmt::format("--json {0}/r.json --csv {0}/r.csv --html {0}/r.html", folder.path.string()), false);
-    flags.read();
+    flags.read({"--json", folder / "r.json", "--csv", folder / "r.csv", "--html", folder / "r.html"});
     outputs.open();
     outputs.write(record);
   };

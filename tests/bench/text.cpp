@@ -87,7 +87,7 @@ TEST_CASE("train: the record and the report have a text that the model has writt
 
 TEST_CASE("memory: the rows of a model of a text") {
   const Ended ran = run_there(
-      "memory --model char_gpt --data set --context 16 --blocks 3 --batch 16 --steps 1 --budget 4M --threads 1 "
+      "profile memory --model char_gpt --data set --context 16 --blocks 3 --batch 16 --steps 1 --budget 4M --threads 1 "
       "--device "
       "cpu --json memory.json");
   REQUIRE_MESSAGE(ran.code == 0, ran.err);
@@ -140,7 +140,8 @@ TEST_CASE("generate: a terminal does not get what it would obey, a file gets eve
 }
 
 TEST_CASE("explain of a text, and what does not fit: one line each") {
-  const Ended explained = run_there("explain --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -");
+  const Ended explained =
+      run_there("profile kernels --model char_gpt --data set --context 8 --batch 2 --blocks 1 --json -");
   REQUIRE_MESSAGE(explained.code == 0, explained.err);
   CHECK(explained.out.find("\"causal_attention_forward\"") != std::string::npos);
   CHECK(explained.out.find("\"split_windows\"") != std::string::npos);
@@ -152,7 +153,7 @@ TEST_CASE("explain of a text, and what does not fit: one line each") {
                  "--model mlp: reads images, but the data are a text; models that read a text: char_gpt");
   check_one_line(run_there(set().training + "--preprocess host"), 2, "expected u8 (N, 1, T + 1, 1)");
   check_one_line(run_there(set().training + "--augment flip"), 2, "augment");
-  check_one_line(run_there("convert set out"), 2, "set is a text");
+  check_one_line(run_there("data convert set out"), 2, "set is a text");
   check_one_line(run_there("generate --model m --device cpu --prompt abz"), 2, "the prompt has \"z\"");
   check_one_line(run_there("generate --device cpu"), 2, "--model: is missing");
   check_one_line(run_there("generate --model none --device cpu"), 4, "none");

@@ -1,4 +1,4 @@
-// halfstep-bench tune and --tuning as their users meet them, on sizes that take no time.
+// halfstep-bench tune kernels and --tuning as their users meet them, on sizes that take no time.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -23,7 +23,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) { st
 // The variants of gemm in a step of mlp, in order.
 std::vector<std::string> gemm_variants(const std::string& more) {
   std::vector<std::string> variants;
-  const json record = record_of("explain --device cpu --model mlp --batch 4 " + more);
+  const json record = record_of("profile kernels --device cpu --model mlp --batch 4 " + more);
   for (const json& call : record["calls"]) {
     if (call["kernel"] == "gemm") variants.push_back(call["variant"]);
   }
@@ -36,7 +36,7 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
   for (const std::string model : {"mlp", "mnist_cnn"}) {
     for (const std::string precision : {"f32", "bf16"}) {
       const std::string of_model = " --model " + model + " --precision " + precision;
-      const json record = record_of("tune --out " + file + of_model + quick);
+      const json record = record_of("tune kernels --out " + file + of_model + quick);
       const std::vector<std::string> lines = lines_of(read_text(file));
       CHECK(lines.front().starts_with("halfstep-tuning 1; "));
       CHECK(lines[1].starts_with("# " + model + " on synthetic digits, batch 4, " + precision + ", device cpu"));
@@ -67,7 +67,7 @@ TEST_CASE("tune writes a line for each call with a choice, and later runs take t
 TEST_CASE("a table changes which variants run, the same ones each time") {
   const TemporaryFolder folder;
   const std::string file = (folder / "t.tuning").string();
-  const json record = record_of("tune --model mlp --out " + file + quick);
+  const json record = record_of("tune kernels --model mlp --out " + file + quick);
   std::string text = "halfstep-tuning 1; any; a test\n";
   for (const json& call : record["calls"]) {
     const std::string name = call["call"];
@@ -88,8 +88,8 @@ TEST_CASE("every command with --tuning records the file, and says so if it decid
   write_file(file, "halfstep-tuning 1; any; a test\nend\n");
   const std::string small = " --device cpu --model mlp --batch 4 ";
   for (const std::string& line :
-       {"train --quiet --train 8 --test 4 --epochs 1" + small, "explain" + small, "doctor --train 8 --steps 2" + small,
-        "techniques --quiet --train 8 --test 4 --epochs 1 --repeat 1" + small}) {
+       {"train --quiet --train 8 --test 4 --epochs 1" + small, "profile kernels" + small,
+        "profile --train 8 --steps 2" + small, "techniques --quiet --train 8 --test 4 --epochs 1 --repeat 1" + small}) {
     CAPTURE(line);
     const Ended ended = run_bench_line(line + "--json - --tuning " + file);
     REQUIRE_MESSAGE(ended.code == 0, ended.err);
@@ -108,11 +108,11 @@ TEST_CASE("mistakes") {
     write_file(folder / "t", text);
     return "train --tuning " + (folder / "t").string();
   };
-  check_mistakes({{"tune", 2, "tune: expected --out FILE"},
-                  {"tune --out /no/folder/t", 4, "--out"},
+  check_mistakes({{"tune kernels", 2, "tune kernels: expected --out FILE"},
+                  {"tune kernels --out /no/folder/t", 4, "--out"},
                   {"train --tuning /no/file", 4, "/no/file"},
-                  {"doctor --tuning /", 3, "/"},
-                  {"explain --tuning", 2, "--tuning"}});
+                  {"profile --tuning /", 3, "/"},
+                  {"profile kernels --tuning", 2, "--tuning"}});
   for (const auto& [text, part] :
        {std::pair{"", "t: found ''"},
         {"halfstep-tuning 1; No CPU; x\nend\n", "t, line 1: measured on No CPU, and this is "},

@@ -1,6 +1,6 @@
 // The census: what one captured training step amounts to, compared with tests/census.lock, so that a commit that adds a
 // node, bytes or a host call shows it in review. After a change that is meant: HALFSTEP_UPDATE_CENSUS=1 and this
-// program. Which kernels the nodes are: `halfstep-bench explain`.
+// program. Which kernels the nodes are: `halfstep-bench profile kernels`.
 //
 // How: the launches, copies and allocations of the CUDA runtime and the products of cuBLASLt are defined once more
 // here, and a program's own definitions come before those of the libraries that it links. They record and run nothing,

@@ -140,8 +140,8 @@ TEST_CASE("a table of another machine is refused, any is not") {
   CHECK_NOTHROW(parse(text));
   CHECK_NOTHROW(parse_tuning("halfstep-tuning 1; any; me\nend\n", "FILE", "Other CPU"));
   CHECK(test::error_of([&] { parse_tuning(text, "FILE", "Other CPU"); }, ExitCode::bad_input) ==
-        "FILE, line 1: measured on Some CPU; 3 GHz, and this is Other CPU: run `halfstep-bench tune` here, or write "
-        "any in place of that name to use the choices all the same");
+        "FILE, line 1: measured on Some CPU; 3 GHz, and this is Other CPU: run `halfstep-bench tune kernels` here, or "
+        "write any in place of that name to use the choices all the same");
 }
 
 TEST_CASE("a damaged line is refused with its number") {
@@ -161,7 +161,7 @@ TEST_CASE("a damaged line is refused with its number") {
     CAPTURE(line);
     const std::string message = refusal(opening + "# fine\n" + line + "\nend\n");
     CHECK(message.starts_with("FILE, line 3: found '"));
-    CHECK(message.ends_with("expected SLOT DEVICE TENSORS = VARIANT; run `halfstep-bench tune` again"));
+    CHECK(message.ends_with("expected SLOT DEVICE TENSORS = VARIANT; run `halfstep-bench tune kernels` again"));
   }
   const std::string line = "test_tuned cpu f32(4,1) - i32(1) = simple\n";
   CHECK(refusal(opening + line + line + "end\n") ==
@@ -179,7 +179,7 @@ TEST_CASE("a kernel that this build lacks is refused by its name") {
                                              {"test_tuned gpu f32(4)", "simple", "test_tuned=simple on gpu"},
                                              {"test_tuned cpu f32(4)", "simple ", "test_tuned=simple  on cpu"}}) {
     CHECK(refusal(table_of({{call, variant}})) ==
-          std::string("FILE, line 3: this build has no kernel ") + named + "; run `halfstep-bench tune` again");
+          std::string("FILE, line 3: this build has no kernel ") + named + "; run `halfstep-bench tune kernels` again");
   }
 }
 

@@ -20,9 +20,10 @@
 namespace hs::test {
 namespace {
 
-// Runs `peers` as bench/run does: through a script that receives the program's path. `experiment` is bench/experiment.
+// Runs `bench peers` as bench/run does: through a script that receives the program's path. `experiment` is
+// bench/experiment.
 Words command(const Words& words) {
-  const bool is_peers = !words.empty() && words[0] == "peers";
+  const bool is_peers = words.size() > 1 && words[0] == "bench" && words[1] == "peers";
   if (!words.empty() && words[0] == "experiment") {
     Words all = {"python3", HALFSTEP_SOURCE_DIR "/bench/experiment"};
     all.insert(all.end(), words.begin() + 1, words.end());
@@ -30,7 +31,7 @@ Words command(const Words& words) {
   }
   Words all = {HALFSTEP_BENCH_PROGRAM};
   if (is_peers) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/peers/run.py", HALFSTEP_BENCH_PROGRAM};
-  all.insert(all.end(), words.begin() + (is_peers ? 1 : 0), words.end());
+  all.insert(all.end(), words.begin() + (is_peers ? 2 : 0), words.end());
   return all;
 }
 

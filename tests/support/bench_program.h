@@ -36,7 +36,7 @@ struct Surroundings {
 };
 
 std::string bench_program();  // its path
-bool has_python3();           // which `peers` needs; prints a message if it is missing
+bool has_python3();           // which `bench peers` needs; prints a message if it is missing
 Ended run_bench(const Words& words, const Surroundings& around = {});
 // Splits the line into arguments at spaces.
 Ended run_bench_line(const std::string& line, const Surroundings& around = {});
