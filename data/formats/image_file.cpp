@@ -90,8 +90,6 @@ struct PngState {
   char message[128] = "damaged";
   const uint8_t* in = nullptr;  // rest of the file
   size_t in_bytes = 0;
-  std::vector<uint8_t>* out = nullptr;
-  bool out_of_memory = false;
   png_structp png = nullptr;
   png_infop info = nullptr;
 };
@@ -114,17 +112,6 @@ void read_png_bytes(png_structp png, png_bytep to, size_t count) {
   std::memcpy(to, state.in, count);
   state.in += count;
   state.in_bytes -= count;
-}
-
-void write_png_bytes(png_structp png, png_bytep from, size_t count) {
-  PngState& state = state_of(png);
-  try {
-    state.out->insert(state.out->end(), from, from + count);
-    return;
-  } catch (const std::bad_alloc&) {
-    state.out_of_memory = true;
-  }
-  png_error(png, "no memory");
 }
 
 class PngReader {
@@ -196,35 +183,6 @@ Image decode_png(View file, const std::string& name, int64_t max_side) {
   return image;
 }
 
-class PngWriter {
- public:
-  explicit PngWriter(std::vector<uint8_t>& out) { state_.out = &out; }
-  ~PngWriter() { png_destroy_write_struct(&state_.png, &state_.info); }
-  PngWriter(const PngWriter&) = delete;
-  PngWriter& operator=(const PngWriter&) = delete;
-
-  bool write(const Image& image, const png_bytepp rows) {
-    if (setjmp(state_.back) != 0) return false;
-    state_.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &state_, on_png_error, on_png_warning);
-    if (state_.png == nullptr) return false;
-    state_.info = png_create_info_struct(state_.png);
-    if (state_.info == nullptr) return false;
-    png_set_write_fn(state_.png, &state_, write_png_bytes, nullptr);
-    constexpr int colour_types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
-                                    PNG_COLOR_TYPE_RGB_ALPHA};
-    png_set_IHDR(state_.png, state_.info, static_cast<png_uint_32>(image.shape.columns),
-                 static_cast<png_uint_32>(image.shape.rows), 8, colour_types[image.shape.channels - 1],
-                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-    png_write_info(state_.png, state_.info);
-    png_write_image(state_.png, rows);
-    png_write_end(state_.png, nullptr);
-    return true;
-  }
-
- private:
-  PngState state_;
-};
-
 #endif
 
 }  // namespace
@@ -234,10 +192,18 @@ class PngWriter {
 bool can_read_png() { return true; }
 
 std::vector<uint8_t> encode_png(const Image& image) {
-  std::vector<uint8_t> pixels = image.pixels;  // libpng takes pointers to non-const
-  std::vector<png_bytep> rows = rows_of(pixels, image.shape.rows);
-  std::vector<uint8_t> file;
-  if (!PngWriter(file).write(image, rows.data())) fail(ExitCode::out_of_memory, "no memory to encode an image");
+  constexpr png_uint_32 formats[] = {PNG_FORMAT_GRAY, PNG_FORMAT_GA, PNG_FORMAT_RGB, PNG_FORMAT_RGBA};
+  png_image png{};
+  png.version = PNG_IMAGE_VERSION;
+  png.width = static_cast<png_uint_32>(image.shape.columns);
+  png.height = static_cast<png_uint_32>(image.shape.rows);
+  png.format = formats[image.shape.channels - 1];
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
+  std::vector<uint8_t> file(size);
+  if (png_image_write_to_memory(&png, file.data(), &size, 0, image.pixels.data(), 0, nullptr) == 0) {
+    fail(ExitCode::out_of_memory, "no memory to encode an image");
+  }
+  file.resize(size);
   return file;
 }
 
