@@ -55,24 +55,9 @@ namespace {
 
 constexpr const char* how_to_define = "give it a value first, for example with Tensor::zeros() or Tensor::from()";
 
-// The C++ type of a DType's elements, as a user writes it.
-const char* cpp_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "float";
-    case DType::f16:
-      return "hs::Half";
-    case DType::bf16:
-      return "hs::BFloat16";
-    case DType::f64:
-      return "double";
-    case DType::i32:
-      return "int32_t";
-    case DType::u8:
-      return "uint8_t";
-  }
-  return "?";
-}
+// The C++ type of each DType's elements, as a user writes it.
+constexpr const char* cpp_names[] = {"float", "hs::Half", "hs::BFloat16", "double", "int32_t", "uint8_t"};
+const char* cpp_name(DType dtype) { return cpp_names[static_cast<int>(dtype)]; }
 
 }  // namespace
 

@@ -60,8 +60,8 @@ TrainStep::TrainStep(Module& model, ParameterArena& arena, Optimizer& optimizer,
       scaler_(scaler),
       pixel_scale_(pixel_scale),
       config_(config),
-      augment_(config.augment.any() ? &config.augment : nullptr),
-      is_interrupted_(std::move(is_interrupted)) {}
+      is_interrupted_(std::move(is_interrupted)),
+      augment_(config.augment.any() ? &config.augment : nullptr) {}
 
 const std::vector<Tensor>& TrainStep::run(const std::vector<Batch>& micro_batches, StepSeconds& seconds) {
   const Autocast amp(config_.precision, arena_);

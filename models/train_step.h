@@ -82,9 +82,9 @@ class TrainStep {  // of one run; not thread safe
   GradScaler& scaler_;                          // scales the loss, in f16
   const PixelScale pixel_scale_;                // of images
   const TrainConfig& config_;                   // the settings
-  const AugmentOptions* const augment_;         // those of augmentation; null: none is wanted
   const std::function<bool()> is_interrupted_;  // may be empty
   std::vector<Tensor> losses_;                  // see losses()
+  const AugmentOptions* const augment_;         // null: none is wanted
 };
 
 }  // namespace hs

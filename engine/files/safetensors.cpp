@@ -35,30 +35,14 @@ struct FileType {
   uint64_t bits;
   std::optional<DType> dtype = {};  // the engine's
 };
+// clang-format off
 constexpr FileType file_types[] = {
-    {"F32", 32, DType::f32},
-    {"F16", 16, DType::f16},
-    {"BF16", 16, DType::bf16},
-    {"F64", 64, DType::f64},
-    {"I32", 32, DType::i32},
-    {"U8", 8, DType::u8},
-    {"BOOL", 8},
-    {"I8", 8},
-    {"I16", 16},
-    {"U16", 16},
-    {"U32", 32},
-    {"I64", 64},
-    {"U64", 64},
-    {"C64", 64},
-    {"F8_E5M2", 8},
-    {"F8_E4M3", 8},
-    {"F8_E8M0", 8},
-    {"F8_E4M3FNUZ", 8},
-    {"F8_E5M2FNUZ", 8},
-    {"F6_E2M3", 6},
-    {"F6_E3M2", 6},
-    {"F4", 4},
-};
+    {"F32", 32, DType::f32}, {"F16", 16, DType::f16}, {"BF16", 16, DType::bf16},
+    {"F64", 64, DType::f64}, {"I32", 32, DType::i32}, {"U8", 8, DType::u8},
+    {"BOOL", 8}, {"I8", 8}, {"I16", 16}, {"U16", 16}, {"U32", 32}, {"I64", 64}, {"U64", 64}, {"C64", 64},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+// clang-format on
 
 std::string text_of(const std::vector<int64_t>& shape) { return fmt::format("({})", fmt::join(shape, ", ")); }
 
