@@ -95,19 +95,6 @@ void check_counts(const char* model, Precision precision, bool fuse, const Count
 
 }  // namespace
 
-TEST_CASE("the counter counts what is allocated while it is on") {
-  allocations = 0;
-  counting = true;
-  auto* number = new int(3);
-  void* aligned = std::aligned_alloc(64, 64);
-  std::vector<double> numbers(5);
-  counting = false;
-  delete number;
-  std::free(aligned);
-  CHECK(numbers.size() == 5);
-  CHECK(allocations == 3);
-}
-
 TEST_CASE("allocations of a training step") {
   set_threads(2);
   // Whether products of bf16 read their left factor where it lies, and need no memory to pack it.

@@ -189,31 +189,6 @@ TEST_CASE("logits are (N, 10), and a sample's do not depend on the rest of the b
 
 Tensor counter(uint32_t step) { return Tensor::from(std::vector<int32_t>{static_cast<int32_t>(step)}, {}); }
 
-TEST_CASE("dropout drops while training, by step and seed, and never in evaluation") {
-  const AmbientScope scope;
-  const Tensor images = Tensor::from(Floats(2 * 784, 0.5f), {2, 28, 28, 1});
-  for (const std::string& name : model_names(InputKind::images)) {
-    CAPTURE(name);
-    const auto model = make_model(name, 1, {.blocks = test_blocks});
-    const auto logits = [&](bool training, uint64_t seed, uint32_t step, uint32_t micro_step) {
-      ambient() = {
-          .recording = false, .training = training, .seed = seed, .step = counter(step), .micro_step = micro_step};
-      return model->forward(images).to_vector<float>();
-    };
-    const Floats evaluated = logits(false, 1, 0, 0), trained = logits(true, 1, 0, 0);
-    CHECK(logits(false, 2, 3, 4) == evaluated);
-    CHECK(logits(true, 1, 0, 0) == trained);
-    if (model->statistic_count() > 0) continue;  // in training a batch norm uses others, those of the batch
-    for (const Expected& documented : expected_models) {
-      if (name == documented.model) CHECK((trained == evaluated) == documented.dropout.empty());
-    }
-    if (trained == evaluated) continue;  // a model without dropout
-    CHECK(logits(true, 2, 0, 0) != trained);
-    CHECK(logits(true, 1, 1, 0) != trained);
-    CHECK(logits(true, 1, 0, 1) != trained);
-  }
-}
-
 struct Draw {
   double rate;
   RandomStream stream;
