@@ -80,7 +80,7 @@ Rank start(int64_t leaves, int ranks, int rank, bool halves) {
 
 struct Outcome {
   std::vector<Array> results;
-  size_t most_messages = 0, most_elements = 0;  // that one rank receives
+  size_t max_messages = 0, max_elements = 0;  // that one rank receives
 };
 
 // Ranks take turns until none can go on. Messages of a pair arrive in order.
@@ -132,8 +132,8 @@ Outcome run(int64_t leaves, int ranks, bool halves = false) {
     outcome.results.push_back(r.arrays[0]);
   }
   for (const auto& [pair, queue] : wire) REQUIRE(queue.empty());
-  outcome.most_messages = std::ranges::max(received);
-  outcome.most_elements = std::ranges::max(elements);
+  outcome.max_messages = std::ranges::max(received);
+  outcome.max_elements = std::ranges::max(elements);
   return outcome;
 }
 
@@ -185,8 +185,8 @@ TEST_CASE("halving: the same sum, in parts, on four ranks and more if each has a
       const Array expected(static_cast<size_t>(ranks), whole_tree(leaves));
       for (const Array& result : outcome.results) CHECK(result == expected);
       const auto p = static_cast<size_t>(ranks), doublings = static_cast<size_t>(std::bit_width(p) - 1);
-      CHECK(outcome.most_messages == 2 * doublings);
-      CHECK(outcome.most_elements == 2 * (p - 1));  // of p: each part comes once to be added, and once as a sum
+      CHECK(outcome.max_messages == 2 * doublings);
+      CHECK(outcome.max_elements == 2 * (p - 1));  // of p: each part comes once to be added, and once as a sum
     }
   }
 }
@@ -194,10 +194,10 @@ TEST_CASE("halving: the same sum, in parts, on four ranks and more if each has a
 TEST_CASE("powers of two need one message for each doubling of the ranks; three ranks a few more") {
   for (int doublings = 0; doublings <= 4; ++doublings) {
     for (int64_t leaves = int64_t{1} << doublings; leaves <= 64; leaves *= 2) {
-      CHECK(run(leaves, 1 << doublings).most_messages == static_cast<size_t>(doublings));
+      CHECK(run(leaves, 1 << doublings).max_messages == static_cast<size_t>(doublings));
     }
   }
-  CHECK(run(8, 3).most_messages <= 4);
+  CHECK(run(8, 3).max_messages <= 4);
 }
 
 }  // namespace hs::test

@@ -225,7 +225,7 @@ TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 by
 }
 
 // Largest magnitude in the gaps between the slices of a tensor laid out like the arena.
-float largest_in_gaps(const ParameterArena& arena, const Tensor& tensor) {
+float max_in_gaps(const ParameterArena& arena, const Tensor& tensor) {
   std::vector<bool> covered(static_cast<size_t>(tensor.size()));
   for (const NamedParameter& parameter : arena.parameters()) {
     const auto begin = parameter.value->data<float>() - arena.values.data<float>();
@@ -254,8 +254,8 @@ TEST_CASE("the gaps between parameters stay zero, whatever the optimizer") {
       backward(model.forward(Tensor::from(std::vector<float>(7, 2.0f), {7})));
       optimizer->step();
     }
-    CHECK(largest_in_gaps(arena, arena.values) == 0);
-    CHECK(largest_in_gaps(arena, arena.gradients()) == 0);
+    CHECK(max_in_gaps(arena, arena.values) == 0);
+    CHECK(max_in_gaps(arena, arena.gradients()) == 0);
   }
   set_poison(false);
 }

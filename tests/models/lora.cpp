@@ -72,7 +72,7 @@ Floats logits(StagedModel& model) {
   return model.forward(tokens).to_vector<float>();
 }
 
-double largest_difference(const Floats& a, const Floats& b) {
+double max_difference(const Floats& a, const Floats& b) {
   REQUIRE(a.size() == b.size());
   double largest = 0;
   for (size_t i = 0; i < a.size(); ++i) largest = std::max<double>(largest, std::fabs(a[i] - b[i]));
@@ -170,10 +170,10 @@ TEST_CASE("a layer's result and its gradients are those of the formula") {
       expected_y.push_back(static_cast<float>(sum));
     }
   }
-  CHECK(largest_difference(y.to_vector<float>(), expected_y) < 1e-5);
-  CHECK(largest_difference(x.grad().to_vector<float>(), dx) < 2e-5);
-  CHECK(largest_difference(arena.parameters()[0].value->grad().to_vector<float>(), dA) < 2e-5);
-  CHECK(largest_difference(arena.parameters()[1].value->grad().to_vector<float>(), dB) < 2e-5);
+  CHECK(max_difference(y.to_vector<float>(), expected_y) < 1e-5);
+  CHECK(max_difference(x.grad().to_vector<float>(), dx) < 2e-5);
+  CHECK(max_difference(arena.parameters()[0].value->grad().to_vector<float>(), dA) < 2e-5);
+  CHECK(max_difference(arena.parameters()[1].value->grad().to_vector<float>(), dB) < 2e-5);
 }
 
 struct Outcome {
@@ -238,8 +238,8 @@ TEST_CASE("merged: one weight for each layer, which computes what layer and adap
     parameters[i].value->copy_from(merged[i].tensor);
   }
   const Floats expected = logits(*model);
-  CHECK(largest_difference(logits(*plain), expected) < 1e-5);
-  CHECK(largest_difference(expected, logits(*make_model("char_gpt", 2, small))) > 0.01);
+  CHECK(max_difference(logits(*plain), expected) < 1e-5);
+  CHECK(max_difference(expected, logits(*make_model("char_gpt", 2, small))) > 0.01);
   // What has no adapter keeps its bits.
   CHECK(merged[0].tensor.to_vector<float>() == parameters_of(*model)[0].tensor.to_vector<float>());
 }
