@@ -4,8 +4,6 @@
 #include <filesystem>
 
 #include "data/formats/text.h"
-#include "data/loader/loader.h"
-#include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "tests/support/bad_input.h"
 #include "tests/support/sample_sets.h"
@@ -122,28 +120,6 @@ TEST_CASE("Tiny Shakespeare has 65 symbols, a tenth of it for the test") {
   std::string beginning;
   for (const uint8_t symbol : read_image(*train, 0)) beginning += train->info().vocabulary[symbol];
   CHECK(beginning.starts_with("First Citizen:\nBefore we proceed"));
-}
-
-TEST_CASE("a loader gives the windows of a text as those of any set in memory, with every cache") {
-  const TemporaryFolder folder;
-  write_bytes(folder / "play.txt", hundred());
-  const auto source = open_text(folder / "play.txt", {}, true, 8);
-  const MemorySource memory = load_samples(*source);
-  Loader reference(memory, {.batch = 4, .seed = 7});
-  std::vector<Batch> expected;
-  for (int i = 0; i < 24; ++i) expected.push_back(reference.next());
-  for (const CacheMode cache : {CacheMode::none, CacheMode::ram, CacheMode::device}) {
-    for (const int64_t workers : {0, 2}) {
-      Loader loader(*source, {.batch = 4, .seed = 7, .prefetch = 2, .workers = workers, .cache = cache});
-      int wrong = 0;
-      for (const Batch& batch : expected) {
-        const Batch got = loader.next();
-        wrong += got.images.to_vector<uint8_t>() != batch.images.to_vector<uint8_t>();
-        wrong += got.samples.to_vector<int32_t>() != batch.samples.to_vector<int32_t>();
-      }
-      CHECK(wrong == 0);
-    }
-  }
 }
 
 }  // namespace
