@@ -72,8 +72,7 @@ std::string training_table(const std::vector<Json>& records) {
 }  // namespace
 
 std::string readme_tables(const std::vector<Json>& records) {
-  std::vector<std::string> tasks;
-  std::vector<std::vector<Json>> groups;
+  std::vector<std::pair<std::string, std::vector<Json>>> groups;  // by task
   std::string techniques;
   for (const Json& record : records) {
     const bool is_techniques = text(record, "command") == "techniques";
@@ -89,18 +88,14 @@ std::string readme_tables(const std::vector<Json>& records) {
       continue;
     }
     if (std::isnan(number(first, "seconds"))) continue;
-    const auto found = std::ranges::find(tasks, task(record));
-    const auto group = static_cast<size_t>(found - tasks.begin());
-    if (found == tasks.end()) {
-      tasks.push_back(task(record));
-      groups.emplace_back();
-    }
-    groups[group].push_back(record);
+    auto group = std::ranges::find(groups, task(record), &std::pair<std::string, std::vector<Json>>::first);
+    if (group == groups.end()) group = groups.insert(group, {task(record), {}});
+    group->second.push_back(record);
   }
   // Largest group first; in each group, fastest first.
-  std::ranges::stable_sort(groups, std::greater(), &std::vector<Json>::size);
+  std::ranges::stable_sort(groups, std::greater(), [](const auto& group) { return group.second.size(); });
   std::string text;
-  for (std::vector<Json>& group : groups) {
+  for (auto& [task, group] : groups) {
     std::ranges::stable_sort(group, {}, [](const Json& record) { return number(record["rows"][0], "seconds"); });
     text += fmt::format("\n{}", training_table(group));
   }

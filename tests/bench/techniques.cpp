@@ -160,29 +160,6 @@ TEST_CASE("a planted regression ends with exit code 1") {
   CHECK(contains(once.err, "5 and 1 runs, too few to tell"));
 }
 
-TEST_CASE("report --readme replaces what is between the markers, and nothing if they are not there") {
-  const TemporaryFolder folder;
-  const std::string readme = (folder / "README.md").string();
-  const std::string record = HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json";
-  std::ofstream(readme) << "before\n<!-- results:begin -->\nold\n<!-- results:end -->\nafter\n";
-  CHECK(run_bench_line("report " + record + " --readme " + readme).code == 0);
-  const std::string page = read_text(readme);
-  CHECK(page.starts_with("before\n<!-- results:begin -->\n"));
-  CHECK(page.ends_with("<!-- results:end -->\nafter\n"));
-  const json committed = json::parse(read_text(record));
-  const json& row = committed["rows"][0];
-  CHECK(contains(page, fmt::format("| halfstep | {} | {:.2f} | {:.0f} | {:.2f} % | {} |",
-                                   committed["environment"]["threads"].get<int>(), row["seconds"].get<double>(),
-                                   row["samples_per_second"].get<double>(), 100 * row["test_accuracy"].get<double>(),
-                                   row["seconds_all"].size())));
-  CHECK(contains(page, "commit " + committed["environment"]["commit"].get<std::string>()));
-  CHECK_FALSE(contains(page, "old"));
-  std::ofstream(readme) << "no markers\n";
-  CHECK(run_bench_line("report " + record + " --readme " + readme).code == 3);
-  CHECK(read_text(readme) == "no markers\n");
-  CHECK(folder.names() == std::set<std::string>{"README.md"});
-}
-
 TEST_CASE("mistakes are one line and an exit code") {
   const TemporaryFolder folder;
   std::ofstream(folder / "x.json") << "{}";
@@ -198,6 +175,8 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"report " + bad, 3, "x.json: schema is null"},
       {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be opened"},
       {"report " + bad + " " + bad, 2, "2 records, expected one"},
+      {"report " HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json --readme " + bad, 3,
+       "x.json: expected one line"},
       {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},
       {"compare " + bad, 2, "compare RECORD: 1 given, expected 2"},
       {"compare a b c", 2, "c: unexpected word"},
