@@ -37,7 +37,7 @@ Flags::Reader number_reader(const std::string& flag, Number& value, Number low, 
 }
 
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
-constexpr size_t help_column = 28, help_width = 100;
+constexpr size_t help_column = 28, help_width = 120;
 
 std::string without_dashes(std::string_view word) {
   return std::string(word.substr(std::min(word.find_first_not_of('-'), word.size())));
@@ -47,16 +47,16 @@ bool is_flag(const std::string& word) { return word.size() > 1 && word[0] == '-'
 
 // A line of --help, whose text goes on below itself.
 std::string help_line(const std::string& what, const std::string& text) {
-  std::string lines = fmt::format("  {:<{}}", what, help_column - 2);
-  size_t column = std::max(lines.size(), help_column);
+  std::string lines = fmt::format("  {:<{}}", what, help_column - 3);
+  size_t column = lines.size();
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
-    if (column + end - at > help_width) {
-      lines += "\n" + std::string(help_column, ' ');
-      column = help_column;
+    if (column + 1 + end - at > help_width) {
+      lines += "\n" + std::string(help_column - 1, ' ');
+      column = help_column - 1;
     }
-    lines += text.substr(at, end + 1 - at);
-    column += end + 1 - at;
+    lines += " " + text.substr(at, end - at);
+    column += 1 + end - at;
     at = end + 1;
   }
   return lines + "\n";
@@ -410,8 +410,9 @@ void Flags::read(const std::vector<std::string>& words) {
 }
 
 std::string Flags::help(bool all) const {
-  std::string text = fmt::format("Usage: {} {} [FLAGS] {}\n", program_name, command_, words_.type);
-  if (!words_.type.empty()) text += "\n" + help_line(words_.type, words_.help);
+  const std::string& type = words_.type;
+  std::string text = fmt::format("Usage: {} {} [FLAGS]{}{}\n", program_name, command_, type.empty() ? "" : " ", type);
+  if (!type.empty()) text += "\n" + help_line(type, words_.help);
   size_t left_out = 0;
   for (size_t group = 0; group == 0 || !group_title(group).empty(); ++group) {
     std::string lines;

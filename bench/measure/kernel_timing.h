@@ -1,4 +1,4 @@
-// Times kernels in isolation: every variant of a slot is verified, then timed. Shared by `bench gemm`, `bench conv` and `bench ops`.
+// Times kernels in isolation: every variant of a slot is verified, then timed, for `bench gemm` and its kind.
 #pragma once
 
 #include <string>
