@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/conv2d/amx.h"
+#include "kernels/conv2d/groups.h"
 
 namespace hs::amx {
 
@@ -199,7 +200,7 @@ void add_bias_gradient(const Plane& p, const Pairs& layout, const Cell* pairs, f
 struct BackwardLayout {
   int64_t dweights, dbiases, planes, transposed, other, pairs, dy, weights, zeros, results, rounded, size;
   BackwardLayout(const Conv2dSizes& s, const Plane& p, const GradientPlane& g, bool needs_dx) {
-    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_groups still has a total
+    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_tap_groups still has a total
     int64_t end = 0;
     const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
     const int64_t padded_c = needs_dx ? round_up(s.C, 16) : 0;
@@ -219,7 +220,7 @@ struct BackwardLayout {
 };
 
 // dweight (K, OC) (+)= the groups' sums, (groups, taps, C, padded_oc), in order.
-inline void add_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool accumulate, Tensor& dweight) {
+inline void add_tap_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool accumulate, Tensor& dweight) {
   const int64_t groups = conv2d_groups(s), size = p.taps() * p.C * p.padded_oc;
   for_float_type(dweight.dtype(), [&]<class T>() {
     T* to = dweight.mutable_data<T>();
@@ -306,13 +307,8 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
     }
   });
 
-  if (call.dweight.defined()) add_groups(s, p, dweights, call.accumulate, call.dweight);
-  if (call.dbias.defined()) {
-    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
-      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * p.padded_oc + oc];
-      return sum;
-    });
-  }
+  if (call.dweight.defined()) add_tap_groups(s, p, dweights, call.accumulate, call.dweight);
+  add_groups(s, dbiases, p.padded_oc, call.accumulate, call.dbias);
 }
 
 template <class Tiles>

@@ -4,9 +4,7 @@
 // channel at a time, dx[field] two output channels of one pixel. The two rows of 32 channels that belong to a pair are
 // interleaved in registers. That leaves the 32 sums in the order 0-3, 8-11, 16-19, 24-27, 4-7, ...: they are kept so,
 // and put in order at the end. Of inf and NaN in x or weight only what meets a nonzero gradient is seen.
-#include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/dense_backward.h"
-#include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
 #if defined(__x86_64__)
@@ -260,23 +258,9 @@ void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
     }
   });
 
-  if (call.dweight.defined()) {  // the groups meet in order
-    parallel_ranges(fields, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
-      for (int64_t group = 1; group < groups; ++group) {
-        for (int64_t i = begin; i < end; ++i) dweights[i] += dweights[group * fields + i];
-      }
-    });
-    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
-      const int64_t k = i / s.OC, oc = i % s.OC;
-      return groups == 0 ? before : before + dweights[oc * s.K() + k / unit * unit + place_in_unit(k % unit)];
-    });
-  }
-  if (call.dbias.defined()) {
-    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
-      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * s.OC + oc];
-      return sum;
-    });
-  }
+  add_groups(s, dweights, fields, call.accumulate, call.dweight,
+             [&](int64_t k, int64_t oc) { return oc * s.K() + k / unit * unit + place_in_unit(k % unit); });
+  add_groups(s, dbiases, s.OC, call.accumulate, call.dbias);
 }
 
 bool supports_lists(const Conv2dSizes& s) { return s.C % unit == 0 && s.OC < 65536; }

@@ -72,8 +72,4 @@ constinit inline Kernel<Conv2dBackward> conv2d_backward{"conv2d_backward"};
 inline bool without_relu(const Conv2dForward& call) { return !call.relu; }
 inline bool without_relu(const Conv2dBackward& call) { return !call.relu_y.defined(); }
 
-// Weight gradients are summed over samples in this many groups, which are then added in a fixed order: a thread
-// computes one or more groups, and the sum does not depend on which.
-inline int64_t conv2d_groups(const Conv2dSizes& s) { return s.N < 16 ? s.N : 16; }
-
 }  // namespace hs

@@ -1,5 +1,5 @@
 // Both gradients of a convolution whose dy has few zeros, such as a batch norm's: every element of dy is taken, where
-// kernels/conv2d/direct_backward.h and avx512_bf16_backward.cpp list the nonzero ones, so that sums stay in registers.
+// direct_backward.cpp and avx512_bf16_backward.cpp list the nonzero ones, so that sums stay in registers.
 //   dx is a convolution of dy with the weights turned around, by the tiles of the forward pass. With a stride s the
 //   pixels of dx whose row and column have the same remainders by s see the same weights: s * s convolutions, one for
 //   each pair of remainders, with every s-th row and column of the kernel.
@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-#include "kernels/conv2d/conv2d.h"
-#include "kernels/cpu/elements.h"
+#include "kernels/conv2d/groups.h"
 #include "kernels/cpu/pack.h"
 
 namespace hs {
@@ -327,24 +326,10 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
     }
   });
 
-  if (call.dweight.defined()) {  // the groups meet in order
-    parallel_ranges(fields, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
-      for (int64_t group = 1; group < groups; ++group) {
-        for (int64_t i = begin; i < end; ++i) dweights[i] += dweights[group * fields + i];
-      }
-    });
-    const int64_t run = s.KW * s.C;
-    update_gradient(call.dweight, call.accumulate, [&](int64_t i, float before) {
-      const int64_t k = i / s.OC, oc = i % s.OC;
-      return groups == 0 ? before : before + dweights[oc * layout.field + k / run * layout.padded_run + k % run];
-    });
-  }
-  if (call.dbias.defined()) {
-    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
-      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * layout.dy_group + oc];
-      return sum;
-    });
-  }
+  const int64_t run = s.KW * s.C;
+  add_groups(s, dweights, fields, call.accumulate, call.dweight,
+             [&](int64_t k, int64_t oc) { return oc * layout.field + k / run * layout.padded_run + k % run; });
+  add_groups(s, dbiases, layout.dy_group, call.accumulate, call.dbias);
 }
 
 }  // namespace

@@ -1,80 +1,554 @@
-// conv2d without im2col, in f32 (f16 and bf16 are widened): backward of the "direct" variant. A dy with few zeros takes
-// the tiles of kernels/conv2d/dense_backward.h. Read first: kernels/conv2d/direct_backward.h.
+// Backward of the "direct" conv2d and conv2d_pool_relu, in f32 (f16 and bf16 are widened): both gradients from the
+// elements of dy that are not zero. The two ops differ in where those elements are: see Gradients. A conv2d whose dy
+// has few zeros takes the tiles of kernels/conv2d/dense_backward.h.
+//
+// Gradients that come back through max-pooling and ReLU are mostly zero (one of four, or fewer, survives).
+// Each nonzero dy[pixel, oc] is one scaled copy of a receptive field: dweight[oc] += dy * x[field] and
+// dx[field] += dy * weight[oc]. Working output channel by output channel, the 288 weights or weight gradients of a
+// 3x3x32 field sit in registers, and zeros cost nothing. With few input channels (conv 3x3 1->32: rows of 3 floats) a
+// field does not fill a vector; then the weight gradient runs over vectors of output channels instead.
+// A zero that is skipped contributes nothing even if the other factor is inf or NaN. A dy of inf or NaN makes NaN of
+// the rest of the last vector in each kernel row of its field, up to 15 floats of dx that do not use it.
 #include <algorithm>
 
-#include "kernels/conv2d/conv2d.h"
 #include "kernels/conv2d/dense_backward.h"
+#include "kernels/conv2d/groups.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
-#include "kernels/conv2d/direct_backward.h"
+#include "kernels/conv2d/direct.h"
 
 namespace hs::HS_ISA {
 namespace {
 
-// dy (OH*OW, OC), where zeros are found by comparing.
-struct Dense {
+// The nonzero gradients of one output channel: value and the offset of its receptive field in the padded image.
+struct Entry {
+  float value;
+  int32_t field;
+};
+
+struct BackwardLayout {
+  int64_t run, padded_run, field;  // run = KW*C; a field is KH rows of padded_run floats
+  int64_t weights, dweights, dbiases, images, dimages, entries, counts, gradients;  // offsets in floats
+  int64_t sorted, sorted_size;                                                      // (threads, what Source sorts)
+  int64_t size;
+  // pixels: elements of a sample's dy for each output channel
+  BackwardLayout(const Conv2dSizes& s, const Padded& p, int64_t pixels, bool copies_dy, int64_t sorted_size_)
+      : sorted_size(sorted_size_) {
+    run = s.KW * s.C;
+    padded_run = round_up(run, lanes);
+    field = s.KH * padded_run;
+    const int64_t groups =
+        std::max<int64_t>(conv2d_groups(s), 1);        // without samples, add_field_groups still has a total
+    weights = 0;                                       // (OC, field)
+    dweights = weights + s.OC * field;                 // (groups, OC, field)
+    dbiases = dweights + groups * s.OC * field;        // (groups, OC)
+    images = dbiases + groups * s.OC;                  // (threads, padded image)
+    dimages = images + threads() * p.size;             // (threads, padded image)
+    entries = dimages + threads() * p.size;            // (threads, OC, pixels) entries of two floats
+    counts = entries + threads() * s.OC * pixels * 2;  // (threads, OC)
+    gradients = counts + threads() * s.OC;             // (threads, pixels, OC), if dy must be copied
+    sorted = gradients + (copies_dy ? threads() * s.OC * pixels : 0);
+    size = sorted + threads() * sorted_size;
+  }
+};
+
+// dy of one sample, (pixels, OC). If pooled, it is that of the windows, and `winner` says which pixel of a window it
+// belongs to.
+template <bool pooled>
+struct Gradients {
   const float* dy;
+  const uint8_t* winner;
 
-  static int64_t pixels(const Conv2dSizes& s) { return s.OH * s.OW; }
+  static constexpr int64_t side = pooled ? 2 : 1, places = side * side;  // of a window
+  static constexpr bool has_patches = pooled && HS_VECTOR_BYTES == 64;
 
+  static int64_t pixels(const Conv2dSizes& s) { return (s.OH / side) * (s.OW / side); }
+
+  // From the first pixel of a window to the field of each.
+  struct Window {
+    int64_t pixel[places];
+    Window(const Conv2dSizes& s, const Padded& p) : pixel{} {
+      for (int64_t i = 0; i < places; ++i) pixel[i] = i / side * s.stride * p.row + i % side * s.stride * s.C;
+    }
+  };
+  // Where the receptive field of a pixel, a window's first one, begins in the padded image.
+  static int64_t first_field(const Conv2dSizes& s, const Padded& p, int64_t pixel) {
+    const int64_t columns = s.OW / side;
+    return (pixel / columns * side * p.W + pixel % columns * side) * s.stride * s.C;
+  }
+
+  // dy[i], 0 where ReLU closed the window.
+  float open(int64_t i) const {
+    if constexpr (pooled) return winner[i] != closed ? dy[i] : 0;
+    return dy[i];
+  }
+  Vec open_lanes(int64_t i) const {
+    if constexpr (pooled) return load_bytes(winner + i) != int32_t{closed} ? load(dy + i) : Vec{};
+    return load(dy + i);
+  }
+  // dy[i] where this pixel of its window won, otherwise 0.
+  Vec won_lanes(int64_t i, int32_t place) const {
+    if constexpr (pooled) return load_bytes(winner + i) == place ? load(dy + i) : Vec{};
+    return load(dy + i);
+  }
+
+  // Lists the elements that are not zero, by output channel.
   void collect(const Conv2dSizes& s, const Padded& p, Entry* entries, int32_t* counts) const {
-    const float* row = dy;
-    for (int64_t pixel = 0; pixel < pixels(s); ++pixel, row += s.OC) {
-      const int32_t field = static_cast<int32_t>(field_offset(s, p, pixel));
-      const auto append = [&](int64_t oc) { entries[oc * pixels(s) + counts[oc]++] = {row[oc], field}; };
+    const Window window(s, p);
+    for (int64_t pixel = 0, i = 0; pixel < pixels(s); ++pixel, i += s.OC) {
+      const int64_t field = first_field(s, p, pixel);
+      const auto append = [&](int64_t oc) {
+        const int64_t place = pooled ? winner[i + oc] : 0;
+        entries[oc * pixels(s) + counts[oc]++] = {dy[i + oc], static_cast<int32_t>(field + window.pixel[place])};
+      };
       int64_t oc = 0;
       for (; oc + lanes <= s.OC; oc += lanes) {
-        for (uint32_t bits = nonzero_bits(load(row + oc)); bits != 0; bits &= bits - 1)
+        for (uint32_t bits = nonzero_bits(open_lanes(i + oc)); bits != 0; bits &= bits - 1)
           append(oc + __builtin_ctz(bits));
       }
       for (; oc < s.OC; ++oc) {
-        if (row[oc] != 0) append(oc);
+        if (open(i + oc) != 0) append(oc);
       }
     }
   }
 
   void add_bias_gradient(const Conv2dSizes& s, float* dbias) const {
+    const int64_t end = pixels(s) * s.OC;
     int64_t oc = 0;
     for (; oc + lanes <= s.OC; oc += lanes) {
       Vec sum = {};
-      for (int64_t pixel = 0; pixel < pixels(s); ++pixel) sum += load(dy + pixel * s.OC + oc);
+      for (int64_t i = oc; i < end; i += s.OC) sum += open_lanes(i);
       store(dbias + oc, load(dbias + oc) + sum);
     }
     for (; oc < s.OC; ++oc) {
       float sum = 0;
-      for (int64_t pixel = 0; pixel < pixels(s); ++pixel) sum += dy[pixel * s.OC + oc];
+      for (int64_t i = oc; i < end; i += s.OC) sum += open(i);
       dbias[oc] += sum;
     }
   }
 
-  template <int vectors>
-  void add_narrow(const Conv2dSizes& s, const Padded& p, const float* x, const int64_t (&offset)[narrow_taps],
-                  int64_t first_oc, Vec (&sum)[narrow_taps][vectors]) const {
-    for (int64_t oh = 0; oh < s.OH; ++oh) {
-      for (int64_t ow = 0; ow < s.OW; ++ow) {
-        const float* field = x + oh * s.stride * p.row + ow * s.stride * s.C;
-        const float* gradient = dy + (oh * s.OW + ow) * s.OC + first_oc;
-        Vec g[vectors];
-        for (int v = 0; v < vectors; ++v) g[v] = load(gradient + v * lanes);
-        for (int k = 0; k < narrow_taps; ++k) {
-          const Vec value = broadcast(field[offset[k]]);
-          for (int v = 0; v < vectors; ++v) sum[k][v] = fma(value, g[v], sum[k][v]);
+#if HS_VECTOR_BYTES == 64
+  // dx window by window, for 3x3 kernels: the fields of a window's four pixels cover a patch of 4 x 4 pixels, whose
+  // gradients for a vector of input channels stay in 16 registers while all output channels add to them. The channels
+  // are sorted by winner first:
+  //      . . . .
+  //      . 0 1 .      winner 0 adds its 3x3 weights at the upper left of the patch,
+  //      . 2 3 .      1 at the upper right, 2 and 3 below
+  //      . . . .
+  static bool takes_patches(const Conv2dSizes& s) {
+    return pooled && s.KH == 3 && s.KW == 3 && s.stride == 1 && s.C % lanes == 0;
+  }
+
+  // For each window and winner in order: the gradients that are not zero, and their channels.
+  struct Sorted {
+    float* dy;         // (pixels, OC), and a vector behind it
+    int32_t* channel;  // the same
+    int32_t* ends;     // (pixels, 4)
+    Sorted(const Conv2dSizes& s, float* memory)
+        : dy(memory),
+          channel(reinterpret_cast<int32_t*>(dy + pixels(s) * s.OC + lanes)),
+          ends(channel + pixels(s) * s.OC + lanes) {}
+    static int64_t size(const Conv2dSizes& s) { return 2 * (pixels(s) * s.OC + lanes) + 4 * pixels(s); }
+  };
+
+  // The weights of a vector of input channels lie together, so that they stay in the first-level cache:
+  // (K, OC) -> (C / lanes, OC, 9, lanes).
+  template <class T>
+  static void pack_patches(const Conv2dSizes& s, const T* from, float* to) {
+    for (int64_t c = 0; c < s.C; c += lanes) {
+      for (int64_t oc = 0; oc < s.OC; ++oc) {
+        for (int64_t tap = 0; tap < 9; ++tap) {
+          const T* column = from + (tap * s.C + c) * s.OC + oc;
+          for (int64_t i = 0; i < lanes; ++i) *to++ = to_computing(column[i * s.OC]);
         }
       }
     }
   }
+
+  void sort(const Conv2dSizes& s, const Sorted& sorted) const {
+    const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    int32_t end = 0;
+    for (int64_t window = 0; window < pixels(s); ++window) {
+      for (int32_t place = 0; place < 4; ++place) {
+        for (int64_t oc = 0; oc < s.OC; oc += lanes) {
+          const int64_t i = window * s.OC + oc;
+          const auto inside = static_cast<__mmask16>(oc + lanes <= s.OC ? 0xffff : (1 << (s.OC - oc)) - 1);
+          const __m512 values = _mm512_maskz_loadu_ps(inside, dy + i);
+          const __m128i chosen = _mm_maskz_loadu_epi8(inside, winner + i);
+          const __mmask16 wanted = _mm_cmpeq_epi8_mask(chosen, _mm_set1_epi8(static_cast<char>(place))) &
+                                   _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+          const __m512i channel = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int32_t>(oc)), lane);
+          _mm512_storeu_ps(sorted.dy + end, _mm512_maskz_compress_ps(wanted, values));
+          _mm512_storeu_si512(sorted.channel + end, _mm512_maskz_compress_epi32(wanted, channel));
+          end += __builtin_popcount(wanted);
+        }
+        sorted.ends[window * 4 + place] = end;
+      }
+    }
+  }
+
+  template <int place>
+  static void add_to_patch(const Sorted& sorted, int64_t begin, int64_t end, const float* weights, Vec (&patch)[4][4]) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Vec value = broadcast(sorted.dy[i]);
+      const float* w = weights + sorted.channel[i] * 9 * lanes;
+      for (int kh = 0; kh < 3; ++kh) {
+        for (int kw = 0; kw < 3; ++kw, w += lanes) {
+          Vec& sum = patch[place / 2 + kh][place % 2 + kw];
+          sum = fma(value, load(w), sum);
+        }
+      }
+    }
+  }
+
+  // REQUIRES: takes_patches; weights of pack_patches, memory of Sorted::size() floats
+  void add_patches(const Conv2dSizes& s, const Padded& p, const float* weights, float* memory, float* dx) const {
+    const Sorted sorted(s, memory);
+    sort(s, sorted);
+    for (int64_t c = 0; c < s.C; c += lanes, weights += s.OC * 9 * lanes) {
+      int64_t begin = 0;
+      for (int64_t window = 0; window < pixels(s); ++window) {
+        float* corner = dx + first_field(s, p, window) + c;
+        const int32_t* end = sorted.ends + window * 4;
+        Vec patch[4][4];
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) patch[r][i] = load(corner + r * p.row + i * s.C);
+        }
+        add_to_patch<0>(sorted, begin, end[0], weights, patch);
+        add_to_patch<1>(sorted, end[0], end[1], weights, patch);
+        add_to_patch<2>(sorted, end[1], end[2], weights, patch);
+        add_to_patch<3>(sorted, end[2], end[3], weights, patch);
+        begin = end[3];
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) {
+#pragma GCC unroll 4
+          for (int i = 0; i < 4; ++i) store(corner + r * p.row + i * s.C, patch[r][i]);
+        }
+      }
+    }
+  }
+#endif
 };
 
-void backward_direct(const Conv2dBackward& call, Tensor& workspace) {
-  const auto source = [](int64_t, const float* dy) { return Dense{dy}; };
-  for_float_type(call.x.dtype(), [&]<class T>() {
-    if constexpr (!std::is_same_v<T, double>) backward_from<T, Dense>(call, workspace, source);
+// A kernel row of fewer floats than a vector: see the head of this file.
+bool is_narrow(const Conv2dSizes& s) { return s.KW * s.C < lanes && s.OC % lanes == 0; }
+
+// One block of a receptive field: `rows` kernel rows of `vectors` vectors, in registers.
+struct BlockArguments {
+  const Entry* entries;
+  int32_t count;
+  int64_t row;         // distance of kernel rows in the image
+  int64_t padded_run;  // distance of kernel rows in the weights
+};
+
+// dweight[block] += sum over entries of value * x[field + block]
+template <int rows, int vectors>
+void dweight_block(const BlockArguments& b, const float* x, float* dweight) {
+  Vec sum[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) sum[r][v] = load(dweight + r * b.padded_run + v * lanes);
+  }
+  for (int32_t i = 0; i < b.count; ++i) {
+    const Vec value = broadcast(b.entries[i].value);
+    const float* field = x + b.entries[i].field;
+    for (int r = 0; r < rows; ++r, field += b.row) {
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(value, load(field + v * lanes), sum[r][v]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) store(dweight + r * b.padded_run + v * lanes, sum[r][v]);
+  }
+}
+
+// dx[field + block] += value * weight[block], for each entry. The weights of a row end in zeros, so the floats that a
+// last vector touches beyond the row do not change.
+template <int rows, int vectors>
+void dx_block(const BlockArguments& b, const float* weight, float* dx) {
+  Vec w[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) w[r][v] = load(weight + r * b.padded_run + v * lanes);
+  }
+  for (int32_t i = 0; i < b.count; ++i) {
+    const Vec value = broadcast(b.entries[i].value);
+    float* field = dx + b.entries[i].field;
+    for (int r = 0; r < rows; ++r) {
+      for (int v = 0; v < vectors; ++v) {
+        float* place = field + r * b.row + v * lanes;
+        store(place, fma(value, w[r][v], load(place)));
+      }
+    }
+  }
+}
+
+// Registers hold 3 rows of up to this many vectors (a 3x3x32 field is 3 rows of 6 with AVX-512).
+constexpr int block_rows = 3;
+constexpr int block_vectors = registers == 32 ? 6 : 4;
+
+using BlockFunction = void (*)(const BlockArguments&, const float*, float*);
+constexpr BlockFunction dweight_blocks[2][7] = {{nullptr, dweight_block<1, 1>, dweight_block<1, 2>, dweight_block<1, 3>,
+                                                 dweight_block<1, 4>, dweight_block<1, 5>, dweight_block<1, 6>},
+                                                {nullptr, dweight_block<3, 1>, dweight_block<3, 2>, dweight_block<3, 3>,
+                                                 dweight_block<3, 4>, dweight_block<3, 5>, dweight_block<3, 6>}};
+constexpr BlockFunction dx_blocks[2][7] = {
+    {nullptr, dx_block<1, 1>, dx_block<1, 2>, dx_block<1, 3>, dx_block<1, 4>, dx_block<1, 5>, dx_block<1, 6>},
+    {nullptr, dx_block<3, 1>, dx_block<3, 2>, dx_block<3, 3>, dx_block<3, 4>, dx_block<3, 5>, dx_block<3, 6>}};
+
+// Calls body(kernel row, first float of the run, functions' row index, vectors) for the blocks of a receptive field.
+template <class Body>
+void for_blocks(const Conv2dSizes& s, int64_t padded_run, const Body& body) {
+  for (int64_t kh = 0; kh < s.KH;) {
+    const bool three = kh + block_rows <= s.KH;
+    for (int64_t first = 0; first < padded_run; first += block_vectors * lanes) {
+      body(kh, first, three ? 1 : 0, static_cast<int>(std::min<int64_t>(block_vectors, (padded_run - first) / lanes)));
+    }
+    kh += three ? block_rows : 1;
+  }
+}
+
+void wide_dweights(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout, int64_t pixels, const float* x,
+                   const Entry* entries, const int32_t* counts, float* dweight) {
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    const BlockArguments b{entries + oc * pixels, counts[oc], p.row, layout.padded_run};
+    for_blocks(s, layout.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
+      dweight_blocks[rows][vectors](b, x + kh * p.row + first,
+                                    dweight + oc * layout.field + kh * layout.padded_run + first);
+    });
+  }
+}
+
+void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout, int64_t pixels, const float* weights,
+            const Entry* entries, const int32_t* counts, float* dx) {
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    const BlockArguments b{entries + oc * pixels, counts[oc], p.row, layout.padded_run};
+    for_blocks(s, layout.padded_run, [&](int64_t kh, int64_t first, int rows, int vectors) {
+      dx_blocks[rows][vectors](b, weights + oc * layout.field + kh * layout.padded_run + first,
+                               dx + kh * p.row + first);
+    });
+  }
+}
+
+// Some taps of a weight, and where each finds its input, relative to a field.
+constexpr int narrow_taps = registers == 32 ? 9 : 5;
+constexpr int narrow_vectors = registers == 32 ? 2 : 1;
+
+template <int vectors, class Source>
+void narrow_block(const Conv2dSizes& s, const Padded& p, const float* x, const Source& source, int64_t first_tap,
+                  int64_t first_oc, float* dweight) {
+  const int64_t count = std::min<int64_t>(narrow_taps, s.K() - first_tap), run = s.KW * s.C;
+  int64_t offset[narrow_taps] = {};  // unused taps repeat offset 0; their sums are not stored
+  for (int64_t k = 0; k < count; ++k) offset[k] = (first_tap + k) / run * p.row + (first_tap + k) % run;
+  const typename Source::Window window(s, p);
+  constexpr int places = Source::places;
+  Vec sum[narrow_taps][vectors] = {};
+  // If pooled, a channel's gradient belongs to one of the window's four pixels: it is multiplied by the inputs of all
+  // four, and by zero three times. That is quicker than to look the right input up.
+  int64_t at = first_oc;
+  for (int64_t row = 0; row < s.OH / Source::side; ++row) {
+    const float* field = x + row * Source::side * s.stride * p.row;
+    for (int64_t column = 0; column < s.OW / Source::side;
+         ++column, at += s.OC, field += Source::side * s.stride * s.C) {
+      Vec g[places][vectors];
+      for (int v = 0; v < vectors; ++v) {
+        for (int place = 0; place < places; ++place) g[place][v] = source.won_lanes(at + v * lanes, place);
+      }
+      for (int k = 0; k < narrow_taps; ++k) {
+        for (int place = 0; place < places; ++place) {
+          const Vec value = broadcast(field[window.pixel[place] + offset[k]]);
+          for (int v = 0; v < vectors; ++v) sum[k][v] = fma(value, g[place][v], sum[k][v]);
+        }
+      }
+    }
+  }
+  for (int k = 0; k < narrow_taps; ++k) {
+    for (int v = 0; v < vectors && k < count; ++v) {
+      float* place = dweight + (first_tap + k) * s.OC + first_oc + v * lanes;
+      store(place, load(place) + sum[k][v]);
+    }
+  }
+}
+
+template <class Source>
+void narrow_dweights(const Conv2dSizes& s, const Padded& p, const float* x, const Source& source, float* dweight) {
+  for (int64_t tap = 0; tap < s.K(); tap += narrow_taps) {
+    int64_t oc = 0;
+    for (; oc + narrow_vectors * lanes <= s.OC; oc += narrow_vectors * lanes) {
+      narrow_block<narrow_vectors>(s, p, x, source, tap, oc, dweight);
+    }
+    for (; oc < s.OC; oc += lanes) narrow_block<1>(s, p, x, source, tap, oc, dweight);
+  }
+}
+
+// The weights of each output channel as its field lies in the image: (K, OC) -> (OC, KH, padded run).
+template <class T>
+void pack_fields(const Conv2dSizes& s, const BackwardLayout& layout, const T* from, float* weights) {
+  std::fill_n(weights, s.OC * layout.field, 0.0f);
+  for (int64_t k = 0; k < s.K(); ++k) {
+    float* to = weights + k / layout.run * layout.padded_run + k % layout.run;
+    for (int64_t oc = 0; oc < s.OC; ++oc) to[oc * layout.field] = to_computing(from[k * s.OC + oc]);
+  }
+}
+
+// dweight (+)= the groups' sums, which meet in order. A wide group is (OC, KH, padded run), a narrow one (K, OC).
+void add_field_groups(const Conv2dSizes& s, const BackwardLayout& layout, bool narrow, float* groups, bool accumulate,
+                      Tensor& dweight) {
+  const int64_t count = conv2d_groups(s), size = s.OC * layout.field;
+  if (count == 0) std::fill_n(groups, size, 0.0f);
+  constexpr int64_t channels = 8;  // of a piece: their totals stay in the cache until they are transposed
+  for_float_type(dweight.dtype(), [&]<class To>() {
+    To* to = dweight.mutable_data<To>();
+    const auto update = [=](int64_t i, float total) {
+      to[i] = from_computing<To>(static_cast<Computing<To>>((accumulate ? to_computing(to[i]) : 0) + total));
+    };
+    parallel((s.OC + channels - 1) / channels, [&](int64_t piece, int) {
+      const int64_t first = piece * channels, last = std::min(first + channels, s.OC);
+      if (narrow) {
+        for (int64_t k = 0; k < s.K(); ++k) {
+          for (int64_t i = k * s.OC + first; i < k * s.OC + last; ++i) {
+            float total = groups[i];
+            for (int64_t group = 1; group < count; ++group) total += groups[group * size + i];
+            update(i, total);
+          }
+        }
+        return;
+      }
+      for (int64_t group = 1; group < count; ++group) {
+        const float* from = groups + group * size;
+        for (int64_t i = first * layout.field; i < last * layout.field; ++i) groups[i] += from[i];
+      }
+      for (int64_t kh = 0, k = 0; kh < s.KH; ++kh) {
+        for (int64_t r = 0; r < layout.run; ++r, ++k) {
+          const float* total = groups + kh * layout.padded_run + r;
+          for (int64_t oc = first; oc < last; ++oc) update(k * s.OC + oc, total[oc * layout.field]);
+        }
+      }
+    });
   });
 }
 
-int64_t backward_workspace(const Conv2dBackward& call) { return workspace_of<Dense>(call); }
+// Floats that a thread needs to sort its gradients.
+template <class Source>
+int64_t sorted_size(const Conv2dSizes& s) {
+  if constexpr (Source::has_patches) {
+    if (Source::takes_patches(s)) return round_up(Source::Sorted::size(s), lanes);
+  }
+  return 0;
+}
+
+// dy where ReLU let y through, otherwise 0. `to` may be dy.
+template <class T>
+const float* through_relu(const T* y, const float* dy, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient = dy[i];  // read on both paths, so that the compiler may use vectors
+    to[i] = is_closed(y[i]) ? 0 : gradient;
+  }
+  return to;
+}
+
+const Tensor& relu_of(const Conv2dBackward& call) { return call.relu_y; }
+const Tensor& relu_of(const Conv2dPoolReluBackward&) { return no_tensor(); }
+const Tensor& winners_of(const Conv2dBackward&) { return no_tensor(); }
+const Tensor& winners_of(const Conv2dPoolReluBackward& call) { return call.winner; }
+
+template <class Call>
+using SourceOf = Gradients<std::is_same_v<Call, Conv2dPoolReluBackward>>;
+
+template <class Call>
+BackwardLayout layout_of(const Call& call) {
+  using Source = SourceOf<Call>;
+  const Conv2dSizes& s = call.sizes;
+  return {s, Padded(s), Source::pixels(s), is_16_bit(call.x) || relu_of(call).defined(), sorted_size<Source>(s)};
+}
+
+// T: what the tensors store.
+template <class T, class Call>
+void backward_from(const Call& call, Tensor& workspace) {
+  using Source = SourceOf<Call>;
+  const Conv2dSizes& s = call.sizes;
+  const Padded p(s);
+  const int64_t groups = conv2d_groups(s), pixels = Source::pixels(s), image_size = s.H * s.W * s.C;
+  const BackwardLayout layout = layout_of(call);
+  const bool narrow = is_narrow(s), patches = layout.sorted_size > 0;
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const T* images = call.x.template data<T>();
+  const T* dout = call.dy.template data<T>();
+  const T* relu_y = relu_of(call).defined() ? relu_of(call).template data<T>() : nullptr;
+  const uint8_t* winners = winners_of(call).defined() ? winners_of(call).template data<uint8_t>() : nullptr;
+  T* din = call.dx.defined() ? call.dx.template mutable_data<T>() : nullptr;
+  float* weights = memory + layout.weights;
+  if constexpr (Source::has_patches) {
+    if (din && patches) Source::pack_patches(s, call.weight.template data<T>(), weights);
+  }
+  if (din && !patches) pack_fields(s, layout, call.weight.template data<T>(), weights);
+  // Vectors that run over the end of a row, padding, and 16 bits need a copy of the image.
+  const bool is_copied = stores_16_bits<T> || s.padding > 0 || layout.run != layout.padded_run;
+
+  parallel(groups, [&](int64_t group, int thread) {
+    float* image = memory + layout.images + thread * p.size;
+    float* dimage = memory + layout.dimages + thread * p.size;
+    Entry* entries = reinterpret_cast<Entry*>(memory + layout.entries) + thread * s.OC * pixels;
+    int32_t* counts = reinterpret_cast<int32_t*>(memory + layout.counts) + thread * s.OC;
+    float* dw = memory + layout.dweights + group * s.OC * layout.field;
+    float* db = memory + layout.dbiases + group * s.OC;
+    std::fill_n(dw, s.OC * layout.field, 0.0f);
+    std::fill_n(db, s.OC, 0.0f);
+    for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
+      float* own_dy = memory + layout.gradients + thread * pixels * s.OC;
+      const float* dy = as_computing(dout + n * pixels * s.OC, pixels * s.OC, own_dy);
+      if (relu_y) dy = through_relu(relu_y + n * pixels * s.OC, dy, pixels * s.OC, own_dy);
+      const Source source{dy, winners ? winners + n * pixels * s.OC : nullptr};
+      if (call.dbias.defined()) source.add_bias_gradient(s, db);
+      if ((din && !patches) || (call.dweight.defined() && !narrow)) {
+        std::fill_n(counts, s.OC, 0);
+        source.collect(s, p, entries, counts);
+      }
+      if (call.dweight.defined()) {
+        const float* x = image;
+        if (is_copied) {
+          copy_padded(s, p, images + n * image_size, image);
+        } else {
+          x = reinterpret_cast<const float*>(images + n * image_size);
+        }
+        if (narrow) {
+          narrow_dweights(s, p, x, source, dw);
+        } else {
+          wide_dweights(s, p, layout, pixels, x, entries, counts, dw);
+        }
+      }
+      if (din) {
+        T* out = din + n * image_size;
+        float* dx = is_copied ? dimage : reinterpret_cast<float*>(out);
+        std::fill_n(dx, is_copied ? p.size : image_size, 0.0f);
+        if constexpr (Source::has_patches) {
+          if (patches) source.add_patches(s, p, weights, memory + layout.sorted + thread * layout.sorted_size, dx);
+        }
+        if (!patches) add_dx(s, p, layout, pixels, weights, entries, counts, dx);
+        for (int64_t h = 0; is_copied && h < s.H; ++h) {
+          store_block(dimage + (h + s.padding) * p.row + s.padding * s.C, out + h * s.W * s.C, s.W * s.C);
+        }
+      }
+    }
+  });
+
+  if (call.dweight.defined()) {
+    add_field_groups(s, layout, narrow, memory + layout.dweights, call.accumulate, call.dweight);
+  }
+  add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
+}
+
+template <class Call>
+void backward_direct(const Call& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { backward_from<T>(call, workspace); });
+}
+
+template <class Call>
+int64_t backward_workspace(const Call& call) {
+  return layout_of(call).size * int64_t{sizeof(float)};
+}
 
 }  // namespace
 }  // namespace hs::HS_ISA
@@ -84,21 +558,32 @@ int64_t backward_workspace(const Conv2dBackward& call) { return workspace_of<Den
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {
+namespace {
+
+void backward(const Conv2dBackward& call, Tensor& workspace) {
+  if (fills_vectors(call.sizes) && has_few_zeros(call)) return dense_backward(call, workspace);
+  HS_FOR_THIS_CPU(backward_direct<Conv2dBackward>)(call, workspace);
+}
+
+int64_t workspace_of(const Conv2dBackward& call) {
+  const int64_t lists = HS_FOR_THIS_CPU(backward_workspace<Conv2dBackward>)(call);
+  return fills_vectors(call.sizes) ? std::max(lists, dense_workspace(call)) : lists;
+}
+
+bool is_f32_or_16_bits(const Tensor& x) { return is_f32(x) || is_16_bit(x); }
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
-                {.run =
-                     +[](const Conv2dBackward& call, Tensor& workspace) {
-                       if (fills_vectors(call.sizes) && has_few_zeros(call)) return dense_backward(call, workspace);
-                       HS_FOR_THIS_CPU(backward_direct)(call, workspace);
-                     },
-                 .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace =
-                     [](const Conv2dBackward& call) {
-                       const int64_t lists = HS_FOR_THIS_CPU(backward_workspace)(call);
-                       return fills_vectors(call.sizes) ? std::max(lists, dense_workspace(call)) : lists;
-                     },
+                {.run = backward,
+                 .supported = [](const Conv2dBackward& call) { return is_f32_or_16_bits(call.x); },
+                 .workspace = workspace_of,
+                 .rank = 10});
+REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "direct",
+                {.run = HS_FOR_THIS_CPU(backward_direct<Conv2dPoolReluBackward>),
+                 .supported = [](const Conv2dPoolReluBackward& call) { return is_f32_or_16_bits(call.x); },
+                 .workspace = HS_FOR_THIS_CPU(backward_workspace<Conv2dPoolReluBackward>),
                  .rank = 10});
 
+}  // namespace
 }  // namespace hs
 
 #endif

@@ -2,9 +2,8 @@
 // Read next: kernels/conv2d/direct.cpp, the same without the copy.
 #include <algorithm>
 
-#include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d/groups.h"
 #include "kernels/cpu/eigen.h"
-#include "kernels/cpu/elements.h"
 
 namespace hs {
 namespace {
@@ -140,15 +139,8 @@ void backward_im2col(const Conv2dBackward& call, Tensor& workspace) {
         }
       }
     });
-    const auto sum_groups = [&](Tensor& gradient, const Real* partial) {  // in order
-      const int64_t size = gradient.size();
-      update_gradient(gradient, call.accumulate, [=](int64_t i, Real total) {
-        for (int64_t group = 0; group < groups; ++group) total += partial[group * size + i];
-        return total;
-      });
-    };
-    if (call.dweight.defined()) sum_groups(call.dweight, dweights);
-    if (call.dbias.defined()) sum_groups(call.dbias, dbiases);
+    add_groups(s, dweights, s.K() * s.OC, call.accumulate, call.dweight);
+    add_groups(s, dbiases, s.OC, call.accumulate, call.dbias);
   });
 }
 

@@ -144,7 +144,7 @@ struct BackwardLayout {  // offsets in bytes
   int64_t dweights, dbiases, planes, shifted, pairs, sums, size;
   int64_t rows;  // of `shifted`, for each block of positions
   BackwardLayout(const Conv2dSizes& s, const Image& image) {
-    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_groups still has a total
+    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_tap_groups still has a total
     int64_t end = 0;
     const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
     rows = image.H * s.KW + tile_rows;
@@ -242,14 +242,9 @@ void backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   if (call.dweight.defined()) {
     Plane plane = input_plane(s);
     plane.C = 1, plane.padded_oc = padded_oc;  // of the sums, (groups, taps, padded_oc)
-    add_groups(s, plane, dweights, call.accumulate, call.dweight);
+    add_tap_groups(s, plane, dweights, call.accumulate, call.dweight);
   }
-  if (call.dbias.defined()) {
-    update_gradient(call.dbias, call.accumulate, [&](int64_t oc, float sum) {
-      for (int64_t group = 0; group < groups; ++group) sum += dbiases[group * padded_oc + oc];
-      return sum;
-    });
-  }
+  add_groups(s, dbiases, padded_oc, call.accumulate, call.dbias);
 }
 
 }  // namespace hs::amx::one_channel
