@@ -22,7 +22,7 @@ void run_dx(int vectors, const DxTile<float>& dx) {
 }
 
 void pack_for_dx(const Conv2dSizes& s, int64_t padded_c, const float* weight, Cell* packed) {
-  pack_weights(s, weight, padded_c, reinterpret_cast<float*>(packed));
+  pack_weights(s, weight, padded_c, max_vectors * lanes, reinterpret_cast<float*>(packed));
 }
 
 template <int vectors, int channels>

@@ -1,13 +1,23 @@
-// conv2d without im2col, in f32 (f16 and bf16 are widened): the "direct" variant.
+// Forward of conv2d and conv2d_pool_relu without im2col, in f32 (f16 and bf16 are widened): the "direct" variants.
 //
-// Forward: for one output row position, the inputs under one kernel row are KW*C consecutive floats of an NHWC image.
-// So the sum over K runs along memory, and a tile of several pixels by several vectors of output channels stays in
-// registers: every weight that is loaded serves all pixels of the tile, every input serves all channels.
+// For one output row position, the inputs under one kernel row are KW*C consecutive floats of an NHWC image. So the sum
+// over K runs along memory, and a tile of several pixels by several vectors of output channels stays in registers:
+// every weight that is loaded serves all pixels of the tile, every input serves all channels.
+//
+// conv2d_pool_relu takes whole windows for pixels, so pooling happens in registers:
+//
+//              oc 0..15   oc 16..31      a window is four pixels     then, for each vector of channels:
+//    pixel 0  [ sum     ][ sum      ]        0 1                       y      = max of its four sums, or 0
+//    ...      [         ][          ]        2 3                       winner = which of them, or `closed`
+//    pixel 11 [         ][          ]
+//
+// With AVX-512, three windows by two vectors of output channels: 24 sums, two weights and one input in 32 registers.
+// The weights of two vectors (288 x 32 floats for a 3x3x32 field) stay in the first-level cache.
 // Read next: kernels/conv2d/direct_backward.cpp.
 #include <algorithm>
 #include <limits>
 
-#include "kernels/conv2d/conv2d.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
@@ -18,70 +28,152 @@
 namespace hs::HS_ISA {
 namespace {
 
-struct ForwardLayout {
-  int64_t padded_oc, weights, bias, images, spill, results;  // offsets in floats
-  int64_t size;
-  ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened) {
-    padded_oc = round_up(s.OC, lanes);
-    weights = 0;
-    bias = weights + s.K() * padded_oc;
-    images = bias + padded_oc;
-    spill = images + threads() * p.size;
-    results = spill + threads() * most_pixels * max_vectors * lanes;
-    size = results + (is_widened ? threads() * s.OH * s.OW * s.OC : 0);
-  }
+constexpr int64_t most_windows = registers == 32 ? 3 : 1;
+
+// Windows instead of pixels: the fields and outputs are those of their first pixels.
+struct WindowTile : TileArguments {
+  uint8_t* winners[most_windows];
+  int64_t right, below;  // floats to the next pixel of the window
 };
 
-int64_t forward_workspace(const Conv2dForward& call) {
-  const Conv2dSizes& s = call.sizes;
-  return ForwardLayout(s, Padded(s), is_16_bit(call.x)).size * static_cast<int64_t>(sizeof(float));
-}
-
-void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout& layout, const float* padded,
-                   const float* weights, const float* bias, float floor, float* spill, float* y) {
-  const int64_t pixels = s.OH * s.OW;
-  for (int64_t first = 0; first < layout.padded_oc; first += max_vectors * lanes) {
-    const int64_t channels = std::min(max_vectors * lanes, layout.padded_oc - first);
-    const int vectors = static_cast<int>(channels / lanes);
-    const int64_t valid = std::min(channels, s.OC - first);
-    const int64_t tile = tile_pixels(vectors);
-    TileArguments t{{}, {}, weights + first * s.K(), bias + first, floor, s.KH, s.KW * s.C, p.row};
-    for (int64_t pixel = 0; pixel < pixels; pixel += tile) {
-      const int64_t count = std::min(tile, pixels - pixel);
-      for (int64_t i = 0; i < tile; ++i) {
-        const int64_t o = pixel + std::min(i, count - 1);  // a short last tile repeats its last pixel
-        t.fields[i] = padded + (o / s.OW * s.stride * p.W + o % s.OW * s.stride) * s.C;
-        t.outputs[i] = valid == channels ? y + o * s.OC + first : spill + i * channels;
+template <int vectors, int windows>
+void window_tile(const WindowTile& t) {
+  Vec sum[windows][4][vectors];
+  for (auto& window : sum) {
+    for (auto& pixel : window) {
+      for (int v = 0; v < vectors; ++v) pixel[v] = load(t.bias + v * lanes);
+    }
+  }
+  const float* weight = t.weight;
+  const int64_t offset[4] = {0, t.right, t.below, t.below + t.right};
+  for (int64_t kh = 0; kh < t.KH; ++kh) {
+    const float* x[windows];
+    for (int i = 0; i < windows; ++i) x[i] = t.fields[i] + kh * t.row;
+    for (int64_t k = 0; k < t.run; ++k, weight += vectors * lanes) {
+      Vec w[vectors];
+      for (int v = 0; v < vectors; ++v) w[v] = load(weight + v * lanes);
+      for (int i = 0; i < windows; ++i) {
+        for (int p = 0; p < 4; ++p) {
+          const Vec value = broadcast(x[i][offset[p] + k]);
+          for (int v = 0; v < vectors; ++v) sum[i][p][v] = fma(value, w[v], sum[i][p][v]);
+        }
       }
-      forward_tiles[vectors](t);
-      if (valid == channels) continue;
-      for (int64_t i = 0; i < count; ++i) std::copy_n(spill + i * channels, valid, y + (pixel + i) * s.OC + first);
+    }
+  }
+  for (int i = 0; i < windows; ++i) {
+    for (int v = 0; v < vectors; ++v) {
+      const Pooled pooled = pool(sum[i][0][v], sum[i][1][v], sum[i][2][v], sum[i][3][v]);
+      store(t.outputs[i] + v * lanes, pooled.y);
+      store_bytes(t.winners[i] + v * lanes, pooled.winner);
     }
   }
 }
 
-template <class T>
-void forward_typed(const Conv2dForward& call, Tensor& workspace) {
+constexpr void (*one_window[])(const WindowTile&) = {nullptr, window_tile<1, 1>, window_tile<2, 1>};
+constexpr void (*all_windows[])(const WindowTile&) = {nullptr, window_tile<1, most_windows>,
+                                                      window_tile<2, most_windows>};
+
+// The ops' tiles: how many vectors of output channels, and of `left` pixels or windows how many at once.
+struct Conv2dTiles {
+  using Tile = TileArguments;
+  static constexpr int64_t side = 1, panel = max_vectors * lanes;
+  static int64_t size(int vectors, int64_t) { return tile_pixels(vectors); }
+  static void run(int vectors, int64_t, const Tile& t) { forward_tiles[vectors](t); }
+};
+struct PooledTiles {
+  using Tile = WindowTile;
+  static constexpr int64_t side = 2, panel = 2 * lanes;
+  static int64_t size(int, int64_t left) { return left < most_windows ? 1 : most_windows; }
+  static void run(int vectors, int64_t size, const Tile& t) { (size == 1 ? one_window : all_windows)[vectors](t); }
+};
+
+template <class Call>
+using TilesOf = std::conditional_t<std::is_same_v<Call, Conv2dForward>, Conv2dTiles, PooledTiles>;
+
+template <class Tiles>
+struct ForwardLayout {
+  static constexpr int64_t spill_size = most_pixels * Tiles::panel;  // results of a tile, if OC ends in its channels
+  int64_t pixels, padded_oc, weights, bias, images, spill, places, results, size;  // offsets in floats
+  ForwardLayout(const Conv2dSizes& s, const Padded& p, bool is_widened)
+      : pixels((s.OH / Tiles::side) * (s.OW / Tiles::side)), padded_oc(round_up(s.OC, lanes)) {
+    weights = 0;
+    bias = weights + s.K() * padded_oc;
+    images = bias + padded_oc;
+    spill = images + threads() * p.size;
+    places = spill + threads() * spill_size;  // the same in bytes, of winners
+    results = places + threads() * spill_size / int64_t{sizeof(float)};
+    size = results + (is_widened ? threads() * pixels * s.OC : 0);
+  }
+};
+
+// y and winner: (pixels, OC).
+template <class Tiles>
+void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout<Tiles>& layout, const float* image,
+                   const float* weights, const float* bias, float floor, float* spill, uint8_t* places, float* y,
+                   uint8_t* winner) {
+  const int64_t columns = s.OW / Tiles::side;
+  for (int64_t first = 0; first < layout.padded_oc; first += Tiles::panel) {
+    const int64_t channels = std::min(Tiles::panel, layout.padded_oc - first);
+    const int64_t valid = std::min(channels, s.OC - first);
+    const int vectors = static_cast<int>(channels / lanes);
+    typename Tiles::Tile t{};
+    t.weight = weights + first * s.K(), t.bias = bias + first, t.floor = floor;
+    t.KH = s.KH, t.run = s.KW * s.C, t.row = p.row;
+    if constexpr (Tiles::side == 2) t.right = s.stride * s.C, t.below = s.stride * p.row;
+    for (int64_t pixel = 0, count = 0, row = 0, column = 0; pixel < layout.pixels; pixel += count) {
+      const int64_t tile = Tiles::size(vectors, layout.pixels - pixel);
+      count = std::min(tile, layout.pixels - pixel);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t at = (pixel + i) * s.OC + first;
+        t.fields[i] = image + (row * p.W + column) * Tiles::side * s.stride * s.C;
+        t.outputs[i] = valid == channels ? y + at : spill + i * channels;
+        if constexpr (Tiles::side == 2) t.winners[i] = valid == channels ? winner + at : places + i * channels;
+        if (++column == columns) column = 0, ++row;
+      }
+      std::fill(t.fields + count, t.fields + tile, t.fields[count - 1]);  // a short last tile repeats its last pixel
+      std::fill(t.outputs + count, t.outputs + tile, t.outputs[count - 1]);
+      Tiles::run(vectors, tile, t);
+      for (int64_t i = 0; valid < channels && i < count; ++i) {
+        const int64_t at = (pixel + i) * s.OC + first;
+        std::copy_n(spill + i * channels, valid, y + at);
+        if (Tiles::side == 2) std::copy_n(places + i * channels, valid, winner + at);
+      }
+    }
+  }
+}
+
+float floor_of(const Conv2dForward& call) { return call.relu ? 0 : -std::numeric_limits<float>::infinity(); }
+float floor_of(const Conv2dPoolReluForward&) { return 0; }
+uint8_t* winners_of(const Conv2dForward&) { return nullptr; }
+uint8_t* winners_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
+
+template <class T, class Call>
+void forward_typed(const Call& call, Tensor& workspace) {
+  using Tiles = TilesOf<Call>;
   const Conv2dSizes& s = call.sizes;
   const Padded p(s);
-  const ForwardLayout layout(s, p, stores_16_bits<T>);
-  const int64_t result_size = s.OH * s.OW * s.OC;
-  const float floor = call.relu ? 0 : -std::numeric_limits<float>::infinity();
+  const ForwardLayout<Tiles> layout(s, p, stores_16_bits<T>);
+  const int64_t result_size = layout.pixels * s.OC;
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  const T* images = call.x.data<T>();
-  T* out = call.y.mutable_data<T>();
-  pack_weights(s, call.weight.data<T>(), layout.padded_oc, memory + layout.weights);
-  float* bias_f32 = memory + layout.bias;
-  std::fill_n(bias_f32, layout.padded_oc, 0.0f);
-  for (int64_t oc = 0; call.bias.defined() && oc < s.OC; ++oc) bias_f32[oc] = to_computing(call.bias.data<T>()[oc]);
+  const T* images = call.x.template data<T>();
+  T* out = call.y.template mutable_data<T>();
+  uint8_t* winners = winners_of(call);
+  pack_weights(s, call.weight.template data<T>(), layout.padded_oc, Tiles::panel, memory + layout.weights);
+  float* bias = memory + layout.bias;
+  std::fill_n(bias, layout.padded_oc, 0.0f);
+  for (int64_t oc = 0; call.bias.defined() && oc < s.OC; ++oc) {
+    bias[oc] = to_computing(call.bias.template data<T>()[oc]);
+  }
   parallel(s.N, [&](int64_t n, int thread) {
     const T* image = images + n * s.H * s.W * s.C;
     float* mine = memory + layout.images + thread * p.size;
-    float* spill = memory + layout.spill + thread * most_pixels * max_vectors * lanes;
-    const auto run = [&](const float* padded, float* result) {
-      forward_image(s, p, layout, padded, memory + layout.weights, bias_f32, floor, spill, result);
-    };
     if (stores_16_bits<T> || s.padding > 0) copy_padded(s, p, image, mine);
+    const auto run = [&](const float* padded, float* y) {
+      forward_image<Tiles>(s, p, layout, padded, memory + layout.weights, bias, floor_of(call),
+                           memory + layout.spill + thread * layout.spill_size,
+                           reinterpret_cast<uint8_t*>(memory + layout.places) + thread * layout.spill_size, y,
+                           winners ? winners + n * result_size : nullptr);
+    };
     if constexpr (stores_16_bits<T>) {
       float* result = memory + layout.results + thread * result_size;
       run(mine, result);
@@ -92,11 +184,15 @@ void forward_typed(const Conv2dForward& call, Tensor& workspace) {
   });
 }
 
-void forward_direct(const Conv2dForward& call, Tensor& workspace) {
-  const auto run = call.x.dtype() == DType::f16    ? forward_typed<Half>
-                   : call.x.dtype() == DType::bf16 ? forward_typed<BFloat16>
-                                                   : forward_typed<float>;
-  run(call, workspace);
+template <class Call>
+void forward_direct(const Call& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { forward_typed<T>(call, workspace); });
+}
+
+template <class Call>
+int64_t forward_workspace(const Call& call) {
+  const Conv2dSizes& s = call.sizes;
+  return ForwardLayout<TilesOf<Call>>(s, Padded(s), is_16_bit(call.x)).size * int64_t{sizeof(float)};
 }
 
 }  // namespace
@@ -109,13 +205,14 @@ void forward_direct(const Conv2dForward& call, Tensor& workspace) {
 namespace hs {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
-                {.run =
-                     +[](const Conv2dForward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(forward_direct)
-                       (call, workspace);
-                     },
+                {.run = HS_FOR_THIS_CPU(forward_direct<Conv2dForward>),
                  .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = [](const Conv2dForward& call) { return HS_FOR_THIS_CPU(forward_workspace)(call); },
+                 .workspace = HS_FOR_THIS_CPU(forward_workspace<Conv2dForward>),
+                 .rank = 10});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",
+                {.run = HS_FOR_THIS_CPU(forward_direct<Conv2dPoolReluForward>),
+                 .supported = [](const Conv2dPoolReluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
+                 .workspace = HS_FOR_THIS_CPU(forward_workspace<Conv2dPoolReluForward>),
                  .rank = 10});
 
 }  // namespace hs

@@ -1,5 +1,6 @@
-// What both directions of the "direct" conv2d share. Internal to kernels/conv2d/direct*.cpp, which include it once for
-// each instruction set (kernels/cpu/each_isa.h), so it has no `#pragma once`.
+// What the "direct" kernels of conv2d and conv2d_pool_relu share. Internal to kernels/conv2d/direct*.cpp and
+// kernels/conv2d_pool_relu/pool.cpp, which include it once for each instruction set (kernels/cpu/each_isa.h), so it has
+// no `#pragma once`.
 namespace hs::HS_ISA {
 namespace {
 
@@ -27,6 +28,27 @@ void copy_padded(const Conv2dSizes& s, const Padded& p, const T* image, float* p
     }
   }
   std::fill_n(padded + p.H * p.row, p.size - p.H * p.row, 0.0f);
+}
+
+// The pooled value of four, and its winner.
+struct Pooled {
+  Vec y;
+  Ints winner;
+};
+inline Pooled pool(Vec v0, Vec v1, Vec v2, Vec v3) {
+  Vec best = v0;
+  Ints winner = {};
+  const auto compare = [&](Vec v, int32_t place) {
+    const Ints better = ~(v <= best) & (best == best);  // true for the first NaN
+    best = better ? v : best;
+    winner = better ? Ints{} + place : winner;
+  };
+  compare(v1, 1);
+  compare(v2, 2);
+  compare(v3, 3);
+  const Ints is_closed = best <= Vec{};  // false for NaN
+  winner = is_closed ? Ints{} + int32_t{closed} : winner;
+  return {is_closed ? Vec{} : best, winner};
 }
 
 }  // namespace

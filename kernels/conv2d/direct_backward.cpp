@@ -570,16 +570,14 @@ int64_t workspace_of(const Conv2dBackward& call) {
   return fills_vectors(call.sizes) ? std::max(lists, dense_workspace(call)) : lists;
 }
 
-bool is_f32_or_16_bits(const Tensor& x) { return is_f32(x) || is_16_bit(x); }
-
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                 {.run = backward,
-                 .supported = [](const Conv2dBackward& call) { return is_f32_or_16_bits(call.x); },
+                 .supported = [](const Conv2dBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .workspace = workspace_of,
                  .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "direct",
                 {.run = HS_FOR_THIS_CPU(backward_direct<Conv2dPoolReluBackward>),
-                 .supported = [](const Conv2dPoolReluBackward& call) { return is_f32_or_16_bits(call.x); },
+                 .supported = [](const Conv2dPoolReluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .workspace = HS_FOR_THIS_CPU(backward_workspace<Conv2dPoolReluBackward>),
                  .rank = 10});
 

@@ -51,15 +51,14 @@ constexpr void (*forward_tiles[])(const TileArguments&) = {nullptr, forward_tile
                                                            forward_tile<(max_vectors >= 3 ? 3 : 2)>,
                                                            forward_tile<(max_vectors >= 4 ? 4 : 2)>};
 
-// Weights as panels of up to max_vectors vectors of output channels, zero beyond OC: (panel, K, channels of the panel).
+// Weights as panels of output channels, zero beyond OC: (panel, K, channels of the panel).
 template <class T>
-void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, float* packed) {
-  for (int64_t first = 0; first < padded_oc; first += max_vectors * lanes) {
-    const int64_t channels = std::min(max_vectors * lanes, padded_oc - first);
-    for (int64_t k = 0; k < s.K(); ++k) {
-      for (int64_t c = 0; c < channels; ++c) {
-        *packed++ = first + c < s.OC ? to_computing(weight[k * s.OC + first + c]) : 0.0f;
-      }
+void pack_weights(const Conv2dSizes& s, const T* weight, int64_t padded_oc, int64_t panel, float* packed) {
+  for (int64_t first = 0; first < padded_oc; first += panel) {
+    const int64_t channels = std::min(panel, padded_oc - first), valid = std::min(channels, s.OC - first);
+    for (int64_t k = 0; k < s.K(); ++k, packed += channels) {
+      for (int64_t c = 0; c < valid; ++c) packed[c] = to_computing(weight[k * s.OC + first + c]);
+      std::fill(packed + valid, packed + channels, 0.0f);
     }
   }
 }

@@ -1,6 +1,6 @@
-// The op. Its kernels, simplest first. CPU: the naive ones below; direct.cpp and kernels/conv2d/direct_backward.cpp;
-// for bf16 avx512_bf16.cpp and amx.h. CUDA: naive.cu; direct.cu for the first layer; mma.cu and mma_backward.cu for the
-// others in 16 bits.
+// The op. Its kernels, simplest first: the naive ones below and in naive.cu; those of kernels/conv2d/ that serve both
+// ops: direct.cpp, direct_backward.cpp, avx512_bf16.cpp, amx.cpp (with amx.h here) and direct.cu; mma.cu and
+// mma_backward.cu for CUDA in 16 bits.
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Pooling of sums that a kernel has in memory, and back. Internal to kernels/conv2d_pool_relu/.
+// Pooling of sums that a kernel has in memory, and back. Internal to kernels/conv2d/ and kernels/conv2d_pool_relu/.
 #pragma once
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
