@@ -1,7 +1,7 @@
 // Tiles of a convolution for bf16 with AVX-512 BF16. As in kernels/conv2d/direct.cpp a tile of several pixels by
 // several vectors of output channels stays in registers while the sum runs along the kernel rows of the image, here two
 // inputs at a time: vdpbf16ps adds the products of a pair of inputs and a pair of weights to each f32 sum. Internal to
-// kernels/conv2d/avx512_bf16.cpp and kernels/conv2d_pool_relu/avx512_bf16.cpp.
+// kernels/conv2d/avx512_bf16*.cpp.
 #pragma once
 
 #if defined(__x86_64__)
@@ -64,14 +64,6 @@ inline void pack_weights(const Conv2dSizes& s, int64_t padded_oc, const BFloat16
     const int64_t valid = std::min(channels, s.OC - first);
     interleave_rows(&weight[first].bits, s.OC, s.K(), valid, packed, channels);
     packed += s.K() / 2 * channels;
-  }
-}
-
-// The image with its padding around it: rows of `row` elements, zero up to `size`.
-inline void copy_padded(const Conv2dSizes& s, int64_t row, const BFloat16* image, BFloat16* padded, int64_t size) {
-  std::fill_n(padded, size, BFloat16{0});
-  for (int64_t h = 0; h < s.H; ++h) {
-    std::copy_n(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * row + s.padding * s.C);
   }
 }
 

@@ -239,10 +239,7 @@ void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
       const BFloat16* image = images + n * image_size;
       if (call.dweight.defined()) {
         if (s.padding > 0) {
-          std::fill_n(padded, layout.image, BFloat16{0});
-          for (int64_t h = 0; h < s.H; ++h) {
-            std::copy_n(image + h * s.W * s.C, s.W * s.C, padded + (h + s.padding) * layout.row + s.padding * s.C);
-          }
+          copy_bordered(image, s.H, s.W * s.C, padded, layout.row, s.padding * (layout.row + s.C), layout.image);
           image = padded;
         }
         add_dweights(s, layout, g, image, dw);
