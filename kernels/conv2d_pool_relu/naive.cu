@@ -1,4 +1,4 @@
-// conv2d_pool_relu on the GPU by its definition, and dropout behind it. Read it first, then kernels/conv2d/direct.cuh
+// conv2d_pool_relu on the GPU by its definition, and dropout behind it. Read it first, then kernels/conv2d/direct.cu
 // and implicit_gemm.cuh.
 //
 //   forward    one thread for each pooled value: four sums over the field, the largest of them, ReLU
