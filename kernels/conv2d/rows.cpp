@@ -2,7 +2,8 @@
 
 #include <array>
 
-#include "kernels/conv2d/conv2d.h"
+#include "engine/random.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/examples/naive.h"
 #include "kernels/examples/register.h"
 #include "kernels/max_pool2d/max_pool2d.h"
@@ -10,12 +11,43 @@
 
 namespace hs::examples::conv2d_rows {
 
+struct Sizes {
+  Shape x;
+  int64_t OC;
+  Conv2dOptions options;
+
+  int64_t K() const { return options.kernel_h * options.kernel_w * x[3]; }
+  int64_t OH() const { return (x[1] + 2 * options.padding - options.kernel_h) / options.stride + 1; }
+  int64_t OW() const { return (x[2] + 2 * options.padding - options.kernel_w) / options.stride + 1; }
+  int64_t pixels() const { return x[0] * OH() * OW(); }
+  bool nan() const { return options.stride == 1 && x[0] > 0; }  // a stride may skip pixels
+};
+
+// conv2d, or conv2d_pool_relu.
+OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance) {
+  const Conv2dOptions& o = c.options;
+  return {.name = fmt::format("{} {} {}x{} ->{} stride {} padding {}", name, c.x.to_string(), o.kernel_h, o.kernel_w,
+                              c.OC, o.stride, o.padding),
+          .shapes = {c.x, {c.K(), c.OC}, {c.OC}},
+          .run =
+              [o, pools](const Inputs& in) {
+                return pools ? conv2d_pool_relu(in[0], in[1], in[2], o) : conv2d(in[0], in[1], in[2], o);
+              },
+          .forward = tolerance,
+          .gradient = tolerance,
+          .reference =
+              [c, pools](const std::vector<Numbers>& in) {
+                Numbers y = naive_conv2d(in[0], in[1], in[2], c.x, c.OC, c.options);
+                if (pools) y = naive_max_pool2d(y, {c.x[0], c.OH(), c.OW(), c.OC}, 2, 2);
+                for (double& value : y) value = value < 0 && (pools || c.options.relu) ? 0 : value;
+                return y;
+              },
+          .nan = c.nan(),
+          .flops = 2.0 * static_cast<double>(c.pixels() * c.K() * c.OC),
+          .optional = {2}};
+}
+
 const Examples rows([](Table& table) {
-  struct Sizes {
-    Shape x;
-    int64_t OC;
-    Conv2dOptions options;
-  };
   const Sizes rows[] = {
       {{2, 5, 5, 1}, 2, {}},
       {{1, 3, 3, 1}, 1, {}},
@@ -42,26 +74,11 @@ const Examples rows([](Table& table) {
       {{0, 5, 5, 2}, 3, {}},
       {{0, 5, 5, 32}, 3, {}},
   };
-  for (const auto& [shape, OC, options] : rows) {
-    const int64_t K = options.kernel_h * options.kernel_w * shape[3];
-    const auto sizes = [&](int axis, int64_t kernel) {
-      return (shape[axis] + 2 * options.padding - kernel) / options.stride + 1;
-    };
-    const int64_t pixels = shape[0] * sizes(1, options.kernel_h) * sizes(2, options.kernel_w);
-    table.push_back(
-        {.name = fmt::format("conv2d {} {}x{} ->{} stride {} padding {}", shape.to_string(), options.kernel_h,
-                             options.kernel_w, OC, options.stride, options.padding),
-         .shapes = {shape, {K, OC}, {OC}},
-         .run = [options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
-         .forward = tolerance::gemm,
-         .gradient = tolerance::gemm,
-         .reference = [shape, OC, options](
-                          const std::vector<Numbers>& x) { return naive_conv2d(x[0], x[1], x[2], shape, OC, options); },
-         .nan = options.stride == 1 && shape[0] > 0,  // a stride may skip pixels
-         .terms = {K + 1, options.kernel_h * options.kernel_w * OC, pixels, pixels},
-         .flops = 2.0 * static_cast<double>(pixels * K * OC),
-         .roundings = {1, 2, 1, 1},  // im2col stores the columns' gradients in 16 bits, then sums them
-         .optional = {2}});
+  for (const Sizes& c : rows) {
+    OpCase row = row_of("conv2d", c, false, tolerance::gemm);
+    row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
+    row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
+    table.push_back(std::move(row));
   }
   const Sizes with_relu[] = {
       {{17, 9, 9, 1}, 32, {.relu = true}},  // conv1 of mnist_cnn_large
@@ -71,21 +88,9 @@ const Examples rows([](Table& table) {
       {{4, 7, 7, 32}, 64, {.relu = true}},
       {{0, 5, 5, 2}, 3, {.relu = true}},
   };
-  for (const auto& [shape, OC, options] : with_relu) {
-    table.push_back({.name = fmt::format("conv2d with ReLU {} ->{} stride {} padding {}", shape.to_string(), OC,
-                                         options.stride, options.padding),
-                     .shapes = {shape, {9 * shape[3], OC}, {OC}},
-                     .run = [options](const Inputs& x) { return conv2d(x[0], x[1], x[2], options); },
-                     .forward = tolerance::composed,
-                     .gradient = tolerance::composed,
-                     .reference = {[shape, OC, options](const std::vector<Numbers>& x) {
-                       Numbers y = naive_conv2d(x[0], x[1], x[2], shape, OC, options);
-                       for (double& value : y) value = value < 0 ? 0 : value;
-                       return y;
-                     }},
-                     .nan = options.stride == 1 && shape[0] > 0,
-                     .roundings = {1, 2, 1, 1},  // as for conv2d
-                     .optional = {2}});
+  for (const Sizes& c : with_relu) {
+    table.push_back(row_of("conv2d with ReLU", c, false, tolerance::composed));
+    table.back().roundings = {1, 2, 1, 1};  // as for conv2d
   }
   // The first layer of a network: only the weights get a gradient, the image needs none.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
@@ -101,13 +106,55 @@ const Examples rows([](Table& table) {
                    .half = false,  // rounding to 16 bits may change which pixel is the maximum of its window
                    .integers = false,
                    .nan = false});
+  const Sizes pooled[] = {
+      {{2, 6, 6, 1}, 5, {}},
+      {{17, 10, 8, 1}, 32, {}},  // conv1 of mnist_cnn
+      {{17, 8, 6, 32}, 64, {}},  // conv2 of mnist_cnn
+      {{3, 8, 8, 3}, 48, {.padding = 1}},
+      {{2, 4, 6, 16}, 33, {.padding = 1}},
+      {{1, 5, 4, 16}, 16, {}},  // the smallest for Tensor Cores
+      {{2, 10, 6, 40}, 17, {}},
+      {{2, 6, 8, 24}, 70, {.padding = 1}},
+      {{2, 7, 8, 32}, 20, {.kernel_h = 4, .kernel_w = 3, .padding = 1}},
+      {{2, 8, 8, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 1}},
+      {{0, 6, 6, 2}, 3, {}},
+      {{1, 8, 8, 64}, 3, {}},
+      {{2, 13, 13, 32}, 64, {}},  // a row and a column that no window covers
+      {{2, 7, 9, 3}, 16, {}},
+      {{1, 7, 70, 16}, 16, {.kernel_h = 2, .kernel_w = 2}},  // rows so long that a block has few
+      {{1, 8, 45, 16}, 16, {.kernel_h = 3, .kernel_w = 2}},  // and that the last block has fewer
+      {{1, 5, 6, 48}, 80, {}},                               // channels for several blocks
+  };
+  for (const Sizes& c : pooled) {
+    OpCase row = row_of("conv2d_pool_relu", c, true, tolerance::composed);
+    // On CUDA the others are three ops, unless a variant is forced (tests/cuda/conv2d_pool_relu.cpp); in 16 bits they
+    // round before they pool, so that another pixel may win.
+    const bool is_image = c.K() == 9 * c.x[3] && (c.x[3] == 1 || c.x[3] == 3);
+    row.cuda = is_image || (c.x[3] % 16 == 0 && c.OC % 16 == 0);
+    row.nan = c.nan() && c.OH() % 2 == 0 && c.OW() % 2 == 0;
+    table.push_back(std::move(row));
+  }
+  for (const auto& [shape, OC] : {std::pair{Shape{2, 6, 6, 16}, 16}, {{1, 7, 6, 3}, 5}}) {
+    table.push_back({.name = fmt::format("conv2d_pool_relu and dropout {} ->{}", shape.to_string(), OC),
+                     .shapes = {shape, {9 * shape[3], OC}, {OC}},
+                     .run = {[](const Inputs& x) {
+                       return conv2d_pool_relu(x[0], x[1], x[2], {}, {0.5, {42, RandomPurpose::dropout, 3, 7, 0}});
+                     }},
+                     .forward = tolerance::composed,
+                     .gradient = tolerance::composed,
+                     .cuda = shape[3] % 16 == 0,
+                     .nan = false,
+                     .optional = {2}});
+  }
 });
 
-// Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn. The first layer of a model needs no dx. Pooling and ReLU
-// after a convolution leave most of dy zero, and some variants skip zeros.
-const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+// Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn: image, channels in and out. The first layer of a model
+// needs no dx.
+constexpr std::array<int64_t, 3> layers[] = {{28, 1, 32}, {13, 32, 64}, {26, 32, 64}};
+
+const Examples timed([](int64_t batch) {
   std::vector<TimedCase> cases;
-  for (const auto& [side, C, OC] : {std::array<int64_t, 3>{28, 1, 32}, {13, 32, 64}, {26, 32, 64}}) {
+  for (const auto& [side, C, OC] : layers) {
     TimedCase layer{.op = "conv2d",
                     .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
                     .slots = {&conv2d_forward},
@@ -115,11 +162,19 @@ const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
     cases.push_back(layer);
     layer.slots = {&conv2d_backward};
     layer.leaves = C == 1 ? 2 : 3;
+    // Pooling and ReLU after a convolution leave most of dy zero, and some variants skip zeros.
     for (const auto& [zeros, remark] : {std::pair(0.0, ", dense"), {0.875, ", 7/8 zeros"}}) {
       layer.zeros = zeros;
       layer.remark = remark;
       cases.push_back(layer);
     }
+  }
+  for (const auto& [side, C, OC] : layers) {
+    cases.push_back({.op = "conv2d_pool_relu",
+                     .shapes = {{batch, side, side, C}, {9 * C, OC}, {OC}},
+                     .slots = {&conv2d_pool_relu_forward, &conv2d_pool_relu_backward},
+                     .leaves = C == 1 ? size_t{2} : size_t{3},
+                     .autocast = true});
   }
   return cases;
 });
