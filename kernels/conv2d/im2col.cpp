@@ -8,40 +8,41 @@
 namespace hs {
 namespace {
 
-// One image to its matrix of receptive fields. x: (H, W, C), columns: (OH*OW, KH*KW*C).
-template <class T>
-void im2col(const Conv2dSizes& s, const T* x, T* columns) {
+// Calls body(columns, pixel) for the taps of all receptive fields of an image: C columns each, and where the tap's
+// pixel is in x, or -1 for padding. x: (H, W, C), columns: (OH*OW, KH*KW*C).
+template <class T, class Body>
+void for_columns(const Conv2dSizes& s, T* columns, const Body& body) {
   for (int64_t oh = 0; oh < s.OH; ++oh) {
     for (int64_t ow = 0; ow < s.OW; ++ow) {
       for (int64_t kh = 0; kh < s.KH; ++kh) {
         for (int64_t kw = 0; kw < s.KW; ++kw, columns += s.C) {
           const int64_t h = oh * s.stride + kh - s.padding, w = ow * s.stride + kw - s.padding;
-          if (h >= 0 && h < s.H && w >= 0 && w < s.W) {
-            std::copy_n(x + (h * s.W + w) * s.C, s.C, columns);
-          } else {
-            std::fill_n(columns, s.C, T(0));
-          }
+          body(columns, h >= 0 && h < s.H && w >= 0 && w < s.W ? (h * s.W + w) * s.C : -1);
         }
       }
     }
   }
 }
 
+// One image to its matrix of receptive fields.
+template <class T>
+void im2col(const Conv2dSizes& s, const T* x, T* columns) {
+  for_columns(s, columns, [&](T* to, int64_t pixel) {
+    if (pixel >= 0) {
+      std::copy_n(x + pixel, s.C, to);
+    } else {
+      std::fill_n(to, s.C, T(0));
+    }
+  });
+}
+
 // The transpose of im2col: adds each row back to the pixels that it came from.
 template <class T>
 void col2im(const Conv2dSizes& s, const T* columns, T* x) {
   std::fill_n(x, s.H * s.W * s.C, T(0));
-  for (int64_t oh = 0; oh < s.OH; ++oh) {
-    for (int64_t ow = 0; ow < s.OW; ++ow) {
-      for (int64_t kh = 0; kh < s.KH; ++kh) {
-        for (int64_t kw = 0; kw < s.KW; ++kw, columns += s.C) {
-          const int64_t h = oh * s.stride + kh - s.padding, w = ow * s.stride + kw - s.padding;
-          if (h < 0 || h >= s.H || w < 0 || w >= s.W) continue;
-          for (int64_t c = 0; c < s.C; ++c) x[(h * s.W + w) * s.C + c] += columns[c];
-        }
-      }
-    }
-  }
+  for_columns(s, columns, [&](const T* from, int64_t pixel) {
+    for (int64_t c = 0; pixel >= 0 && c < s.C; ++c) x[pixel + c] += from[c];
+  });
 }
 
 int64_t columns_size(const Conv2dSizes& s) { return s.OH * s.OW * s.K(); }
