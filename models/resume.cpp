@@ -19,12 +19,12 @@ auto seconds_of(TrainResult& result) {
 }  // namespace
 
 void TrainingRun::save() {
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  const double start = steady_seconds();
   {
     const StepPart part("save", result_.parts.save);
     hooks_.on_state(state());
   }
-  result_.seconds += seconds_since(start);
+  result_.seconds += steady_seconds() - start;
 }
 
 TrainingState TrainingRun::state() {

@@ -14,8 +14,6 @@
 namespace hs {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t max_steps = std::numeric_limits<int32_t>::max();  // that the device's counter holds
 
 OptimizerConfig with_total_steps(OptimizerConfig config, int64_t steps, int64_t epochs) {
@@ -159,7 +157,7 @@ std::vector<Batch> TrainingRun::next_batches() {
 
 // One step, or a group of them in one graph. Returns whether the state after it is wanted.
 bool TrainingRun::steps() {
-  const Clock::time_point start = Clock::now();
+  const double start = steady_seconds();
   const Range range("step", step_ + 1);
   const int64_t first = step_ + 1;
   Batch last;
@@ -172,12 +170,12 @@ bool TrainingRun::steps() {
   if (config_.sum.exchange || losses_->is_due() || step_ == steps_) read_losses(last);  // all ranks in the same step
   bool wants_state = false;
   for (int64_t done = first; done <= step_; ++done) {
-    const Progress progress{epoch_, done, steps_, losses_->mean(), result_.seconds + seconds_since(start)};
+    const Progress progress{epoch_, done, steps_, losses_->mean(), result_.seconds + steady_seconds() - start};
     if (hooks_.on_step) hooks_.on_step(progress);
     wants_state = (hooks_.wants_state && hooks_.wants_state(progress)) || wants_state;
   }
   stopped_ = hooks_.should_stop && hooks_.should_stop();
-  result_.seconds += seconds_since(start);
+  result_.seconds += steady_seconds() - start;
   return wants_state;
 }
 

@@ -2,7 +2,6 @@
 // and what may end it early, models/training_checks.cpp what must not pass unnoticed, models/resume.cpp the state.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,9 +93,5 @@ std::string with_layer(const std::string& parameter);
 std::string first_not_finite(const ParameterArena& arena, Module& model, const Tensor& images);
 // A tensor of a state, the weights first; empty if all are finite.
 std::string first_not_finite(const TrainingState& state, const ParameterArena& arena);
-
-inline double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 }  // namespace hs

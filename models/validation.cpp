@@ -39,9 +39,9 @@ EpochResult TrainingRun::evaluated_epoch() {
   const Autocast amp(config_.precision, arena_);
   EpochResult result{losses_->mean(), result_.seconds, {}};
   for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  const double start = steady_seconds();
   result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted, config_.sum.exchange);
-  result.evaluation_seconds = seconds_since(start);
+  result.evaluation_seconds = steady_seconds() - start;
   check_finite(result.test, "test", test_);
   return result;
 }
@@ -57,7 +57,7 @@ void TrainingRun::validate() {
   const Range range("validate");
   const WithAverage averaged(arena_, *optimizer_);
   const Autocast amp(config_.precision, arena_);
-  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  const double start = steady_seconds();
   const Evaluation result =
       evaluate(model_, *config_.validation, config_.device, hooks_.is_interrupted, config_.sum.exchange);
   check_finite(result, "validation", *config_.validation);
@@ -66,7 +66,7 @@ void TrainingRun::validate() {
     if (!best_.defined()) best_ = Tensor::empty(arena_.values.shape(), DType::f32, config_.device);
     best_.copy_from(arena_.values);
   }
-  result_.validations.push_back({epoch_, step_, result, seconds_since(start)});
+  result_.validations.push_back({epoch_, step_, result, steady_seconds() - start});
   if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
 }
 
