@@ -78,6 +78,8 @@ const Examples rows([](Table& table) {
     OpCase row = row_of("conv2d", c, false, tolerance::gemm);
     row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
     row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
+    // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels by zeros, those of the next pixel.
+    row.nan_in_place = c.x[3] % 32 == 16 ? size_t{0} : c.options.padding == 0 ? 3 : 1;
     table.push_back(std::move(row));
   }
   const Sizes with_relu[] = {

@@ -10,7 +10,8 @@
 namespace hs::examples::feed_forward_rows {
 
 const Examples rows([](Table& table) {
-  for (const auto& [N, in, hidden, out] : {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}}) {
+  for (const auto& [N, in, hidden, out] :
+       {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}, {64, 40, 128, 40}}) {
     table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
                      .shapes = {{N, in}, {in, hidden}, {hidden}, {hidden, out}, {out}},
                      .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },

@@ -6,22 +6,90 @@
 
 namespace hs::examples::gemm_rows {
 
+// c = alpha * op(a) op(b) + beta * c + bias, stored in c's type.
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmOptions& options, Tensor c) {
+  gemm({.a = a, .b = b, .bias = bias, .options = options, .c = c});
+  return c;
+}
+
 const Examples rows([](Table& table) {
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      const GemmOptions options{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
-      const int64_t M = 37, N = 19, K = 65;
-      table.push_back(
-          {.name = fmt::format("gemm {}{} 37x19x65", ta ? "T" : "N", tb ? "T" : "N"),
-           .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
-           .run = [=](const Inputs& x) { return matmul(x[0], x[1], x[2], options); },
-           .forward = tolerance::gemm,
-           .reference = [=](const std::vector<Numbers>& x) { return naive_gemm(x[0], x[1], x[2], M, N, K, options); },
-           .differentiable = false,
-           .terms = {K + 1},
-           .flops = 2.0 * M * N * K,
-           .optional = {2}});
+  struct Sizes {
+    int64_t M, N, K;
+  };
+  // One, around the tiles' borders, nothing at all, and few tiles with a long K: the sums of parts of K are added.
+  for (const auto& [rows, columns, depth] : {Sizes{37, 19, 65},
+                                             {1, 1, 1},
+                                             {5, 3, 7},
+                                             {64, 72, 140},
+                                             {130, 65, 33},
+                                             {33, 10, 300},
+                                             {9, 200, 10},
+                                             {270, 70, 17},
+                                             {40, 72, 104},
+                                             {64, 64, 32},
+                                             {0, 4, 3},
+                                             {3, 4, 0},
+                                             {64, 10, 1101},
+                                             {40, 70, 900}}) {
+    const int64_t M = rows, N = columns, K = depth;  // lambdas may not capture structured bindings
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        const std::string name = fmt::format("gemm {}{} {}x{}x{}", ta ? "T" : "N", tb ? "T" : "N", M, N, K);
+        const auto add_row = [&](const std::string& what, const GemmOptions& options, std::vector<Shape> more,
+                                 std::function<Tensor(const Inputs&)> run) {
+          OpCase row{.name = name + what,
+                     .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
+                     .run = std::move(run),
+                     .forward = tolerance::gemm,
+                     .reference = {[=](const std::vector<Numbers>& x) {
+                       Numbers c = naive_gemm(x[0], x[1], x[2], M, N, K, options);
+                       for (size_t i = 0; options.beta != 0 && i < c.size(); ++i) c[i] += options.beta * x[3][i];
+                       return c;
+                     }},
+                     .differentiable = false,
+                     .nan = M > 0,
+                     .terms = {K + 2},
+                     .flops = 2.0 * static_cast<double>(M * N * K),
+                     .optional = {2},
+                     .nan_in_place = 4};
+          row.shapes.insert(row.shapes.end(), more.begin(), more.end());
+          table.push_back(std::move(row));
+        };
+        const GemmOptions plain{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
+        add_row("", plain, {}, [=](const Inputs& x) {
+          return product(x[0], x[1], parameter(x[2]), plain,
+                         Tensor::empty({M, N}, x[0].dtype() == DType::f64 ? DType::f64 : DType::f32, x[0].device()));
+        });
+        GemmOptions adds = plain;
+        adds.beta = ta ? 1.0f : 2.0f;
+        add_row(" added", adds, {{M, N}},
+                [=](const Inputs& x) { return product(x[0], x[1], x[2], adds, x[3].clone()); });
+      }
     }
+  }
+  for (const auto& [rows, columns, depth] : {Sizes{33, 130, 10}, {40, 70, 900}}) {
+    const int64_t M = rows, N = columns, K = depth;
+    table.push_back({.name = fmt::format("mask of gemm with ReLU {}x{}x{}", M, N,
+                                         K),  // a bit for each element, and zeros to the end of the row
+                     .shapes = {{M, K}, {K, N}},
+                     .run = {[=](const Inputs& x) {
+                       Tensor c = Tensor::empty({M, N}, x[0].dtype()), mask = gemm_mask(M, N, Device::cpu);
+                       gemm({.a = x[0], .b = x[1], .options = {.epilogue = Epilogue::relu}, .c = c, .mask = mask});
+                       return mask;
+                     }},
+                     .reference = {[=](const std::vector<Numbers>& x) {
+                       const Numbers c = naive_gemm(x[0], x[1], {}, M, N, K, {});
+                       Numbers bytes(static_cast<size_t>(M * gemm_mask_row(N)));
+                       for (int64_t i = 0; i < M * N; ++i) {
+                         const bool positive = c[static_cast<size_t>(i)] > 0;
+                         bytes[static_cast<size_t>(i / N * gemm_mask_row(N) + i % N / 8)] += positive << i % N % 8;
+                       }
+                       return bytes;
+                     }},
+                     .cuda = false,  // where a library has an order of its own
+                     .differentiable = false,
+                     .integers = false,
+                     .nan = false});
   }
 });
 

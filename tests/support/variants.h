@@ -86,9 +86,10 @@ void check_added(const OpCase& row, RowRun how);
 // which every other check runs. Most of dy is zero. Returns the number of runs, not counting those on integers.
 int check_combinations(const OpCase& row, RowRun how);
 
-// Checks that a NaN anywhere in any input reaches the output, and that a dy of all NaN reaches every gradient (all,
-// because ReLU rightly stops some). REQUIRES: row.nan
-void check_nan(const OpCase& row, const RowRun& how, const std::string& description);
+// Checks with every variant that a NaN anywhere in any input reaches the output, or, if the row says so, just the
+// places that it reaches in f64; and that a dy of all NaN reaches every gradient (all, because ReLU rightly stops
+// some). REQUIRES: row.nan or row.nan_in_place > 0
+void check_nan(const OpCase& row, const RowRun& how);
 
 // The numbers rounded once to the type.
 Numbers rounded_to(DType dtype, const Numbers& numbers);
