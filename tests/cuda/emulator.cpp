@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <random>
 
 #include "cuda_emulator/kernels.cuh"
 #include "cuda_emulator/test_cublaslt.h"
@@ -166,40 +165,6 @@ TEST_CASE("cp.async arrives at the wait") {
   for (size_t i = 0; i < 128; ++i) REQUIRE(got[127 - i] == (i < 101 ? static_cast<float>(i) : 0.0f));
   CHECK(launch(copy_async<false>, 1, 32, 0, stream, 101, x.data, y.data) == cudaErrorLaunchFailure);
   check_report({"copy_async<false>", "cp.async without waiting for it"});
-}
-
-template <class T>
-void check_gemm(void (*kernel)(const T*, const T*, float*)) {
-  Fresh fresh;
-  Stream stream;
-  std::mt19937 random(1);
-  std::vector<T> a, b;
-  std::vector<int> left, right;
-  for (int i = 0; i < 64 * 64; ++i) {
-    left.push_back(static_cast<int>(random() % 17) - 8);
-    right.push_back(static_cast<int>(random() % 17) - 8);
-    a.push_back(T(static_cast<float>(left.back())));
-    b.push_back(T(static_cast<float>(right.back())));
-  }
-  Array<T> device_a(a), device_b(b);
-  Array<float> c(64 * 64);
-  CHECK(launch(kernel, 1, 128, 0, stream, device_a.data, device_b.data, c.data) == cudaSuccess);
-  const std::vector<float> got = c.host();
-  for (size_t row = 0; row < 64; ++row) {
-    for (size_t column = 0; column < 64; ++column) {
-      int sum = 0;
-      for (size_t k = 0; k < 64; ++k) sum += left[row * 64 + k] * right[k * 64 + column];
-      REQUIRE(got[row * 64 + column] == static_cast<float>(sum));
-    }
-  }
-  CHECK(no_reports());
-}
-
-TEST_CASE("tensor cores: wmma, and mma.sync with ldmatrix, on exact integers") {
-  check_gemm<__half>(gemm_wmma<__half>);
-  check_gemm<__nv_bfloat16>(gemm_wmma<__nv_bfloat16>);
-  check_gemm<__half>(gemm_mma<__half>);
-  check_gemm<__nv_bfloat16>(gemm_mma<__nv_bfloat16>);
 }
 
 TEST_CASE("global memory: an access past the end, before the start or after the free names its thread") {
