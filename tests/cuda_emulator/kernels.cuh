@@ -5,7 +5,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <mma.h>
 
 #include <cstdint>
 
@@ -122,63 +121,6 @@ __global__ void copy_async(int n, const float* x, float* y) {
   if (wait) hs::cp_async_wait<0>();
   __syncthreads();
   for (int i = t; i < 128; i += 32) y[i] = stage[127 - i];
-}
-
-// c = a * b, all (64, 64) row-major, with nvcuda::wmma: one block of 4 warps, 16 rows of c each.
-template <class T>
-__global__ void gemm_wmma(const T* a, const T* b, float* c) {
-  using namespace nvcuda;
-  __shared__ hs::SharedArray<T, 64 * 80> tile;
-  const int t = static_cast<int>(threadIdx.x), warp = t / 32;
-  for (int i = t; i < 64 * 64; i += 128) tile[i / 64 * 80 + i % 64] = b[i];
-  __syncthreads();
-  for (int column = 0; column < 64; column += 16) {
-    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
-    wmma::fill_fragment(sum, 0.0f);
-    for (int k = 0; k < 64; k += 16) {
-      wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major> left;
-      wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major> right;
-      wmma::load_matrix_sync(left, a + warp * 16 * 64 + k, 64);
-      wmma::load_matrix_sync(right, tile.data() + k * 80 + column, 80);
-      wmma::mma_sync(sum, left, right, sum);
-    }
-    for (int i = 0; i < sum.num_elements; ++i) sum.x[i] *= 1.0f;
-    wmma::store_matrix_sync(c + warp * 16 * 64 + column, sum, 64, wmma::mem_row_major);
-  }
-}
-
-// The same with ldmatrix and mma.sync. Rows are padded to 72 numbers, so that ldmatrix meets no bank conflicts.
-template <class T>
-__global__ void gemm_mma(const T* a, const T* b, float* c) {
-  constexpr int ld = 72;
-  __shared__ hs::SharedArray<T, 64 * ld> tile_a;
-  __shared__ hs::SharedArray<T, 64 * ld> tile_b;
-  const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;
-  for (int i = 8 * t; i < 64 * 64; i += 8 * 128) {
-    hs::store_vector(tile_a.data() + i / 64 * ld + i % 64, hs::load_vector<uint4>(a + i));
-    hs::cp_async_16(tile_b.data() + i / 64 * ld + i % 64, b + i);
-  }
-  hs::cp_async_commit();
-  hs::cp_async_wait<0>();
-  __syncthreads();
-  float sum[8][4] = {};
-  for (int k = 0; k < 64; k += 16) {
-    uint32_t left[4];
-    hs::ldmatrix_x4(left, tile_a.data() + (warp * 16 + lane % 16) * ld + k + lane / 16 * 8);
-    for (int n = 0; n < 8; n += 2) {
-      uint32_t right[4];
-      hs::ldmatrix_x4_trans(right, tile_b.data() + (k + lane % 16) * ld + n * 8 + lane / 16 * 8);
-      const uint32_t first[2] = {right[0], right[1]}, second[2] = {right[2], right[3]};
-      hs::mma_m16n8k16<T>(sum[n], left, first, sum[n]);
-      hs::mma_m16n8k16<T>(sum[n + 1], left, second, sum[n + 1]);
-    }
-  }
-  for (int n = 0; n < 8; ++n) {
-    for (int i = 0; i < 4; ++i) {
-      const int row = warp * 16 + lane / 4 + 8 * (i / 2), column = n * 8 + 2 * (lane % 4) + i % 2;
-      c[row * 64 + column] = sum[n][i];
-    }
-  }
 }
 
 // For streams and graphs.

@@ -15,7 +15,7 @@ namespace {
 
 struct Preference {
   uint64_t workspace = 0;
-  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256}, search = 0;
+  uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256};
 };
 struct Algorithm {   // what cublasLtMatmulAlgo_t holds
   uint64_t problem;  // hash of everything that the choice depends on
@@ -48,7 +48,6 @@ cublasStatus_t examine(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cubl
   for (const Layout* layout : {&p.a, &p.b, &p.c, &p.d}) {
     if (layout->rows == 0 || layout->columns == 0) return CUBLAS_STATUS_INVALID_VALUE;
     if (layout->ld < static_cast<int64_t>(layout->rows)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (layout->order != CUBLASLT_ORDER_COL) return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const auto rows = [](const Layout& l, int32_t trans) { return static_cast<int64_t>(trans ? l.columns : l.rows); };
   p.m = rows(p.a, p.op.trans_a);
@@ -59,32 +58,16 @@ cublasStatus_t examine(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cubl
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-  if ((p.op.compute != CUBLAS_COMPUTE_32F && p.op.compute != CUBLAS_COMPUTE_32F_PEDANTIC && !tf32) ||
-      p.op.scale != CUDA_R_32F) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
+  if (p.op.compute != CUBLAS_COMPUTE_32F && !tf32) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool narrow = p.a.type == CUDA_R_16F || p.a.type == CUDA_R_16BF;
   if (p.a.type != p.b.type || p.c.type != p.d.type || (!narrow && p.a.type != CUDA_R_32F) || (tf32 && narrow) ||
       (p.d.type != CUDA_R_32F && p.d.type != p.a.type)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  switch (p.op.epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_AUX:
-    case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DRELU:
-    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
-    case CUBLASLT_EPILOGUE_BGRADA:
-    case CUBLASLT_EPILOGUE_BGRADB:
-      break;
-    default:
-      return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
+  constexpr int known[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_BIAS,
+                           CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_DRELU_BGRAD};
+  if (std::ranges::find(known, p.op.epilogue) == std::end(known)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (p.uses_aux() && (p.op.aux_ld % 128 != 0 || p.op.aux_ld < p.m)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (p.op.bias_type != -1 && p.op.bias_type != p.d.type) return CUBLAS_STATUS_NOT_SUPPORTED;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -107,10 +90,8 @@ uint16_t alignment_of(const void* pointer) {
 
 // What options().library has this call return.
 cublasStatus_t refusal(const Problem& p, bool at_run) {
-  for (Refusal& refusal : options().library.refusals) {
+  for (const Refusal& refusal : options().library.refusals) {
     if (refusal.at_run != at_run || (refusal.epilogue != -1 && refusal.epilogue != p.op.epilogue)) continue;
-    if (refusal.after-- > 0) continue;
-    refusal.after = 0;
     return static_cast<cublasStatus_t>(refusal.status);
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -129,28 +110,15 @@ using namespace hs::emulator;
 
 size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusName(cublasStatus_t status) {
-  switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-      return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-      return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-      return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-      return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_ARCH_MISMATCH:
-      return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case CUBLAS_STATUS_INTERNAL_ERROR:
-      return "CUBLAS_STATUS_INTERNAL_ERROR";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-      return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-      return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default:
-      return "CUBLAS_STATUS_OTHER";
-  }
+#define HS_STATUS(name) \
+  { CUBLAS_STATUS_##name, "CUBLAS_STATUS_" #name }
+  static const std::map<cublasStatus_t, const char*> names = {
+      HS_STATUS(SUCCESS),       HS_STATUS(NOT_INITIALIZED), HS_STATUS(ALLOC_FAILED),     HS_STATUS(INVALID_VALUE),
+      HS_STATUS(ARCH_MISMATCH), HS_STATUS(INTERNAL_ERROR),  HS_STATUS(EXECUTION_FAILED), HS_STATUS(NOT_SUPPORTED)};
+#undef HS_STATUS
+  const auto found = names.find(status);
+  return found == names.end() ? "CUBLAS_STATUS_OTHER" : found->second;
 }
-const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 struct cublasLtContext {};
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -164,11 +132,10 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t) {
   *desc = new cublasLtMatmulDescOpaque_t{};
   Operation op;
   op.compute = compute;
-  op.scale = scale;
   new (*desc) Operation(op);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -181,12 +148,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   if (!desc) return CUBLAS_STATUS_INVALID_VALUE;
   Operation& op = open(desc);
   switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-      return set(op.compute, value, bytes);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-      return set(op.scale, value, bytes);
-    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
-      return set(op.pointer_mode, value, bytes);
     case CUBLASLT_MATMUL_DESC_TRANSA:
       return set(op.trans_a, value, bytes);
     case CUBLASLT_MATMUL_DESC_TRANSB:
@@ -199,8 +160,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
       return set(op.aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
       return set(op.aux_ld, value, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
-      return set(op.bias_type, value, bytes);
   }
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -208,7 +167,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                                           uint64_t columns, int64_t ld) {
   *layout = new cublasLtMatrixLayoutOpaque_t{};
-  const Layout l{type, CUBLASLT_ORDER_COL, rows, columns, ld};
+  const Layout l{type, rows, columns, ld};
   new (*layout) Layout(l);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -216,26 +175,6 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete layout;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
-                                                size_t bytes) {
-  if (!layout) return CUBLAS_STATUS_INVALID_VALUE;
-  Layout& l = open(layout);
-  switch (attribute) {
-    case CUBLASLT_MATRIX_LAYOUT_TYPE:
-      return set(l.type, value, bytes);
-    case CUBLASLT_MATRIX_LAYOUT_ORDER:
-      return set(l.order, value, bytes);
-    case CUBLASLT_MATRIX_LAYOUT_ROWS:
-      return set(l.rows, value, bytes);
-    case CUBLASLT_MATRIX_LAYOUT_COLS:
-      return set(l.columns, value, bytes);
-    case CUBLASLT_MATRIX_LAYOUT_LD:
-      return set(l.ld, value, bytes);
-  }
-  return CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   *preference = new cublasLtMatmulPreferenceOpaque_t{};
   new (*preference) Preference;
@@ -251,8 +190,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   if (!preference) return CUBLAS_STATUS_INVALID_VALUE;
   Preference& p = *reinterpret_cast<Preference*>(preference);
   switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-      return set(p.search, value, bytes);
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return set(p.workspace, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
@@ -315,19 +252,13 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   if (!algo) return CUBLAS_STATUS_INVALID_VALUE;
   Algorithm algorithm;
   memcpy(&algorithm, algo, sizeof(algorithm));
-  const std::map<int, int> values = {{CUBLASLT_ALGO_CONFIG_ID, algorithm.id},
-                                     {CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile},
-                                     {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, algorithm.split_k},
-                                     {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, static_cast<int>(algorithm.reduction)},
-                                     {CUBLASLT_ALGO_CONFIG_STAGES_ID, algorithm.stages}};
-  const size_t size =
-      attribute == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || attribute == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : 4;
-  if (written) *written = size;
-  if (bytes == 0) return CUBLAS_STATUS_SUCCESS;
-  if (!value || bytes < size) return CUBLAS_STATUS_INVALID_VALUE;
-  const auto found = values.find(attribute);
-  const int number = found == values.end() ? 0 : found->second;
-  memcpy(value, &number, size);
+  if (written) *written = sizeof(int32_t);
+  if (!value || bytes < sizeof(int32_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  const int32_t number = attribute == CUBLASLT_ALGO_CONFIG_ID           ? algorithm.id
+                         : attribute == CUBLASLT_ALGO_CONFIG_TILE_ID    ? algorithm.tile
+                         : attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algorithm.split_k
+                                                                        : algorithm.stages;
+  memcpy(value, &number, sizeof number);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -344,10 +275,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (!alpha || !beta || !on_device(a, p.a) || !on_device(b, p.b) || !on_device(d, p.d))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (c == d && p.c.ld != p.d.ld) return CUBLAS_STATUS_INVALID_VALUE;
-  const bool by_host = p.op.pointer_mode == CUBLASLT_POINTER_MODE_HOST;
-  if ((!by_host || *static_cast<const float*>(beta) != 0) && !on_device(c, p.c)) return CUBLAS_STATUS_INVALID_VALUE;
+  const float product_factor = *static_cast<const float*>(alpha), c_factor = *static_cast<const float*>(beta);
+  if (c_factor != 0 && !on_device(c, p.c)) return CUBLAS_STATUS_INVALID_VALUE;
   if (p.uses_bias()) {
-    const size_t length = static_cast<size_t>(p.has(512) ? p.n : p.m);
+    const size_t length = static_cast<size_t>(p.m);
     if (!p.op.bias || where(p.op.bias, length * size_of(p.d.type)) != Where::device) return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(p.op.bias, 16))
       return CUBLAS_STATUS_NOT_SUPPORTED;  // may fault on the device: no preference tells it
@@ -377,12 +308,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (const cublasStatus_t status = refusal(p, true)) return status;
-  const float host_alpha = by_host ? *static_cast<const float*>(alpha) : 0;
-  const float host_beta = by_host ? *static_cast<const float*>(beta) : 0;
-  const cudaError_t error = enqueue(stream, [=] {
-    DeviceAccess access{alpha, beta};  // in device pointer mode the factors are read now, not at the call
-    multiply(p, by_host ? &host_alpha : static_cast<const float*>(alpha), a, b,
-             by_host ? &host_beta : static_cast<const float*>(beta), c, d);
-  });
+  const cudaError_t error = enqueue(stream, [=] { multiply(p, product_factor, a, b, c_factor, c, d); });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

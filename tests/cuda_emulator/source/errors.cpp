@@ -29,26 +29,6 @@ std::string environment(const char* name, const char* otherwise) {
   return value && *value ? value : otherwise;
 }
 
-// "134@run=13,any@query=15"
-std::vector<Refusal> refusals_from(std::string text) {
-  std::vector<Refusal> refusals;
-  while (!text.empty()) {
-    const std::string one = text.substr(0, text.find(','));
-    text.erase(0, one.size() + 1);
-    const size_t at = one.find('@'), equals = one.find('=');
-    const std::string place = at < equals && equals != std::string::npos ? one.substr(at + 1, equals - at - 1) : "";
-    if (place != "run" && place != "query") {
-      std::fprintf(stderr, "HALFSTEP_EMULATOR_LT_REFUSE: '%s', expected EPILOGUE@run=STATUS or EPILOGUE@query=STATUS\n",
-                   one.c_str());
-      std::abort();
-    }
-    const std::string epilogue = one.substr(0, at);
-    refusals.push_back(
-        {epilogue == "any" ? -1 : std::stoi(epilogue), place == "run", std::stoi(one.substr(equals + 1))});
-  }
-  return refusals;
-}
-
 Options options_from_environment() {
   Options o;
   const std::string threads = environment("THREADS", "forward");
@@ -60,10 +40,6 @@ Options options_from_environment() {
   o.every_order = environment("EVERY_ORDER", "0") == "1";
   o.pageable_access = environment("PAGEABLE_ACCESS", "0") == "1";
   o.private_pages = environment("PRIVATE_PAGES", "0") == "1";
-  o.library.refusals = refusals_from(environment("LT_REFUSE", ""));
-  o.library.permute_mask = environment("LT_MASK", "permuted") != "rows";
-  o.library.late_bias = environment("LT_BIAS", "") == "late";
-  o.library.guard_bits = std::stoi(environment("LT_TRUNCATE", "-1"));
   o.library.wrong_candidates = std::stoi(environment("LT_WRONG", "0"));
   o.nccl = environment("NCCL", "");
   o.print = environment("PRINT", "1") == "1";
@@ -194,52 +170,53 @@ cudaError_t cudaGetLastError() {
   return error;
 }
 
-#define HS_ERRORS(X)                                                                                                \
-  X(cudaSuccess, "no error")                                                                                        \
-  X(cudaErrorInvalidValue, "invalid argument")                                                                      \
-  X(cudaErrorMemoryAllocation, "out of memory")                                                                     \
-  X(cudaErrorInitializationError, "initialization error")                                                           \
-  X(cudaErrorInvalidConfiguration, "invalid configuration argument")                                                \
-  X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                                           \
-  X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")                    \
-  X(cudaErrorInvalidDeviceFunction, "invalid device function")                                                      \
-  X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                                        \
-  X(cudaErrorInvalidDevice, "invalid device ordinal")                                                               \
-  X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device")                    \
-  X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                                      \
-  X(cudaErrorIllegalState, "the operation cannot be performed in the present state")                                \
-  X(cudaErrorNotReady, "device not ready")                                                                          \
-  X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                                            \
-  X(cudaErrorLaunchOutOfResources, "too many resources requested for launch")                                       \
-  X(cudaErrorMisalignedAddress, "misaligned address")                                                               \
-  X(cudaErrorLaunchFailure, "unspecified launch failure")                                                           \
-  X(cudaErrorNotSupported, "operation not supported")                                                               \
-  X(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")                          \
-  X(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")                   \
-  X(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences")                 \
-  X(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began")                        \
-  X(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work")                                           \
-  X(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream")                     \
-  X(cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream") \
-  X(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream")              \
-  X(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread")  \
-  X(cudaErrorUnknown, "unknown error")
+namespace {
+
+#define HS_ERROR(code, text) \
+  { code, #code, text }
+constexpr struct {
+  cudaError_t code;
+  const char *name, *text;
+} errors[] = {
+    HS_ERROR(cudaSuccess, "no error"),
+    HS_ERROR(cudaErrorInvalidValue, "invalid argument"),
+    HS_ERROR(cudaErrorMemoryAllocation, "out of memory"),
+    HS_ERROR(cudaErrorInitializationError, "initialization error"),
+    HS_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    HS_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    HS_ERROR(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"),
+    HS_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    HS_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    HS_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    HS_ERROR(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device"),
+    HS_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    HS_ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    HS_ERROR(cudaErrorNotReady, "device not ready"),
+    HS_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    HS_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
+    HS_ERROR(cudaErrorMisalignedAddress, "misaligned address"),
+    HS_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+    HS_ERROR(cudaErrorNotSupported, "operation not supported"),
+    HS_ERROR(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    HS_ERROR(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
+    HS_ERROR(cudaErrorStreamCaptureMerge, "operation would result in a merge of separate capture sequences"),
+    HS_ERROR(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    HS_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    HS_ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
+    HS_ERROR(cudaErrorStreamCaptureImplicit,
+             "operation would make the legacy stream depend on a capturing blocking stream"),
+    HS_ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
+    HS_ERROR(cudaErrorStreamCaptureWrongThread,
+             "attempt to terminate a thread-local capture sequence from another thread"),
+    HS_ERROR(cudaErrorUnknown, "unknown error")};
+
+}  // namespace
 
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-#define HS_NAME(code, text) \
-  case code:                \
-    return #code;
-    HS_ERRORS(HS_NAME)
-  }
-  return "unrecognized error code";
+  const auto* const found = std::ranges::find(errors, error, [](const auto& each) { return each.code; });
+  return found == std::end(errors) ? "unrecognized error code" : found->name;
 }
 const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-#define HS_TEXT(code, text) \
-  case code:                \
-    return text;
-    HS_ERRORS(HS_TEXT)
-  }
-  return "unrecognized error code";
+  const auto* const found = std::ranges::find(errors, error, [](const auto& each) { return each.code; });
+  return found == std::end(errors) ? "unrecognized error code" : found->text;
 }

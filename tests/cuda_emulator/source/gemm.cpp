@@ -66,7 +66,7 @@ float truncated_sum(float sum, int64_t terms, const float* a, int64_t a_stride, 
 // the project, within the 128 bits that a row is a multiple of.
 int64_t bit_of(const Problem& p, int64_t row, int64_t column) {
   constexpr int64_t permutation = 0x55;
-  return column * p.op.aux_ld + (options().library.permute_mask ? row ^ permutation : row);
+  return column * p.op.aux_ld + (row ^ permutation);
 }
 
 // op(matrix) as f32, its first index fastest.
@@ -83,8 +83,7 @@ std::vector<float> widen(const void* data, const Layout& layout, bool transpose,
 
 }  // namespace
 
-void multiply(const Problem& p, const float* alpha, const void* a, const void* b, const float* beta, const void* c,
-              void* d) {
+void multiply(const Problem& p, float alpha, const void* a, const void* b, float beta, const void* c, void* d) {
   DeviceAccess access{a, b, c, d, p.op.bias, p.op.aux};
   const bool tf32 = p.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const std::vector<float> left = widen(a, p.a, p.op.trans_a, tf32);   // (m, k), m fastest
@@ -94,10 +93,7 @@ void multiply(const Problem& p, const float* alpha, const void* a, const void* b
   const bool late_bias = options().library.late_bias;
   const size_t m = static_cast<size_t>(p.m);
   auto* mask = static_cast<unsigned char*>(p.op.aux);
-  std::vector<float> sum(m), bias_gradient(p.has(16 | 256) ? m : p.has(512) ? static_cast<size_t>(p.n) : 0);
-  if (p.has(256)) {
-    for (size_t i = 0; i < left.size(); ++i) bias_gradient[i % m] += left[i];
-  }
+  std::vector<float> sum(m), bias_gradient(p.has(16) ? m : 0);
   for (int64_t j = 0; j < p.n; ++j) {
     std::fill(sum.begin(), sum.end(), 0.0f);
     const float* column = right.data() + j * p.k;
@@ -114,20 +110,17 @@ void multiply(const Problem& p, const float* alpha, const void* a, const void* b
         for (size_t i = 0; i < m; ++i) sum[i] += terms[i] * column[k];
       }
     }
-    if (p.has(512)) {
-      for (int64_t k = 0; k < p.k; ++k) bias_gradient[static_cast<size_t>(j)] += column[k];
-    }
     for (size_t i = 0; i < m; ++i) {
-      float value = *alpha * sum[i];
+      float value = alpha * sum[i];
       const int64_t row = static_cast<int64_t>(i);
-      if (*beta != 0) value += *beta * load(c, p.c.type, row + j * p.c.ld);
+      if (beta != 0) value += beta * load(c, p.c.type, row + j * p.c.ld);
       if (late_bias && p.has(4)) value = rounded(value, p.d.type);
       if (p.has(4)) value += load(p.op.bias, p.d.type, row);
       const int64_t bit = bit_of(p, row, j);
       if (p.has(2)) {
         const bool on = value > 0;  // a NaN becomes 0, as the real epilogue is reported to make it
         value = on ? value : 0;
-        if (p.uses_aux()) mask[bit / 8] = static_cast<unsigned char>((mask[bit / 8] & ~(1 << bit % 8)) | on << bit % 8);
+        mask[bit / 8] = static_cast<unsigned char>((mask[bit / 8] & ~(1 << bit % 8)) | on << bit % 8);
       }
       if (p.has(8)) value = mask[bit / 8] >> bit % 8 & 1 ? value : 0;
       if (p.has(16)) bias_gradient[i] += value;

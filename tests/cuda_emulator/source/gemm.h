@@ -9,13 +9,12 @@
 namespace hs::emulator {
 
 struct Operation {
-  int32_t compute = 0, scale = 0, pointer_mode = 0, trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  int32_t bias_type = -1;
+  int32_t compute = 0, trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   int64_t aux_ld = 0;
   void *bias = nullptr, *aux = nullptr;
 };
 struct Layout {
-  int32_t type = 0, order = CUBLASLT_ORDER_COL;
+  int32_t type = 0;
   uint64_t rows = 0, columns = 0;
   int64_t ld = 0;
 };
@@ -28,13 +27,12 @@ struct Problem {
 
   bool has(int bit) const { return (op.epilogue & bit) != 0; }
   bool uses_aux() const { return has(128); }
-  bool uses_bias() const { return has(4 | 16 | 256 | 512); }
+  bool uses_bias() const { return has(4 | 16); }
 };
 
 inline size_t size_of(int32_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
 // d = epilogue(alpha * op(a) * op(b) + beta * c). Runs when the stream gets there.
-void multiply(const Problem& p, const float* alpha, const void* a, const void* b, const float* beta, const void* c,
-              void* d);
+void multiply(const Problem& p, float alpha, const void* a, const void* b, float beta, const void* c, void* d);
 
 }  // namespace hs::emulator

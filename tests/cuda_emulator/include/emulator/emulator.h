@@ -16,29 +16,27 @@ struct Refusal {
   int epilogue = -1;    // of the product, a cublasLtEpilogue_t; -1: any
   bool at_run = false;  // cublasLtMatmul refuses, otherwise the heuristic
   int status = 15;      // the cublasStatus_t that it returns
-  int after = 0;        // such calls that succeed first
 };
 
 // cuBLASLt as an adversary: all of this is allowed to the real library, or has been seen of it.
 struct Library {
-  std::vector<Refusal> refusals = {};  // HALFSTEP_EMULATOR_LT_REFUSE=134@run=13,any@query=15: epilogue, place, status
-  bool permute_mask = true;            // ..._LT_MASK=permuted|rows: rows has the bits of a ReLU mask in a plain order
-  bool late_bias = false;              // ..._LT_BIAS=late: the bias is added to a sum that is rounded already
-  int guard_bits = -1;                 // ..._LT_TRUNCATE=2: sums are truncated as in a tensor core with 2 guard bits
-  int wrong_candidates = 0;            // ..._LT_WRONG=1: the first of the heuristic's candidates computes nonsense
+  std::vector<Refusal> refusals = {};
+  bool late_bias = false;    // the bias is added to a sum that is rounded already
+  int guard_bits = -1;       // 0 or 2: sums are truncated as in a tensor core with so many guard bits
+  int wrong_candidates = 0;  // HALFSTEP_EMULATOR_LT_WRONG=1: the first of the heuristic's candidates computes nonsense
 };
 
 // Initial values come from the environment variables named here.
 struct Options {
-  Order threads = Order::forward;    // HALFSTEP_EMULATOR_THREADS=forward|reverse|random: threads of a block, and blocks
-  bool delay_streams = false;        // HALFSTEP_EMULATOR_STREAMS=eager|random: random runs queued work late
-  uint64_t seed = 1;                 // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
-  bool no_device = false;            // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
-  int64_t drop_k_tail = 0;           // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
-  bool every_order = false;          // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
-  bool private_pages = false;        // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
-  bool pageable_access = false;      // HALFSTEP_EMULATOR_PAGEABLE_ACCESS=1: uploads read pageable memory when they run
-  Library library = {};              // HALFSTEP_EMULATOR_LT_*: see above
+  Order threads = Order::forward;  // HALFSTEP_EMULATOR_THREADS=forward|reverse|random: threads of a block, and blocks
+  bool delay_streams = false;      // HALFSTEP_EMULATOR_STREAMS=eager|random: random runs queued work late
+  uint64_t seed = 1;               // HALFSTEP_EMULATOR_SEED: of both kinds of randomness; reset() starts over from it
+  bool no_device = false;          // HALFSTEP_EMULATOR_NO_DEVICE=1: as a machine without a driver
+  int64_t drop_k_tail = 0;         // HALFSTEP_EMULATOR_DROP_K_TAIL=64: cublasLtMatmul forgets the last K % 64 terms
+  bool every_order = false;        // HALFSTEP_EMULATOR_EVERY_ORDER=1: each launch runs in all three, with one result
+  bool private_pages = false;      // HALFSTEP_EMULATOR_PRIVATE_PAGES=1: blocks see each other's writes after a fence
+  bool pageable_access = false;    // HALFSTEP_EMULATOR_PAGEABLE_ACCESS=1: uploads read pageable memory when they run
+  Library library = {};
   std::string nccl;                  // HALFSTEP_EMULATOR_NCCL=hang@1=5: rank 1's fifth group of calls never ends;
                                      // error@1=5: an asynchronous error; absent@1=0: it does not join
   bool print = true;                 // HALFSTEP_EMULATOR_PRINT=0: reports are kept but not printed to stderr
