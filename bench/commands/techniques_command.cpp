@@ -19,6 +19,7 @@
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/tuning_file.h"
+#include "bench/measure/turns.h"
 #include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
@@ -159,27 +160,27 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
   }
   measure::EnergyMeter meter(experiment_.device);
   const auto start = Clock::now();
-  for (int64_t pass = 1; pass <= size_.repeat; ++pass) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (!rows[i].error.empty()) continue;
-      display.start_run((pass - 1) * row_count + static_cast<int64_t>(i) + 1);
-      try {
-        meter.start();
-        measure::RunRecord run = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
-                                                         experiment_.seed + static_cast<uint64_t>(pass - 1), hooks);
-        run.joules = meter.joules().value_or(std::nan(""));
-        rows[i].runs.push_back(std::move(run));
-        if (pass == 1) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
-      } catch (const Error& error) {
-        if (error.code() != ExitCode::numeric) throw;
-        rows[i].error = error.what();
-      }
+  const auto run = [&](size_t i, int64_t turn) {
+    display.start_run(turn * row_count + static_cast<int64_t>(i) + 1);
+    try {
+      meter.start();
+      measure::RunRecord record = measure::run_experiment(plan.rows[i].experiment, data.train, data.test,
+                                                          experiment_.seed + static_cast<uint64_t>(turn), hooks);
+      record.joules = meter.joules().value_or(std::nan(""));
+      rows[i].runs.push_back(std::move(record));
+      if (turn == 0) display.print_line(label + first_figure(plan.rows[i], rows[i], rows[0]));
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::numeric) throw;
+      rows[i].error = error.what();
     }
+    return rows[i].error.empty();
+  };
+  measure::in_turns(rows.size(), size_.repeat, run, [&](int64_t turn) {
     const double elapsed = seconds_since(start);
-    display.print_line(fmt::format("{}pass {} of {}: {} rows, {:.0f} s, {:.0f} s left\n", label, pass, size_.repeat,
-                                   rows.size(), elapsed,
-                                   elapsed / static_cast<double>(pass) * static_cast<double>(size_.repeat - pass)));
-  }
+    display.print_line(
+        fmt::format("{}pass {} of {}: {} rows, {:.0f} s, {:.0f} s left\n", label, turn + 1, size_.repeat, rows.size(),
+                    elapsed, elapsed / static_cast<double>(turn + 1) * static_cast<double>(size_.repeat - turn - 1)));
+  });
 }
 
 Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,

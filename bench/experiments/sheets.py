@@ -17,7 +17,7 @@ import pathlib
 import re
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-USAGE, BAD_INPUT, IO = 2, 3, 4  # exit codes of engine/error.h
+MISSED, USAGE, BAD_INPUT, IO, DEVICE, OUT_OF_MEMORY = 1, 2, 3, 4, 7, 8  # exit codes of engine/error.h
 MEMBERS = {"title", "recipe", "data", "flags", "seeds", "target_accuracy", "columns", "baseline", "rows", "claims"}
 ROW_MEMBERS = {"name", "engine", "flags", "like", "recipe", "data", "against"}
 

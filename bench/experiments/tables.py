@@ -4,16 +4,12 @@ A cell is the median over the seeds, with the lowest and the highest in brackets
 that it is measured against, seed by seed, because those two runs took place one after the other: above 1 is better.
 """
 import dataclasses
-import os
-import pathlib
 import re
 import statistics
 import typing
 
 import sheets
-from sheets import BAD_INPUT, IO, Failure
-
-MISSED = 1  # exit code of engine/error.h
+from sheets import BAD_INPUT, IO, MISSED, Failure
 
 
 class Run:
@@ -206,27 +202,19 @@ def claims(sheet, runs):
 def update(page, sheet_folder, record_folder, check):
     """Writes what stands between the markers of a page, or compares; returns the exit code."""
     try:
-        text = page.read_text()
+        new = text = page.read_text()
+        names = re.findall(r"<!-- experiment:(\w+) begin -->", text)
+        if not names: raise Failure(BAD_INPUT, f"{page}: has no line <!-- experiment:NAME begin -->")
+        for name in names:
+            begin, end = f"<!-- experiment:{name} begin -->\n", f"<!-- experiment:{name} end -->"
+            if new.count(begin) != 1 or new.count(end) != 1 or new.index(begin) > new.index(end):
+                raise Failure(BAD_INPUT, f"{page}: expected once {begin.strip()}, and once {end} after it")
+            sheet = sheets.load(sheet_folder, name)
+            table = markdown(sheet, read_runs(record_folder, sheet))
+            if check and f"{begin}{table}{end}" not in text:
+                raise Failure(MISSED, f"{page}: the table of {name} is not that of the records; `bench/experiment --tables` writes it")
+            new = new[:new.index(begin)] + begin + table + new[new.index(end):]
+        if new != text: page.write_text(new)
     except OSError as error:
         raise Failure(IO, f"{page}: {error.strerror}")
-    names = re.findall(r"<!-- experiment:(\w+) begin -->", text)
-    if not names: raise Failure(BAD_INPUT, f"{page}: has no line <!-- experiment:NAME begin -->")
-    new = text
-    for name in names:
-        begin, end = f"<!-- experiment:{name} begin -->\n", f"<!-- experiment:{name} end -->"
-        if new.count(begin) != 1 or new.count(end) != 1 or new.index(begin) > new.index(end):
-            raise Failure(BAD_INPUT, f"{page}: expected once {begin.strip()}, and once {end} after it")
-        sheet = sheets.load(sheet_folder, name)
-        table = markdown(sheet, read_runs(record_folder, sheet))
-        if check and f"{begin}{table}{end}" not in text:
-            raise Failure(MISSED, f"{page}: the table of {name} is not that of the records; "
-                                  "`bench/experiment --tables` writes it")
-        new = new[:new.index(begin)] + begin + table + new[new.index(end):]
-    if new != text:
-        part = pathlib.Path(f"{page}.part")
-        try:
-            part.write_text(new)
-            os.replace(part, page)
-        except OSError as error:
-            raise Failure(IO, f"{page}: {error.strerror}")
     return 0

@@ -1,20 +1,54 @@
-// The statistics of `./bench/run bench peers`: halfstep compared with other engines (peers) on the same training.
+// What `bench peers` runs: halfstep and other engines (peers) on the same training, each run a process of its own, in turns.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "bench/cli/json_file.h"
+#include "engine/device.h"
+#include "engine/error.h"
 
 namespace hs::bench::measure {
 
-// The models that the peers' scripts implement too: the keys of MODELS in each.
+// The models that the peers' scripts implement too.
 inline const std::vector<std::string> peer_models = {"mnist_cnn", "mnist_cnn_large", "mlp"};
 
-// The record's rows, from those that bench/peers/run.py measured: each has "name", "engine", "precision", "flags",
-// "runs" (its row in the record of each run) and, if a run failed, "error". A peer's row without an error is compared
-// with halfstep's fastest row of its precision: it gets the "ratio" of the medians of seconds with its interval,
-// "compared_with", and a verdict. Throws Error (bad_input), naming the member, if one has the wrong type.
-Json peer_rows(const Json& measured);
+struct PeerRow {
+  const char* name;
+  const char* engine;  // halfstep, halfstep_mpi (several ranks), or that of a script
+  const char* precision;
+  std::vector<std::string> flags;
+  const char* idea;
+};
+const std::vector<PeerRow>& peer_rows(Device device, int64_t ranks);
+
+// The defaults are the headline experiment.
+struct PeerRuns {
+  std::string model = "mnist_cnn", scripts;  // --peers
+  std::vector<std::string> pythons;
+  int64_t train = 20000, test = 5000, epochs = 5, repeat = 3, batch = 64, seed = 1, threads = 0, ranks = 1;
+  float learning_rate = 1e-3f;
+  double timeout = 900;  // seconds, of a run
+  bool quiet = false;
+  Device device = Device::cpu;
+  std::string folder = "DIR";  // with the samples
+  std::string label;           // of a line of progress
+};
+
+struct Engine {
+  std::vector<std::string> start;  // the first words of its command
+  std::string version;
+  std::string missing;  // why it is not there
+};
+// Asks each Python for each engine; the first that has it counts. Throws Error (io): no such Python, no scripts.
+std::map<std::string, Engine> find_engines(const PeerRuns& runs);
+
+std::vector<std::string> peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, int64_t seed);
+
+// Measures all rows and adds "engines", "rows" and "absent" to the record. A peer's row is compared with halfstep's
+// fastest row of its precision: it gets the "ratio" of the medians of seconds with its interval, "compared_with", and a
+// verdict. A row whose run fails has an "error" and does not run again; returns the first failure, or `ok`.
+Error measure_peers(const PeerRuns& runs, Json& record);
 
 }  // namespace hs::bench::measure

@@ -46,7 +46,6 @@ TEST_CASE("every command runs to its end, and writes its files") {
       "compare " + path("second.json") + " " + path("second.json") + " --md -",
   };
   for (const std::string& line : lines) {
-    if (line.starts_with("bench peers") && !has_python3()) continue;
     const Ended ended = run_bench_line(line);
     INFO(line, "\n", ended.err);
     CHECK(ended.code == 0);

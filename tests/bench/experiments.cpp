@@ -145,10 +145,8 @@ TEST_CASE("a signal that comes while a run is being started ends it, too") {
   if (!has_python3()) return;
   const TemporaryFolder folder;
   std::ofstream(folder / "check.py") << R"(
-import os, signal, subprocess, sys
-sys.dont_write_bytecode = True
-sys.path.insert(0, sys.argv[1] + "/bench/peers")
-import run
+import os, runpy, signal, subprocess, sys
+run = runpy.run_path(sys.argv[1] + "/bench/experiment")["run"]
 
 class Stopped(Exception): pass
 def stop(number, frame): raise Stopped
@@ -161,7 +159,7 @@ class Slow(subprocess.Popen):  # as on a busy machine: the signal comes before a
         os.kill(os.getpid(), signal.SIGTERM)
 subprocess.Popen = Slow
 
-try: run.Finished(["sleep", "1000"], 60, lambda: None)
+try: run(["sleep", "1000"], 60)
 except Stopped: print("stopped")
 )";
   const ChildResult result = hs::test::run_shell("python3 '" + (folder / "check.py").string() + "' '" + top + "'");

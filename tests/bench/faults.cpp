@@ -223,7 +223,6 @@ TEST_CASE("a crash names the op, also from a worker, from a full stack and from 
 #endif
 
 TEST_CASE("peers waits for its runs though its parent ignores SIGCHLD") {
-  if (!has_python3()) return;
   const TemporaryFolder folder;
   Surroundings around{.folder = folder.path};
   around.prepare = [] { std::signal(SIGCHLD, SIG_IGN); };

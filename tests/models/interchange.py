@@ -38,11 +38,11 @@ def tensors(path, out):
 
 def torch_model(name, channels):
     """bench/peers has them, those of MNIST for one channel; deep_cnn, with three blocks, is only here."""
-    import torch_mnist
+    import torch_models
     from torch import nn
     if name == "deep_cnn": return DeepCnn(channels)
     if name == "resnet8": return ResNet8(channels)
-    model = torch_mnist.MODELS[name]()
+    model = torch_models.DIGIT_MODELS[name]()
     if channels != 1 and name == "mlp": model.linear1 = nn.Linear(784 * channels, 500)
     if channels != 1 and name != "mlp": model.conv1 = nn.Conv2d(channels, 32, 3)
     return model

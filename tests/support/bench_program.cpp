@@ -20,18 +20,12 @@
 namespace hs::test {
 namespace {
 
-// Runs `bench peers` as bench/run does: through a script that receives the program's path. `experiment` is
-// bench/experiment.
+// `experiment` is bench/experiment.
 Words command(const Words& words) {
-  const bool is_peers = words.size() > 1 && words[0] == "bench" && words[1] == "peers";
-  if (!words.empty() && words[0] == "experiment") {
-    Words all = {"python3", HALFSTEP_SOURCE_DIR "/bench/experiment"};
-    all.insert(all.end(), words.begin() + 1, words.end());
-    return all;
-  }
+  const bool is_script = !words.empty() && words[0] == "experiment";
   Words all = {HALFSTEP_BENCH_PROGRAM};
-  if (is_peers) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/peers/run.py", HALFSTEP_BENCH_PROGRAM};
-  all.insert(all.end(), words.begin() + (is_peers ? 2 : 0), words.end());
+  if (is_script) all = {"python3", HALFSTEP_SOURCE_DIR "/bench/experiment"};
+  all.insert(all.end(), words.begin() + (is_script ? 1 : 0), words.end());
   return all;
 }
 

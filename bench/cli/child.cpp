@@ -1,0 +1,137 @@
+#include "bench/cli/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <thread>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/interrupt.h"
+#include "bench/cli/json_file.h"
+#include "engine/check.h"
+
+namespace hs::bench::cli {
+namespace {
+
+using TemporaryFile = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+TemporaryFile temporary_file() {
+  TemporaryFile file(std::tmpfile(), std::fclose);
+  if (!file) fail(ExitCode::io, "a temporary file cannot be created: {}", std::strerror(errno));
+  return file;
+}
+
+// The last bytes of a file, at most so many.
+std::string tail_of(FILE* file, uint64_t limit) {
+  std::fseek(file, 0, SEEK_END);
+  const auto size = static_cast<uint64_t>(std::ftell(file));
+  std::string text(std::min(size, limit), '\0');
+  std::fseek(file, -static_cast<long>(text.size()), SEEK_END);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  return text;
+}
+
+pid_t start_child(const std::vector<std::string>& words, FILE* out, FILE* err) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  std::array<int, 2> failure = {};
+  if (::pipe2(failure.data(), O_CLOEXEC) != 0) fail(ExitCode::io, "{}: no pipe: {}", words[0], std::strerror(errno));
+  std::signal(SIGCHLD, SIG_DFL);  // if it is ignored, waiting for a child fails
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setsid();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // even if we are killed
+    for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
+    const int in = ::open("/dev/null", O_RDONLY);
+    if (::dup2(in, 0) == 0 && ::dup2(::fileno(out), 1) == 1 && ::dup2(::fileno(err), 2) == 2) {
+      ::execvp(arguments[0], arguments.data());
+    }
+    const int error = errno;
+    if (::write(failure[1], &error, sizeof error) < 0) ::_exit(126);
+    ::_exit(127);
+  }
+  int error = child < 0 ? errno : 0;
+  ::close(failure[1]);
+  const bool failed = child < 0 || ::read(failure[0], &error, sizeof error) > 0;  // nothing if exec succeeded
+  ::close(failure[0]);
+  if (!failed) return child;
+  if (child > 0) ::waitpid(child, nullptr, 0);
+  fail(ExitCode::io, "{}: cannot be started: {}", words[0], std::strerror(error));
+}
+
+// It stays a zombie, so that its number, which is that of its group, is nobody else's.
+bool child_has_ended(pid_t child) {
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == child;
+}
+
+int end_group(pid_t child) {
+  constexpr double seconds_to_end = 1;
+  const auto start = Clock::now();
+  if (!child_has_ended(child)) ::kill(-child, SIGTERM);
+  while (!child_has_ended(child) && seconds_since(start) < seconds_to_end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::kill(-child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+// mpirun ends what it has to say with a line of dashes.
+std::string last_words(std::string_view text) {
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty()) {
+    const size_t newline = text.rfind('\n');
+    std::string_view line = text.substr(newline + 1);  // all of it if there is none
+    text = text.substr(0, newline == std::string_view::npos ? 0 : newline);
+    if (std::ranges::none_of(line, is_word)) continue;
+    const size_t name = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz_-");
+    if (name != 0 && line.substr(std::min(name, line.size())).starts_with(": ")) line.remove_prefix(name + 2);
+    return std::string(line);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string ChildEnd::text() const {
+  const std::string how = signal != 0 ? fmt::format("ended by signal {}", signal) : fmt::format("exit code {}", code);
+  return how + (last_words.empty() ? "" : ": " + last_words);
+}
+
+ChildEnd run_program(const std::vector<std::string>& words, double seconds, const std::string& where) {
+  const TemporaryFile out = temporary_file(), err = temporary_file();
+  const pid_t child = start_child(words, out.get(), err.get());
+  const auto begin = Clock::now();
+  bool late = false;
+  try {
+    while (!child_has_ended(child) && !late) {
+      check_signals(where);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      late = seconds_since(begin) > seconds;
+      if (std::fseek(out.get(), 0, SEEK_END) == 0 && std::ftell(out.get()) > static_cast<long>(JsonLimits::bytes)) {
+        fail(ExitCode::io, "more than {} MiB on its stdout", JsonLimits::bytes >> 20);
+      }
+    }
+  } catch (...) {
+    end_group(child);
+    throw;
+  }
+  const int status = end_group(child);
+  return {late, WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+          tail_of(out.get(), JsonLimits::bytes), last_words(tail_of(err.get(), 16 << 10))};
+}
+
+}  // namespace hs::bench::cli
