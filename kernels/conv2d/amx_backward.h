@@ -200,7 +200,7 @@ void add_bias_gradient(const Plane& p, const Pairs& layout, const Cell* pairs, f
 struct BackwardLayout {
   int64_t dweights, dbiases, planes, transposed, other, pairs, dy, weights, zeros, results, rounded, size;
   BackwardLayout(const Conv2dSizes& s, const Plane& p, const GradientPlane& g, bool needs_dx) {
-    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_tap_groups still has a total
+    const int64_t groups = conv2d_groups(s);
     int64_t end = 0;
     const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
     const int64_t padded_c = needs_dx ? round_up(s.C, 16) : 0;
@@ -218,28 +218,6 @@ struct BackwardLayout {
     size = end;
   }
 };
-
-// dweight (K, OC) (+)= the groups' sums, (groups, taps, C, padded_oc), in order.
-inline void add_tap_groups(const Conv2dSizes& s, const Plane& p, float* sums, bool accumulate, Tensor& dweight) {
-  const int64_t groups = conv2d_groups(s), size = p.taps() * p.C * p.padded_oc;
-  for_float_type(dweight.dtype(), [&]<class T>() {
-    T* to = dweight.mutable_data<T>();
-    parallel_ranges(s.K(), 16, [&](int64_t begin, int64_t end) {
-      for (int64_t k = begin; k < end; ++k) {
-        float* total = sums + (k / s.C * p.C + k % s.C) * p.padded_oc;  // of the first group
-        if (groups == 0) std::fill_n(total, s.OC, 0.0f);
-        for (int64_t group = 1; group < groups; ++group) {
-          const float* from = total + group * size;
-          for (int64_t oc = 0; oc < s.OC; ++oc) total[oc] += from[oc];
-        }
-        for (int64_t oc = 0; oc < s.OC; ++oc) {
-          const Computing<T> before = accumulate ? to_computing(to[k * s.OC + oc]) : 0;
-          to[k * s.OC + oc] = from_computing<T>(before + total[oc]);
-        }
-      }
-    });
-  });
-}
 
 // The input gradient of one image, (H, W, C). dy: its plane.
 template <class Tiles>
@@ -307,7 +285,8 @@ void backward_from(const Call& call, const Conv2dSizes& s, Tensor& workspace, co
     }
   });
 
-  if (call.dweight.defined()) add_tap_groups(s, p, dweights, call.accumulate, call.dweight);
+  add_groups(s, dweights, fields, call.accumulate, call.dweight, 1,
+             [&](int64_t k) { return (k / s.C * p.C + k % s.C) * p.padded_oc; });
   add_groups(s, dbiases, p.padded_oc, call.accumulate, call.dbias);
 }
 

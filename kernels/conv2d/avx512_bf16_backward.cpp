@@ -255,8 +255,8 @@ void backward_by_lists(const Conv2dBackward& call, Tensor& workspace) {
     }
   });
 
-  add_groups(s, dweights, fields, call.accumulate, call.dweight,
-             [&](int64_t k, int64_t oc) { return oc * s.K() + k / unit * unit + place_in_unit(k % unit); });
+  add_groups(s, dweights, fields, call.accumulate, call.dweight, s.K(),
+             [](int64_t k) { return k / unit * unit + place_in_unit(k % unit); });
   add_groups(s, dbiases, s.OC, call.accumulate, call.dbias);
 }
 

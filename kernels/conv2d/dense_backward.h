@@ -327,8 +327,8 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
   });
 
   const int64_t run = s.KW * s.C;
-  add_groups(s, dweights, fields, call.accumulate, call.dweight,
-             [&](int64_t k, int64_t oc) { return oc * layout.field + k / run * layout.padded_run + k % run; });
+  add_groups(s, dweights, fields, call.accumulate, call.dweight, layout.field,
+             [&](int64_t k) { return k / run * layout.padded_run + k % run; });
   add_groups(s, dbiases, layout.dy_group, call.accumulate, call.dbias);
 }
 

@@ -40,8 +40,7 @@ struct BackwardLayout {
     run = s.KW * s.C;
     padded_run = round_up(run, lanes);
     field = s.KH * padded_run;
-    const int64_t groups =
-        std::max<int64_t>(conv2d_groups(s), 1);        // without samples, add_field_groups still has a total
+    const int64_t groups = conv2d_groups(s);
     weights = 0;                                       // (OC, field)
     dweights = weights + s.OC * field;                 // (groups, OC, field)
     dbiases = dweights + groups * s.OC * field;        // (groups, OC)
@@ -393,43 +392,6 @@ void pack_fields(const Conv2dSizes& s, const BackwardLayout& layout, const T* fr
   }
 }
 
-// dweight (+)= the groups' sums, which meet in order. A wide group is (OC, KH, padded run), a narrow one (K, OC).
-void add_field_groups(const Conv2dSizes& s, const BackwardLayout& layout, bool narrow, float* groups, bool accumulate,
-                      Tensor& dweight) {
-  const int64_t count = conv2d_groups(s), size = s.OC * layout.field;
-  if (count == 0) std::fill_n(groups, size, 0.0f);
-  constexpr int64_t channels = 8;  // of a piece: their totals stay in the cache until they are transposed
-  for_float_type(dweight.dtype(), [&]<class To>() {
-    To* to = dweight.mutable_data<To>();
-    const auto update = [=](int64_t i, float total) {
-      to[i] = from_computing<To>(static_cast<Computing<To>>((accumulate ? to_computing(to[i]) : 0) + total));
-    };
-    parallel((s.OC + channels - 1) / channels, [&](int64_t piece, int) {
-      const int64_t first = piece * channels, last = std::min(first + channels, s.OC);
-      if (narrow) {
-        for (int64_t k = 0; k < s.K(); ++k) {
-          for (int64_t i = k * s.OC + first; i < k * s.OC + last; ++i) {
-            float total = groups[i];
-            for (int64_t group = 1; group < count; ++group) total += groups[group * size + i];
-            update(i, total);
-          }
-        }
-        return;
-      }
-      for (int64_t group = 1; group < count; ++group) {
-        const float* from = groups + group * size;
-        for (int64_t i = first * layout.field; i < last * layout.field; ++i) groups[i] += from[i];
-      }
-      for (int64_t kh = 0, k = 0; kh < s.KH; ++kh) {
-        for (int64_t r = 0; r < layout.run; ++r, ++k) {
-          const float* total = groups + kh * layout.padded_run + r;
-          for (int64_t oc = first; oc < last; ++oc) update(k * s.OC + oc, total[oc * layout.field]);
-        }
-      }
-    });
-  });
-}
-
 // Floats that a thread needs to sort its gradients.
 template <class Source>
 int64_t sorted_size(const Conv2dSizes& s) {
@@ -534,9 +496,9 @@ void backward_from(const Call& call, Tensor& workspace) {
     }
   });
 
-  if (call.dweight.defined()) {
-    add_field_groups(s, layout, narrow, memory + layout.dweights, call.accumulate, call.dweight);
-  }
+  // A wide group is (OC, KH, padded run), a narrow one (K, OC).
+  add_groups(s, memory + layout.dweights, s.OC * layout.field, call.accumulate, call.dweight, narrow ? 1 : layout.field,
+             [&](int64_t k) { return narrow ? k * s.OC : k / layout.run * layout.padded_run + k % layout.run; });
   add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
 }
 

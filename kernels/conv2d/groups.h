@@ -20,18 +20,38 @@ void add_groups(const Conv2dSizes& s, const Real* sums, int64_t stride, bool acc
 }
 
 // The same for a dweight (K, OC) whose sums (groups, size) have an order of their own: that of (k, oc) is at
-// place(k, oc). Adds all groups into the first.
+// place(k) + oc * stride. The totals remain in the first group's sums.
 template <class Place>
-void add_groups(const Conv2dSizes& s, float* sums, int64_t size, bool accumulate, Tensor& dweight, const Place& place) {
+void add_groups(const Conv2dSizes& s, float* sums, int64_t size, bool accumulate, Tensor& dweight, int64_t stride,
+                const Place& place) {
   if (!dweight.defined()) return;
-  const int64_t groups = conv2d_groups(s);
-  parallel_ranges(size, elementwise_grain / 16, [&](int64_t begin, int64_t end) {
+  const auto add = [=, groups = conv2d_groups(s)](int64_t begin, int64_t end) {
     for (int64_t group = 1; group < groups; ++group) {
-      for (int64_t i = begin; i < end; ++i) sums[i] += sums[group * size + i];
+      const float* from = sums + group * size;
+      for (int64_t i = begin; i < end; ++i) sums[i] += from[i];
     }
-  });
-  update_gradient(dweight, accumulate, [&](int64_t i, float before) {
-    return groups == 0 ? before : before + sums[place(i / s.OC, i % s.OC)];
+  };
+  for_float_type(dweight.dtype(), [&]<class T>() {
+    T* to = dweight.mutable_data<T>();
+    const auto update = [&](int64_t k, int64_t first, int64_t last) {
+      const float* totals = sums + place(k);
+      for (int64_t oc = first; oc < last; ++oc) {
+        T& gradient = to[k * s.OC + oc];
+        const Computing<T> before = accumulate ? to_computing(gradient) : 0;
+        gradient = from_computing<T>(s.N == 0 ? before : before + totals[oc * stride]);
+      }
+    };
+    if (stride == 1) {
+      return parallel_ranges(s.K(), 16, [&](int64_t begin, int64_t end) {
+        for (int64_t k = begin; k < end; ++k) add(place(k), place(k) + s.OC), update(k, 0, s.OC);
+      });
+    }
+    constexpr int64_t channels = 8;  // of a piece: their totals stay in the cache until they are transposed
+    parallel((s.OC + channels - 1) / channels, [&](int64_t piece, int) {
+      const int64_t first = piece * channels, last = std::min(first + channels, s.OC);
+      add(first * stride, last * stride);
+      for (int64_t k = 0; k < s.K(); ++k) update(k, first, last);
+    });
   });
 }
 

@@ -144,7 +144,7 @@ struct BackwardLayout {  // offsets in bytes
   int64_t dweights, dbiases, planes, shifted, pairs, sums, size;
   int64_t rows;  // of `shifted`, for each block of positions
   BackwardLayout(const Conv2dSizes& s, const Image& image) {
-    const int64_t groups = std::max<int64_t>(conv2d_groups(s), 1);  // without samples, add_tap_groups still has a total
+    const int64_t groups = conv2d_groups(s);
     int64_t end = 0;
     const auto part = [&end](int64_t bytes) { return std::exchange(end, round_up(end + bytes, 64)); };
     rows = image.H * s.KW + tile_rows;
@@ -239,11 +239,7 @@ void backward(const Conv2dPoolReluBackward& call, Tensor& workspace) {
     for (int64_t i = 0; i < fields; ++i) dweight[i] = sums[i] + sums[tile_rows * padded_oc + i];
   });
 
-  if (call.dweight.defined()) {
-    Plane plane = input_plane(s);
-    plane.C = 1, plane.padded_oc = padded_oc;  // of the sums, (groups, taps, padded_oc)
-    add_tap_groups(s, plane, dweights, call.accumulate, call.dweight);
-  }
+  add_groups(s, dweights, fields, call.accumulate, call.dweight, 1, [&](int64_t k) { return k * padded_oc; });
   add_groups(s, dbiases, padded_oc, call.accumulate, call.dbias);
 }
 
