@@ -227,7 +227,7 @@ std::map<std::string, Engine> find_engines(const PeerRuns& runs) {
   return engines;
 }
 
-Words peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, int64_t seed) {
+Words peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, uint64_t seed) {
   const bool is_ours = is_halfstep(row), has_ranks = runs.ranks > 1 && row.engine != std::string_view("halfstep");
   Json training = {{"--data", is_ours ? "mnist" : runs.folder},  // in HALFSTEP_DATA
                    {"--model", runs.model},
@@ -273,7 +273,8 @@ Error measure_peers(const PeerRuns& runs, Json& record) {
     const Engine& engine = engines.at(row.engine);
     std::string outcome;
     try {
-      auto [result, environment] = measure_peer(peer_command(engine, row, runs, runs.seed + turn), runs);
+      auto [result, environment] =
+          measure_peer(peer_command(engine, row, runs, runs.seed + static_cast<uint64_t>(turn)), runs);
       if (!used.contains(row.engine)) used[row.engine] = {{"version", engine.version}, {"environment", environment}};
       outcome = fmt::format("{:.2f} s", report::number(result, "seconds"));
       measured[i].push_back(std::move(result));

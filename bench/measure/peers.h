@@ -1,4 +1,5 @@
-// What `bench peers` runs: halfstep and other engines (peers) on the same training, each run a process of its own, in turns.
+// What `bench peers` runs: halfstep and other engines (peers) on the same training, each run a process of its own, in
+// turns.
 #pragma once
 
 #include <map>
@@ -27,7 +28,8 @@ const std::vector<PeerRow>& peer_rows(Device device, int64_t ranks);
 struct PeerRuns {
   std::string model = "mnist_cnn", scripts;  // --peers
   std::vector<std::string> pythons;
-  int64_t train = 20000, test = 5000, epochs = 5, repeat = 3, batch = 64, seed = 1, threads = 0, ranks = 1;
+  int64_t train = 20000, test = 5000, epochs = 5, repeat = 3, batch = 64, threads = 0, ranks = 1;
+  uint64_t seed = 1;
   float learning_rate = 1e-3f;
   double timeout = 900;  // seconds, of a run
   bool quiet = false;
@@ -44,7 +46,7 @@ struct Engine {
 // Asks each Python for each engine; the first that has it counts. Throws Error (io): no such Python, no scripts.
 std::map<std::string, Engine> find_engines(const PeerRuns& runs);
 
-std::vector<std::string> peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, int64_t seed);
+std::vector<std::string> peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, uint64_t seed);
 
 // Measures all rows and adds "engines", "rows" and "absent" to the record. A peer's row is compared with halfstep's
 // fastest row of its precision: it gets the "ratio" of the medians of seconds with its interval, "compared_with", and a
