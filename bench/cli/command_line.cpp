@@ -36,6 +36,23 @@ Flags::Reader number_reader(const std::string& flag, Number& value, Number low, 
   };
 }
 
+// The groups of --help, each with its flags: those that most people use, and after the bar what --help-all adds.
+constexpr std::pair<std::string_view, std::string_view> groups[] = {
+    {"Model", " --model | --blocks --context --start --lora --lora-alpha "},
+    {"Data",
+     " --data --train --test --augment | --size --test-split --validation --validate-every --prefetch --workers "
+     "--cache "
+     "--pin --preprocess "},
+    {"Training",
+     " --epochs --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every --step-factor "
+     "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
+     "--label-smoothing --patience --max-minutes --target-accuracy --price-per-hour "},
+    {"Speed", " --precision --device --threads | --fuse --kernel --tuning --graph --graph-steps "},
+    {"Memory", " --accumulate --checkpoint |"},
+    {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
+    {"Output",
+     " --save-model --save --resume --json --html --dry-run --quiet | --csv --md --allow-dirty --save-every --keep "
+     "--save-adapters --tensorboard --trace --trace-steps "}};
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
 constexpr size_t help_column = 28, help_width = 120;
 
@@ -173,20 +190,18 @@ Flags& Flags::integer_or_auto(const std::string& flag, int64_t& value, int64_t a
   return add(flag, "N", fmt::format("{}, {} to {} or auto (default {})", help, low, high, by_default), read, written);
 }
 
-Flags& Flags::real(const std::string& flag, float& value, double low, double high, const std::string& help) {
+template <class Number>
+Flags& Flags::real(const std::string& flag, Number& value, double low, double high, const std::string& help) {
   const auto read = [flag, &value, low, high](const std::string& word) {
     double number = 0;
     number_reader(flag, number, low, high)(word);
-    value = static_cast<float>(number);
+    value = static_cast<Number>(number);
   };
   return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value), read,
-             [&value] { return as_written(value); });
+             [&value] { return std::stod(fmt::format("{}", value)); });
 }
-
-Flags& Flags::real(const std::string& flag, double& value, double low, double high, const std::string& help) {
-  return add(flag, "X", fmt::format("{}, {} to {} (default {})", help, low, high, value),
-             number_reader(flag, value, low, high), [&value] { return value; });
-}
+template Flags& Flags::real(const std::string&, double&, double, double, const std::string&);
+template Flags& Flags::real(const std::string&, float&, double, double, const std::string&);
 
 Flags& Flags::choice_of(const std::string& flag, const std::vector<std::string>& names, const Reader& reader,
                         const Value& value, const std::string& help) {
@@ -413,19 +428,21 @@ std::string Flags::help(bool all) const {
   const std::string& type = words_.type;
   std::string text = fmt::format("Usage: {} {} [FLAGS]{}{}\n", program_name, command_, type.empty() ? "" : " ", type);
   if (!type.empty()) text += "\n" + help_line(type, words_.help);
+  std::string sections[std::size(groups) + 1];  // the first has the command's own
   size_t left_out = 0;
-  for (size_t group = 0; group == 0 || !group_title(group).empty(); ++group) {
-    std::string lines;
-    for (const Flag& flag : flags_) {
-      const FlagPlace place = place_of(flag.name);
-      if (place.group != group) continue;
-      if (place.is_rare && !all && flags_.size() > most_in_help) {
-        ++left_out;
-      } else {
-        lines += help_line(flag.name + " " + flag.type, flag.help);
-      }
+  for (const Flag& flag : flags_) {
+    size_t group = std::size(groups), at = 0;
+    while (group > 0 && (at = groups[group - 1].second.find(" " + flag.name + " ")) == std::string_view::npos) --group;
+    const bool is_rare = group > 0 && at > groups[group - 1].second.find('|');
+    if (is_rare && !all && flags_.size() > most_in_help) {
+      ++left_out;
+    } else {
+      sections[group] += help_line(flag.name + " " + flag.type, flag.help);
     }
-    if (!lines.empty()) text += fmt::format("\n{}:\n{}", group == 0 ? "Flags" : group_title(group), lines);
+  }
+  for (size_t i = 0; i < std::size(sections); ++i) {
+    if (sections[i].empty()) continue;
+    text += fmt::format("\n{}:\n{}", i == 0 ? "Flags" : groups[i - 1].first, sections[i]);
   }
   if (left_out > 0) text += fmt::format("\n{} more: {} {} --help-all\n", left_out, program_name, command_);
   return text + "\n" + examples_;

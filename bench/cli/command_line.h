@@ -46,8 +46,8 @@ class Flags {
   // Also the word "auto", which stands for the value `automatic`.
   Flags& integer_or_auto(const std::string& flag, int64_t& value, int64_t automatic, int64_t low, int64_t high,
                          const std::string& help);
-  Flags& real(const std::string& flag, double& value, double low, double high, const std::string& help);
-  Flags& real(const std::string& flag, float& value, double low, double high, const std::string& help);
+  template <class Number>  // double or float
+  Flags& real(const std::string& flag, Number& value, double low, double high, const std::string& help);
   Flags& choice(const std::string& flag, std::string& value, const std::vector<std::string>& names,
                 const std::string& help);
   // A choice whose names stand for values of any type.
@@ -196,14 +196,6 @@ struct CommandEntry {
 
 // Runs the command that the arguments name. Throws Error (usage) for any mistake in them.
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv);
-
-// Where --help shows a flag: in which group, and whether only --help-all does (common_flags.cpp).
-struct FlagPlace {
-  size_t group;  // 0: of no group, the command's own
-  bool is_rare;
-};
-FlagPlace place_of(std::string_view flag);
-std::string_view group_title(size_t group);  // empty beyond the last
 
 // The number that a user wrote for it: 0.001 for 0.001f, which is 0.0010000000474974513.
 double as_written(float value);

@@ -21,25 +21,6 @@ constexpr uint64_t largest_seed = (uint64_t{1} << 53) - 1000;
 const std::vector<std::pair<std::string, std::optional<CacheMode>>> caches = {
     {"auto", std::nullopt}, {"none", CacheMode::none}, {"ram", CacheMode::ram}, {"device", CacheMode::device}};
 
-// The groups of --help: flags that most people use, and what --help-all adds.
-struct FlagGroup {
-  std::string_view title, usual, rare;
-};
-constexpr FlagGroup groups[] = {
-    {"", "", ""},
-    {"Model", " --model ", " --blocks --context --start --lora --lora-alpha "},
-    {"Data", " --data --train --test --augment ",
-     " --size --test-split --validation --validate-every --prefetch --workers --cache --pin --preprocess "},
-    {"Training", " --epochs --batch --lr --optimizer --schedule --seed --repeat --recipe ",
-     " --scale-lr --step-every --step-factor --warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers "
-     "--skip-loss-outliers --ema --label-smoothing --patience --max-minutes --target-accuracy --price-per-hour "},
-    {"Speed", " --precision --device --threads ", " --fuse --kernel --tuning --graph --graph-steps "},
-    {"Memory", " --accumulate --checkpoint ", ""},
-    {"Processes", "", " --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
-    {"Output", " --save-model --save --resume --json --html --dry-run --quiet ",
-     " --csv --md --allow-dirty --save-every --keep --save-adapters --tensorboard --trace --trace-steps "},
-};
-
 std::string models_with_blocks() {
   std::vector<std::string> names = model_names();
   std::erase_if(names, [](const std::string& name) { return !model_has_blocks(name); });
@@ -47,17 +28,6 @@ std::string models_with_blocks() {
 }
 
 }  // namespace
-
-FlagPlace place_of(std::string_view flag) {
-  const std::string word = fmt::format(" {} ", flag);
-  for (size_t group = 1; group < std::size(groups); ++group) {
-    if (groups[group].usual.find(word) != std::string_view::npos) return {group, false};
-    if (groups[group].rare.find(word) != std::string_view::npos) return {group, true};
-  }
-  return {0, false};
-}
-
-std::string_view group_title(size_t group) { return group < std::size(groups) ? groups[group].title : ""; }
 
 const char* name(CacheMode mode) {
   return std::ranges::find(caches, std::optional(mode), &decltype(caches)::value_type::second)->first.c_str();
