@@ -13,7 +13,6 @@
 namespace hs::HS_ISA {
 namespace {
 
-constexpr int64_t groups = 16;           // of rows, whose sums are added in order
 constexpr int64_t block_values = 2048;   // 8 KiB in f32
 constexpr int64_t most_channels = 1024;  // then a block is two rows
 
@@ -93,8 +92,6 @@ struct Moments {
 
 double* doubles(Tensor& workspace) { return reinterpret_cast<double*>(workspace.mutable_data<uint8_t>()); }
 
-int64_t statistics_workspace(int64_t C) { return 2 * groups * C * static_cast<int64_t>(sizeof(double)); }
-
 template <class T>
 void statistics(const BatchNorm2dStatistics& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
@@ -151,8 +148,6 @@ void factors(const Tensor& variance, const BatchNormVariance& kind, int64_t M, c
   }
 }
 
-int64_t forward_workspace(int64_t C) { return C * static_cast<int64_t>(sizeof(float)); }
-
 template <class T>
 void forward(const BatchNorm2dForward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
@@ -178,8 +173,6 @@ void forward(const BatchNorm2dForward& call, Tensor& workspace) {
     });
   });
 }
-
-int64_t backward_workspace(int64_t C) { return statistics_workspace(C) + 4 * C * static_cast<int64_t>(sizeof(float)); }
 
 template <class T>
 void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
@@ -272,6 +265,8 @@ const BatchNorm2dSimd& for_type(const Tensor& x) {
 namespace hs {
 namespace {
 
+constexpr int64_t groups = 16;  // of rows, whose sums are added in order
+
 struct BatchNorm2dSimd {
   void (*statistics)(const BatchNorm2dStatistics&, Tensor& workspace);
   void (*forward)(const BatchNorm2dForward&, Tensor& workspace);
@@ -285,44 +280,32 @@ struct BatchNorm2dSimd {
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {
+namespace {
+
+const BatchNorm2dSimd& simd_for(const Tensor& x) { return HS_FOR_THIS_CPU(for_type)(x); }
+
+// Bytes of `floats` floats per channel, and of the sums of the groups, two doubles each.
+int64_t workspace(const Tensor& x, int64_t floats, int64_t sums) {
+  return x.shape().back() * (4 * floats + sums * 2 * groups * static_cast<int64_t>(sizeof(double)));
+}
 
 REGISTER_KERNEL(batch_norm2d_statistics, cpu, "simd",
-                {.run =
-                     +[](const BatchNorm2dStatistics& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(for_type)
-                       (call.x).statistics(call, workspace);
-                     },
-                 .supported = [](const BatchNorm2dStatistics& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
-                 .workspace =
-                     [](const BatchNorm2dStatistics& call) {
-                       return HS_FOR_THIS_CPU(statistics_workspace)(call.x.shape().back());
-                     },
+                {.run = +[](const BatchNorm2dStatistics& c, Tensor& w) { simd_for(c.x).statistics(c, w); },
+                 .supported = [](const BatchNorm2dStatistics& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                 .workspace = [](const BatchNorm2dStatistics& c) { return workspace(c.x, 0, 1); },
                  .rank = 10});
 REGISTER_KERNEL(batch_norm2d_forward, cpu, "simd",
-                {.run =
-                     +[](const BatchNorm2dForward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(for_type)
-                       (call.x).forward(call, workspace);
-                     },
-                 .supported = [](const BatchNorm2dForward& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
-                 .workspace =
-                     [](const BatchNorm2dForward& call) {
-                       return HS_FOR_THIS_CPU(forward_workspace)(call.x.shape().back());
-                     },
+                {.run = +[](const BatchNorm2dForward& c, Tensor& w) { simd_for(c.x).forward(c, w); },
+                 .supported = [](const BatchNorm2dForward& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                 .workspace = [](const BatchNorm2dForward& c) { return workspace(c.x, 1, 0); },
                  .rank = 10});
 REGISTER_KERNEL(batch_norm2d_backward, cpu, "simd",
-                {.run =
-                     +[](const BatchNorm2dBackward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(for_type)
-                       (call.x).backward(call, workspace);
-                     },
-                 .supported = [](const BatchNorm2dBackward& call) { return HS_FOR_THIS_CPU(takes)(call.x); },
-                 .workspace =
-                     [](const BatchNorm2dBackward& call) {
-                       return HS_FOR_THIS_CPU(backward_workspace)(call.x.shape().back());
-                     },
+                {.run = +[](const BatchNorm2dBackward& c, Tensor& w) { simd_for(c.x).backward(c, w); },
+                 .supported = [](const BatchNorm2dBackward& c) { return HS_FOR_THIS_CPU(takes)(c.x); },
+                 .workspace = [](const BatchNorm2dBackward& c) { return workspace(c.x, 4, 1); },
                  .rank = 10});
 
+}  // namespace
 }  // namespace hs
 
 #endif

@@ -358,26 +358,16 @@ const AttentionRows& attention_rows() { return HS_FOR_THIS_CPU(row_functions); }
 
 namespace {
 
-REGISTER_KERNEL(
-    causal_attention_forward, cpu, "streaming",
-    {.run =
-         +[](const CausalAttentionForward& call, Tensor& workspace) {
-           HS_FOR_THIS_CPU(forward)
-           (call, workspace);
-         },
-     .supported = [](const CausalAttentionForward& call) { return supports(call.qkv); },
-     .workspace = +[](const CausalAttentionForward& call) { return HS_FOR_THIS_CPU(forward_workspace)(call); },
-     .rank = 10});
-REGISTER_KERNEL(
-    causal_attention_backward, cpu, "streaming",
-    {.run =
-         +[](const CausalAttentionBackward& call, Tensor& workspace) {
-           HS_FOR_THIS_CPU(backward)
-           (call, workspace);
-         },
-     .supported = [](const CausalAttentionBackward& call) { return supports(call.qkv); },
-     .workspace = +[](const CausalAttentionBackward& call) { return HS_FOR_THIS_CPU(backward_workspace)(call); },
-     .rank = 10});
+REGISTER_KERNEL(causal_attention_forward, cpu, "streaming",
+                {.run = HS_DISPATCHED(forward),
+                 .supported = [](const CausalAttentionForward& call) { return supports(call.qkv); },
+                 .workspace = HS_DISPATCHED(forward_workspace),
+                 .rank = 10});
+REGISTER_KERNEL(causal_attention_backward, cpu, "streaming",
+                {.run = HS_DISPATCHED(backward),
+                 .supported = [](const CausalAttentionBackward& call) { return supports(call.qkv); },
+                 .workspace = HS_DISPATCHED(backward_workspace),
+                 .rank = 10});
 
 }  // namespace
 }  // namespace hs

@@ -9,8 +9,7 @@
 //   #else
 //   #define HS_SOURCE "kernels/relu/simd.cpp"
 //   #include "kernels/cpu/each_isa.h"
-//   REGISTER_KERNEL(relu_forward, cpu, "simd",
-//                   {.run = +[](const ReluForward& call) { HS_FOR_THIS_CPU(forward)(call); }});
+//   REGISTER_KERNEL(relu_forward, cpu, "simd", {.run = HS_DISPATCHED(forward)});
 //   #endif
 // CPU files only. No `#pragma once`: a file includes it once.
 #include "engine/cpu_features.h"
@@ -60,8 +59,24 @@
 #define HS_FOR_THIS_CPU(function) \
   (hs::cpu_features().avx512 ? avx512::function : hs::cpu_features().avx2 ? avx2::function : baseline::function)
 
+#ifndef HS_DISPATCHED  // files that are compiled as one include this more than once
+namespace hs {
+template <auto baseline, auto avx2, auto avx512>
+struct Dispatched;
+template <class R, class... A, R (*baseline)(A...), R (*avx2)(A...), R (*avx512)(A...)>
+struct Dispatched<baseline, avx2, avx512> {
+  static R run(A... arguments) {
+    return (cpu_features().avx512 ? avx512 : cpu_features().avx2 ? avx2 : baseline)(arguments...);
+  }
+};
+}  // namespace hs
+// A function that calls HS_FOR_THIS_CPU(function), for registration: which one it is must not be asked before main().
+#define HS_DISPATCHED(function) Dispatched<baseline::function, avx2::function, avx512::function>::run
+#endif
+
 #else
 
 #define HS_FOR_THIS_CPU(function) baseline::function
+#define HS_DISPATCHED(function) baseline::function
 
 #endif

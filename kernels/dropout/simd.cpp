@@ -69,11 +69,7 @@ namespace hs {
 namespace {
 
 REGISTER_KERNEL(dropout_mask, cpu, "simd",
-                {.run =
-                     +[](const DropoutMask& call) {
-                       HS_FOR_THIS_CPU(mask)
-                       (call);
-                     },
+                {.run = HS_DISPATCHED(mask),
                  .supported = [](const DropoutMask& call) { return is_float(call.x); },
                  .rank = 10});
 

@@ -85,19 +85,11 @@ namespace hs {
 namespace {
 
 REGISTER_KERNEL(gelu_forward, cpu, "simd",
-                {.run =
-                     +[](const GeluForward& call) {
-                       HS_FOR_THIS_CPU(forward)
-                       (call);
-                     },
+                {.run = HS_DISPATCHED(forward),
                  .supported = [](const GeluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .rank = 10});
 REGISTER_KERNEL(gelu_backward, cpu, "simd",
-                {.run =
-                     +[](const GeluBackward& call) {
-                       HS_FOR_THIS_CPU(backward)
-                       (call);
-                     },
+                {.run = HS_DISPATCHED(backward),
                  .supported = [](const GeluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
                  .rank = 10});
 

@@ -134,16 +134,12 @@ int64_t bytes(const Gemm& call) {
 namespace hs {
 
 REGISTER_KERNEL(gemm, cpu, "blocked",
-                {.run =
-                     +[](const Gemm& call, Tensor& memory) {
-                       HS_FOR_THIS_CPU(multiply)
-                       (call, memory);
-                     },
+                {.run = HS_DISPATCHED(multiply),
                  .supported =
                      [](const Gemm& call) {
                        return (is_f32(call.a) || is_16_bit(call.a)) && is_same_or_f32(call.a, call.c);
                      },
-                 .workspace = +[](const Gemm& call) { return HS_FOR_THIS_CPU(bytes)(call); },
+                 .workspace = HS_DISPATCHED(bytes),
                  .rank = 5,
                  .layout = "rows"});
 

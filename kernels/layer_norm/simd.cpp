@@ -137,19 +137,11 @@ namespace hs {
 namespace {
 
 REGISTER_KERNEL(layer_norm_forward, cpu, "simd",
-                {.run =
-                     +[](const LayerNormForward& call) {
-                       HS_FOR_THIS_CPU(forward)
-                       (call);
-                     },
+                {.run = HS_DISPATCHED(forward),
                  .supported = [](const LayerNormForward& call) { return supports(call.x); },
                  .rank = 10});
 REGISTER_KERNEL(layer_norm_backward, cpu, "simd",
-                {.run =
-                     +[](const LayerNormBackward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(backward)
-                       (call, workspace);
-                     },
+                {.run = HS_DISPATCHED(backward),
                  .supported = [](const LayerNormBackward& call) { return supports(call.x); },
                  .workspace =
                      [](const LayerNormBackward& call) {

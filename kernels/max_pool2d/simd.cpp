@@ -139,29 +139,15 @@ bool supports_backward(const MaxPool2dBackward& call) {
   return Type::is_type_of(call.dy) && call.dy.shape()[3] % Type::lanes == 0 && call.window == call.stride;
 }
 
-constexpr MaxPool2dSimd f32 = {forward_simd<Floats>, backward_simd<Floats>, supports_forward<Floats>,
-                               supports_backward<Floats>};
-constexpr MaxPool2dSimd f16 = {forward_simd<Halves>, backward_simd<Halves>, supports_forward<Halves>,
-                               supports_backward<Halves>};
+constexpr auto forward_f32 = forward_simd<Floats>, forward_f16 = forward_simd<Halves>;
+constexpr auto backward_f32 = backward_simd<Floats>, backward_f16 = backward_simd<Halves>;
+constexpr auto takes_f32 = supports_forward<Floats>, takes_f16 = supports_forward<Halves>;
+constexpr auto takes_f32_back = supports_backward<Floats>, takes_f16_back = supports_backward<Halves>;
 
 }  // namespace
 }  // namespace hs::HS_ISA
 
 #else
-
-namespace hs {
-namespace {
-
-// What an instruction set has for a type.
-struct MaxPool2dSimd {
-  void (*forward)(const MaxPool2dForward&);
-  void (*backward)(const MaxPool2dBackward&);
-  bool (*supports_forward)(const MaxPool2dForward&);
-  bool (*supports_backward)(const MaxPool2dBackward&);
-};
-
-}  // namespace
-}  // namespace hs
 
 #define HS_SOURCE "kernels/max_pool2d/simd.cpp"
 #include "kernels/cpu/each_isa.h"
@@ -169,23 +155,13 @@ struct MaxPool2dSimd {
 namespace hs {
 
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd",
-                {.run = +[](const MaxPool2dForward& call) { HS_FOR_THIS_CPU(f32).forward(call); },
-                 .supported = [](const MaxPool2dForward& call) { return HS_FOR_THIS_CPU(f32).supports_forward(call); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(forward_f32), .supported = HS_DISPATCHED(takes_f32), .rank = 10});
 REGISTER_KERNEL(max_pool2d_forward, cpu, "simd16",
-                {.run = +[](const MaxPool2dForward& call) { HS_FOR_THIS_CPU(f16).forward(call); },
-                 .supported = [](const MaxPool2dForward& call) { return HS_FOR_THIS_CPU(f16).supports_forward(call); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(forward_f16), .supported = HS_DISPATCHED(takes_f16), .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd",
-                {.run = +[](const MaxPool2dBackward& call) { HS_FOR_THIS_CPU(f32).backward(call); },
-                 .supported =
-                     [](const MaxPool2dBackward& call) { return HS_FOR_THIS_CPU(f32).supports_backward(call); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(backward_f32), .supported = HS_DISPATCHED(takes_f32_back), .rank = 10});
 REGISTER_KERNEL(max_pool2d_backward, cpu, "simd16",
-                {.run = +[](const MaxPool2dBackward& call) { HS_FOR_THIS_CPU(f16).backward(call); },
-                 .supported =
-                     [](const MaxPool2dBackward& call) { return HS_FOR_THIS_CPU(f16).supports_backward(call); },
-                 .rank = 10});
+                {.run = HS_DISPATCHED(backward_f16), .supported = HS_DISPATCHED(takes_f16_back), .rank = 10});
 
 }  // namespace hs
 

@@ -128,11 +128,7 @@ namespace hs {
 namespace {
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simd",
-                {.run =
-                     +[](const SoftmaxCrossEntropyForward& call, Tensor& workspace) {
-                       HS_FOR_THIS_CPU(forward)
-                       (call, workspace);
-                     },
+                {.run = HS_DISPATCHED(forward),
                  .supported = [](const SoftmaxCrossEntropyForward& call) { return supports(call.logits); },
                  .workspace =
                      [](const SoftmaxCrossEntropyForward& call) {
@@ -141,11 +137,7 @@ REGISTER_KERNEL(softmax_cross_entropy_forward, cpu, "simd",
                      },
                  .rank = 10});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cpu, "simd",
-                {.run =
-                     +[](const SoftmaxCrossEntropyBackward& call) {
-                       HS_FOR_THIS_CPU(backward)
-                       (call);
-                     },
+                {.run = HS_DISPATCHED(backward),
                  .supported = [](const SoftmaxCrossEntropyBackward& call) { return supports(call.logits); },
                  .rank = 10});
 
