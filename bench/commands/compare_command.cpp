@@ -10,7 +10,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 
@@ -68,8 +67,7 @@ void CompareCommand::run(const cli::Flags& flags) {
   record["rows"] = rows.json;
   std::vector<std::string> sentences = comparison.only_one;
   for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
-  report::present(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {rows.table}, sentences);
-  outputs_.finish(record);
+  outputs_.finish(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {rows.table}, sentences);
   if (!judges) return;
   for (const measure::RowComparison& row : comparison.rows) {
     if (!row.is_regression(allowed)) continue;

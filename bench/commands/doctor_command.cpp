@@ -13,7 +13,6 @@
 #include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "engine/check.h"
@@ -113,15 +112,13 @@ void DoctorCommand::run(const cli::Flags& flags) {
   settings_.tuning.check_used();
   const measure::Verdict verdict = measure::diagnose(p, device);
 
-  Json record = report::new_record(name(), device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
   record["profile"] = to_json(p);
   const report::Rows parts = parts_of(p);
   record["rows"] = parts.json;
   record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
-  report::present(
+  outputs_.finish(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,
                   experiment.batch, hs::name(experiment.precision), hs::name(device), threads(), p.step * 1e3, steps_),
@@ -129,7 +126,6 @@ void DoctorCommand::run(const cli::Flags& flags) {
       {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9, peaks.flops * 1e-9,
                    peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
        fmt::format("verdict: {}: {}", verdict.name, verdict.reason), fmt::format("try next: {}", verdict.advice)});
-  outputs_.finish(record);
 }
 
 }  // namespace

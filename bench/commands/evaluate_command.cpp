@@ -12,7 +12,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/predictions.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "models/train_step.h"
@@ -171,9 +170,7 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   const SampleInfo& info = data.test->info();
   const Result result = evaluate(loaded, *data.test, device);
 
-  Json record = report::new_record(name(), device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["accuracy"] = result.accuracy();
   record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
   record["confusion"] = result.confusion;
@@ -187,12 +184,11 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   if (loaded.description.data != info.name) {
     remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));
   }
-  report::present(record,
+  outputs_.finish(record,
                   fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}", loaded.description.model,
                               info.name, result.right, result.samples, 100 * result.accuracy(),
                               result.loss_sum / static_cast<double>(result.samples)),
                   tables, remarks);
-  outputs_.finish(record);
 }
 
 }  // namespace

@@ -21,7 +21,6 @@
 #include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "engine/autograd.h"
@@ -195,15 +194,13 @@ void ExplainCommand::run(const cli::Flags& flags) {
   dot.write(to_dot(step.forward(batches[0])));
   dot.keep();
 
-  Json record = report::new_record(name(), device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
   const std::vector<report::Table> tables = add_phases(traced, peaks.flops, record);
   record["loss"] = step.loss();
   record["loss_scale"] = step.loss_scale();
   record["peak_bytes"] = traced.peak;
-  report::present(
+  outputs_.finish(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", experiment.model, info.name,
                   batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), step.parameters()),
@@ -211,7 +208,6 @@ void ExplainCommand::run(const cli::Flags& flags) {
       {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
        fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),
                    report::mebibytes(traced.peak))});
-  outputs_.finish(record);
 }
 
 }  // namespace

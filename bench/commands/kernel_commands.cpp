@@ -15,7 +15,6 @@
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/row.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
@@ -121,8 +120,7 @@ void KernelCommand::run(const cli::Flags& flags) {
     for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
   }
   for (auto& line : table.lines) line.resize(table.heads.size());
-  Json record = report::new_record(name(), device);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config());
   record["peaks"] = {
       {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
   record["choices"] = noted_choices();
@@ -133,12 +131,11 @@ void KernelCommand::run(const cli::Flags& flags) {
     record["slower_choices"].push_back(to_json(choice));
     remarks.push_back(to_text(choice));
   }
-  report::present(
+  outputs_.finish(
       record,
       fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name(),
                   batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
       {report::without_empty_columns(table)}, remarks);
-  outputs_.finish(record);
   if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
 }
 

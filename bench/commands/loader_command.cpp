@@ -21,7 +21,6 @@
 #include "bench/measure/loader_bench.h"
 #include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/memory_source.h"
 
@@ -156,10 +155,11 @@ void LoaderCommand::run(const cli::Flags& flags) {
   const measure::WorkFolder work;
   const measure::LoaderBench bench = this->bench(device);
 
-  Json record = report::new_record(name(), device);
-  record["data"] = {
-      {"name", info.name}, {"synthetic", all.synthetic}, {"samples", info.count}, {"image_bytes", info.image_bytes()}};
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config(),
+                                   {{"name", info.name},
+                                    {"synthetic", all.synthetic},
+                                    {"samples", info.count},
+                                    {"image_bytes", info.image_bytes()}});
   report::Rows read{.table = {.title = "one thread, without a loader"}},
       rows{.table = {.title = "warm epochs through a loader", .left = 2}},
       sweep{.table = {.title = fmt::format("cheapest setting with a stall share below {} % at {} us of work per step",
@@ -196,8 +196,7 @@ void LoaderCommand::run(const cli::Flags& flags) {
   record["sweep"] = sweep.json;
   record["overlap"] = overlap.json;
   record["timelines"] = bench.timelines(drawings);
-  report::present(record, headline(info, device), {read.table, rows.table, sweep.table, overlap.table});
-  outputs_.finish(record);
+  outputs_.finish(record, headline(info, device), {read.table, rows.table, sweep.table, overlap.table});
   outputs_.use_stdout() ? cli::write_stderr(drawings) : cli::write_stdout(drawings);
 }
 

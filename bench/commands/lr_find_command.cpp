@@ -15,7 +15,6 @@
 #include "bench/measure/experiment.h"
 #include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
@@ -123,9 +122,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   }
   const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
 
-  Json record = report::new_record(name(), experiment.device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));
   record["rows"] = Json::array();
   for (const Point& point : points) {
     record["rows"].push_back(
@@ -141,7 +138,7 @@ void LrFindCommand::run(const cli::Flags& flags) {
   add("steepest fall", falls);
   add("lowest", lowest);
   add("last step", points.back());
-  report::present(
+  outputs_.finish(
       record,
       fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment.model, data.train->info().name,
                   experiment.batch, experiment.optimizer.name, hs::name(experiment.precision),
@@ -149,7 +146,6 @@ void LrFindCommand::run(const cli::Flags& flags) {
       {table},
       {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
                    falls.learning_rate, lowest.learning_rate / 3)});
-  outputs_.finish(record);
 }
 
 }  // namespace

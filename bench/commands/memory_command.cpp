@@ -21,7 +21,6 @@
 #include "bench/measure/memory_measure.h"
 #include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/parallel.h"
 
@@ -192,6 +191,7 @@ report::Rows MemoryCommand::rows_of(const std::vector<MemoryRow>& rows) const {
   report::Rows all{.table = {.left = 2}};
   for (const MemoryRow& row : rows) {
     std::vector<report::Figure> purposes;
+    purposes.reserve(memory_purposes);
     for (size_t p = 0; p < memory_purposes; ++p) {
       purposes.push_back(
           {"", row.step.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
@@ -267,9 +267,9 @@ void MemoryCommand::run(const cli::Flags& flags) {
       measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
   const report::Rows rows = rows_of(measure_rows(*data.train)),
                      curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
-  Json record = report::new_record(name(), device_);
-  record["data"] = {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}};
-  record["config"] = flags.config();
+  Json record =
+      report::new_record(name(), device_, flags.config(),
+                         {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}});
   record["rows"] = rows.json;
   record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
                                  {"batch", cost.batch},
@@ -279,13 +279,12 @@ void MemoryCommand::run(const cli::Flags& flags) {
   record["curve"] = curve.json;
   std::vector<report::Table> tables = {rows.table};
   if (curve_) tables.push_back(curve.table);
-  report::present(
+  outputs_.finish(
       record, headline(data), tables,
       {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
                    "ms: {:.2f} times",
                    cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
                    cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms)});
-  outputs_.finish(record);
 }
 
 }  // namespace

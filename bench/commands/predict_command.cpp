@@ -84,7 +84,7 @@ light strokes on black: --invert is for ink on paper. docs/model_files.md descri
   int64_t count_ = 10, top_ = 3;
   LoadedModel loaded_;
   report::Outputs outputs_;
-  Json tested_;  // the data
+  Json tested_;  // the data, with --test
   report::Rows rows_{.table = {.title = "predictions"}};
 };
 
@@ -196,8 +196,7 @@ void PredictCommand::run(const cli::Flags& flags) {
     }
   }
   if (!outputs_.any()) return;
-  Json record = report::new_record(name(), Device::cpu);
-  if (test_) record["data"] = tested_;
+  Json record = report::new_record(name(), Device::cpu, {}, tested_);
   record["rows"] = rows_.json;
   report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.json.size()), {rows_.table});
   outputs_.write(record);

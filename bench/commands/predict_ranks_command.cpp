@@ -145,7 +145,7 @@ void PredictRanksCommand::show(Json& record, Transport* transport) {
   add("rows", "Model, strong: the same step on more ranks", strong);
   add("rows", "Model, weak: a step that grows with the ranks", weak);
   add("sums", "Model, one sum of all gradients", sums);
-  report::present(
+  outputs_.finish(
       record,
       fmt::format("A model, not a measurement: {}, steps of {} micro-batches of {}, {}, threads {}, {:.2f} MiB of "
                   "gradients; link {}: alpha {:.2f} us, beta {:.4f} and gamma {:.4f} ns a byte",
@@ -157,7 +157,6 @@ void PredictRanksCommand::show(Json& record, Transport* transport) {
                    gradients_.halving_kib, 4 * link_.alpha / (link_.beta + 2.5 * link_.gamma) / 1024),
        "computing is that of one rank alone; gradients are taken to be ready evenly, and each pair of ranks to have a "
        "link"});
-  outputs_.finish(record);
 }
 
 void PredictRanksCommand::run(const cli::Flags& flags) {
@@ -182,8 +181,7 @@ void PredictRanksCommand::run(const cli::Flags& flags) {
     return transport->close();
   }
   link_.gamma = measure_gamma();
-  Json record = report::new_record(name(), Device::cpu);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), Device::cpu, flags.config());
   record["link"] = {{"measured", !by_hand}, {"alpha", link_.alpha}, {"beta", link_.beta}, {"gamma", link_.gamma}};
   record["gradient_bytes"] = gradient_bytes_;
   show(record, transport.get());

@@ -20,7 +20,6 @@
 #include "bench/measure/forecast.h"
 #include "bench/measure/gradient_watch.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
@@ -236,16 +235,13 @@ void ScalerCommand::run(const cli::Flags& flags) {
     display.start_run(static_cast<int64_t>(i) + 1);
     train_one(runs[i], *data.train, *data.test, display);
   }
-  Json record = report::new_record(name(), experiment_.device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
   record["measured_steps"] = "all";
   const report::Rows rows = rows_of(runs);
   record["rows"] = rows.json;
-  report::present(record, headline(data),
+  outputs_.finish(record, headline(data),
                   {report::without_empty_columns(rows.table), gradients_of(runs[0], runs[1]).table},
                   scale_changes(runs));
-  outputs_.finish(record);
   for (const ScalerRun& run : runs) {
     if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);
   }

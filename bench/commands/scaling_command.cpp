@@ -18,7 +18,6 @@
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
@@ -170,8 +169,7 @@ void ScalingCommand::run(const cli::Flags& flags) {
   const cli::ForcedKernels forced(experiment.kernels);
   outputs_.open();
   const int all_threads = threads();
-  Json record = report::new_record(name(), device);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), device, flags.config());
   record["rows"] = record["axes"] = Json::array();
   report::Rows rows;
   std::vector<std::string> remarks;
@@ -200,11 +198,10 @@ void ScalingCommand::run(const cli::Flags& flags) {
   }
   set_threads(all_threads);
   record["rows"] = rows.json;
-  report::present(record,
+  outputs_.finish(record,
                   fmt::format("{} on random pixels, batch {}, {}, device {}, threads {}", experiment.model,
                               experiment.batch, hs::name(experiment.precision), hs::name(device), all_threads),
                   {report::without_empty_columns(rows.table)}, remarks);
-  outputs_.finish(record);
 }
 
 }  // namespace

@@ -467,9 +467,7 @@ void TrainCommand::settle_device() {
 
 // What a record says before anything has run.
 Json TrainCommand::describe_run(const cli::Flags& flags, const cli::TrainingData& data) const {
-  Json record = report::new_record(name(), experiment_.device);
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
+  Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
   record["headline"] = headline(data);
   record["energy"] = measure::describe_energy(experiment_.device);
   return record;

@@ -19,7 +19,6 @@
 #include "bench/measure/step_flags.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
 #include "engine/check.h"
@@ -157,14 +156,11 @@ void TuneCommand::run(const cli::Flags& flags) {
   }
   out.write(tuning_text(measure::tuning_machine(device), measure::tuning_program(), headline, choices));
   out.keep();
-  Json record = report::new_record(name(), device);
+  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["calls"] = calls.json;
-  record["data"] = report::describe_data(data);
-  record["config"] = flags.config();
-  report::present(
+  outputs_.finish(
       record, headline, {calls.table},
       {fmt::format("{} calls with a choice of variants; {} take another one than the rank's", all.size(), changed)});
-  outputs_.finish(record);
 }
 
 }  // namespace

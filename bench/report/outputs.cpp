@@ -108,6 +108,12 @@ void Outputs::finish(const Json& record) {
   print_report_path();
 }
 
+void Outputs::finish(Json& record, const std::string& headline, const std::vector<Table>& tables,
+                     const std::vector<std::string>& remarks) {
+  present(record, headline, tables, remarks);
+  finish(record);
+}
+
 void Outputs::print_report_path() const {
   for (const OutputFile& file : files_) {
     if (file.label() == "--html" && file.is_wanted() && !file.is_stdout()) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/cli/command_line.h"
-#include "bench/cli/json_file.h"
+#include "bench/report/table.h"
 #include "engine/files/output_file.h"
 
 namespace hs::bench::report {
@@ -40,8 +40,11 @@ class Outputs {
   bool use_stdout() const;
   // Writes each of the files, as EachOutput. Throws Error (io).
   void write(const Json& record);
-  // Writes the files, shows the record on the terminal, and prints the path of the report.
+  // Writes the files, shows the record on the terminal, and prints the path of the report. With a headline: adds what
+  // present() does before.
   void finish(const Json& record);
+  void finish(Json& record, const std::string& headline, const std::vector<Table>& tables,
+              const std::vector<std::string>& remarks = {});
   // Prints "report: PATH" as the last line on stderr if an HTML file was written.
   void print_report_path() const;
 

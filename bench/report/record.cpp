@@ -10,8 +10,11 @@
 
 namespace hs::bench::report {
 
-Json new_record(const std::string& command, Device device) {
-  return {{"schema", schema_name}, {"command", command}, {"environment", cli::environment(device)}};
+Json new_record(const std::string& command, Device device, const Json& config, const Json& data) {
+  Json record = {{"schema", schema_name}, {"command", command}, {"environment", cli::environment(device)}};
+  if (!data.is_null()) record["data"] = data;
+  if (!config.is_null()) record["config"] = config;
+  return record;
 }
 
 Json describe_data(const cli::TrainingData& data) {

@@ -15,8 +15,9 @@ namespace hs::bench::report {
 inline constexpr const char* schema_name = "halfstep-bench-1";
 inline constexpr const char* peer_schema_name = "halfstep-peer-1";  // written by bench/peers
 
-// {"schema", "command", "environment"}, to which a command adds its own members.
-Json new_record(const std::string& command, Device device);
+// {"schema", "command", "environment", "data", "config"}, to which a command adds its own members; without what is
+// null.
+Json new_record(const std::string& command, Device device, const Json& config = {}, const Json& data = {});
 Json describe_data(const cli::TrainingData& data);  // member "data"
 
 // Throws Error (bad_input) that names `source` and the first member that is missing or of a wrong type: see schema.h.
