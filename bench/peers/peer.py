@@ -150,7 +150,7 @@ def write_json(args, report):
 
 
 def record(args, version, environment, variants, own_keys, measure):
-    """Measures each of `variants` (arguments of one row each) and writes all; ends the program."""
+    """Measures each of `variants` (arguments of one row each) and writes all; ends the program if one failed."""
     report = {"schema": "halfstep-peer-1", "environment": environment, "rows": []}
     keys = ("model", "device", "precision", *own_keys, "train", "test", "epochs", "batch", "seed", "repeat")
     code = 0
@@ -165,4 +165,4 @@ def record(args, version, environment, variants, own_keys, measure):
         report["rows"].append(row)
         if args.json != "-": write_json(args, report)  # after each, so that an interruption keeps the earlier ones
     if args.json == "-": write_json(args, report)
-    sys.exit(code)
+    if code: sys.exit(code)  # torch_all.py goes on
