@@ -39,7 +39,6 @@ using hs::test::contains;
 using hs::test::drawn;
 using hs::test::good_record;
 using hs::test::parse_csv;
-using hs::test::row;
 using hs::test::TemporaryFolder;
 namespace fs = std::filesystem;
 

@@ -32,7 +32,6 @@ using hs::test::drawn;
 using hs::test::Ended;
 using hs::test::good_record;
 using hs::test::read_text;
-using hs::test::row;
 using hs::test::run_bench_line;
 using hs::test::TemporaryFolder;
 using hs::test::Words;
