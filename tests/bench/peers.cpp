@@ -220,7 +220,7 @@ TEST_CASE("engines that are missing are named and no failure; the first Python t
   CHECK(contains(none.err, "No row for torch: no PyTorch here; install it: pip install torch."));
 
   // Without any Python.
-  const std::string dry = "PATH=/nonexistent '" + bench_program() + "' peers --dry-run --device cpu --peers '" +
+  const std::string dry = "PATH=/nonexistent '" + bench_program() + "' bench peers --dry-run --device cpu --peers '" +
                           peers.folder.path.string() + "'";
   const Ended no_python = shell(dry);
   CHECK(no_python.code == 0);
