@@ -205,14 +205,14 @@ int64_t forward_workspace(const Call& call) {
 namespace hs {
 
 REGISTER_KERNEL(conv2d_forward, cpu, "direct",
-                {.run = HS_FOR_THIS_CPU(forward_direct<Conv2dForward>),
+                {.run = HS_DISPATCHED(forward_direct<Conv2dForward>),
                  .supported = [](const Conv2dForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = HS_FOR_THIS_CPU(forward_workspace<Conv2dForward>),
+                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
                  .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "direct",
-                {.run = HS_FOR_THIS_CPU(forward_direct<Conv2dPoolReluForward>),
+                {.run = HS_DISPATCHED(forward_direct<Conv2dPoolReluForward>),
                  .supported = [](const Conv2dPoolReluForward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = HS_FOR_THIS_CPU(forward_workspace<Conv2dPoolReluForward>),
+                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
                  .rank = 10});
 
 }  // namespace hs

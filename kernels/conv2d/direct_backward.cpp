@@ -538,9 +538,9 @@ REGISTER_KERNEL(conv2d_backward, cpu, "direct",
                  .workspace = workspace_of,
                  .rank = 10});
 REGISTER_KERNEL(conv2d_pool_relu_backward, cpu, "direct",
-                {.run = HS_FOR_THIS_CPU(backward_direct<Conv2dPoolReluBackward>),
+                {.run = HS_DISPATCHED(backward_direct<Conv2dPoolReluBackward>),
                  .supported = [](const Conv2dPoolReluBackward& call) { return is_f32(call.x) || is_16_bit(call.x); },
-                 .workspace = HS_FOR_THIS_CPU(backward_workspace<Conv2dPoolReluBackward>),
+                 .workspace = HS_DISPATCHED(backward_workspace<Conv2dPoolReluBackward>),
                  .rank = 10});
 
 }  // namespace
