@@ -38,6 +38,7 @@ struct VariantBase {
   Device device = Device::cpu;   // where it runs
   int rank = 0;                  // higher ones are tried first
   const char* layout = nullptr;  // of what it keeps for backward, if only variants with this layout can read it
+  double error_growth = 1;       // rounding errors beside those of the plain sums; above 1: also of integers
   uint64_t calls = 0;            // number of calls so far
   VariantBase* next = nullptr;   // by descending rank, then by name
 };
@@ -154,6 +155,7 @@ class Kernel : public KernelSlot {
     int64_t (*workspace)(const Call&) = nullptr;  // bytes; none: no workspace
     int rank = 0;                                 // higher is tried first; "simple" variants have 0
     const char* layout = nullptr;                 // see VariantBase
+    double error_growth = 1;                      // see VariantBase
   };
 
   // A variant of this slot.
@@ -165,6 +167,7 @@ class Kernel : public KernelSlot {
       device = device_;
       rank = options.rank;
       layout = options.layout;
+      error_growth = options.error_growth;
       slot.add(*this);
     }
   };

@@ -48,10 +48,10 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 // of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN; variants multiply different zeros:
 //   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
 //   im2col               all of the formula: zeros in dy and the padding
-//   direct, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes nothing there;
-//                        otherwise all, and the padding
-//   amx, and avx512_bf16 with an odd output width: also the zeros that they put around the data: NaN reaches elements
-//                        that do not use the inf
+//   direct, winograd, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes
+//                        nothing there; otherwise all, and the padding
+//   winograd, amx, and avx512_bf16 with an odd output width: otherwise also the zeros around the data, or the rest of a
+//                        tile: NaN reaches elements that do not use the inf
 // Skipping the zeros of dy hides no overflow: dy is 0 where the loss does not depend on y, and an inf or NaN in x or
 // weight on which the loss depends makes dy inf or NaN.
 struct Conv2dBackward {

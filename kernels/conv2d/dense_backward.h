@@ -22,9 +22,11 @@ bool has_few_zeros(const Conv2dBackward& call);
 // With less in a kernel row, "direct" has a better way.
 inline bool fills_vectors(const Conv2dSizes& s) { return s.KW * s.C >= 16; }
 
-// f32, or 16 bits that are widened.
+// f32, or 16 bits that are widened. The second goes by lists of the elements of dy that are not zero.
 void dense_backward(const Conv2dBackward& call, Tensor& workspace);
 int64_t dense_workspace(const Conv2dBackward& call);  // bytes
+void lists_backward(const Conv2dBackward& call, Tensor& workspace);
+int64_t lists_workspace(const Conv2dBackward& call);
 
 // bf16 with AVX-512 BF16. REQUIRES: OC is even
 void dense_backward_bf16(const Conv2dBackward& call, Tensor& workspace);

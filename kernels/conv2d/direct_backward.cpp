@@ -520,16 +520,22 @@ int64_t backward_workspace(const Call& call) {
 #include "kernels/cpu/each_isa.h"
 
 namespace hs {
+
+void lists_backward(const Conv2dBackward& call, Tensor& workspace) {
+  HS_FOR_THIS_CPU(backward_direct<Conv2dBackward>)(call, workspace);
+}
+int64_t lists_workspace(const Conv2dBackward& call) {
+  return HS_FOR_THIS_CPU(backward_workspace<Conv2dBackward>)(call);
+}
+
 namespace {
 
 void backward(const Conv2dBackward& call, Tensor& workspace) {
-  if (fills_vectors(call.sizes) && has_few_zeros(call)) return dense_backward(call, workspace);
-  HS_FOR_THIS_CPU(backward_direct<Conv2dBackward>)(call, workspace);
+  (fills_vectors(call.sizes) && has_few_zeros(call) ? dense_backward : lists_backward)(call, workspace);
 }
 
 int64_t workspace_of(const Conv2dBackward& call) {
-  const int64_t lists = HS_FOR_THIS_CPU(backward_workspace<Conv2dBackward>)(call);
-  return fills_vectors(call.sizes) ? std::max(lists, dense_workspace(call)) : lists;
+  return fills_vectors(call.sizes) ? std::max(lists_workspace(call), dense_workspace(call)) : lists_workspace(call);
 }
 
 REGISTER_KERNEL(conv2d_backward, cpu, "direct",

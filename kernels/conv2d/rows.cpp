@@ -42,6 +42,7 @@ OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance)
                 for (double& value : y) value = value < 0 && (pools || c.options.relu) ? 0 : value;
                 return y;
               },
+          .kinked = c.options.relu,
           .nan = c.nan(),
           .flops = 2.0 * static_cast<double>(c.pixels() * c.K() * c.OC),
           .optional = {2}};

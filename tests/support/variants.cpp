@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -103,6 +104,15 @@ void for_each_called(const std::vector<uint64_t>& before, const Body& body) {
 }
 
 std::map<const VariantBase*, std::set<DType>> reached;
+std::vector<uint64_t> calls_before;  // those of the variant that for_each_variant() looks at
+
+// The largest error_growth of what ran for it.
+double error_growth() {
+  double growth = 1;
+  if (calls_before.empty()) return growth;
+  for_each_called(calls_before, [&](KernelSlot*, const VariantBase* v) { growth = std::max(growth, v->error_growth); });
+  return growth;
+}
 
 }  // namespace
 
@@ -208,9 +218,9 @@ void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>
 
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
   const auto run = [&](const std::string& description) {
-    const std::vector<uint64_t> before = calls_now();
+    calls_before = calls_now();
     body(description);
-    for_each_called(before, [&](KernelSlot*, const VariantBase* variant) { reached[variant].insert(how.dtype); });
+    for_each_called(calls_before, [&](KernelSlot*, const VariantBase* variant) { reached[variant].insert(how.dtype); });
   };
   std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
   for (const size_t k : how.frozen) what += ", no gradient of input " + std::to_string(k);
@@ -248,10 +258,11 @@ Reference reference_of(const OpCase& row, const RowRun& how) {
   for (const Numbers& magnitude : as_numbers(run_row(row, exact))) {
     const size_t i = reference.allowance.size();
     Numbers& allowance = reference.allowance.emplace_back(magnitude);
-    for (double& value : allowance) {
-      const double size = std::fabs(value);
-      value = row.terms.empty() ? 0 : tolerance::sum_allowance(row.terms.at(i), size);
-      if (!row.roundings.empty()) value += (row.roundings.at(i) - 1) * u * size;
+    Numbers& sums = reference.sums.emplace_back(magnitude);
+    for (size_t j = 0; j < magnitude.size(); ++j) {
+      const double size = std::fabs(magnitude[j]);
+      sums[j] = row.terms.empty() ? 0 : tolerance::sum_allowance(row.terms.at(i), size);
+      allowance[j] = sums[j] + (row.roundings.empty() ? 0 : (row.roundings.at(i) - 1) * u * size);
     }
   }
   return reference;
@@ -273,6 +284,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
                  const std::string& description) {
   REQUIRE(results.size() <= reference.values.size());
   REQUIRE((results.size() == reference.values.size() || how.unaligned || how.forward_only));
+  const double growth = error_growth();
   for (size_t i = 0; i < results.size(); ++i) {
     const Numbers& expected = reference.values[i];
     if (!results[i].defined()) {
@@ -283,9 +295,13 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     const bool averaging = has_values(expected, 64);
     // A loss is always f32; gradients are f32 here, but were rounded to the type on the way.
     const DType stored = i == 0 ? results[0].dtype() : how.dtype;
-    const Tolerance allowed = tolerance::rounded_to(stored, i == 0 ? row.forward : row.gradient, averaging);
+    const Tolerance f32 = i == 0 ? row.forward : row.gradient;
+    const Tolerance grown = {growth * f32.relative, growth * f32.absolute, growth * f32.frobenius};
+    const Tolerance allowed = tolerance::rounded_to(stored, grown, averaging);
+    Numbers allowance = reference.allowance.empty() ? Numbers() : reference.allowance.at(i);
+    for (size_t j = 0; growth > 1 && j < allowance.size(); ++j) allowance[j] += (growth - 1) * reference.sums.at(i)[j];
     CompareOptions options;
-    if (!reference.allowance.empty()) options.allowance = reference.allowance.at(i);
+    options.allowance = allowance;
     const Comparison result = compare(to_numbers(results[i]), expected, allowed, options);
     INFO(description, i == 0 ? ", output: " : ", gradient " + std::to_string(i - 1) + ": ", result.summary);
     CHECK(result.passed);
@@ -360,6 +376,12 @@ void check_integers(const OpCase& row, RowRun how) {
           for (double& value : *wanted) value += i == 0 ? 0 : way.held.value_or(0);
         }
         const Numbers got = to_numbers(results[i]);
+        if (error_growth() > 1) {  // within a small part of the step from one integer to the next
+          if (i > 0 && row.kinked) continue;
+          const double u = tolerance::rounding_to(way.autocast == DType::f32 ? way.numbers : way.autocast).u;
+          CHECK(compare(got, plain, {2 * u, 0.05, 0}).passed);
+          continue;
+        }
         // Under Autocast gradients of parameters are f32 sums, and gradients of activations have 16 bits.
         CHECK((got == once || (i > 0 && way.autocast != DType::f32 && got == plain)));
       }
@@ -372,6 +394,7 @@ void check_added(const OpCase& row, RowRun how) {
   how.held = 3.0f;
   if (reference.allowance.empty()) {
     for (const Numbers& values : reference.values) reference.allowance.emplace_back(values.size());
+    reference.sums = reference.allowance;
   }
   for (size_t i = 1; i < reference.values.size(); ++i) {
     for (size_t j = 0; j < reference.values[i].size(); ++j) {
@@ -393,13 +416,16 @@ void check_nan(const OpCase& row, const RowRun& how) {
       if (size == 0) continue;
       Inputs inputs = inputs_of(row, how);
       inputs[k].mutable_data<float>()[place] = std::numeric_limits<float>::quiet_NaN();
+      Inputs exact;
+      for (const Tensor& input : inputs) exact.push_back(cast(input, DType::f64));
       const std::vector<bool> expected =
-          k < row.nan_in_place ? nan_places(run_row(row, inputs, reference_run(forward))[0]) : std::vector<bool>();
+          k < row.nan_in_place ? nan_places(run_row(row, exact, reference_run(forward))[0]) : std::vector<bool>();
       for_each_variant(row, how, [&](const std::string& description) {
         INFO(description, ", NaN at element ", place, " of input ", k);
         const std::vector<bool> got = nan_places(run_row(row, inputs, forward)[0]);  // outside of CHECK, see above
         CHECK((!row.nan || std::ranges::count(got, true) > 0));
-        CHECK((k >= row.nan_in_place || got == expected));
+        const bool spreads = error_growth() > 1 && std::ranges::equal(got, expected, std::greater_equal<>());
+        CHECK((k >= row.nan_in_place || got == expected || spreads));
       });
     }
   }

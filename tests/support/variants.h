@@ -68,13 +68,15 @@ const std::map<const VariantBase*, std::set<DType>>& reached_variants();
 struct Reference {
   std::vector<Numbers> values;
   std::vector<Numbers> allowance;  // on top of the row's tolerances, by element; may be empty
+  std::vector<Numbers> sums;       // the part of it that sums may have; a variant's error_growth multiplies it
 };
 Reference reference_of(const OpCase& row, const RowRun& how);
 // doctest checks of each result of run_row().
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description);
 
-// Checks that on small integers every variant gives the exact result, rounded once to the type that it is stored in.
+// Checks that on small integers every variant gives the exact result, rounded once to the type that it is stored in; or
+// nearly, if its error_growth says that its sums are not those of the integers.
 // Runs with new gradients, with gradients added to existing ones and, in 16 bits, under Autocast, where parameters and
 // their gradients stay f32. REQUIRES: row.integers and row.f64
 void check_integers(const OpCase& row, RowRun how);
@@ -87,7 +89,7 @@ void check_added(const OpCase& row, RowRun how);
 int check_combinations(const OpCase& row, RowRun how);
 
 // Checks with every variant that a NaN anywhere in any input reaches the output, or, if the row says so, just the
-// places that it reaches in f64; and that a dy of all NaN reaches every gradient (all, because ReLU rightly stops
+// places that it reaches in f64 (and others, with an error_growth); and that a dy of all NaN reaches every gradient (all, because ReLU rightly stops
 // some). REQUIRES: row.nan or row.nan_in_place > 0
 void check_nan(const OpCase& row, const RowRun& how);
 

@@ -1,0 +1,472 @@
+// conv2d with fewer multiplications, in f32 (f16 and bf16 are widened): Winograd's F(4x4, 3x3), for 3x3 kernels of
+// stride 1. A 4 x 4 tile of y needs 6 x 6 pixels of x and 16 * 9 products for each pair of channels. Three transforms,
+// linear and with constant coefficients, bring that down to 6 * 6 products:
+//
+//   6x6 pixels  --- B' x B --->  36 points  \                                   y = A' M A,  4x4 pixels
+//                                            >  M = their products, summed over C   ---------------------->
+//   3x3 weights --- G w G' --->  36 points  /
+//
+// For each point the sum over input channels is a matrix product (tiles of the image, C) x (C, OC): all that is left of
+// the convolution's arithmetic, a quarter of it. The formulas are those of Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks" (2016), section 4.3. They follow from polynomials that are multiplied by their values
+// at 0, 1, -1, 2, -2 and infinity, so factors of 4, 5 and 8 in the transforms cancel in y, and rounding errors do not:
+// see error_growth below. An inf or NaN reaches all of its tile.
+//
+// Backward: dx is the same pass from dy with the weights turned around. dweight follows from the adjoint transforms,
+// G' (sum over tiles of (A dy A') * (B' x B)) G: again 36 products a tile and pair of channels instead of 144.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "kernels/conv2d/dense_backward.h"
+#include "kernels/conv2d/groups.h"
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/pack.h"
+
+#ifdef HS_ISA
+#include "kernels/conv2d/direct_tile.h"
+
+namespace hs::HS_ISA {
+namespace {
+
+constexpr int64_t points = 36;
+
+// Floats from the points of a tile to those of the next. Not a power of two: rows of tiles that are read together do
+// not compete for the same lines of the cache.
+int64_t tile_size(int64_t channels) { return points * channels + 16; }
+
+// One row or column of the transforms.
+template <size_t size>
+using Line = std::array<Vec, size>;
+
+inline Vec plus(Vec c, float factor, Vec x) { return fma(broadcast(factor), x, c); }
+
+inline Line<6> input_points(const Line<6>& x) {  // B' x
+  const Vec even = plus(x[4], -4, x[2]), odd = plus(x[3], -4, x[1]), far = x[4] - x[2], half = x[3] - x[1];
+  return {plus(plus(x[4], -5, x[2]), 4, x[0]), even + odd, even - odd, plus(far, 2, half), plus(far, -2, half),
+          plus(plus(x[5], -5, x[3]), 4, x[1])};
+}
+inline Line<4> output_pixels(const Line<6>& m) {  // A' m
+  const Vec sum1 = m[1] + m[2], difference1 = m[1] - m[2], sum2 = m[3] + m[4], difference2 = m[3] - m[4];
+  return {m[0] + sum1 + sum2, plus(difference1, 2, difference2), plus(sum1, 4, sum2),
+          plus(difference1 + m[5], 8, difference2)};
+}
+inline Line<6> weight_points(const Line<3>& w) {  // G w
+  const Vec ends = (w[0] + w[2]) / 6, middle = w[1] / 6, far = plus(w[0] / 24, 1 / 6.0f, w[2]), half = w[1] / 12;
+  return {w[0] / 4, -ends - middle, middle - ends, far + half, far - half, w[2]};
+}
+inline Line<6> gradient_points(const Line<4>& dy) {  // A dy
+  const Vec even = dy[0] + dy[2], odd = dy[1] + dy[3], far = plus(dy[0], 4, dy[2]), half = plus(dy[1], 4, dy[3]);
+  return {dy[0], even + odd, even - odd, plus(far, 2, half), plus(far, -2, half), dy[3]};
+}
+inline Line<3> weight_gradients(const Line<6>& m) {  // G' m
+  const Vec sum1 = (m[1] + m[2]) / 6, difference1 = (m[2] - m[1]) / 6, sum2 = m[3] + m[4], difference2 = m[3] - m[4];
+  return {m[0] / 4 - sum1 + sum2 / 24, difference1 + difference2 / 12, sum2 / 6 - sum1 + m[5]};
+}
+
+template <size_t from, size_t to>
+constexpr size_t size_of(Line<to> (*)(const Line<from>&)) {
+  return from;
+}
+
+// Both ways: f of the columns, then of the rows. get(i, j) is an element, put(i, j, v) takes one.
+template <auto f, class Get, class Put>
+void transform(const Get& get, const Put& put) {
+  constexpr int from = size_of(f), to = std::tuple_size_v<decltype(f({}))>;
+  Line<from> half[to];
+  for (int j = 0; j < from; ++j) {
+    Line<from> column;
+    for (int i = 0; i < from; ++i) column[i] = get(i, j);
+    const Line<to> column_points = f(column);
+    for (int i = 0; i < to; ++i) half[i][j] = column_points[i];
+  }
+  for (int i = 0; i < to; ++i) {
+    const Line<to> row = f(half[i]);
+    for (int j = 0; j < to; ++j) put(i, j, row[j]);
+  }
+}
+
+// Where the tiles of a convolution's output lie.
+struct Tiles {
+  int64_t rows, columns, count;  // of an image, and of all
+  explicit Tiles(const Conv2dSizes& s) : rows((s.OH + 3) / 4), columns((s.OW + 3) / 4), count(s.N * rows * columns) {}
+  struct Place {
+    int64_t n, h, w;  // the image and the first pixel of the output
+  };
+  Place at(int64_t tile) const { return {tile / (rows * columns), tile / columns % rows * 4, tile % columns * 4}; }
+};
+
+// Images whose pixels are read by the square, with zeros around them.
+template <class T>
+struct Images {
+  const T* data;
+  const T* relu_y;  // where it is closed, data counts as zero; nullptr: nowhere
+  int64_t H, W, C;
+};
+
+// Where a square of pixels lies: in the image, or in a copy.
+struct Square {
+  const float* pixels;
+  int64_t row;
+};
+
+// The square of size^2 pixels whose first is (h, w). copy: for as many pixels
+template <int64_t size, class T>
+Square square_at(const Images<T>& x, int64_t n, int64_t h, int64_t w, float* copy) {
+  const int64_t first = ((n * x.H + h) * x.W + w) * x.C;
+  const int64_t left = std::clamp<int64_t>(-w, 0, size), right = std::clamp<int64_t>(x.W - w, left, size);
+  if constexpr (!stores_16_bits<T>) {
+    const bool inside = h >= 0 && h + size <= x.H && left == 0 && right == size;
+    if (inside && !x.relu_y) return {x.data + first, x.W * x.C};
+  }
+  float* row = copy;
+  for (int64_t i = 0; i < size; ++i, row += size * x.C) {
+    const bool inside = h + i >= 0 && h + i < x.H;
+    const int64_t begin = (inside ? left : size) * x.C, end = (inside ? right : size) * x.C;
+    const int64_t at = first + i * x.W * x.C;
+    std::fill(row, row + begin, 0.0f);
+    std::fill(row + end, row + size * x.C, 0.0f);
+    copy_elements(x.data + at + begin, end - begin, row + begin);
+    for (int64_t c = begin; x.relu_y && c < end; ++c) {
+      const float value = row[c];  // read on both paths, so that the compiler may use vectors
+      row[c] = is_closed(x.relu_y[at + c]) ? 0 : value;
+    }
+  }
+  return {copy, size * x.C};
+}
+
+// The points of `count` tiles from `first`: (tiles, vectors of channels, 36, lanes), so that those that a transform
+// writes lie together.
+template <auto f, class T>
+void to_points(const Images<T>& images, const Tiles& tiles, int64_t padding, int64_t first, int64_t count, float* copy,
+               float* to) {
+  constexpr int64_t size = size_of(f);
+  for (int64_t tile = 0; tile < count; ++tile) {
+    const auto [n, h, w] = tiles.at(first + tile);
+    const Square square = square_at<size>(images, n, h - padding, w - padding, copy);
+    float* place = to + tile * tile_size(images.C);
+    for (int64_t c = 0; c < images.C; c += lanes, place += points * lanes) {
+      transform<f>([from = square.pixels + c, row = square.row, C = images.C](
+                       int64_t i, int64_t j) { return load(from + i * row + j * C); },
+                   [=](int64_t i, int64_t j, Vec v) { store(place + (i * 6 + j) * lanes, v); });
+    }
+  }
+}
+
+// Both kinds of 3x3 weights that are multiplied as (tiles, in) x (in, out), as points: of each (panel, in, channels of
+// the panel). turned: the weights of dx, from OC to C
+template <class T>
+void pack_points(const Conv2dSizes& s, const T* weight, bool turned, float* packed) {
+  const int64_t in = turned ? s.OC : s.C, out = turned ? s.C : s.OC, panel = max_vectors * lanes;
+  parallel(in, [&](int64_t i, int) {
+    for (int64_t o = 0; o < out; o += lanes) {
+      const int64_t first = o / panel * panel, channels = std::min(panel, out - first);
+      float* place = packed + first * in + i * channels + o - first;
+      const auto tap = [&](int64_t kh, int64_t kw) {
+        const int64_t k = (kh * 3 + kw);
+        float values[lanes];
+        for (int64_t l = 0; l < lanes; ++l) {
+          const int64_t row = turned ? (8 - k) * s.C + o + l : k * s.C + i;
+          values[l] = to_computing(weight[row * s.OC + (turned ? i : o + l)]);
+        }
+        return load(values);
+      };
+      transform<weight_points>(tap, [&](int64_t a, int64_t b, Vec v) { store(place + (a * 6 + b) * in * out, v); });
+    }
+  });
+}
+
+// Tiles that are transformed together: their points stay in the second-level cache.
+int64_t tiles_of_block(const Conv2dSizes& s) {
+  constexpr int64_t floats = 1 << 16;
+  return std::max<int64_t>(1, floats / (points * (s.C + s.OC)) / most_pixels) * most_pixels;
+}
+
+struct WinogradLayout {
+  int64_t block, copy, each_thread;  // tiles, and floats of a thread
+  int64_t weights, bias, sums, dbiases, threads_begin, size;
+  WinogradLayout(const Conv2dSizes& s, bool backward) {
+    const int64_t channels = std::max(s.C, s.OC), all = points * s.C * s.OC;
+    block = tiles_of_block(s);
+    copy = block * (tile_size(s.C) + tile_size(s.OC));
+    each_thread = copy + points * channels + (backward ? all : 0);
+    weights = 0;
+    bias = weights + all;
+    sums = bias + channels;
+    dbiases = sums + (backward ? conv2d_groups(s) * s.K() * s.OC : 0);
+    threads_begin = dbiases + (backward ? conv2d_groups(s) * s.OC : 0);
+    size = threads_begin + threads() * each_thread;
+  }
+};
+
+// A thread's memory.
+struct Own {
+  float *in, *out, *copy, *sums;  // the points of x and y, a square of pixels, and the products of all points
+  Own(const Conv2dSizes& s, const WinogradLayout& layout, float* memory, int thread)
+      : in(memory + layout.threads_begin + thread * layout.each_thread),
+        out(in + layout.block * tile_size(s.C)),
+        copy(in + layout.copy),
+        sums(copy + points * std::max(s.C, s.OC)) {}
+};
+
+// The output's points are (tiles, panels, 36, channels of the panel).
+constexpr int64_t panel = max_vectors * lanes;
+
+void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
+  TileArguments t{};
+  t.floor = -std::numeric_limits<float>::infinity(), t.bias = no_bias;
+  t.KH = s.C / lanes, t.run = lanes, t.row = points * lanes;
+  for (int64_t point = 0; point < points; ++point) {
+    for (int64_t first = 0; first < s.OC; first += panel) {
+      const int64_t channels = std::min(panel, s.OC - first);
+      const int vectors = static_cast<int>(channels / lanes);
+      t.weight = weights + point * s.C * s.OC + first * s.C;
+      for (int64_t tile = 0; tile < count; tile += tile_pixels(vectors)) {
+        for (int64_t i = 0; i < tile_pixels(vectors); ++i) {
+          const int64_t row = std::min(tile + i, count - 1);  // a short last tile repeats its last row
+          t.fields[i] = in + row * tile_size(s.C) + point * lanes;
+          t.outputs[i] = out + row * tile_size(s.OC) + first * points + point * channels;
+        }
+        forward_tiles[vectors](t);
+      }
+    }
+  }
+}
+
+// Some rows and columns of a tile of y, from a panel's points; the others are outside of the image.
+template <class T>
+struct OutputTile {
+  const float *from, *bias;
+  float floor;
+  T* y;
+  int64_t rows, columns, row, pixel;  // the last two: elements from one to the next
+};
+
+template <int vectors, class T>
+void write_panel(const OutputTile<T>& t) {
+  for (int64_t oc = 0; oc < vectors * lanes; oc += lanes) {
+    const Vec bias = load(t.bias + oc), floor = broadcast(t.floor);
+    transform<output_pixels>(
+        [from = t.from + oc](int64_t i, int64_t j) { return load(from + (i * 6 + j) * vectors * lanes); },
+        [=, y = t.y + oc, rows = t.rows, columns = t.columns, row = t.row, pixel = t.pixel](int64_t i, int64_t j,
+                                                                                            Vec v) {
+          if (i >= rows || j >= columns) return;
+          v += bias;
+          v = v <= floor ? floor : v;
+          if constexpr (stores_16_bits<T>) {
+            narrow(reinterpret_cast<const float*>(&v), y + i * row + j * pixel, lanes);
+          } else {
+            store(y + i * row + j * pixel, v);
+          }
+        });
+  }
+}
+
+// y of some tiles, a block after another; s: of this pass, which may be the one from dy to dx.
+template <class T>
+void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T>& images, float* memory, float floor,
+              T* y, int64_t begin, int64_t end, int thread) {
+  constexpr void (*write_panels[])(const OutputTile<T>&) = {nullptr, write_panel<1, T>, write_panel<2, T>,
+                                                            write_panel<(max_vectors >= 3 ? 3 : 2), T>,
+                                                            write_panel<(max_vectors >= 4 ? 4 : 2), T>};
+  const Tiles tiles(s);
+  const Own own(s, layout, memory, thread);
+  for (int64_t first = begin; first < end; first += layout.block) {
+    const int64_t count = std::min(layout.block, end - first);
+    to_points<input_points>(images, tiles, s.padding, first, count, own.copy, own.in);
+    multiply_points(s, count, own.in, memory + layout.weights, own.out);
+    for (int64_t tile = 0; tile < count; ++tile) {
+      const auto [n, h, w] = tiles.at(first + tile);
+      OutputTile<T> t{nullptr, nullptr, floor, nullptr, s.OH - h, s.OW - w, s.OW * s.OC, s.OC};
+      for (int64_t oc = 0; oc < s.OC; oc += panel) {
+        t.from = own.out + tile * tile_size(s.OC) + oc * points, t.bias = memory + layout.bias + oc;
+        t.y = y + ((n * s.OH + h) * s.OW + w) * s.OC + oc;
+        write_panels[std::min(panel, s.OC - oc) / lanes](t);
+      }
+    }
+  }
+}
+
+template <class T>
+void forward_winograd_of(const Conv2dForward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const WinogradLayout layout(s, false);
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  pack_points(s, call.weight.data<T>(), false, memory + layout.weights);
+  for (int64_t oc = 0; oc < s.OC; ++oc) {
+    memory[layout.bias + oc] = call.bias.defined() ? to_computing(call.bias.data<T>()[oc]) : 0;
+  }
+  const Images<T> x{call.x.data<T>(), nullptr, s.H, s.W, s.C};
+  const float floor = call.relu ? 0 : -std::numeric_limits<float>::infinity();
+  T* y = call.y.mutable_data<T>();
+  const int64_t tiles = Tiles(s).count;
+  parallel((tiles + layout.block - 1) / layout.block, [&](int64_t piece, int thread) {
+    const int64_t first = piece * layout.block;
+    run_pass(s, layout, x, memory, floor, y, first, std::min(first + layout.block, tiles), thread);
+  });
+}
+
+void forward_winograd(const Conv2dForward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { forward_winograd_of<T>(call, workspace); });
+}
+
+// Some input channels (rows) by vectors of output channels: sums (+)= the sum over tiles of in * out.
+template <int rows, int vectors>
+void add_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums) {
+  const int64_t next = s.OC * points;
+  Vec sum[rows][vectors];
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) sum[r][v] = add ? load(sums + r * next + v * points * lanes) : Vec{};
+  }
+  for (int64_t tile = 0; tile < count; ++tile, in += tile_size(s.C), out += tile_size(s.OC)) {
+    Vec g[vectors];
+    for (int v = 0; v < vectors; ++v) g[v] = load(out + v * points * lanes);
+    for (int r = 0; r < rows; ++r) {
+      const Vec x = broadcast(in[r]);
+      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, g[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < vectors; ++v) store(sums + r * next + v * points * lanes, sum[r][v]);
+  }
+}
+
+// For all points and channels: sums is (C, vectors of OC, 36, lanes).
+void add_all_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums) {
+  constexpr int rows = registers == 32 ? 8 : 4, vectors = 2;
+  for (int64_t point = 0; point < points; ++point) {
+    for (int64_t oc = 0; oc < s.OC; oc += vectors * lanes) {
+      const auto run = oc + vectors * lanes <= s.OC ? add_products<rows, vectors> : add_products<rows, 1>;
+      for (int64_t c = 0; c < s.C; c += rows) {
+        run(s, in + (c / lanes * points + point) * lanes + c % lanes, out + oc * points + point * lanes, count, add,
+            sums + (c * s.OC + oc) * points + point * lanes);
+      }
+    }
+  }
+}
+
+// dweight and dbias of a group's tiles.
+template <class T>
+void add_group(const Conv2dBackward& call, const WinogradLayout& layout, const Images<T>& dy, float* memory,
+               int64_t group, int64_t begin, int64_t end, int thread) {
+  const Conv2dSizes& s = call.sizes;
+  const Tiles tiles(s);
+  const Own own(s, layout, memory, thread);
+  const Images<T> x{call.x.data<T>(), nullptr, s.H, s.W, s.C};
+  float* dbias = memory + layout.dbiases + group * s.OC;
+  std::fill_n(dbias, s.OC, 0.0f);
+  for (int64_t first = begin; first < end; first += layout.block) {
+    const int64_t count = std::min(layout.block, end - first);
+    to_points<gradient_points>(dy, tiles, 0, first, count, own.copy, own.out);
+    for (int64_t oc = 0; oc < s.OC; oc += lanes) {
+      const float* at_one = own.out + oc * points + 7 * lanes;  // there a tile's polynomial is the sum of its dy
+      Vec sum = load(dbias + oc);
+      for (int64_t tile = 0; tile < count; ++tile) sum += load(at_one + tile * tile_size(s.OC));
+      store(dbias + oc, sum);
+    }
+    if (!call.dweight.defined()) continue;
+    to_points<input_points>(x, tiles, s.padding, first, count, own.copy, own.in);
+    add_all_products(s, own.in, own.out, count, first > begin, own.sums);
+  }
+  if (!call.dweight.defined()) return;
+  const int64_t channels = s.C * s.OC;
+  float* sums = memory + layout.sums + group * s.K() * s.OC;
+  for (int64_t i = 0; i < channels; i += lanes, sums += lanes) {
+    transform<weight_gradients>(
+        [from = own.sums + i * points](int64_t a, int64_t b) { return load(from + (a * 6 + b) * lanes); },
+        [=](int64_t kh, int64_t kw, Vec v) { store(sums + (kh * 3 + kw) * channels, v); });
+  }
+}
+
+template <class T>
+void backward_winograd_of(const Conv2dBackward& call, Tensor& workspace) {
+  const Conv2dSizes& s = call.sizes;
+  const WinogradLayout layout(s, true);
+  float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  const Images<T> dy{call.dy.data<T>(), call.relu_y.defined() ? call.relu_y.data<T>() : nullptr, s.OH, s.OW, s.OC};
+  Conv2dSizes to_dx = s;
+  to_dx.H = s.OH, to_dx.W = s.OW, to_dx.C = s.OC, to_dx.OH = s.H, to_dx.OW = s.W, to_dx.OC = s.C;
+  to_dx.padding = 2 - s.padding;
+  T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+  if (dx) {
+    pack_points(s, call.weight.data<T>(), true, memory + layout.weights);
+    std::fill_n(memory + layout.bias, s.C, 0.0f);
+  }
+  const int64_t groups = conv2d_groups(s);
+  parallel(groups, [&](int64_t group, int thread) {
+    const int64_t begin = group * s.N / groups, end = (group + 1) * s.N / groups;
+    const auto first_tile = [](const Tiles& tiles, int64_t image) { return image * tiles.rows * tiles.columns; };
+    if (call.dweight.defined() || call.dbias.defined()) {
+      const Tiles tiles(s);
+      add_group(call, layout, dy, memory, group, first_tile(tiles, begin), first_tile(tiles, end), thread);
+    }
+    if (dx) {
+      const Tiles tiles(to_dx);
+      run_pass(to_dx, layout, dy, memory, -std::numeric_limits<float>::infinity(), dx, first_tile(tiles, begin),
+               first_tile(tiles, end), thread);
+    }
+  });
+  add_groups(s, memory + layout.sums, s.K() * s.OC, call.accumulate, call.dweight);
+  add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
+}
+
+void backward_winograd(const Conv2dBackward& call, Tensor& workspace) {
+  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { backward_winograd_of<T>(call, workspace); });
+}
+
+int64_t forward_workspace(const Conv2dForward& call) {
+  return WinogradLayout(call.sizes, false).size * int64_t{sizeof(float)};
+}
+int64_t backward_workspace(const Conv2dBackward& call) {
+  return WinogradLayout(call.sizes, true).size * int64_t{sizeof(float)};
+}
+
+}  // namespace
+}  // namespace hs::HS_ISA
+
+#else
+#define HS_SOURCE "kernels/conv2d/winograd.cpp"
+#include "kernels/cpu/each_isa.h"
+
+namespace hs {
+namespace {
+
+template <class Call>
+bool fits(const Call& call) {
+  const Conv2dSizes& s = call.sizes;
+  const bool is_wide = s.C % 16 == 0 && s.OC % 16 == 0 && (is_f32(call.x) || is_16_bit(call.x));
+  return is_wide && s.KH == 3 && s.KW == 3 && s.stride == 1 && s.padding <= 2;
+}
+
+// With independent random numbers a transformed row of x has a variance of up to 42 (the squares of a row of B' add up
+// to that), one of w of up to 1, and output 3 adds up products whose variances sum to 94, where the plain sum of three
+// has 3: sqrt(94 / 3) = 5.6 in a direction, 31 in both. That is how much larger the terms are whose roundings reach y.
+// dx is the same, and dweight has sqrt(97 / 4)^2 = 24.
+constexpr double growth = 32;
+
+void backward(const Conv2dBackward& call, Tensor& workspace) {
+  if (!has_few_zeros(call)) return lists_backward(call, workspace);
+  HS_FOR_THIS_CPU(backward_winograd)(call, workspace);
+}
+
+int64_t workspace_of(const Conv2dBackward& call) {
+  return std::max(HS_FOR_THIS_CPU(backward_workspace)(call), lists_workspace(call));
+}
+
+REGISTER_KERNEL(conv2d_forward, cpu, "winograd",
+                {.run = HS_DISPATCHED(forward_winograd),
+                 .supported = fits<Conv2dForward>,
+                 .workspace = HS_DISPATCHED(forward_workspace),
+                 .rank = 15,
+                 .error_growth = growth});
+REGISTER_KERNEL(conv2d_backward, cpu, "winograd",
+                {.run = backward,
+                 .supported = fits<Conv2dBackward>,
+                 .workspace = workspace_of,
+                 .rank = 15,
+                 .error_growth = growth});
+
+}  // namespace
+}  // namespace hs
+
+#endif
