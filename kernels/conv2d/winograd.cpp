@@ -30,10 +30,15 @@ namespace hs::HS_ISA {
 namespace {
 
 constexpr int64_t points = 36;
+constexpr int64_t line = lanes;  // channels of a point that lie together
 
 // Floats from the points of a tile to those of the next. Not a power of two: rows of tiles that are read together do
 // not compete for the same lines of the cache.
 int64_t tile_size(int64_t channels) { return points * channels + 16; }
+// Where the points of a channel begin in those of its tile.
+int64_t at(int64_t channel) { return channel / line * line * points + channel % line; }
+// From a point's products of channels to the next one's.
+int64_t sums_size(const Conv2dSizes& s) { return s.C * s.OC + 16; }
 
 // One row or column of the transforms.
 template <size_t size>
@@ -135,8 +140,8 @@ Square square_at(const Images<T>& x, int64_t n, int64_t h, int64_t w, float* cop
   return {copy, size * x.C};
 }
 
-// The points of `count` tiles from `first`: (tiles, vectors of channels, 36, lanes), so that those that a transform
-// writes lie together.
+// The points of `count` tiles from `first`: (tiles, C / line, 36, line), so that those that a transform writes lie
+// together.
 template <auto f, class T>
 void to_points(const Images<T>& images, const Tiles& tiles, int64_t padding, int64_t first, int64_t count, float* copy,
                float* to) {
@@ -145,10 +150,10 @@ void to_points(const Images<T>& images, const Tiles& tiles, int64_t padding, int
     const auto [n, h, w] = tiles.at(first + tile);
     const Square square = square_at<size>(images, n, h - padding, w - padding, copy);
     float* place = to + tile * tile_size(images.C);
-    for (int64_t c = 0; c < images.C; c += lanes, place += points * lanes) {
+    for (int64_t c = 0; c < images.C; c += lanes) {
       transform<f>([from = square.pixels + c, row = square.row, C = images.C](
                        int64_t i, int64_t j) { return load(from + i * row + j * C); },
-                   [=](int64_t i, int64_t j, Vec v) { store(place + (i * 6 + j) * lanes, v); });
+                   [to_c = place + at(c)](int64_t i, int64_t j, Vec v) { store(to_c + (i * 6 + j) * line, v); });
     }
   }
 }
@@ -176,9 +181,10 @@ void pack_points(const Conv2dSizes& s, const T* weight, bool turned, float* pack
   });
 }
 
-// Tiles that are transformed together: their points stay in the second-level cache.
-int64_t tiles_of_block(const Conv2dSizes& s) {
-  constexpr int64_t floats = 1 << 16;
+// Tiles that are transformed together: their points stay in the second-level cache. The products of their channels are
+// added to sums once for all of them, so backward takes as many as there are sums.
+int64_t tiles_of_block(const Conv2dSizes& s, bool backward) {
+  const int64_t floats = std::max<int64_t>(1 << 16, backward ? points * s.C * s.OC : 0);
   return std::max<int64_t>(1, floats / (points * (s.C + s.OC)) / most_pixels) * most_pixels;
 }
 
@@ -187,9 +193,9 @@ struct WinogradLayout {
   int64_t weights, bias, sums, dbiases, threads_begin, size;
   WinogradLayout(const Conv2dSizes& s, bool backward) {
     const int64_t channels = std::max(s.C, s.OC), all = points * s.C * s.OC;
-    block = tiles_of_block(s);
+    block = tiles_of_block(s, backward);
     copy = block * (tile_size(s.C) + tile_size(s.OC));
-    each_thread = copy + points * channels + (backward ? all : 0);
+    each_thread = copy + points * channels + (backward ? points * sums_size(s) : 0);
     weights = 0;
     bias = weights + all;
     sums = bias + channels;
@@ -215,7 +221,7 @@ constexpr int64_t panel = max_vectors * lanes;
 void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
   TileArguments t{};
   t.floor = -std::numeric_limits<float>::infinity(), t.bias = no_bias;
-  t.KH = s.C / lanes, t.run = lanes, t.row = points * lanes;
+  t.KH = s.C / line, t.run = line, t.row = points * line;
   for (int64_t point = 0; point < points; ++point) {
     for (int64_t first = 0; first < s.OC; first += panel) {
       const int64_t channels = std::min(panel, s.OC - first);
@@ -224,7 +230,7 @@ void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const
       for (int64_t tile = 0; tile < count; tile += tile_pixels(vectors)) {
         for (int64_t i = 0; i < tile_pixels(vectors); ++i) {
           const int64_t row = std::min(tile + i, count - 1);  // a short last tile repeats its last row
-          t.fields[i] = in + row * tile_size(s.C) + point * lanes;
+          t.fields[i] = in + row * tile_size(s.C) + point * line;
           t.outputs[i] = out + row * tile_size(s.OC) + first * points + point * channels;
         }
         forward_tiles[vectors](t);
@@ -313,33 +319,32 @@ void forward_winograd(const Conv2dForward& call, Tensor& workspace) {
 // Some input channels (rows) by vectors of output channels: sums (+)= the sum over tiles of in * out.
 template <int rows, int vectors>
 void add_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums) {
-  const int64_t next = s.OC * points;
   Vec sum[rows][vectors];
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) sum[r][v] = add ? load(sums + r * next + v * points * lanes) : Vec{};
+    for (int v = 0; v < vectors; ++v) sum[r][v] = add ? load(sums + r * s.OC + v * lanes) : Vec{};
   }
   for (int64_t tile = 0; tile < count; ++tile, in += tile_size(s.C), out += tile_size(s.OC)) {
     Vec g[vectors];
-    for (int v = 0; v < vectors; ++v) g[v] = load(out + v * points * lanes);
+    for (int v = 0; v < vectors; ++v) g[v] = load(out + at(v * lanes));
     for (int r = 0; r < rows; ++r) {
       const Vec x = broadcast(in[r]);
       for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, g[v], sum[r][v]);
     }
   }
   for (int r = 0; r < rows; ++r) {
-    for (int v = 0; v < vectors; ++v) store(sums + r * next + v * points * lanes, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) store(sums + r * s.OC + v * lanes, sum[r][v]);
   }
 }
 
-// For all points and channels: sums is (C, vectors of OC, 36, lanes).
+// For all points and channels: sums is (36, C, OC), with sums_size() floats for a point.
 void add_all_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums) {
   constexpr int rows = registers == 32 ? 8 : 4, vectors = 2;
   for (int64_t point = 0; point < points; ++point) {
     for (int64_t oc = 0; oc < s.OC; oc += vectors * lanes) {
       const auto run = oc + vectors * lanes <= s.OC ? add_products<rows, vectors> : add_products<rows, 1>;
       for (int64_t c = 0; c < s.C; c += rows) {
-        run(s, in + (c / lanes * points + point) * lanes + c % lanes, out + oc * points + point * lanes, count, add,
-            sums + (c * s.OC + oc) * points + point * lanes);
+        run(s, in + at(c) + point * line, out + at(oc) + point * line, count, add,
+            sums + point * sums_size(s) + c * s.OC + oc);
       }
     }
   }
@@ -359,7 +364,7 @@ void add_group(const Conv2dBackward& call, const WinogradLayout& layout, const I
     const int64_t count = std::min(layout.block, end - first);
     to_points<gradient_points>(dy, tiles, 0, first, count, own.copy, own.out);
     for (int64_t oc = 0; oc < s.OC; oc += lanes) {
-      const float* at_one = own.out + oc * points + 7 * lanes;  // there a tile's polynomial is the sum of its dy
+      const float* at_one = own.out + at(oc) + 7 * line;  // there a tile's polynomial is the sum of its dy
       Vec sum = load(dbias + oc);
       for (int64_t tile = 0; tile < count; ++tile) sum += load(at_one + tile * tile_size(s.OC));
       store(dbias + oc, sum);
@@ -373,7 +378,7 @@ void add_group(const Conv2dBackward& call, const WinogradLayout& layout, const I
   float* sums = memory + layout.sums + group * s.K() * s.OC;
   for (int64_t i = 0; i < channels; i += lanes, sums += lanes) {
     transform<weight_gradients>(
-        [from = own.sums + i * points](int64_t a, int64_t b) { return load(from + (a * 6 + b) * lanes); },
+        [from = own.sums + i, point = sums_size(s)](int64_t a, int64_t b) { return load(from + (a * 6 + b) * point); },
         [=](int64_t kh, int64_t kw, Vec v) { store(sums + (kh * 3 + kw) * channels, v); });
   }
 }
@@ -406,7 +411,8 @@ void backward_winograd_of(const Conv2dBackward& call, Tensor& workspace) {
                first_tile(tiles, end), thread);
     }
   });
-  add_groups(s, memory + layout.sums, s.K() * s.OC, call.accumulate, call.dweight);
+  add_groups(s, memory + layout.sums, s.K() * s.OC, call.accumulate, call.dweight, 1,
+             [&](int64_t k) { return k * s.OC; });
   add_groups(s, memory + layout.dbiases, s.OC, call.accumulate, call.dbias);
 }
 
