@@ -234,8 +234,9 @@ struct Gradients {
 #endif
 };
 
-// A kernel row of fewer floats than a vector: see the head of this file.
-bool is_narrow(const Conv2dSizes& s) { return s.KW * s.C < lanes && s.OC % lanes == 0; }
+// A kernel row of fewer floats than a vector, or so few that lists of a dy without zeros take longer: see the head of
+// this file.
+bool is_narrow(const Conv2dSizes& s, bool pooled) { return s.KW * s.C < (pooled ? lanes : 16) && s.OC % lanes == 0; }
 
 // One block of a receptive field: `rows` kernel rows of `vectors` vectors, in registers.
 struct BlockArguments {
@@ -333,7 +334,8 @@ void add_dx(const Conv2dSizes& s, const Padded& p, const BackwardLayout& layout,
 
 // Some taps of a weight, and where each finds its input, relative to a field.
 constexpr int narrow_taps = registers == 32 ? 9 : 5;
-constexpr int narrow_vectors = registers == 32 ? 2 : 1;
+template <class Source>
+constexpr int narrow_vectors = registers == 32 || Source::places == 1 ? 2 : 1;
 
 template <int vectors, class Source>
 void narrow_block(const Conv2dSizes& s, const Padded& p, const float* x, const Source& source, int64_t first_tap,
@@ -375,8 +377,8 @@ template <class Source>
 void narrow_dweights(const Conv2dSizes& s, const Padded& p, const float* x, const Source& source, float* dweight) {
   for (int64_t tap = 0; tap < s.K(); tap += narrow_taps) {
     int64_t oc = 0;
-    for (; oc + narrow_vectors * lanes <= s.OC; oc += narrow_vectors * lanes) {
-      narrow_block<narrow_vectors>(s, p, x, source, tap, oc, dweight);
+    for (; oc + narrow_vectors<Source> * lanes <= s.OC; oc += narrow_vectors<Source> * lanes) {
+      narrow_block<narrow_vectors<Source>>(s, p, x, source, tap, oc, dweight);
     }
     for (; oc < s.OC; oc += lanes) narrow_block<1>(s, p, x, source, tap, oc, dweight);
   }
@@ -434,7 +436,7 @@ void backward_from(const Call& call, Tensor& workspace) {
   const Padded p(s);
   const int64_t groups = conv2d_groups(s), pixels = Source::pixels(s), image_size = s.H * s.W * s.C;
   const BackwardLayout layout = layout_of(call);
-  const bool narrow = is_narrow(s), patches = layout.sorted_size > 0;
+  const bool narrow = is_narrow(s, Source::side == 2), patches = layout.sorted_size > 0;
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
   const T* images = call.x.template data<T>();
   const T* dout = call.dy.template data<T>();
