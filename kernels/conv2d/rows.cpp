@@ -42,7 +42,7 @@ OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance)
                 for (double& value : y) value = value < 0 && (pools || c.options.relu) ? 0 : value;
                 return y;
               },
-          .kinked = c.options.relu,
+          .kinked = c.options.relu || pools,
           .nan = c.nan(),
           .flops = 2.0 * static_cast<double>(c.pixels() * c.K() * c.OC),
           .optional = {2}};
@@ -146,6 +146,7 @@ const Examples rows([](Table& table) {
                      .forward = tolerance::composed,
                      .gradient = tolerance::composed,
                      .cuda = shape[3] % 16 == 0,
+                     .kinked = true,
                      .nan = false,
                      .optional = {2}});
   }

@@ -1,6 +1,6 @@
-// conv2d with fewer multiplications, in f32 (f16 and bf16 are widened): Winograd's F(4x4, 3x3), for 3x3 kernels of
-// stride 1. A 4 x 4 tile of y needs 6 x 6 pixels of x and 16 * 9 products for each pair of channels. Three transforms,
-// linear and with constant coefficients, bring that down to 6 * 6 products:
+// conv2d and conv2d_pool_relu with fewer multiplications, in f32 (f16 and bf16 are widened): Winograd's F(4x4, 3x3),
+// for 3x3 kernels of stride 1. A 4 x 4 tile of y needs 6 x 6 pixels of x and 16 * 9 products for each pair of channels.
+// Three transforms, linear and with constant coefficients, bring that down to 6 * 6 products:
 //
 //   6x6 pixels  --- B' x B --->  36 points  \                                   y = A' M A,  4x4 pixels
 //                                            >  M = their products, summed over C   ---------------------->
@@ -20,10 +20,12 @@
 
 #include "kernels/conv2d/dense_backward.h"
 #include "kernels/conv2d/groups.h"
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
+#include "kernels/conv2d/direct.h"
 #include "kernels/conv2d/direct_tile.h"
 
 namespace hs::HS_ISA {
@@ -239,80 +241,114 @@ void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const
   }
 }
 
-// Some rows and columns of a tile of y, from a panel's points; the others are outside of the image.
+// What a pass writes.
+template <class T>
+struct Output {
+  T* y;
+  uint8_t* winner;  // of conv2d_pool_relu, whose y is pooled; else nullptr
+  float floor;      // of y: 0 for a ReLU
+};
+
+// A tile of y, from a panel's points. Rows and columns beyond the image are left out.
 template <class T>
 struct OutputTile {
   const float *from, *bias;
-  float floor;
-  T* y;
-  int64_t rows, columns, row, pixel;  // the last two: elements from one to the next
+  Output<T> to;
+  int64_t rows, columns;  // of the convolution
+  int64_t row, pixel;     // elements of y from one to the next
 };
+
+template <class T>
+void store_as(Vec v, T* to) {
+  if constexpr (stores_16_bits<T>) {
+    narrow(reinterpret_cast<const float*>(&v), to, lanes);
+  } else {
+    store(to, v);
+  }
+}
 
 template <int vectors, class T>
 void write_panel(const OutputTile<T>& t) {
   for (int64_t oc = 0; oc < vectors * lanes; oc += lanes) {
-    const Vec bias = load(t.bias + oc), floor = broadcast(t.floor);
+    const Vec bias = load(t.bias + oc), floor = broadcast(t.to.floor);
+    Vec y[4][4];
     transform<output_pixels>(
         [from = t.from + oc](int64_t i, int64_t j) { return load(from + (i * 6 + j) * vectors * lanes); },
-        [=, y = t.y + oc, rows = t.rows, columns = t.columns, row = t.row, pixel = t.pixel](int64_t i, int64_t j,
-                                                                                            Vec v) {
-          if (i >= rows || j >= columns) return;
-          v += bias;
-          v = v <= floor ? floor : v;
-          if constexpr (stores_16_bits<T>) {
-            narrow(reinterpret_cast<const float*>(&v), y + i * row + j * pixel, lanes);
-          } else {
-            store(y + i * row + j * pixel, v);
-          }
-        });
+        [&](int64_t i, int64_t j, Vec v) { y[i][j] = v + bias; });
+    for (int64_t i = 0; i < 2 && t.to.winner && 2 * i + 1 < t.rows; ++i) {
+      for (int64_t j = 0; j < 2 && 2 * j + 1 < t.columns; ++j) {
+        const Pooled pooled = pool(y[2 * i][2 * j], y[2 * i][2 * j + 1], y[2 * i + 1][2 * j], y[2 * i + 1][2 * j + 1]);
+        store_as(pooled.y, t.to.y + i * t.row + j * t.pixel + oc);
+        store_bytes(t.to.winner + i * t.row + j * t.pixel + oc, pooled.winner);
+      }
+    }
+    for (int64_t i = 0; i < 4 && !t.to.winner && i < t.rows; ++i) {
+      for (int64_t j = 0; j < 4 && j < t.columns; ++j) {
+        store_as(y[i][j] <= floor ? floor : y[i][j], t.to.y + i * t.row + j * t.pixel + oc);
+      }
+    }
   }
 }
 
 // y of some tiles, a block after another; s: of this pass, which may be the one from dy to dx.
 template <class T>
-void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T>& images, float* memory, float floor,
-              T* y, int64_t begin, int64_t end, int thread) {
+void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T>& images, float* memory,
+              const Output<T>& to, int64_t begin, int64_t end, int thread) {
   constexpr void (*write_panels[])(const OutputTile<T>&) = {nullptr, write_panel<1, T>, write_panel<2, T>,
                                                             write_panel<(max_vectors >= 3 ? 3 : 2), T>,
                                                             write_panel<(max_vectors >= 4 ? 4 : 2), T>};
   const Tiles tiles(s);
   const Own own(s, layout, memory, thread);
+  const int64_t side = to.winner ? 2 : 1, OH = s.OH / side, OW = s.OW / side;  // of y
   for (int64_t first = begin; first < end; first += layout.block) {
     const int64_t count = std::min(layout.block, end - first);
     to_points<input_points>(images, tiles, s.padding, first, count, own.copy, own.in);
     multiply_points(s, count, own.in, memory + layout.weights, own.out);
     for (int64_t tile = 0; tile < count; ++tile) {
       const auto [n, h, w] = tiles.at(first + tile);
-      OutputTile<T> t{nullptr, nullptr, floor, nullptr, s.OH - h, s.OW - w, s.OW * s.OC, s.OC};
+      const int64_t pixel = (n * OH + h / side) * OW + w / side;
       for (int64_t oc = 0; oc < s.OC; oc += panel) {
-        t.from = own.out + tile * tile_size(s.OC) + oc * points, t.bias = memory + layout.bias + oc;
-        t.y = y + ((n * s.OH + h) * s.OW + w) * s.OC + oc;
-        write_panels[std::min(panel, s.OC - oc) / lanes](t);
+        const int64_t place = pixel * s.OC + oc;
+        write_panels[std::min(panel, s.OC - oc) / lanes](
+            {own.out + tile * tile_size(s.OC) + oc * points,
+             memory + layout.bias + oc,
+             {to.y + place, to.winner ? to.winner + place : nullptr, to.floor},
+             s.OH - h,
+             s.OW - w,
+             OW * s.OC,
+             s.OC});
       }
     }
   }
 }
 
-template <class T>
-void forward_winograd_of(const Conv2dForward& call, Tensor& workspace) {
+float floor_of(const Conv2dForward& call) { return call.relu ? 0 : -std::numeric_limits<float>::infinity(); }
+float floor_of(const Conv2dPoolReluForward&) { return 0; }
+uint8_t* winners_of(const Conv2dForward&) { return nullptr; }
+uint8_t* winners_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
+
+template <class T, class Call>
+void forward_winograd_of(const Call& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
   const WinogradLayout layout(s, false);
   float* memory = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-  pack_points(s, call.weight.data<T>(), false, memory + layout.weights);
+  pack_points(s, call.weight.template data<T>(), false, memory + layout.weights);
   for (int64_t oc = 0; oc < s.OC; ++oc) {
-    memory[layout.bias + oc] = call.bias.defined() ? to_computing(call.bias.data<T>()[oc]) : 0;
+    memory[layout.bias + oc] = call.bias.defined() ? to_computing(call.bias.template data<T>()[oc]) : 0;
   }
-  const Images<T> x{call.x.data<T>(), nullptr, s.H, s.W, s.C};
-  const float floor = call.relu ? 0 : -std::numeric_limits<float>::infinity();
-  T* y = call.y.mutable_data<T>();
-  const int64_t tiles = Tiles(s).count;
+  const Images<T> x{call.x.template data<T>(), nullptr, s.H, s.W, s.C};
+  const Output<T> y{call.y.template mutable_data<T>(), winners_of(call), floor_of(call)};
+  Conv2dSizes covered = s;  // by windows
+  if (y.winner) covered.OH -= s.OH % 2, covered.OW -= s.OW % 2;
+  const int64_t tiles = Tiles(covered).count;
   parallel((tiles + layout.block - 1) / layout.block, [&](int64_t piece, int thread) {
     const int64_t first = piece * layout.block;
-    run_pass(s, layout, x, memory, floor, y, first, std::min(first + layout.block, tiles), thread);
+    run_pass(covered, layout, x, memory, y, first, std::min(first + layout.block, tiles), thread);
   });
 }
 
-void forward_winograd(const Conv2dForward& call, Tensor& workspace) {
+template <class Call>
+void forward_winograd(const Call& call, Tensor& workspace) {
   for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { forward_winograd_of<T>(call, workspace); });
 }
 
@@ -407,8 +443,8 @@ void backward_winograd_of(const Conv2dBackward& call, Tensor& workspace) {
     }
     if (dx) {
       const Tiles tiles(to_dx);
-      run_pass(to_dx, layout, dy, memory, -std::numeric_limits<float>::infinity(), dx, first_tile(tiles, begin),
-               first_tile(tiles, end), thread);
+      run_pass(to_dx, layout, dy, memory, {dx, nullptr, -std::numeric_limits<float>::infinity()},
+               first_tile(tiles, begin), first_tile(tiles, end), thread);
     }
   });
   add_groups(s, memory + layout.sums, s.K() * s.OC, call.accumulate, call.dweight, 1,
@@ -420,7 +456,8 @@ void backward_winograd(const Conv2dBackward& call, Tensor& workspace) {
   for_f32_or_16_bits(call.x.dtype(), [&]<class T>() { backward_winograd_of<T>(call, workspace); });
 }
 
-int64_t forward_workspace(const Conv2dForward& call) {
+template <class Call>
+int64_t forward_workspace(const Call& call) {
   return WinogradLayout(call.sizes, false).size * int64_t{sizeof(float)};
 }
 int64_t backward_workspace(const Conv2dBackward& call) {
@@ -460,9 +497,15 @@ int64_t workspace_of(const Conv2dBackward& call) {
 }
 
 REGISTER_KERNEL(conv2d_forward, cpu, "winograd",
-                {.run = HS_DISPATCHED(forward_winograd),
+                {.run = HS_DISPATCHED(forward_winograd<Conv2dForward>),
                  .supported = fits<Conv2dForward>,
-                 .workspace = HS_DISPATCHED(forward_workspace),
+                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
+                 .rank = 15,
+                 .error_growth = growth});
+REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "winograd",
+                {.run = HS_DISPATCHED(forward_winograd<Conv2dPoolReluForward>),
+                 .supported = fits<Conv2dPoolReluForward>,
+                 .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
                  .rank = 15,
                  .error_growth = growth});
 REGISTER_KERNEL(conv2d_backward, cpu, "winograd",
