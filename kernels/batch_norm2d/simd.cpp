@@ -105,7 +105,10 @@ void statistics(const BatchNorm2dStatistics& call, Tensor& workspace) {
       const float* block = buffer.read(from + first * C, rows * C);
       for (int64_t c = 0; c < C; c += lanes) {
         Vec sum[1], apart[2];
-        sum_rows(rows, sum, [=](int64_t row, Vec(&s)[1]) { s[0] += load(block + row * C + c); });
+        sum_rows(rows, sum, [=](int64_t row, Vec(&s)[1]) {
+          s[0] += load(block + row * C + c);
+          __builtin_prefetch(block + row * C + c + block_values);
+        });
         const Vec near = sum[0] / broadcast(static_cast<float>(rows));  // the mean, but for its rounding
         sum_rows(rows, apart, [=](int64_t row, Vec(&s)[2]) {
           const Vec distance = load(block + row * C + c) - near;
@@ -162,11 +165,10 @@ void forward(const BatchNorm2dForward& call, Tensor& workspace) {
       Buffer<T> in, out;
       const float* block = in.read(x + first * C, rows * C);
       float* to = out.place(y + first * C);
-      for (int64_t c = 0; c < C; c += lanes) {
-        const Vec mean = load(means + c), scale = load(scales + c), shift = load(shifts + c);
-        for (int64_t i = c; i < rows * C; i += C) {
-          const Vec value = fma(load(block + i) - mean, scale, shift);
-          store(to + i, relu ? (value <= 0 ? Vec{} : value) : value);
+      for (int64_t i = 0; i < rows * C; i += C) {
+        for (int64_t c = 0; c < C; c += lanes) {
+          const Vec value = fma(load(block + i + c) - load(means + c), load(scales + c), load(shifts + c));
+          store(to + i + c, relu ? (value <= 0 ? Vec{} : value) : value);
         }
       }
       out.write(y + first * C, rows * C);
@@ -201,6 +203,8 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
           sum_rows(rows, total, [=](int64_t row, Vec(&s)[2]) {
             const Vec gradient = load(gradients + row * C + c);
             s[0] += gradient;
+            __builtin_prefetch(block + row * C + c + block_values);
+            __builtin_prefetch(gradients + row * C + c + block_values);
             s[1] = fma(gradient, load(block + row * C + c) - mean, s[1]);
           });
           for (int64_t i = 0; i < lanes; ++i) of_dy[c + i] += total[0][i];
@@ -233,15 +237,11 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
       const float* gradients = dy_buffer.read(dy, y, first * C, rows * C);
       const float* block = of_batch ? x_buffer.read(x + first * C, rows * C) : nullptr;
       float* to = out.place(dx + first * C);
-      for (int64_t c = 0; c < C; c += lanes) {
-        const Vec scale = load(scales + c);
-        if (!of_batch) {
-          for (int64_t i = c; i < rows * C; i += C) store(to + i, scale * load(gradients + i));
-          continue;
-        }
-        const Vec mean = load(means + c), offset = load(offsets + c), slope = load(slopes + c);
-        for (int64_t i = c; i < rows * C; i += C) {
-          store(to + i, scale * ((load(gradients + i) - offset) - slope * (load(block + i) - mean)));
+      for (int64_t i = 0; i < rows * C; i += C) {
+        for (int64_t c = 0; c < C; c += lanes) {
+          Vec d = load(gradients + i + c);
+          if (of_batch) d = (d - load(offsets + c)) - load(slopes + c) * (load(block + i + c) - load(means + c));
+          store(to + i + c, load(scales + c) * d);
         }
       }
       out.write(dx + first * C, rows * C);
