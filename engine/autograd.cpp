@@ -50,6 +50,14 @@ Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inp
   return y;
 }
 
+Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inputs, BackwardOfTwo backward) {
+  const auto more = std::make_shared<Tensor>();
+  y = record(op, std::move(y), inputs,
+             [more, rule = std::move(backward)](const Tensor& dy) { return rule(dy, std::exchange(*more, {})); });
+  if (y.grad_info()) y.grad_info()->node->more = more;
+  return y;
+}
+
 Tensor& gradient_of(GradInfo& leaf) {
   if (leaf.grad_is_zero) leaf.grad.fill_zero();
   leaf.grad_is_zero = false;
@@ -122,11 +130,11 @@ void give_first_gradient(GradInfo& leaf, const Tensor& gradient) {
   leaf.grad = gradient.clone();  // the leaf owns it: gradients may be shared with other inputs
 }
 
-void add_to(Partial& partial, const Tensor& gradient) {
-  if (!partial.sum.defined()) {
-    partial.sum = gradient;
-    return;
-  }
+// more: where each later gradient waits, the last for the node's rule; or nullptr
+void add_to(Partial& partial, Tensor gradient, Tensor* more) {
+  Tensor* place = partial.sum.defined() ? more : &partial.sum;
+  if (place) std::swap(*place, gradient);
+  if (!gradient.defined()) return;
   if (!partial.owned) partial = {partial.sum.clone(), true};
   accumulate({gradient, partial.sum});
 }
@@ -168,7 +176,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       check(place < order.size() && order[place] == info->node,
             "backward: the tape of a checkpointed block reached op {} too; give the block its result as the input",
             info->node->op);
-      add_to(interior[place], gradient);
+      add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
     } else if (info->grad.defined()) {
       if (info->grad_is_zero) {
         info->grad.copy_from(gradient);

@@ -20,6 +20,8 @@ namespace hs {
 using Gradients = std::vector<Tensor>;
 // By value, so that a rule which also takes dy by value can release it before it returns (engine/checkpoint.cpp).
 using Backward = std::function<Gradients(Tensor dy)>;
+// The rule of an op whose kernel adds up two gradients of y, dy and `more`. If `more` is undefined, dy is all.
+using BackwardOfTwo = std::function<Gradients(const Tensor& dy, const Tensor& more)>;
 
 struct Node;
 
@@ -46,6 +48,7 @@ struct Node {
   const char* op = "";                            // its name, a literal
   std::vector<std::shared_ptr<GradInfo>> inputs;  // null where the input needs no gradient
   Backward backward;                              // empty once it has run
+  std::shared_ptr<Tensor> more;                   // of record_of_two(): where the last gradient waits for the rule
   uint64_t walk = 0;                              // which call of backward() has met it last,
   size_t place = 0;                               // and its place in the order there
 };
@@ -54,7 +57,10 @@ struct Node {
 // To skip a gradient that is not needed, an op captures x.requires_grad() and returns an undefined tensor.
 Tensor record(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);
 
-// The same without checking the inputs, for an op that cannot see its parameters (engine/checkpoint.h).
+// The same for an op that adds up two gradients of y itself, which saves the pass of backward() that would.
+Tensor record_of_two(const char* op, Tensor y, std::initializer_list<Tensor> inputs, BackwardOfTwo backward);
+
+// record() without checking the inputs, for an op that cannot see its parameters (engine/checkpoint.h).
 Tensor record_always(const char* op, Tensor y, std::initializer_list<Tensor> inputs, Backward backward);
 
 // Runs the tape from y with dL/dy (default: one, for a scalar). Gradients of leaves accumulate in grad(); interior

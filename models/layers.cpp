@@ -87,8 +87,10 @@ BatchNorm2d::BatchNorm2d(int64_t channels, const BatchNormOptions& options) : op
   add_statistic("running_var", running_var_);
 }
 
-Tensor BatchNorm2d::forward(const Tensor& x) {
-  return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_);
+Tensor BatchNorm2d::forward(const Tensor& x) { return forward(x, {}); }
+
+Tensor BatchNorm2d::forward(const Tensor& x, const Tensor& residual) {
+  return batch_norm2d(x, weight_, bias_, running_mean_, running_var_, options_, residual);
 }
 
 Linear::Linear(int64_t in, int64_t out, LayerKeys& keys, Bias bias, Init init) {

@@ -44,7 +44,8 @@ class Conv2d : public Module {  // conv2d() with its parameters
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(int64_t channels, const BatchNormOptions& options = {});  // channels: the last dimension of x
-  Tensor forward(const Tensor& x) override;  // (N, H, W, channels) -> the same shape
+  Tensor forward(const Tensor& x) override;                 // (N, H, W, channels) -> the same shape
+  Tensor forward(const Tensor& x, const Tensor& residual);  // relu(forward(x) + residual); options.relu must be set
 
  private:
   BatchNormOptions options_;

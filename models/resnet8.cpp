@@ -7,7 +7,6 @@
 // 2 by 0 before and 1 after the image, so that weights trained there need other windows.
 #include <optional>
 
-#include "kernels/add_relu/add_relu.h"
 #include "kernels/global_average_pool2d/global_average_pool2d.h"
 #include "models/layers.h"
 #include "models/models.h"
@@ -27,7 +26,7 @@ class Block : public Module {
       : conv1_(in, out, conv3x3(stride), keys, has_bias, start),
         conv2_(out, out, conv3x3(), keys, has_bias, start),
         bn1_(out, {.relu = true}),
-        bn2_(out) {
+        bn2_(out, {.relu = true}) {
     add_child("conv1", conv1_);
     add_child("bn1", bn1_);
     add_child("conv2", conv2_);
@@ -38,7 +37,7 @@ class Block : public Module {
   }
   Tensor forward(const Tensor& x) override {
     const Tensor y = bn1_.forward(conv1_.forward(x));
-    return add_relu(bn2_.forward(conv2_.forward(y)), shortcut_ ? shortcut_->forward(x) : x);
+    return bn2_.forward(conv2_.forward(y), shortcut_ ? shortcut_->forward(x) : x);
   }
 
  private:

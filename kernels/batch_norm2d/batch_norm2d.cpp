@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/check.h"
+#include "kernels/add_relu/add_relu.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/relu/relu.h"
 
@@ -32,31 +33,48 @@ void check_arguments(const Tensor& x, const Tensor& scale, const Tensor& shift, 
 }  // namespace
 
 Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& running_mean,
-                    const Tensor& running_variance, const BatchNormOptions& options) {
+                    const Tensor& running_variance, const BatchNormOptions& options, const Tensor& residual) {
   const Op op("batch_norm2d");
   check_arguments(x, scale, shift, running_mean, running_variance);
+  const bool fuses = ambient().fuse && !relu_forward.is_forced() && !relu_backward.is_forced();
+  const bool on_cpu = x.device() == Device::cpu;
+  if (residual.defined()) {
+    check(options.relu && residual.shape() == x.shape() && residual.dtype() == x.dtype(),
+          "batch_norm2d: x is {} and residual {}; expected the same, and the option relu", x, residual);
+    if (!fuses || !on_cpu || add_forward.is_forced() || add_relu_forward.is_forced()) {
+      const BatchNormOptions alone{.eps = options.eps};
+      return add_relu(batch_norm2d(x, scale, shift, running_mean, running_variance, alone), residual);
+    }
+  }
   const BatchNormVariance kind{options.eps, ambient().training};
   Tensor mean = running_mean, variance = running_variance;
   if (kind.of_batch) {
     mean = scale.empty_like(), variance = scale.empty_like();
     batch_norm2d_statistics({x, mean, variance});
   }
-  const bool fused = options.relu && ambient().fuse && !relu_forward.is_forced() && !relu_backward.is_forced();
+  const bool fused = options.relu && fuses;
   Tensor y = x.empty_like();
-  batch_norm2d_forward({x, scale, shift, mean, variance, kind, fused, y});
-  y = record("batch_norm2d", y, {x, scale, shift, running_mean, running_variance},
-             [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
-              relu_y = fused ? y.saved() : Tensor(), kind, needs_x = x.requires_grad(),
-              to_scale = GradientTarget(scale), to_shift = GradientTarget(shift)](const Tensor& dy) -> Gradients {
-               const GradientMode mode = gradient_mode({&to_scale, &to_shift});
-               Tensor dx = needs_x ? x.empty_like() : Tensor();
-               Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
-               batch_norm2d_backward(
-                   {x, scale, mean, variance, dy, relu_y, kind, mode == GradientMode::add, dx, dscale, dshift});
-               if (mode != GradientMode::fresh) dscale = dshift = {};
-               if (!kind.of_batch) return {dx, dscale, dshift, {}, {}};
-               return {dx, dscale, dshift, mean, variance};  // see the header
-             });
+  batch_norm2d_forward({x, scale, shift, mean, variance, kind, fused, residual, y});
+  const auto rule = [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
+                     relu_y = fused ? y.saved() : Tensor(),
+                     shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind, needs_x = x.requires_grad(),
+                     needs_residual = residual.requires_grad(), to_scale = GradientTarget(scale),
+                     to_shift = GradientTarget(shift)](const Tensor& dy, const Tensor& more) -> Gradients {
+    const GradientMode mode = gradient_mode({&to_scale, &to_shift});
+    Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
+    Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
+    batch_norm2d_backward({x, scale, mean, variance, dy, more, relu_y, shift, kind, mode == GradientMode::add, dx,
+                           dscale, dshift, dresidual});
+    if (mode != GradientMode::fresh) dscale = dshift = {};
+    if (!kind.of_batch) return {dx, dscale, dshift, {}, {}, dresidual};
+    return {dx, dscale, dshift, mean, variance, dresidual};  // see the header
+  };
+  const std::initializer_list<Tensor> inputs = {x, scale, shift, running_mean, running_variance, residual};
+  if (ambient().fuse && on_cpu) {
+    y = record_of_two("batch_norm2d", y, inputs, rule);
+  } else {
+    y = record("batch_norm2d", y, inputs, [rule](const Tensor& dy) { return rule(dy, Tensor()); });
+  }
   return fused || !options.relu ? y : relu(y);
 }
 
@@ -128,14 +146,17 @@ void forward_cpu(const BatchNorm2dForward& call, Tensor& workspace) {
     inverse_deviations<Real>(call.variance, call.kind, M, inverse);
     const T* x = call.x.data<T>();
     const Real *mean = call.mean.data<Real>(), *scale = call.scale.data<Real>(), *shift = call.shift.data<Real>();
+    const T* residual = call.residual.defined() ? call.residual.data<T>() : nullptr;
     T* y = call.y.mutable_data<T>();
     parallel_ranges(M, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
                     [=](int64_t begin, int64_t end) {
                       for (int64_t row = begin; row < end; ++row) {
                         for (int64_t c = 0; c < C; ++c) {
-                          const double xh = (double{to_computing(x[row * C + c])} - mean[c]) * inverse[c];
-                          const double value = xh * scale[c] + shift[c];
-                          y[row * C + c] = from_computing<T>(static_cast<Real>(relu && is_closed(value) ? 0 : value));
+                          const int64_t i = row * C + c;
+                          const double xh = (double{to_computing(x[i])} - mean[c]) * inverse[c];
+                          Real value = static_cast<Real>(xh * scale[c] + shift[c]);
+                          if (residual) value = to_computing(from_computing<T>(value)) + to_computing(residual[i]);
+                          y[i] = from_computing<T>(relu && is_closed(value) ? 0 : value);
                         }
                       }
                     });
@@ -152,12 +173,16 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
     const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
     const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
     const Real *mean = call.mean.data<Real>(), *scale = call.scale.data<Real>();
-    const auto gradient = [=](int64_t i) { return y && is_closed(y[i]) ? 0.0 : double{to_computing(dy[i])}; };
+    const T* more = call.more.defined() ? call.more.data<T>() : nullptr;
+    const auto gradient = [=](int64_t i) {
+      if (y && is_closed(y[i])) return T{};
+      return more ? from_computing<T>(to_computing(dy[i]) + to_computing(more[i])) : dy[i];
+    };
     const auto normalized = [=](int64_t i, int64_t c) { return (double{to_computing(x[i])} - mean[c]) * inverse[c]; };
     if (call.needs_sums()) {
       sum_rows(M, 2 * C, sums, [=](int64_t row, double* sum) {
         for (int64_t c = 0; c < C; ++c) {
-          const double d = gradient(row * C + c);
+          const double d = to_computing(gradient(row * C + c));
           sum[c] += d;
           sum[C + c] += d * normalized(row * C + c, c);
         }
@@ -169,6 +194,12 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
     };
     add_sums(call.dshift, sums);
     add_sums(call.dscale, sums + C);
+    if (call.dresidual.defined()) {
+      T* dresidual = call.dresidual.mutable_data<T>();
+      parallel_ranges(M * C, elementwise_grain, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) dresidual[i] = gradient(i);
+      });
+    }
     if (!call.dx.defined()) return;
     T* dx = call.dx.mutable_data<T>();
     parallel_ranges(M, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
@@ -176,7 +207,7 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
                       for (int64_t row = begin; row < end; ++row) {
                         for (int64_t c = 0; c < C; ++c) {
                           const int64_t i = row * C + c;
-                          double d = gradient(i);
+                          double d = to_computing(gradient(i));
                           if (of_batch) d -= (sums[c] + normalized(i, c) * sums[C + c]) / static_cast<double>(M);
                           dx[i] = from_computing<T>(static_cast<Real>(scale[c] * inverse[c] * d));
                         }

@@ -221,11 +221,15 @@ REGISTER_KERNEL(batch_norm2d_statistics, cuda, "simple",
                  .supported = [](const BatchNorm2dStatistics& call) { return cuda::is_float(call.x); },
                  .workspace = statistics_workspace});
 REGISTER_KERNEL(batch_norm2d_forward, cuda, "simple",
-                {.run = forward_cuda,
-                 .supported = [](const BatchNorm2dForward& call) { return cuda::is_float(call.x); }});
+                {.run = forward_cuda, .supported = [](const BatchNorm2dForward& call) {
+                   return cuda::is_float(call.x) && !call.residual.defined();
+                 }});
 REGISTER_KERNEL(batch_norm2d_backward, cuda, "simple",
                 {.run = backward_cuda,
-                 .supported = [](const BatchNorm2dBackward& call) { return cuda::is_float(call.x); },
+                 .supported =
+                     [](const BatchNorm2dBackward& call) {
+                       return cuda::is_float(call.x) && !call.more.defined() && !call.dresidual.defined();
+                     },
                  .workspace = backward_workspace});
 
 }  // namespace

@@ -25,8 +25,11 @@ struct BatchNormOptions {
 
 // x (..., C) -> the same shape. The other tensors are (C), f32, or f64 if x is. The running tensors may be undefined in
 // training. Throws if x has fewer than 2 values per channel in training.
+//
+// A residual, of x's shape and type, makes it the end of a residual block: add_relu(y, residual), with the same bits.
+// On the CPU that is one pass if ambient().fuse, and one backward for both. REQUIRES: options.relu with a residual
 Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& running_mean,
-                    const Tensor& running_variance, const BatchNormOptions& options = {});
+                    const Tensor& running_variance, const BatchNormOptions& options = {}, const Tensor& residual = {});
 
 // How a variance is to be read. That of the batch is divided by M - 1, M values per channel, as a running variance is
 // an average of such; the batch is normalized by the sum of squares divided by M.
@@ -54,14 +57,15 @@ struct BatchNorm2dForward {  // x and y (..., C); scale, shift, mean and varianc
   const Tensor& variance;
   BatchNormVariance kind;  // the variance's
   bool relu;               // y = max(y, 0)
+  const Tensor& residual;  // added to y, as rounded, before ReLU; undefined: nothing
   Tensor& y;
-  auto tensors() const { return tensor_list(x, scale, shift, mean, variance, y); }
+  auto tensors() const { return tensor_list(x, scale, shift, mean, variance, residual, y); }
 };
 constinit inline Kernel<BatchNorm2dForward> batch_norm2d_forward{"batch_norm2d_forward"};
 
 // With r = 1 / sqrt(variance + eps), xh = (x - mean) r, and sums over the M values of the channel:
 //   dshift = sum dy,  dscale = sum dy xh,  dx = scale r (dy - dshift / M - xh dscale / M)
-// If the mean and the variance are not those of the batch, dx = scale r dy. An undefined dx, dscale or dshift is not
+// If the mean and the variance are not those of the batch, dx = scale r dy. An undefined output is not
 // computed. With `accumulate` dscale and dshift are added to.
 struct BatchNorm2dBackward {
   const Tensor& x;
@@ -69,13 +73,18 @@ struct BatchNorm2dBackward {
   const Tensor& mean;
   const Tensor& variance;
   const Tensor& dy;
+  const Tensor& more;    // a second gradient of y, which is added to dy; or undefined
   const Tensor& relu_y;  // after a forward pass with relu its y: where that is zero, dy counts as zero; else undefined
+  const Tensor& shift;   // with it a kernel can tell from x where relu_y is zero; undefined after one with a residual
   BatchNormVariance kind;  // the variance's
   bool accumulate;
   Tensor& dx;
   Tensor& dscale;
   Tensor& dshift;
-  auto tensors() const { return tensor_list(x, scale, mean, variance, dy, relu_y, dx, dscale, dshift); }
+  Tensor& dresidual;  // dy as it counts
+  auto tensors() const {
+    return tensor_list(x, scale, mean, variance, dy, more, relu_y, shift, dx, dscale, dshift, dresidual);
+  }
   // Otherwise dx needs no sums.
   bool needs_sums() const { return dscale.defined() || dshift.defined() || (dx.defined() && kind.of_batch); }
 };

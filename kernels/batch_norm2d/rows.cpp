@@ -5,6 +5,7 @@
 
 #include "engine/ambient.h"
 #include "kernels/batch_norm2d/batch_norm2d.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/register.h"
 
 namespace hs::examples::batch_norm2d_rows {
@@ -21,15 +22,26 @@ Tensor running_values(const Tensor& x, double (*value)(size_t c)) {
   return Tensor::from(std::vector<float>(values.begin(), values.end()), {x.shape().back()}).to(x.device());
 }
 
-Tensor normalized(const Inputs& in, bool training, bool relu) {
+struct Way {
+  const char* name;
+  bool training = true, relu = false;
+  bool residual = false;  // the last input
+  bool forks = false;     // the result is y + y, so y gets two gradients
+};
+
+Tensor normalized(const Inputs& in, const Way& way) {
   const AmbientScope scope;
+  const auto [name, training, relu, has_residual, forks] = way;
   ambient().training = training;
   Tensor mean, variance;
   if (!training) mean = running_values(in[0], running_mean), variance = running_values(in[0], running_variance);
-  return batch_norm2d(in[0], parameter(in[1]), parameter(in[2]), mean, variance, {.eps = eps, .relu = relu});
+  const Tensor y = batch_norm2d(in[0], parameter(in[1]), parameter(in[2]), mean, variance, {.eps = eps, .relu = relu},
+                                has_residual ? in[3] : Tensor());
+  return forks ? add(y, y) : y;
 }
 
-Numbers naive(const std::vector<Numbers>& in, bool training, bool relu) {
+Numbers naive(const std::vector<Numbers>& in, const Way& way) {
+  const bool training = way.training;
   const size_t C = in[1].size(), M = in[0].size() / C;
   Numbers y = in[0];
   for (size_t c = 0; c < C; ++c) {
@@ -40,19 +52,20 @@ Numbers naive(const std::vector<Numbers>& in, bool training, bool relu) {
     }
     for (size_t i = c; i < y.size(); i += C) {
       y[i] = (y[i] - mean) / std::sqrt(variance + eps) * in[1][c] + in[2][c];
-      if (relu) y[i] = std::max(y[i], 0.0);
+      if (way.residual) y[i] += in[3][i];
+      if (way.relu) y[i] = std::max(y[i], 0.0);
+      if (way.forks) y[i] *= 2;
     }
   }
   return y;
 }
 
 const Examples rows([](Table& table) {
-  struct Way {
-    const char* name;
-    bool training, relu;
-  };
-  constexpr Way training{"", true, false}, evaluation{" in evaluation", false, false},
-      with_relu{" with ReLU", true, true}, with_relu_in_evaluation{" with ReLU in evaluation", false, true};
+  constexpr Way training{""}, evaluation{" in evaluation", false}, with_relu{" with ReLU", true, true},
+      with_relu_in_evaluation{" with ReLU in evaluation", false, true}, residual{" with residual", true, true, true},
+      residual_in_evaluation{" with residual in evaluation", false, true, true},
+      forks{" that forks", true, true, false, true},
+      residual_forks{" with residual that forks", true, true, true, true};
   struct Sizes {
     Shape x;
     Way way;
@@ -73,19 +86,31 @@ const Examples rows([](Table& table) {
                                    {{2, 20, 26, 16}, evaluation},
                                    {{2, 2, 2, 3}, with_relu},
                                    {{2, 2, 3, 16}, with_relu},
-                                   {{2, 2, 3, 16}, with_relu_in_evaluation}}) {
-    table.push_back({.name = fmt::format("batch_norm2d{} {}", way.name, shape.to_string()),
-                     .shapes = {shape, {shape.back()}, {shape.back()}},
-                     .run = [way](const Inputs& in) { return normalized(in, way.training, way.relu); },
-                     // x - mean, and dy less what the statistics pass back, cancel: what either is off by counts times
-                     // scale / deviation, about 2. dscale and dshift are f32 sums of up to 1040 values.
-                     .forward = {4 * tolerance::u32, 8 * tolerance::u32, 0},
-                     .gradient = {4 * tolerance::u32, 32 * tolerance::u32, 0},
-                     .reference = [way](const std::vector<Numbers>& in) { return naive(in, way.training, way.relu); },
-                     .fill = way.relu ? Fill::spaced : Fill::uniform,
-                     .integers = false,
-                     .nan = shape.size() > 0,
-                     .flops = 8 * count(shape)});
+                                   {{2, 2, 3, 16}, with_relu_in_evaluation},
+                                   {{2, 2, 2, 3}, residual},
+                                   {{2, 2, 3, 16}, residual},
+                                   {{2, 2, 3, 16}, residual_in_evaluation},
+                                   {{2, 2, 2, 3}, forks},
+                                   {{2, 3, 5, 16}, forks},
+                                   {{2, 2, 2, 3}, residual_forks},
+                                   {{2, 20, 13, 16}, residual_forks}}) {
+    std::vector<Shape> shapes = {shape, {shape.back()}, {shape.back()}};
+    if (way.residual) shapes.push_back(shape);
+    table.push_back(
+        {.name = fmt::format("batch_norm2d{} {}", way.name, shape.to_string()),
+         .shapes = shapes,
+         .run = [way](const Inputs& in) { return normalized(in, way); },
+         // x - mean, and dy less what the statistics pass back, cancel: what either is off by counts times
+         // scale / deviation, about 2. dscale and dshift are f32 sums of up to 1040 values.
+         .forward = {4 * tolerance::u32, 8 * tolerance::u32, 0},
+         .gradient = {4 * tolerance::u32, 32 * tolerance::u32, 0},
+         .reference = [way](const std::vector<Numbers>& in) { return naive(in, way); },
+         .fill = way.relu ? Fill::spaced : Fill::uniform,
+         // With a residual 16 bits are rounded twice: tests/kernels/batch_norm2d.cpp wants the bits of add_relu.
+         .half = !way.residual,
+         .integers = false,
+         .nan = shape.size() > 0,
+         .flops = 8 * count(shape)});
   }
   // sums over rows, of the gradients, add up by how much a mean that is stored in f32 is off.
   constexpr double u = tolerance::u32;

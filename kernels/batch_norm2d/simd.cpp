@@ -33,6 +33,12 @@ void for_blocks_of_group(int64_t group, int64_t M, int64_t C, const Body& body) 
   for_blocks(group * M / groups, (group + 1) * M / groups, C, body);
 }
 
+// Calls body(i, c) for each vector of `count` values of whole rows: value i is the first, of channel c.
+template <class Body>
+void for_vectors(int64_t count, int64_t C, const Body& body) {
+  for (int64_t i = 0, c = 0; i < count; i += lanes, c = c + lanes < C ? c + lanes : 0) body(i, c);
+}
+
 // A block in f32, if T is not f32.
 template <class T>
 struct Buffer {
@@ -49,18 +55,45 @@ struct Buffer {
   }
 };
 
-// dy in f32, but zero where ReLU made y zero. y: nullptr without ReLU.
+Vec relu(Vec v) { return v <= 0 ? Vec{} : v; }
+
+// (x - mean) scale + shift, `scales` being divided by the deviations. (C) each
+struct Normalization {
+  const float *means = nullptr, *scales = nullptr, *shifts = nullptr;
+  Vec operator()(Vec x, int64_t c) const { return fma(x - load(means + c), load(scales + c), load(shifts + c)); }
+};
+
+// The gradient of y: dy + more, but zero where ReLU made y zero. That is read from y, or computed again from x.
+template <class T>
+struct GradientOfY {
+  const T *dy, *more = nullptr, *y = nullptr;  // more, y: nullptr without
+  Normalization normalization = {};            // shifts: nullptr unless it is computed again
+};
+
 template <class T>
 struct GradientBuffer {
   float values[block_values];
 
-  const float* read(const T* dy, const T* y, int64_t first, int64_t count) {
-    const float* gradients = as_computing(dy + first, count, values);
-    if (!y) return gradients;
-    for (int64_t i = 0; i < count; ++i) {
-      const float gradient = gradients[i];  // read on both paths, so that the compiler may use vectors
-      values[i] = is_closed(y[first + i]) ? 0 : gradient;
+  // x: the block's
+  const float* read(const GradientOfY<T>& from, const float* x, int64_t first, int64_t count, int64_t C) {
+    const float* sum = as_computing(from.dy + first, count, values);
+    if (from.more) {
+      Buffer<T> buffer;
+      const float* more = buffer.read(from.more + first, count);
+      for (int64_t i = 0; i < count; ++i) values[i] = sum[i] + more[i];
+      sum = values;
     }
+    if (from.y) {
+      for (int64_t i = 0; i < count; ++i) {
+        const float gradient = sum[i];  // read on both paths, so that the compiler may use vectors
+        values[i] = is_closed(from.y[first + i]) ? 0 : gradient;
+      }
+      return values;
+    }
+    if (!from.normalization.shifts) return sum;
+    for_vectors(count, C, [&](int64_t i, int64_t c) {
+      store(values + i, from.normalization(load(x + i), c) <= 0 ? Vec{} : load(sum + i));
+    });
     return values;
   }
 };
@@ -152,26 +185,34 @@ void factors(const Tensor& variance, const BatchNormVariance& kind, int64_t M, c
 }
 
 template <class T>
+const T* or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
+
+template <class T>
 void forward(const BatchNorm2dForward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), M = batch_norm_rows(call.x);
   float* scales = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (C)
   factors(call.variance, call.kind, M, call.scale.data<float>(), scales);
-  const float *means = call.mean.data<float>(), *shifts = call.shift.data<float>();
-  const T* x = call.x.data<T>();
+  const Normalization normalized{call.mean.data<float>(), scales, call.shift.data<float>()};
+  const T *x = call.x.data<T>(), *residual = or_null<T>(call.residual);
   T* y = call.y.mutable_data<T>();
-  const bool relu = call.relu;
+  const bool relu_now = call.relu && !residual;
   parallel_ranges(M, elementwise_grain / C, [=](int64_t begin, int64_t end) {
     for_blocks(begin, end, C, [&](int64_t first, int64_t rows) {
       Buffer<T> in, out;
-      const float* block = in.read(x + first * C, rows * C);
-      float* to = out.place(y + first * C);
-      for (int64_t i = 0; i < rows * C; i += C) {
-        for (int64_t c = 0; c < C; c += lanes) {
-          const Vec value = fma(load(block + i + c) - load(means + c), load(scales + c), load(shifts + c));
-          store(to + i + c, relu ? (value <= 0 ? Vec{} : value) : value);
-        }
-      }
-      out.write(y + first * C, rows * C);
+      const int64_t start = first * C, count = rows * C;
+      const float* block = in.read(x + start, count);
+      float* to = out.place(y + start);
+      for_vectors(count, C, [=](int64_t i, int64_t c) {
+        const Vec value = normalized(load(block + i), c);
+        store(to + i, relu_now ? relu(value) : value);
+      });
+      out.write(y + start, count);
+      if (!residual) return;
+      const float *rounded = out.read(y + start, count), *beside = in.read(residual + start, count);
+      for (int64_t i = 0; i < count; i += lanes) store(to + i, relu(load(rounded + i) + load(beside + i)));
+      out.write(y + start, count);
     });
   });
 }
@@ -185,10 +226,14 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
         *slopes = offsets + C;  // (C): dx = scale (dy - offset - slope (x - mean))
   factors(call.variance, call.kind, M, nullptr, inverse);
   factors(call.variance, call.kind, M, call.scale.data<float>(), scales);
-  const float* means = call.mean.data<float>();
-  const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
-  const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
-  if (call.needs_sums()) {
+  const float *means = call.mean.data<float>(), *shifts = or_null<float>(call.shift);
+  const T* x = call.x.data<T>();
+  GradientOfY<T> of_y{
+      call.dy.data<T>(), or_null<T>(call.more), shifts ? nullptr : or_null<T>(call.relu_y), {means, scales, shifts}};
+  // The first pass keeps the gradient for the residual, or else a sum of two in the place of dx.
+  Tensor& kept = call.dresidual.defined() || !call.more.defined() ? call.dresidual : call.dx;
+  T* keep = kept.defined() ? kept.mutable_data<T>() : nullptr;
+  if (call.needs_sums() || keep) {
     parallel(groups, [=](int64_t group, int) {
       double *of_dy = sums + 2 * group * C, *of_products = of_dy + C;
       std::fill_n(of_dy, 2 * C, 0.0);
@@ -196,7 +241,11 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
         Buffer<T> x_buffer;
         GradientBuffer<T> dy_buffer;
         const float* block = x_buffer.read(x + first * C, rows * C);
-        const float* gradients = dy_buffer.read(dy, y, first * C, rows * C);
+        const float* gradients = dy_buffer.read(of_y, block, first * C, rows * C, C);
+        if (keep) {
+          store_block(gradients, keep + first * C, rows * C);
+          gradients = as_computing(keep + first * C, rows * C, dy_buffer.values);  // as rounded
+        }
         for (int64_t c = 0; c < C; c += lanes) {
           const Vec mean = load(means + c);
           Vec total[2];
@@ -204,7 +253,6 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
             const Vec gradient = load(gradients + row * C + c);
             s[0] += gradient;
             __builtin_prefetch(block + row * C + c + block_values);
-            __builtin_prefetch(gradients + row * C + c + block_values);
             s[1] = fma(gradient, load(block + row * C + c) - mean, s[1]);
           });
           for (int64_t i = 0; i < lanes; ++i) of_dy[c + i] += total[0][i];
@@ -228,22 +276,21 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
                     [=](int64_t c, double before) { return before + sums[C + c] * inverse[c]; });
   }
   if (!call.dx.defined()) return;
+  if (keep) of_y = {.dy = keep};
   T* dx = call.dx.mutable_data<T>();
   const bool of_batch = call.kind.of_batch;
   parallel_ranges(M, elementwise_grain / C, [=](int64_t begin, int64_t end) {
     for_blocks(begin, end, C, [&](int64_t first, int64_t rows) {
       Buffer<T> x_buffer, out;
       GradientBuffer<T> dy_buffer;
-      const float* gradients = dy_buffer.read(dy, y, first * C, rows * C);
-      const float* block = of_batch ? x_buffer.read(x + first * C, rows * C) : nullptr;
+      const float* block = x_buffer.read(x + first * C, rows * C);
+      const float* gradients = dy_buffer.read(of_y, block, first * C, rows * C, C);
       float* to = out.place(dx + first * C);
-      for (int64_t i = 0; i < rows * C; i += C) {
-        for (int64_t c = 0; c < C; c += lanes) {
-          Vec d = load(gradients + i + c);
-          if (of_batch) d = (d - load(offsets + c)) - load(slopes + c) * (load(block + i + c) - load(means + c));
-          store(to + i + c, load(scales + c) * d);
-        }
-      }
+      for_vectors(rows * C, C, [=](int64_t i, int64_t c) {
+        Vec d = load(gradients + i);
+        if (of_batch) d = (d - load(offsets + c)) - load(slopes + c) * (load(block + i) - load(means + c));
+        store(to + i, load(scales + c) * d);
+      });
       out.write(dx + first * C, rows * C);
     });
   });

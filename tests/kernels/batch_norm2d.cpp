@@ -12,6 +12,7 @@
 #include "engine/checkpoint.h"
 #include "engine/error.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/op_table.h"
@@ -208,6 +209,27 @@ TEST_CASE("a fused ReLU gives the bits of a separate one, in every type") {
   }
 }
 
+TEST_CASE("the end of a residual block and the sum of the gradients of its readers keep their bits in one pass") {
+  constexpr int64_t C = 32;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    const auto run = [&](bool fuse) {
+      const AmbientScope scope;
+      ambient().fuse = fuse;
+      const Tensor x = leaf(random_values({9, 15, C}, 18)), residual = leaf(random_values({9, 15, C}, 19)),
+                   scale = leaf(random_values({C}, 20)), shift = leaf(random_values({C}, 21));
+      const uint64_t separate = calls_of(relu_forward), accumulated = calls_of(accumulate);
+      const Tensor y = batch_norm2d(cast(x, dtype), scale, shift, {}, {}, {.relu = true}, cast(residual, dtype));
+      const Tensor read = add(add(y, mul(y, y)), y);  // four gradients, of which the last can wait for the rule
+      backward(read, cast(random_values(y.shape(), 22), dtype));
+      CHECK(calls_of(relu_forward) - separate == (fuse ? 0 : 1));
+      CHECK(calls_of(accumulate) - accumulated == (fuse ? 2 : 3));
+      return std::vector<Tensor>{y.detach(), x.grad(), residual.grad(), scale.grad(), shift.grad()};
+    };
+    const auto fused = run(true), separate = run(false);
+    for (size_t i = 0; i < fused.size(); ++i) CHECK(same_bytes(fused[i], separate[i]));
+  }
+}
+
 TEST_CASE("arguments that do not fit are one line that says what would") {
   const auto message = [](const auto& call) -> std::string {
     try {
@@ -233,6 +255,8 @@ TEST_CASE("arguments that do not fit are one line that says what would") {
   CHECK(message([&] { batch_norm2d(x, scale, scale, constant(4, 0), {}); }) ==
         "batch_norm2d: x is f32(2, 3), running_mean f32(4) and running_variance undefined; expected both as f32(3) or "
         "undefined");
+  CHECK(message([&] { batch_norm2d(x, scale, scale, {}, {}, {.relu = true}, scale); }) ==
+        "batch_norm2d: x is f32(2, 3) and residual f32(3); expected the same, and the option relu");
   const Inference inference;
   CHECK(message([&] { batch_norm2d(x, scale, scale, scale, {}); }) ==
         "batch_norm2d: x is f32(2, 3), running_mean f32(3) and running_variance undefined; expected both as f32(3)");
