@@ -66,15 +66,28 @@ HS_TARGET_AVX512 void transpose_block_avx512(const Cell* from, int64_t from_stri
   for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + i * to_stride, t[i]);
 }
 
+void transpose_4x4(const Cell* from, int64_t from_stride, Cell* to, int64_t to_stride) {
+  __m128 r[4];
+  for (int i = 0; i < 4; ++i) r[i] = _mm_loadu_ps(reinterpret_cast<const float*>(from + i * from_stride));
+  _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+  for (int i = 0; i < 4; ++i) _mm_storeu_ps(reinterpret_cast<float*>(to + i * to_stride), r[i]);
+}
+
 #endif
 
 void transpose_block(const Cell* from, int64_t from_stride, Cell* to, int64_t to_stride) {
 #if defined(__x86_64__)
   if (cpu_features().avx512) return transpose_block_avx512(from, from_stride, to, to_stride);
-#endif
+  for (int64_t j = 0; j < 16; j += 4) {
+    for (int64_t i = 0; i < 16; i += 4) {
+      transpose_4x4(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+    }
+  }
+#else
   for (int64_t j = 0; j < 16; ++j) {
     for (int64_t i = 0; i < 16; ++i) to[j * to_stride + i] = from[i * from_stride + j];
   }
+#endif
 }
 
 }  // namespace

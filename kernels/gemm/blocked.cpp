@@ -23,8 +23,9 @@ using namespace blocked;
 // The registers of a strip, as many sums as fit beside a row of the panel and one broadcast value of A:
 //   AVX-512 (32 registers): 6 x 4 or 8 x 3 vectors     AVX2, plain x86-64 (16): 6 x 2
 // At least 8 sums keep both multiply-add units busy; loads are fewer than multiply-adds.
-constexpr int max_vectors = registers == 32 ? 4 : 2, max_rows = 8;
-constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_rows; }
+constexpr int max_vectors = registers == 32 ? 4 : 2, max_strip_rows = 8;
+constexpr int64_t panel_columns = std::max<int64_t>(16, max_vectors* lanes);
+constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_strip_rows; }
 
 // sums[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`.
 template <int rows, int vectors>
@@ -32,7 +33,7 @@ void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* 
                     bool add) {
   Vec sum[rows][vectors];
   HS_UNROLL for (int r = 0; r < rows; ++r) { HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{}; }
-  for (int64_t s = 0; s < steps; ++s, a += a_step, b += tile_columns) {
+  for (int64_t s = 0; s < steps; ++s, a += a_step, b += panel_columns) {
     Vec w[vectors];
     HS_UNROLL for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
     HS_UNROLL for (int r = 0; r < rows; ++r) {
@@ -53,11 +54,12 @@ void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* 
 using Strip = void (*)(const float*, int64_t, int64_t, const float*, int64_t, float*, bool);
 
 template <int vectors, int... rows>
-constexpr std::array<Strip, max_rows> strips_of(std::integer_sequence<int, rows...>) {
+constexpr std::array<Strip, max_strip_rows> strips_of(std::integer_sequence<int, rows...>) {
   return {multiply_strip<rows + 1, vectors>...};
 }
 template <int... vectors>
-constexpr std::array<std::array<Strip, max_rows>, max_vectors> all_strips(std::integer_sequence<int, vectors...>) {
+constexpr std::array<std::array<Strip, max_strip_rows>, max_vectors> all_strips(
+    std::integer_sequence<int, vectors...>) {
   return {strips_of<vectors + 1>(std::make_integer_sequence<int, rows_of(vectors + 1)>())...};
 }
 constexpr auto strips = all_strips(std::make_integer_sequence<int, max_vectors>());  // [vectors - 1][rows - 1]
@@ -66,8 +68,9 @@ template <class T>
 struct Widened {
   using Element = T;
   struct Session {};
-  static constexpr int64_t depth = 1;
-  static constexpr bool rows_first = false;
+  static constexpr int64_t depth = 1, panel_columns = HS_ISA::panel_columns, max_steps = 128;
+  static constexpr int64_t max_rows = 256, max_sums = 256 * 128;
+  static constexpr bool rows_first = false, packs_strips = true;
 
   static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {
@@ -85,6 +88,10 @@ struct Widened {
       for (; i + lanes <= count; i += lanes) store(values + i, load(row + i));
       if (i < count) store_first(values + i, load_first(row + i, count - i), count - i);
     }
+  }
+
+  static void pack_strip(const Cell* from, int64_t from_step, int64_t steps, Cell* to) {
+    for (; steps > 0; --steps, from += from_step, to += strip_slot) std::memcpy(to, from, strip_slot * sizeof(Cell));
   }
 
   static int64_t vectors_of(int64_t columns) { return (columns + lanes - 1) / lanes; }

@@ -1,26 +1,30 @@
 // The matrix product in blocks, internal to kernels/gemm/: the variants "blocked", "avx512_bf16" and "amx". C is cut
-// into tiles of 64 columns, K into slices. A thread packs a slice of 64 columns of op(B) into a panel, which stays in
-// its caches, and multiplies the tile's rows by it, strip by strip:
+// into tiles, K into slices. A thread packs a slice of op(B)'s columns of its tile into panels, one of which stays in
+// the first-level cache, and multiplies the tile's rows by it, strip by strip:
 //
-//                  64 columns, in vectors
+//                  64 columns (16 with AVX2), in vectors
 //                  |--|--|--|--|
 //   slice of K     |  panel    |   packed once for all rows of the tile
 //   |------|       |--|--|--|--|
-//   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512)
+//   | strip|  x                    =  sums of the strip, in registers (6 x 64 with AVX-512, 6 x 16 with AVX2)
 //
-// After the last slice, the strip's sums become C at once (kernels/gemm/finish.h), while they are in the first-level
-// cache. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed once
-// for the whole call. Few tiles and a long K: K is cut into parts, whose sums are added in order. All borders depend on
-// M, N and K only.
+// After the last slice, the sums of 64 columns of a strip become C at once (kernels/gemm/finish.h), while they are in
+// the caches. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed
+// once for the whole call, and f32 cells that are not along its rows for each slice of a tile. Few tiles and a long K:
+// K is cut into parts, whose sums are added in order. All borders depend on M, N and K only.
 //
 // A variant is a class:
 //   struct Product {
 //     using Element = ...;                 // what the factors store: float, Half or BFloat16
 //     static constexpr int64_t depth;      // values of k in a cell of a panel: 1 (an f32) or 2 (a pair)
+//     static constexpr int64_t panel_columns, max_steps;  // of a panel; cells of a slice along K
+//     static constexpr int64_t max_rows, max_sums;        // of a tile
 //     static constexpr bool rows_first;    // packed op(A) must be (rows, steps), whole 16 x 16 blocks
+//     static constexpr bool packs_strips;  // op(A) is packed for each slice if its rows lie side by side
 //     struct Session;                      // alive while a thread multiplies
 //     static void pack_k_rows(from, from_stride, rows, count, to, to_stride);  // a row of `to` from `depth` rows
 //     static void pack_k_row(row, count, to);                                  // a row of `count` values of k
+//     static void pack_strip(from, from_step, steps, to);                      // strip_slot cells of each step
 //     static int64_t strip_rows(columns);
 //     static void multiply(a, b, rows, columns, steps, sums, add);  // a strip: sums = A B, or += if add
 //   };
@@ -35,8 +39,8 @@
 
 namespace hs::blocked {
 
-inline constexpr int64_t max_tile_rows = 128;
-inline constexpr int64_t max_steps = 64;  // cells of a slice along K: the panel is then 16 KiB
+inline constexpr int64_t steps_together = 16;  // that are packed at a time
+inline constexpr int64_t strip_slot = 8;       // cells between the steps of a packed strip: its rows, and a gap
 
 // A factor as it lies in memory: (outer, inner) row-major. k runs along `inner` or along `outer`.
 template <class T>
@@ -53,27 +57,34 @@ struct Left {
   Left at(int64_t m, int64_t s) const { return {cells + m * row + s * step, row, step}; }
 };
 
-// How C and K are cut. Rows are cut, and then K, if there would be too few pieces for several threads.
+// How C and K are cut. K is cut before tiles become smaller, if there would be too few pieces for several threads: a
+// large tile packs each factor for more sums, and reads long pieces of rows, which memory delivers faster.
 struct Cuts {
-  int64_t rows_each, row_tiles, column_tiles, parts, part;  // `part`: values of k in each part but the last
+  int64_t rows_each, row_tiles;               // the last tile may have fewer rows
+  int64_t blocks, blocks_each, column_tiles;  // blocks of tile_columns: in C, in a tile
+  int64_t parts, part;                        // `part`: values of k in each part but the last
 
-  Cuts(int64_t M, int64_t N, int64_t K) {
-    constexpr int64_t shortest_part = 256, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
-    const int64_t enough = std::clamp<int64_t>(M * round_up(N, 16) * K / smallest_piece, 1, 8);
-    column_tiles = ceil(N, tile_columns);
-    rows_each = max_tile_rows;
-    while (rows_each > 64 && ceil(M, rows_each) * column_tiles < enough) rows_each /= 2;
-    const int64_t most = std::max<int64_t>(1, std::min(enough / tiles(M), K / shortest_part));
-    part = std::max<int64_t>(32, round_up(ceil(K, most), 32));
-    parts = std::max<int64_t>(1, ceil(K, part));
-    while (rows_each > 16 && tiles(M) * parts < enough) rows_each /= 2;
-    row_tiles = ceil(M, rows_each);
+  // Tiles have at most max_rows rows and max_sums elements.
+  Cuts(int64_t M, int64_t N, int64_t K, int64_t max_rows, int64_t max_sums) : blocks(ceil(N, tile_columns)) {
+    constexpr int64_t shortest_part = 512, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
+    const int64_t most = std::max<int64_t>(1, M * round_up(N, 16) * K / smallest_piece);
+    if (M < N) max_rows = std::min<int64_t>(max_rows, 128);
+    int64_t max_blocks = max_sums / max_rows / tile_columns;
+    for (;;) {
+      row_tiles = ceil(M, max_rows), column_tiles = ceil(blocks, max_blocks);
+      rows_each = round_up(ceil(M, std::max<int64_t>(1, row_tiles)), 16);
+      blocks_each = ceil(blocks, std::max<int64_t>(1, column_tiles));
+      const int64_t wanted = ceil(std::min<int64_t>(16, most), std::max<int64_t>(1, tiles()));
+      part = std::max<int64_t>(32, round_up(ceil(K, std::clamp<int64_t>(K / shortest_part, 1, wanted)), 32));
+      parts = std::max<int64_t>(1, ceil(K, part));
+      if (tiles() * parts >= std::min<int64_t>(8, most) || max_rows == 16) break;
+      (max_blocks > 1 && max_blocks * tile_columns >= max_rows ? max_blocks : max_rows) /= 2;
+    }
   }
   int64_t tiles() const { return row_tiles * column_tiles; }
 
  private:
   static int64_t ceil(int64_t size, int64_t each) { return (size + each - 1) / each; }
-  int64_t tiles(int64_t M) const { return std::max<int64_t>(1, ceil(M, rows_each) * column_tiles); }
 };
 
 template <class Product>
@@ -111,18 +122,19 @@ void pack_rows_as_steps(const Factor<T>& f, int64_t first, int64_t count, int64_
     const Cell* from = reinterpret_cast<const Cell*>(f.data + first * f.stride + k);
     return transpose(from, f.stride / Product::depth, count, depth / Product::depth, to, stride);
   }
-  alignas(64) Cell rows[tile_columns * max_steps];
-  pack_rows<Product>(f, first, count, k, depth, rows, max_steps);
-  transpose(rows, max_steps, round_up(count, 16), round_up(steps_of<Product>(depth), 16), to, stride);
+  alignas(64) Cell rows[Product::panel_columns * Product::max_steps];
+  pack_rows<Product>(f, first, count, k, depth, rows, Product::max_steps);
+  transpose(rows, Product::max_steps, round_up(count, 16), round_up(steps_of<Product>(depth), 16), to, stride);
 }
 
 // f is (K, outer), `to` is (rows, stride).
 template <class Product, class T>
 void pack_steps_as_rows(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, Cell* to,
                         int64_t stride) {
-  alignas(64) Cell steps[max_steps * tile_columns];
-  for (int64_t i = 0; i < depth; i += max_steps * Product::depth, to += max_steps) {
-    const int64_t some = std::min(depth - i, max_steps * Product::depth);
+  constexpr int64_t steps_together = 64;
+  alignas(64) Cell steps[steps_together * tile_columns];
+  for (int64_t i = 0; i < depth; i += steps_together * Product::depth, to += steps_together) {
+    const int64_t some = std::min(depth - i, steps_together * Product::depth);
     pack_steps<Product>(f, first, count, k + i, some, steps, tile_columns);
     transpose(steps, tile_columns, round_up(steps_of<Product>(some), 16), round_up(count, 16), to, stride);
   }
@@ -188,6 +200,10 @@ void for_strips(int64_t rows, int64_t max_rows, int64_t unit, const Body& body) 
   for (int64_t i = 0; i < strips; ++i) body(border(i), border(i + 1) - border(i), i, strips);
 }
 
+// Cells of a packed strip. Not a multiple of 4 KiB, as above.
+template <class Product>
+inline constexpr int64_t packed_strip = (Product::max_steps + 2) * strip_slot;
+
 // Requests part i of n of the slice that is packed next, while the strips of this one are multiplied.
 template <class T>
 void prefetch(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, int64_t i, int64_t n) {
@@ -199,36 +215,84 @@ void prefetch(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64
   }
 }
 
-// Computes a tile: C's rows m .. m+rows-1, columns n .. n+columns-1, of k .. k_end-1. The sums go to `finish`, or, if
-// they are a part of K, to `partial` (rows, tile_columns).
+// Packs `rows` rows of op(A), which lie side by side in each step, strip by strip: otherwise each step of a strip would
+// be in a page of its own. `readable` cells follow the first of each step.
+template <class Product>
+void pack_strips(const Left& a, int64_t rows, int64_t strip_rows, int64_t readable, int64_t steps, Cell* to) {
+  for (int64_t begin = 0; begin < steps; begin += steps_together) {
+    const int64_t some = std::min(steps - begin, steps_together);
+    for_strips(rows, strip_rows, 1, [&](int64_t row, int64_t count, int64_t i, int64_t) {
+      const Cell* from = a.cells + row + begin * a.step;
+      Cell* strip = to + i * packed_strip<Product> + begin * strip_slot;
+      if (row + strip_slot <= readable) {
+        Product::pack_strip(from, a.step, some, strip);
+      } else {
+        for (int64_t s = 0; s < some; ++s) std::copy_n(from + s * a.step, count, strip + s * strip_slot);
+      }
+    });
+  }
+}
+
+// Packs k .. k+depth-1 of op(B)'s columns n .. n+columns-1, panel after panel.
 template <class Product, class T>
-void multiply_tile(const Left& a, const Factor<T>& b, int64_t m, int64_t rows, int64_t n, int64_t columns, int64_t k,
-                   int64_t k_end, const Finish& finish, float* partial) {
-  constexpr int64_t slice = max_steps * Product::depth;
-  alignas(64) Cell panel[max_steps * tile_columns];
-  alignas(64) float sums[max_tile_rows * tile_columns];
-  const int64_t sums_row =
-      k_end - k <= slice ? 0 : tile_columns;  // of one slice, every strip's sums take the same place
+void pack_panels(const Factor<T>& b, int64_t n, int64_t columns, int64_t k, int64_t depth, Cell* to) {
+  constexpr int64_t width = Product::panel_columns;
+  const int64_t together = b.k_is_inner ? depth : steps_together * Product::depth;  // of the rows, from end to end
+  for (int64_t i = 0; i < depth; i += together, to += steps_together * width) {
+    for (int64_t j = 0; j < columns; j += width) {
+      const int64_t now = std::min(width, columns - j);
+      Cell* panel = to + j * Product::max_steps;
+      if (b.k_is_inner) {
+        pack_rows_as_steps<Product>(b, n + j, now, k, depth, panel, width);
+      } else {
+        pack_steps<Product>(b, n + j, now, k + i, std::min(together, depth - i), panel, width);
+      }
+    }
+  }
+}
+
+// Computes a tile: C's rows m .. m+rows-1 of M, columns n .. n+columns-1, of k .. k_end-1. The sums go to `finish`, or,
+// if they are a part of K, to `partial` (blocks, partial_rows, tile_columns).
+template <class Product, class T>
+void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, int64_t m, int64_t rows, int64_t n, int64_t columns,
+                   int64_t k, int64_t k_end, const Finish& finish, float* partial, int64_t partial_rows) {
+  constexpr int64_t slice = Product::max_steps * Product::depth, width = Product::panel_columns;
+  alignas(64) Cell panels[Product::max_sums / 128 * Product::max_steps];
+  alignas(64) Cell packed[Product::packs_strips ? (Product::max_rows / 6 + 1) * packed_strip<Product> : 1];
+  alignas(64) float sums[Product::max_sums];
+  const int64_t strip_rows = Product::strip_rows(std::min(width, columns));
+  const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
+  // Of one slice and panel, every strip's sums take the same place.
+  const int64_t sums_row = k_end - k <= slice && width == tile_columns ? 0 : tile_columns;
   [[maybe_unused]] const typename Product::Session session{};
   const int64_t k_begin = k;
   do {
-    const int64_t depth = std::min(slice, k_end - k);
-    if (b.k_is_inner) {
-      pack_rows_as_steps<Product>(b, n, columns, k, depth, panel, tile_columns);
-    } else {
-      pack_steps<Product>(b, n, columns, k, depth, panel, tile_columns);
-    }
-    const bool add = k > k_begin, last = k + depth == k_end;
+    const int64_t depth = std::min(slice, k_end - k), steps = steps_of<Product>(depth), next = k + depth;
+    const bool add = k > k_begin, last = next == k_end;
     const Left left = a.at(m, k / Product::depth);
-    k += depth;
-    for_strips(rows, Product::strip_rows(columns), Product::rows_first ? 16 : 1,
-               [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
-                 if (!last) prefetch(b, n, columns, k, std::min(slice, k_end - k), i, strips);
-                 float* strip = sums + row * sums_row;
-                 Product::multiply(left.at(row, 0), panel, count, columns, steps_of<Product>(depth), strip, add);
-                 if (last && partial) std::copy_n(strip, count * tile_columns, partial + row * tile_columns);
-                 if (last && !partial) finish(m + row, n, count, columns, strip);
-               });
+    if constexpr (Product::packs_strips) {
+      if (pack) pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
+    }
+    pack_panels<Product>(b, n, columns, k, depth, panels);
+    for (int64_t c = 0; c < columns; c += width) {
+      const int64_t j = c % tile_columns, block = c - j, in_block = std::min(tile_columns, columns - block);
+      const int64_t now = std::min(width, columns - c);
+      for_strips(rows, strip_rows, Product::rows_first ? 16 : 1,
+                 [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
+                   if (!last) prefetch(b, n + c, now, next, std::min(slice, k_end - next), i, strips);
+                   if (last && j == 0 && !partial) finish.prefetch(m + row, n + c, count, in_block);
+                   float* sum = sums + block * round_up(rows, 16) + row * sums_row;
+                   const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
+                   Product::multiply(strip, panels + c * Product::max_steps, count, now, steps, sum + j, add);
+                   if (!last || j + now < in_block) return;
+                   if (partial) {
+                     std::copy_n(sum, count * tile_columns, partial + block * partial_rows + row * tile_columns);
+                   } else {
+                     finish(m + row, n + block, count, in_block, sum);
+                   }
+                 });
+    }
+    k = next;
   } while (k < k_end);
 }
 
@@ -240,7 +304,7 @@ struct Sizes {
   int64_t M, N, K;
   Cuts cuts;
   int64_t left;     // cells of packed op(A)
-  int64_t partial;  // floats of the parts' sums: (parts, tiles, rows_each, tile_columns)
+  int64_t partial;  // floats of the parts' sums: (parts, row_tiles, blocks, rows_each, tile_columns)
 
   explicit Sizes(const Gemm& call)
       : a{call.a.data<T>(), call.a.shape()[1], !call.options.transpose_a},
@@ -248,9 +312,9 @@ struct Sizes {
         M(call.c.shape()[0]),
         N(call.c.shape()[1]),
         K(call.a.shape()[a.k_is_inner ? 1 : 0]),
-        cuts(M, N, K),
+        cuts(M, N, K, Product::max_rows, Product::max_sums),
         left(left_cells<Product>(a, M, K)),
-        partial(cuts.parts == 1 ? 0 : cuts.parts * cuts.tiles() * cuts.rows_each * tile_columns) {}
+        partial(cuts.parts == 1 ? 0 : cuts.parts * cuts.row_tiles * cuts.blocks * cuts.rows_each * tile_columns) {}
 };
 
 template <class Product>
@@ -267,27 +331,29 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
   Cell* cells = reinterpret_cast<Cell*>(memory.mutable_data<uint8_t>());
   const Left left = pack_left<Product>(s.a, s.M, s.K, cells);
   float* partial = reinterpret_cast<float*>(cells + s.left);
-  const int64_t tiles = cuts.tiles();
+  const int64_t tiles = cuts.tiles(), block_size = cuts.rows_each * tile_columns;
   const Finish finish(call);
   parallel(tiles * cuts.parts, [&](int64_t piece, int) {
-    const int64_t part = piece / tiles, tile = piece % tiles;
-    const int64_t m = tile / cuts.column_tiles * cuts.rows_each, n = tile % cuts.column_tiles * tile_columns;
-    const int64_t rows = std::min(cuts.rows_each, s.M - m), columns = std::min(tile_columns, s.N - n);
-    const int64_t k = part * cuts.part, k_end = std::min(s.K, k + cuts.part);
-    multiply_tile<Product>(left, s.b, m, rows, n, columns, k, k_end, finish,
-                           cuts.parts == 1 ? nullptr : partial + piece * cuts.rows_each * tile_columns);
+    const int64_t part = piece / tiles, row = piece % tiles / cuts.column_tiles;
+    const int64_t block = piece % cuts.column_tiles * cuts.blocks_each;
+    const int64_t m = row * cuts.rows_each, n = block * tile_columns, k = part * cuts.part;
+    const int64_t rows = std::min(cuts.rows_each, s.M - m),
+                  columns = std::min(cuts.blocks_each * tile_columns, s.N - n);
+    float* sums = partial + ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
+    multiply_tile<Product>(left, s.b, s.M, m, rows, n, columns, k, std::min(s.K, k + cuts.part), finish,
+                           cuts.parts == 1 ? nullptr : sums, cuts.rows_each);
   });
   if (cuts.parts > 1) {
     constexpr int64_t rows_together = 8;
-    const int64_t strips = (cuts.rows_each + rows_together - 1) / rows_together, part = tiles * cuts.rows_each;
-    parallel(tiles * strips, [&](int64_t piece, int) {
-      const int64_t tile = piece / strips, row = piece % strips * rows_together;
-      const int64_t m = tile / cuts.column_tiles * cuts.rows_each + row, n = tile % cuts.column_tiles * tile_columns;
+    const int64_t row_blocks = cuts.rows_each / rows_together, part = cuts.row_tiles * cuts.blocks * block_size;
+    parallel(cuts.row_tiles * cuts.blocks * row_blocks, [&](int64_t piece, int) {
+      const int64_t tile = piece / row_blocks, row = piece % row_blocks * rows_together;
+      const int64_t m = tile / cuts.blocks * cuts.rows_each + row, n = tile % cuts.blocks * tile_columns;
       const int64_t rows = std::min(rows_together, s.M - m);
       if (rows <= 0) return;
       alignas(64) float sums[rows_together * tile_columns] = {};
-      const float* from = partial + (tile * cuts.rows_each + row) * tile_columns;
-      for (int64_t i = 0; i < cuts.parts; ++i, from += part * tile_columns) {
+      const float* from = partial + tile * block_size + row * tile_columns;
+      for (int64_t i = 0; i < cuts.parts; ++i, from += part) {
         for (int64_t j = 0; j < rows * tile_columns; ++j) sums[j] += from[j];
       }
       finish(m, n, rows, std::min(tile_columns, s.N - n), sums);
@@ -299,7 +365,8 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
 // Panels of bf16 pairs, for the products that have an instruction for them.
 struct PairedPanels {
   using Element = BFloat16;
-  static constexpr int64_t depth = 2;
+  static constexpr int64_t depth = 2, panel_columns = 64, max_steps = 64, max_rows = 128, max_sums = 128 * 64;
+  static constexpr bool packs_strips = false;
 
   static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
                           int64_t to_stride) {

@@ -95,6 +95,7 @@ Finish::Finish(const Gemm& call)
     if constexpr (!std::is_same_v<T, double>) {
       bias = call.bias.defined() ? call.bias.data<T>() : nullptr;
       c = call.c.mutable_data<T>();
+      element_bytes = sizeof(T);
       run = HS_FOR_THIS_CPU(finish<T>);
     }
   });

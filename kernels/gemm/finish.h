@@ -17,12 +17,21 @@ struct Finish {
     run(*this, m, n, rows, columns, sums);
   }
 
+  // Requests the same part of C.
+  void prefetch(int64_t m, int64_t n, int64_t rows, int64_t columns) const {
+    const char* from = static_cast<const char*>(c) + (m * N + n) * element_bytes;
+    for (; rows > 0; --rows, from += N * element_bytes) {
+      for (int64_t i = 0; i < columns * element_bytes; i += 64) __builtin_prefetch(from + i);
+    }
+  }
+
   float alpha, beta;
   uint8_t* mask;              // or nullptr
   const uint8_t* saved_mask;  // or nullptr
   int64_t N;
   const void* bias;  // or nullptr; of C's dtype
   void* c;
+  int64_t element_bytes;
   void (*run)(const Finish&, int64_t m, int64_t n, int64_t rows, int64_t columns, float* sums);
 };
 
