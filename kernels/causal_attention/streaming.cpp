@@ -22,12 +22,11 @@
 #include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
+#include "kernels/cpu/strip.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace hs::HS_ISA {
 namespace {
-
-constexpr int unit_rows = registers == 32 ? 8 : 4, unit_vectors = 2;  // sums in registers, with a row of B and an A
 
 // A (rows, steps), at a[row * a_row + step * a_step]; B (steps, columns) and C (rows, columns), row-major.
 struct Product {
@@ -40,33 +39,29 @@ struct Product {
   int64_t c_row;
 };
 
+// 16 rows of a few columns, as many sums at a time as fit into registers with a row of B and an A.
 template <int vectors>
-void multiply_unit(const Product& p, int64_t row, int64_t column, bool add) {
-  Vec sum[unit_rows][vectors] = {};
-  const float *a = p.a + row * p.a_row, *b = p.b + column;
-  float* c = p.c + row * p.c_row + column;
-  for (int64_t step = 0; step < p.steps; ++step, a += p.a_step, b += p.b_row) {
-    Vec w[vectors];
-    for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
-    for (int r = 0; r < unit_rows; ++r) {
-      const Vec x = broadcast(a[r * p.a_row]);
-      for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
-    }
-  }
-  for (int r = 0; r < unit_rows; ++r, c += p.c_row) {
-    for (int v = 0; v < vectors; ++v) store(c + v * lanes, add ? load(c + v * lanes) + sum[r][v] : sum[r][v]);
+void multiply_columns(const Product& p, int64_t first, int64_t column, bool add) {
+  const auto strip = [&]<int rows>(std::integral_constant<int, rows>, int64_t row) {
+    multiply_strip<rows, vectors>(p.a + row * p.a_row, p.a_row, p.a_step, p.b + column, p.b_row, p.steps,
+                                  p.c + row * p.c_row + column, p.c_row, add);
+  };
+  if constexpr (registers == 32) {
+    strip(std::integral_constant<int, 8>(), first);
+    strip(std::integral_constant<int, 8>(), first + 8);
+  } else {
+    strip(std::integral_constant<int, 6>(), first);
+    strip(std::integral_constant<int, 5>(), first + 6);
+    strip(std::integral_constant<int, 5>(), first + 11);
   }
 }
 
 // C = A B, or C += A B.
 void multiply(const Product& p, bool add) {
-  for (int64_t column = 0; column < p.columns; column += unit_vectors * lanes) {
-    for (int64_t row = 0; row < p.rows; row += unit_rows) {
-      if (p.columns - column >= unit_vectors * lanes) {
-        multiply_unit<unit_vectors>(p, row, column, add);
-      } else {
-        multiply_unit<1>(p, row, column, add);
-      }
+  for (int64_t column = 0; column < p.columns; column += 2 * lanes) {
+    const bool two = p.columns - column >= 2 * lanes;
+    for (int64_t row = 0; row < p.rows; row += 16) {
+      (two ? multiply_columns<2> : multiply_columns<1>)(p, row, column, add);
     }
   }
 }
@@ -111,18 +106,20 @@ struct Softmax {
     for (int64_t r = 0; r < query_rows; ++r) {
       Vec most = broadcast(largest[r]);
       for (int64_t j = 0; j < keys; j += lanes) {
-        most = larger(load_first_or(S + r * key_block + j, visible + r - j, -INFINITY), most);
+        most = larger(first_or(load(S + r * key_block + j), visible + r - j, -INFINITY), most);
       }
       largest[r] = lane_max(most);
     }
     for (int64_t r = 0; r < query_rows; r += lanes) store(factor + r, exp(load(before + r) - load(largest + r)));
     for (int64_t r = 0; r < query_rows; ++r) {
-      sum[r] *= factor[r];
+      const float maximum = largest[r];  // here and below: a store to S might change what is not local
+      Vec total = sum[r] * factor[r];
       for (int64_t j = 0; j < keys; j += lanes) {
-        const Vec p = exp(load_first_or(S + r * key_block + j, visible + r - j, -INFINITY) - largest[r]);
+        const Vec p = exp(first_or(load(S + r * key_block + j), visible + r - j, -INFINITY) - maximum);
         store(S + r * key_block + j, p);
-        sum[r] += p;
+        total += p;
       }
+      sum[r] = total;
     }
   }
 };
@@ -198,7 +195,7 @@ struct BackwardLayout {
 void differentiate_row(float* S, float* dP, int64_t visible, int64_t keys, float factor, float log_sum) {
   Vec sum = {};
   for (int64_t j = 0; j < keys; j += lanes) {
-    const Vec p = exp(load_first_or(S + j, visible - j, -INFINITY) * factor - log_sum);
+    const Vec p = exp(first_or(load(S + j), visible - j, -INFINITY) * factor - log_sum);
     store(S + j, p);
     sum = fma(p, load(dP + j), sum);
   }
@@ -282,10 +279,10 @@ void backward(const CausalAttentionBackward& call, Tensor& workspace) {
 
 void row_exponentials(float* S, int64_t visible, int64_t keys, float factor, float& largest, float& sum) {
   Vec most = broadcast(-INFINITY), total = {};
-  for (int64_t j = 0; j < visible; j += lanes) most = larger(load_first_or(S + j, visible - j, -INFINITY), most);
+  for (int64_t j = 0; j < visible; j += lanes) most = larger(first_or(load(S + j), visible - j, -INFINITY), most);
   const float maximum = largest = lane_max(most) * factor;
   for (int64_t j = 0; j < keys; j += lanes) {
-    const Vec p = exp(load_first_or(S + j, visible - j, -INFINITY) * factor - maximum);
+    const Vec p = exp(first_or(load(S + j), visible - j, -INFINITY) * factor - maximum);
     store(S + j, p);
     total += p;
   }

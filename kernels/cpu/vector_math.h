@@ -7,6 +7,10 @@ namespace hs::HS_ISA {
 inline float lane_sum(Vec v) {
 #if HS_VECTOR_BYTES == 64
   return _mm512_reduce_add_ps(v);
+#elif HS_VECTOR_BYTES == 32
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 #else
   float values[lanes];
   store(values, v);
@@ -23,6 +27,10 @@ inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 inline float lane_max(Vec v) {
 #if HS_VECTOR_BYTES == 64
   return _mm512_reduce_max_ps(v);
+#elif HS_VECTOR_BYTES == 32
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 #else
   float values[lanes];
   store(values, v);
@@ -36,13 +44,17 @@ inline float lane_max(Vec v) {
 // The first `count` lanes of v, all if there are fewer, and zeros.
 inline Vec first_lanes(Vec v, int64_t count) { return count >= lanes ? v : where_bits((1u << count) - 1, v); }
 
-// The first `count` floats, all if there are fewer lanes and none if it is negative, and `rest` in the other lanes.
-inline Vec load_first_or(const float* from, int64_t count, float rest) {
-  if (count >= lanes) return load(from);
-  if (count <= 0) return broadcast(rest);
+// The first `count` lanes of v, all if there are fewer and none if it is negative, and `rest` in the others.
+inline Vec first_or(Vec v, int64_t count, float rest) {
+  if (count >= lanes) return v;
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
-  return lane < static_cast<int32_t>(count) ? load_first(from, count) : broadcast(rest);
+  return lane < static_cast<int32_t>(count) ? v : broadcast(rest);
+}
+
+// The first `count` floats, in the same way: no more is read.
+inline Vec load_first_or(const float* from, int64_t count, float rest) {
+  return count <= 0 ? broadcast(rest) : first_or(load_first(from, count), count, rest);
 }
 
 // e^x, off by at most 2 units in the last place. Below -87.33, where the

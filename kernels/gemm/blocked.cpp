@@ -8,12 +8,7 @@
 
 #ifdef HS_ISA
 
-// Keeps the sums in registers from the first instruction to the last: without it, GCC passes them through the stack.
-#if defined(__clang__)
-#define HS_UNROLL _Pragma("unroll")
-#else
-#define HS_UNROLL _Pragma("GCC unroll 8")
-#endif
+#include "kernels/cpu/strip.h"
 
 namespace hs::HS_ISA {
 namespace {
@@ -27,35 +22,17 @@ constexpr int max_vectors = registers == 32 ? 4 : 2, max_strip_rows = 8;
 constexpr int64_t panel_columns = std::max<int64_t>(16, max_vectors* lanes);
 constexpr int rows_of(int vectors) { return vectors == max_vectors ? 6 : max_strip_rows; }
 
-// sums[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`.
 template <int rows, int vectors>
-void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t steps, float* sums,
-                    bool add) {
-  Vec sum[rows][vectors];
-  HS_UNROLL for (int r = 0; r < rows; ++r) { HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{}; }
-  for (int64_t s = 0; s < steps; ++s, a += a_step, b += panel_columns) {
-    Vec w[vectors];
-    HS_UNROLL for (int v = 0; v < vectors; ++v) w[v] = load(b + v * lanes);
-    HS_UNROLL for (int r = 0; r < rows; ++r) {
-      const Vec x = broadcast(a[r * a_row]);
-      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = fma(x, w[v], sum[r][v]);
-    }
-  }
-  if (add) {
-    HS_UNROLL for (int r = 0; r < rows; ++r) {
-      HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] += load(sums + r * tile_columns + v * lanes);
-    }
-  }
-  HS_UNROLL for (int r = 0; r < rows; ++r) {
-    HS_UNROLL for (int v = 0; v < vectors; ++v) store(sums + r * tile_columns + v * lanes, sum[r][v]);
-  }
+void multiply_rows(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t steps, float* sums,
+                   bool add) {
+  multiply_strip<rows, vectors>(a, a_row, a_step, b, panel_columns, steps, sums, tile_columns, add);
 }
 
 using Strip = void (*)(const float*, int64_t, int64_t, const float*, int64_t, float*, bool);
 
 template <int vectors, int... rows>
 constexpr std::array<Strip, max_strip_rows> strips_of(std::integer_sequence<int, rows...>) {
-  return {multiply_strip<rows + 1, vectors>...};
+  return {multiply_rows<rows + 1, vectors>...};
 }
 template <int... vectors>
 constexpr std::array<std::array<Strip, max_strip_rows>, max_vectors> all_strips(
