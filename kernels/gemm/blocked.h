@@ -280,7 +280,7 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, int64_t m, int6
       for_strips(rows, strip_rows, Product::rows_first ? 16 : 1,
                  [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
                    if (!last) prefetch(b, n + c, now, next, std::min(slice, k_end - next), i, strips);
-                   if (last && j == 0 && !partial) finish.prefetch(m + row, n + c, count, in_block);
+                   if (last && !partial) finish.prefetch(m + row, n + c, count, now);
                    float* sum = sums + block * round_up(rows, 16) + row * sums_row;
                    const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
                    Product::multiply(strip, panels + c * Product::max_steps, count, now, steps, sum + j, add);
