@@ -71,14 +71,18 @@ const Examples rows([](Table& table) {
   }
 });
 
-// The products in training the linear layers of mnist_cnn and mnist_cnn_large, and square ones.
+// The products in training the linear layers of mnist_cnn, mnist_cnn_large and char_gpt, and square ones.
 const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
   std::vector<TimedCase> cases;
   for (const int64_t side : {256, 512, 1024}) {
     cases.push_back({.op = "linear", .shapes = {{side, side}, {side, side}, {0}}, .slots = {&gemm}, .autocast = true});
   }
-  cases.push_back(
-      {.op = "linear", .shapes = {{batch, 9216}, {9216, 128}, {0}}, .slots = {&gemm}, .leaves = 3, .autocast = true});
+  const auto layer = [&](int64_t rows, int64_t in, int64_t out) {
+    cases.push_back(
+        {.op = "linear", .shapes = {{rows, in}, {in, out}, {0}}, .slots = {&gemm}, .leaves = 3, .autocast = true});
+  };
+  layer(batch, 9216, 128);
+  for (const int64_t out : {65, 512}) layer(batch * 128, 128, out);
   return cases;
 });
 
