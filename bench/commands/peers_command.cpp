@@ -2,6 +2,8 @@
 // train on, and the record; measure/peers.h runs the trainings.
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -15,11 +17,16 @@
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "data/formats/idx.h"
+#include "data/formats/record_file.h"
+#include "data/open_dataset.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {
+
+namespace fs = std::filesystem;
+using measure::PeerData;
 
 class PeersCommand : public cli::Command {
  public:
@@ -27,6 +34,7 @@ class PeersCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
+  void settle_sizes(const cli::Flags& flags);
   void print_list() const;
   void print_plan() const;
 
@@ -43,10 +51,17 @@ void PeersCommand::declare(cli::Flags& flags) {
   ./bench/run bench peers --python venv/bin/python --json peers.json --html peers.html
   ./bench/run bench peers --dry-run
   ./bench/run bench peers --ranks 2 --python venv/bin/python
+  ./bench/run bench peers --model resnet8 --data cifar10 --python venv/bin/python
+  ./bench/run bench peers --model char_gpt --data tinyshakespeare --python venv/bin/python
 
+What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a batch of 128; char_gpt
+takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.
 docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
 )");
-  flags.choice("--model", runs_.model, measure::peer_models, "Model").record();
+  std::vector<std::string> models;
+  models.reserve(measure::peer_models.size());
+  for (const measure::PeerModel& model : measure::peer_models) models.emplace_back(model.name);
+  flags.choice("--model", runs_.model, models, "Model").record();
   flags.data(data_);
   flags.train(runs_.train);
   flags.test(runs_.test);
@@ -67,15 +82,28 @@ docs/benchmarks.md says what is measured, bench/peers/README.md how to install t
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
   outputs_.declare(flags);
-  flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 digits, 1 epochs, 3 runs");
+  flags.on_off("--quick", quick_, "The smallest size that shows anything: 1280 images or 320 windows, 1 epoch");
   flags.list(list_);
   flags.on_off("--dry-run", dry_run_, "Print the commands and what is missing, and end");
   flags.quiet(runs_.quiet);
 }
 
+// What is not given is the model's.
+void PeersCommand::settle_sizes(const cli::Flags& flags) {
+  const measure::PeerModel& model = measure::peer_model(runs_.model);
+  const auto settle = [&](const char* flag, int64_t& value, int64_t usual, int64_t quick) {
+    if (!flags.given(flag)) value = quick_ ? std::min(usual, quick) : usual;
+  };
+  settle("--train", runs_.train, model.train, std::min<int64_t>(1280, model.train / 8));
+  settle("--test", runs_.test, model.test, 512);
+  settle("--epochs", runs_.epochs, model.epochs, 1);
+  settle("--batch", runs_.batch, model.batch, model.batch);
+  if (model.data == PeerData::text && data_.name.empty()) data_.name = "tinyshakespeare";
+}
+
 void PeersCommand::print_list() const {
   std::string text = fmt::format("{:<21}  {:<12}  what it is\n", "row", "engine");
-  for (const measure::PeerRow& row : measure::peer_rows(runs_.device, runs_.ranks)) {
+  for (const measure::PeerRow& row : measure::peer_rows(runs_)) {
     text += fmt::format("{:<21}  {:<12}  {}\n", row.name, row.engine, row.idea);
   }
   cli::write_stdout(text);
@@ -83,9 +111,13 @@ void PeersCommand::print_list() const {
 
 void PeersCommand::print_plan() const {
   const std::map<std::string, measure::Engine> engines = measure::find_engines(runs_);
-  std::string text = "DIR: a temporary folder with the samples as IDX files, called mnist\n", missing;
+  const PeerData data = measure::peer_model(runs_.model).data;
+  std::string missing, text = fmt::format("DIR: a temporary folder with the samples as {}\n",
+                                          data == PeerData::digits   ? "IDX files, called mnist"
+                                          : data == PeerData::images ? "record files"
+                                                                     : "input.txt");
   int64_t rows = 0;
-  for (const measure::PeerRow& row : measure::peer_rows(runs_.device, runs_.ranks)) {
+  for (const measure::PeerRow& row : measure::peer_rows(runs_)) {
     const measure::Engine& engine = engines.at(row.engine);
     if (!engine.missing.empty()) continue;
     ++rows;
@@ -97,26 +129,38 @@ void PeersCommand::print_plan() const {
   cli::write_stdout(fmt::format("{}{} rows, {} runs of each, in turns\n{}", text, rows, runs_.repeat, missing));
 }
 
-// Writes the samples in a format that all peers read. Throws Error (bad_input) if the peers do not support the images.
-void write_samples(const cli::TrainingData& data, const std::filesystem::path& folder) {
+// Writes the samples in a format that all peers of the model read. Throws Error (bad_input) if the model does not take
+// them.
+void write_samples(const cli::TrainingData& data, const measure::PeerModel& model, const fs::path& folder) {
   const SampleInfo& images = data.train->info();
-  if (images.rows != 28 || images.columns != 28 || images.channels != 1 || images.classes > 10) {
-    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{} in {} classes, and the peers are for 28x28x1 in 10",
-         images.name, images.rows, images.columns, images.channels, images.classes);
+  if (images.is_text() != (model.data == PeerData::text)) {
+    fail(ExitCode::bad_input, "--data {}: is {}, and {} is for the other kind", images.name,
+         images.is_text() ? "a text" : "a set of images", model.name);
   }
-  std::filesystem::create_directory(folder);
-  for (const auto& [source, stem] : {std::pair(data.train.get(), "train"), std::pair(data.test.get(), "t10k")}) {
-    const auto writer = write_idx(folder / fmt::format("{}-images-idx3-ubyte", stem),
-                                  folder / fmt::format("{}-labels-idx1-ubyte", stem), source->info());
+  const bool has_digits = model.data == PeerData::digits;
+  if (has_digits && (images.rows != 28 || images.columns != 28 || images.channels != 1 || images.classes > 10)) {
+    fail(ExitCode::bad_input, "--data {}: images are {}x{}x{} in {} classes, and {}'s peers are for 28x28x1 in 10",
+         images.name, images.rows, images.columns, images.channels, images.classes, model.name);
+  }
+  fs::create_directory(folder);
+  if (images.is_text()) {
+    fs::copy_file(find_dataset(data.choice.name).train, folder / "input.txt");
+    return;
+  }
+  for (const SampleSource* source : {data.train.get(), data.test.get()}) {
+    const bool training = source == data.train.get();
+    const char* const stem = training ? "train" : "t10k";
+    const auto writer = has_digits
+                            ? write_idx(folder / fmt::format("{}-images-idx3-ubyte", stem),
+                                        folder / fmt::format("{}-labels-idx1-ubyte", stem), source->info())
+                            : write_records(folder / (training ? "train.record" : "test.record"), source->info());
     copy_samples(*source, source->info().count, *writer,
                  [](int64_t) { cli::check_signals("before the first run; no results were written"); });
   }
 }
 
 void PeersCommand::run(const cli::Flags& flags) {
-  if (quick_ && !flags.given("--train")) runs_.train = 1280;
-  if (quick_ && !flags.given("--test")) runs_.test = 512;
-  if (quick_ && !flags.given("--epochs")) runs_.epochs = 1;
+  settle_sizes(flags);
   cli::allow_to_finish();  // to end a run
   outputs_.open();
   const Device device = runs_.device = cli::resolve_device(device_);
@@ -131,11 +175,14 @@ void PeersCommand::run(const cli::Flags& flags) {
   if (dry_run_) return print_plan();
 
   Json record = report::new_record(name(), device);
-  const cli::TrainingData data = cli::open_training_data(data_, {runs_.train, false}, {runs_.test, false});
+  const cli::TrainingData data =
+      cli::open_training_data(data_, {runs_.train, !flags.given("--train")}, {runs_.test, !flags.given("--test")});
+  runs_.train = data.train->info().count;
+  runs_.test = data.test->info().count;
   const measure::WorkFolder work;
-  // Found there by its name, and so normalised as MNIST, which the peers do too.
+  // Digits are found there by their name, and so normalised as MNIST, which the peers do too.
   runs_.folder = work.path() / "mnist";
-  write_samples(data, runs_.folder);
+  write_samples(data, measure::peer_model(runs_.model), runs_.folder);
   record["data"] = report::describe_data(data);
   record["config"] = flags.config();
   ::setenv("HALFSTEP_DATA", work.path().c_str(), 1);
@@ -145,6 +192,12 @@ void PeersCommand::run(const cli::Flags& flags) {
       fmt::format("{} on {}, epochs {}, batch {}, adam, device {}, threads {}{}, runs {}", runs_.model,
                   report::data_line(record), runs_.epochs, runs_.batch, hs::name(device), threads(),
                   runs_.ranks > 1 ? fmt::format(" in all on {} ranks", runs_.ranks) : "", runs_.repeat);
+  std::vector<std::string> losses;
+  for (const Json& row : record["rows"]) {
+    const double loss = report::number(row, "final_loss");
+    if (std::isfinite(loss)) losses.push_back(fmt::format("{} {:.4f}", report::text(row, "name"), loss));
+  }
+  record["remarks"] = {fmt::format("Mean training loss of the last epoch: {}.", fmt::join(losses, ", "))};
   outputs_.finish(record);
   if (failure.code() != ExitCode::ok) throw failure;
 }

@@ -159,11 +159,16 @@ void add_ratios(Json& rows) {
 
 }  // namespace
 
-const std::vector<PeerRow>& peer_rows(Device device, int64_t ranks) {
+const PeerModel& peer_model(const std::string& name) {
+  return *std::ranges::find(peer_models, name, [](const PeerModel& model) { return std::string(model.name); });
+}
+
+std::vector<PeerRow> peer_rows(const PeerRuns& runs) {
   static const Words nhwc = {"--channels-last"}, graph = {"--mode", "graph"},
                      compiled = {"--channels-last", "--mode", "compile"},
                      dataloader = {"--channels-last", "--loading", "dataloader"},
-                     nhwc_graph = {"--channels-last", "--mode", "graph"}, small = {"--bucket-cap-mb", "0.25"};
+                     nhwc_graph = {"--channels-last", "--mode", "graph"}, small = {"--bucket-cap-mb", "0.25"},
+                     only_compiled = {"--mode", "compile"};
   static const std::vector<PeerRow> cpu = {
       {"halfstep f32", "halfstep", "f32", {}, "`train` of this program"},
       {"halfstep bf16", "halfstep", "bf16", {}, "the same, products and convolutions in bf16"},
@@ -197,7 +202,30 @@ const std::vector<PeerRow>& peer_rows(Device device, int64_t ranks) {
       {"torch DDP f32 NHWC", "torch", "f32", nhwc, "the same, convolutions in NHWC"},
       {"torch DDP f32 small", "torch", "f32", small, "with bucket_cap_mb 0.25"},
   };
-  return ranks > 1 ? on_ranks : device == Device::cuda ? cuda : cpu;
+  // A text has no channels, so that its rows are those of all models and these.
+  static const std::vector<PeerRow> text_on_cpu = {
+      {"torch f32 compiled", "torch", "f32", only_compiled, "forward, loss and backward by torch.compile"},
+      {"torch bf16", "torch", "bf16", {}, "autocast to bf16, not compiled"},
+  };
+  static const std::vector<PeerRow> text_on_cuda = {
+      {"torch tf32", "torch", "tf32", {}, "f32 on tensor cores"},
+      {"torch bf16", "torch", "bf16", {}, "autocast to bf16"},
+      {"torch bf16 compiled", "torch", "bf16", only_compiled, "and forward, loss and backward by torch.compile"},
+      {"torch bf16 graph", "torch", "bf16", graph, "the whole step as a CUDA graph"},
+  };
+  const bool is_cuda = runs.device == Device::cuda;
+  std::vector<PeerRow> rows = runs.ranks > 1 ? on_ranks : is_cuda ? cuda : cpu;
+  const PeerData data = peer_model(runs.model).data;
+  if (data == PeerData::digits) return rows;
+  std::erase_if(rows, [&](const PeerRow& row) {
+    return row.engine == std::string_view("jax") || row.flags == dataloader ||
+           (data == PeerData::text && std::ranges::find(row.flags, nhwc[0]) != row.flags.end());
+  });
+  if (data == PeerData::text && runs.ranks == 1) {
+    const std::vector<PeerRow>& more = is_cuda ? text_on_cuda : text_on_cpu;
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  return rows;
 }
 
 std::map<std::string, Engine> find_engines(const PeerRuns& runs) {
@@ -208,7 +236,7 @@ std::map<std::string, Engine> find_engines(const PeerRuns& runs) {
   }
   const Engine ours = {{self, "train", "--quiet"}, fmt::format("halfstep {}", cli::build_info.version), ""};
   std::map<std::string, Engine> engines;
-  for (const PeerRow& row : peer_rows(runs.device, runs.ranks)) engines.emplace(row.engine, ours);
+  for (const PeerRow& row : peer_rows(runs)) engines.emplace(row.engine, ours);
   for (const auto& [name, script] : peer_scripts) {
     if (!engines.contains(name)) continue;
     Engine& engine = engines[name] = {{}, "", fmt::format("--peers has no {}", script)};
@@ -229,7 +257,8 @@ std::map<std::string, Engine> find_engines(const PeerRuns& runs) {
 
 Words peer_command(const Engine& engine, const PeerRow& row, const PeerRuns& runs, uint64_t seed) {
   const bool is_ours = is_halfstep(row), has_ranks = runs.ranks > 1 && row.engine != std::string_view("halfstep");
-  Json training = {{"--data", is_ours ? "mnist" : runs.folder},  // in HALFSTEP_DATA
+  const bool has_digits = peer_model(runs.model).data == PeerData::digits;
+  Json training = {{"--data", is_ours && has_digits ? "mnist" : runs.folder},  // mnist: in HALFSTEP_DATA
                    {"--model", runs.model},
                    {"--train", runs.train},
                    {"--test", runs.test},
@@ -263,7 +292,7 @@ Error measure_peers(const PeerRuns& runs, Json& record) {
   for (const auto& [name, engine] : engines) {
     if (!engine.missing.empty()) absent.push_back({{"name", name}, {"reason", engine.missing}});
   }
-  std::vector<PeerRow> planned = peer_rows(runs.device, runs.ranks);
+  std::vector<PeerRow> planned = peer_rows(runs);
   std::erase_if(planned, [&](const PeerRow& row) { return !engines.at(row.engine).missing.empty(); });
   std::vector<Json> measured(planned.size(), Json::array());
   std::vector<std::optional<Error>> errors(planned.size());

@@ -12,8 +12,22 @@
 
 namespace hs::bench::measure {
 
-// The models that the peers' scripts implement too.
-inline const std::vector<std::string> peer_models = {"mnist_cnn", "mnist_cnn_large", "mlp"};
+// The kinds of samples that the peers read. Digits: MNIST's files, the only ones that JAX's script reads.
+enum class PeerData { digits, images, text };
+
+// A model that the peers' scripts implement too. The defaults are the headline experiment of digits; of the others,
+// which cost more, what takes minutes on two cores.
+struct PeerModel {
+  const char* name;
+  PeerData data = PeerData::digits;
+  int64_t train = 20000, test = 5000, epochs = 5, batch = 64;
+};
+inline const std::vector<PeerModel> peer_models = {{"mnist_cnn"},
+                                                   {"mnist_cnn_large"},
+                                                   {"mlp"},
+                                                   {"resnet8", PeerData::images, 10240, 2000, 1, 128},
+                                                   {"char_gpt", PeerData::text, 2560, 256, 1, 64}};
+const PeerModel& peer_model(const std::string& name);
 
 struct PeerRow {
   const char* name;
@@ -22,9 +36,7 @@ struct PeerRow {
   std::vector<std::string> flags;
   const char* idea;
 };
-const std::vector<PeerRow>& peer_rows(Device device, int64_t ranks);
 
-// The defaults are the headline experiment.
 struct PeerRuns {
   std::string model = "mnist_cnn", scripts;  // --peers
   std::vector<std::string> pythons;
@@ -37,6 +49,7 @@ struct PeerRuns {
   std::string folder = "DIR";  // with the samples
   std::string label;           // of a line of progress
 };
+std::vector<PeerRow> peer_rows(const PeerRuns& runs);
 
 struct Engine {
   std::vector<std::string> start;  // the first words of its command

@@ -28,6 +28,7 @@ import pathlib
 import re
 import resource
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -187,23 +188,44 @@ class Digits:
         return model.to(memory_format=torch.channels_last) if args.channels_last else model
 
 
+def cifar10(folder, training):
+    """Its binary version, records of a label and 3 x 32 x 32 bytes: pixels (N, 3, 32, 32), labels, classes, mean, deviation."""
+    records, expected = bytearray(), 10000 * (1 + 3 * SIDE * SIDE)
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] if training else ["test_batch.bin"]:
+        data = read(folder / name)
+        if len(data) != expected: fail(3, f"{folder / name}: {len(data)} bytes, expected {expected}")
+        records += data
+    records = torch.frombuffer(records, dtype=torch.uint8).view(-1, 1 + 3 * SIDE * SIDE)
+    return records[:, 1:].view(-1, 3, SIDE, SIDE), records[:, 0].long(), 10, MEAN, DEVIATION
+
+
+def record_file(path):
+    """halfstep's own, of one shard and not compressed; docs/data_formats.md has every byte. The same as cifar10()."""
+    data = read(path)
+    try:
+        count, rows, columns, channels, classes, mean, deviation = struct.unpack_from("<16xQ24x4I2f", data)
+        blocks, index = struct.unpack_from("<Q8xQ", data, 80)
+        labels = struct.unpack_from(f"<{count}H", data, index + 16 * blocks)
+        pixels = torch.frombuffer(data, dtype=torch.uint8, offset=4096, count=count * rows * columns * channels)
+    except (struct.error, ValueError, RuntimeError) as error:
+        fail(3, f"{path}: not a record file, or damaged: {error}")
+    return pixels.view(count, rows, columns, channels).permute(0, 3, 1, 2), torch.tensor(labels), classes, mean, deviation
+
+
 class Images:
-    """CIFAR-10's binary version: records of a label and 3 x 32 x 32 bytes. --augment shifts by up to so many pixels,
-    zeros from outside, and mirrors each image with probability 1/2."""
+    """Of any size, from a record file, or CIFAR-10's. --augment shifts by up to so many pixels, zeros from outside, and
+    mirrors each image with probability 1/2."""
     compile_mode = None
 
     def __init__(self, args, training):
-        names = [f"data_batch_{i}.bin" for i in range(1, 6)] if training else ["test_batch.bin"]
         self.shift, self.flip = parse_augment(args.augment) if training else (0, False)
-        records = bytearray()
-        for name in names:
-            data, expected = read(args.data / name), 10000 * (1 + 3 * SIDE * SIDE)
-            if len(data) != expected: fail(3, f"{args.data / name}: {len(data)} bytes, expected {expected}")
-            records += data
-        records = torch.frombuffer(records, dtype=torch.uint8).view(-1, 1 + 3 * SIDE * SIDE)
-        self.count, self.labels = len(records), records[:, 0].long().to(args.device)
-        images = F.pad(records[:, 1:].view(-1, 3, SIDE, SIDE), 4 * [self.shift]).to(args.device)
-        self.windows = images.unfold(2, SIDE, 1).unfold(3, SIDE, 1)  # a view: (N, 3, shifts down, shifts right, 32, 32)
+        path = args.data / f"{'train' if training else 'test'}.record-00000-of-00001"
+        images, labels, self.classes, self.mean, self.deviation = (
+            record_file(path) if path.is_file() else cifar10(args.data, training))
+        self.count, self.channels, rows, columns = images.shape
+        self.labels = labels.to(args.device)
+        images = F.pad(images, 4 * [self.shift]).to(args.device)
+        self.windows = images.unfold(2, rows, 1).unfold(3, columns, 1)  # a view: (N, C, shifts down, shifts right, H, W)
         self.format = torch.channels_last if args.channels_last else torch.contiguous_format
 
     def batch(self, index):
@@ -211,9 +233,9 @@ class Images:
         x = self.windows[index, :, down, right]
         if self.flip: x = torch.where(torch.rand(len(index), 1, 1, 1, device=x.device) < 0.5, x.flip(3), x)
         x = x.to(torch.float32, memory_format=self.format)
-        return x.mul_(1 / (255 * DEVIATION)).sub_(MEAN / DEVIATION), self.labels[index]
+        return x.mul_(1 / (255 * self.deviation)).sub_(self.mean / self.deviation), self.labels[index]
 
-    def model(self, args): return ResNet8().to(memory_format=self.format)
+    def model(self, args): return ResNet8(self.channels, self.classes).to(memory_format=self.format)
 
 
 class Text:
