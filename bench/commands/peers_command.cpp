@@ -51,8 +51,8 @@ void PeersCommand::declare(cli::Flags& flags) {
   ./bench/run bench peers --python venv/bin/python --json peers.json --html peers.html
   ./bench/run bench peers --dry-run
   ./bench/run bench peers --ranks 2 --python venv/bin/python
-  ./bench/run bench peers --model resnet8 --data cifar10 --python venv/bin/python
-  ./bench/run bench peers --model char_gpt --data tinyshakespeare --python venv/bin/python
+  ./bench/run bench peers --python venv/bin/python --model resnet8 --data cifar10
+  ./bench/run bench peers --python venv/bin/python --model char_gpt --data tinyshakespeare
 
 What costs more has other defaults: resnet8 takes 10240 images, 2000 for the test, 1 epoch and a batch of 128; char_gpt
 takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.

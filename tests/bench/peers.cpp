@@ -449,16 +449,58 @@ TEST_CASE("torch_models.py --ranks, where python3 has PyTorch: two processes tra
   CHECK(contains(uneven.err, "torch_models: a batch of 64 samples on 3 ranks: not as many on each"));
 }
 
-TEST_CASE("the models that peers take are those of halfstep that both scripts have") {
+TEST_CASE("resnet8 of images of any size and char_gpt of a text have rows of their own, from the same samples") {
+  const TemporaryFolder folder;
+  const std::string text = (folder / "some.txt").string();
+  for (std::ofstream file(text); file.tellp() < 6000;) file << "a line of " << file.tellp() << " bytes\n";
+  const struct {
+    const char* model;
+    std::string data, files;
+    Lines rows;
+  } cases[] = {
+      {"resnet8",
+       "synthetic",
+       "test.record-00000-of-00001\ntrain.record-00000-of-00001\n",
+       {"halfstep f32", "halfstep bf16", "torch f32", "torch f32 NHWC", "torch f32 compiled", "torch bf16 NHWC"}},
+      {"char_gpt",
+       text,
+       "input.txt\n",
+       {"halfstep f32", "halfstep bf16", "torch f32", "torch f32 compiled", "torch bf16"}},
+  };
+  for (const auto& each : cases) {
+    CAPTURE(each.model);
+    const StandIns peers;
+    peers.write("torch", "set -- $words; ls $2 >\"$here/files\"");
+    std::string flags = peers.flags();
+    flags.replace(flags.find("mlp"), 3, each.model).replace(flags.find("--test 32"), 9, "--test 4");
+    const Ended ended = run(flags + "--seed 1 --repeat 1 --quiet --json - --data " + each.data);
+    REQUIRE_MESSAGE(ended.code == 0, ended.err);
+    const json record = json::parse(ended.out);
+    Lines rows;
+    for (const json& row : record["rows"]) rows.push_back(row["name"]);
+    CHECK(rows == each.rows);
+    CHECK(record["absent"].empty());
+    CHECK(contains(record["remarks"][0], ", torch f32 0.1000"));
+    CHECK(read(peers.folder / "files") == each.files);
+  }
+  hs::test::check_mistakes(
+      {{"bench peers --model char_gpt --data synthetic", 3, "and char_gpt is for the other kind"}});
+}
+
+TEST_CASE("the models that peers take are those of halfstep that PyTorch's script has, of digits JAX's too") {
   const fs::path scripts = fs::path(HALFSTEP_SOURCE_DIR) / "bench/peers";
   const std::string torch = read(scripts / "torch_models.py"), jax = read(scripts / "jax_mnist.py");
-  std::set<std::string> shared;
+  std::set<std::string> of_torch, of_jax, models, of_digits;
   for (const std::string& model : hs::model_names()) {
-    const std::string key = "    \"" + model + "\": ";
-    if (contains(torch, key) && contains(jax, key)) shared.insert(model);
+    if (contains(torch, "\"" + model + "\": ")) of_torch.insert(model);
+    if (contains(jax, "\"" + model + "\": ")) of_jax.insert(model);
   }
-  CHECK(shared ==
-        std::set<std::string>(hs::bench::measure::peer_models.begin(), hs::bench::measure::peer_models.end()));
+  for (const auto& model : hs::bench::measure::peer_models) {
+    models.insert(model.name);
+    if (model.data == hs::bench::measure::PeerData::digits) of_digits.insert(model.name);
+  }
+  CHECK(models == of_torch);
+  CHECK(of_digits == of_jax);
 }
 
 TEST_CASE("the real scripts compile, and say how to install what is missing") {
