@@ -249,26 +249,16 @@ struct Output {
   float floor;      // of y: 0 for a ReLU
 };
 
-// A tile of y, from a panel's points. Rows and columns beyond the image are left out.
-template <class T>
+// A tile of y in f32, from a panel's points. Rows and columns beyond the image are left out.
 struct OutputTile {
   const float *from, *bias;
-  Output<T> to;
-  int64_t rows, columns;  // of the convolution
-  int64_t row, pixel;     // elements of y from one to the next
+  Output<float> to;
+  int64_t rows, columns;           // of the convolution
+  int64_t row, winner_row, pixel;  // elements of y and of winners from one to the next
 };
 
-template <class T>
-void store_as(Vec v, T* to) {
-  if constexpr (stores_16_bits<T>) {
-    narrow(reinterpret_cast<const float*>(&v), to, lanes);
-  } else {
-    store(to, v);
-  }
-}
-
-template <int vectors, class T>
-void write_panel(const OutputTile<T>& t) {
+template <int vectors>
+void write_panel(const OutputTile& t) {
   for (int64_t oc = 0; oc < vectors * lanes; oc += lanes) {
     const Vec bias = load(t.bias + oc), floor = broadcast(t.to.floor);
     Vec y[4][4];
@@ -278,25 +268,26 @@ void write_panel(const OutputTile<T>& t) {
     for (int64_t i = 0; i < 2 && t.to.winner && 2 * i + 1 < t.rows; ++i) {
       for (int64_t j = 0; j < 2 && 2 * j + 1 < t.columns; ++j) {
         const Pooled pooled = pool(y[2 * i][2 * j], y[2 * i][2 * j + 1], y[2 * i + 1][2 * j], y[2 * i + 1][2 * j + 1]);
-        store_as(pooled.y, t.to.y + i * t.row + j * t.pixel + oc);
-        store_bytes(t.to.winner + i * t.row + j * t.pixel + oc, pooled.winner);
+        store(t.to.y + i * t.row + j * t.pixel + oc, pooled.y);
+        store_bytes(t.to.winner + i * t.winner_row + j * t.pixel + oc, pooled.winner);
       }
     }
     for (int64_t i = 0; i < 4 && !t.to.winner && i < t.rows; ++i) {
       for (int64_t j = 0; j < 4 && j < t.columns; ++j) {
-        store_as(y[i][j] <= floor ? floor : y[i][j], t.to.y + i * t.row + j * t.pixel + oc);
+        store(t.to.y + i * t.row + j * t.pixel + oc, y[i][j] <= floor ? floor : y[i][j]);
       }
     }
   }
 }
 
+constexpr void (*write_panels[])(const OutputTile&) = {nullptr, write_panel<1>, write_panel<2>,
+                                                       write_panel<(max_vectors >= 3 ? 3 : 2)>,
+                                                       write_panel<(max_vectors >= 4 ? 4 : 2)>};
+
 // y of some tiles, a block after another; s: of this pass, which may be the one from dy to dx.
 template <class T>
 void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T>& images, float* memory,
               const Output<T>& to, int64_t begin, int64_t end, int thread) {
-  constexpr void (*write_panels[])(const OutputTile<T>&) = {nullptr, write_panel<1, T>, write_panel<2, T>,
-                                                            write_panel<(max_vectors >= 3 ? 3 : 2), T>,
-                                                            write_panel<(max_vectors >= 4 ? 4 : 2), T>};
   const Tiles tiles(s);
   const Own own(s, layout, memory, thread);
   const int64_t side = to.winner ? 2 : 1, OH = s.OH / side, OW = s.OW / side;  // of y
@@ -306,17 +297,24 @@ void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T
     multiply_points(s, count, own.in, memory + layout.weights, own.out);
     for (int64_t tile = 0; tile < count; ++tile) {
       const auto [n, h, w] = tiles.at(first + tile);
-      const int64_t pixel = (n * OH + h / side) * OW + w / side;
+      const int64_t place = ((n * OH + h / side) * OW + w / side) * s.OC;
+      const int64_t rows = std::min<int64_t>(s.OH - h, 4) / side, columns = std::min<int64_t>(s.OW - w, 4) / side;
+      float* y = own.copy;  // 16 bits are rounded from here, whole rows of the tile
+      int64_t row = 4 * s.OC;
+      if constexpr (!stores_16_bits<T>) y = to.y + place, row = OW * s.OC;
       for (int64_t oc = 0; oc < s.OC; oc += panel) {
-        const int64_t place = pixel * s.OC + oc;
         write_panels[std::min(panel, s.OC - oc) / lanes](
             {own.out + tile * tile_size(s.OC) + oc * points,
              memory + layout.bias + oc,
-             {to.y + place, to.winner ? to.winner + place : nullptr, to.floor},
+             {y + oc, to.winner ? to.winner + place + oc : nullptr, to.floor},
              s.OH - h,
              s.OW - w,
+             row,
              OW * s.OC,
              s.OC});
+      }
+      for (int64_t i = 0; stores_16_bits<T> && i < rows; ++i) {
+        store_block(y + i * row, to.y + place + i * OW * s.OC, columns * s.OC);
       }
     }
   }

@@ -30,6 +30,15 @@ HS_TARGET_F16C int64_t narrow_f16c(const float* from, Half* to, int64_t count) {
   return i;
 }
 
+[[gnu::target("avx2")]] int64_t widen_avx2(const BFloat16* from, float* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+  return i;
+}
+
 // As rounded_to_bf16() does 16.
 [[gnu::target("avx2")]] __m256i eight_rounded(const float* from) {
   const __m256 values = _mm256_loadu_ps(from);
@@ -105,7 +114,11 @@ void narrow(const float* from, Half* to, int64_t count) {
 void widen(const BFloat16* from, float* to, int64_t count) {
   int64_t i = 0;
 #if defined(__x86_64__)
-  if (cpu_features().avx512) i = widen_avx512(from, to, count);
+  if (cpu_features().avx512) {
+    i = widen_avx512(from, to, count);
+  } else if (cpu_features().avx2) {
+    i = widen_avx2(from, to, count);
+  }
 #endif
   for (; i < count; ++i) to[i] = to_float(from[i]);
 }
