@@ -37,7 +37,7 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
   const Op op("batch_norm2d");
   check_arguments(x, scale, shift, running_mean, running_variance);
   const bool fuses = ambient().fuse && !relu_forward.is_forced() && !relu_backward.is_forced();
-  const bool on_cpu = x.device() == Device::cpu, in_place = ambient().fuse && on_cpu;
+  const bool on_cpu = x.device() == Device::cpu;
   if (residual.defined()) {
     check(options.relu && residual.shape() == x.shape() && residual.dtype() == x.dtype(),
           "batch_norm2d: x is {} and residual {}; expected the same, and the option relu", x, residual);
@@ -57,17 +57,11 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
   batch_norm2d_forward({x, scale, shift, mean, variance, kind, fused, residual, y});
   const auto rule = [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
                      relu_y = fused ? y.saved() : Tensor(),
-                     shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind, in_place,
-                     needs_x = x.requires_grad(), needs_residual = residual.requires_grad(),
-                     to_scale = GradientTarget(scale),
+                     shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind, needs_x = x.requires_grad(),
+                     needs_residual = residual.requires_grad(), to_scale = GradientTarget(scale),
                      to_shift = GradientTarget(shift)](const Tensor& dy, const Tensor& more) -> Gradients {
     const GradientMode mode = gradient_mode({&to_scale, &to_shift});
-    // A gradient that nobody else reads is replaced, which fetches no lines of another tensor to write to.
-    const auto place = [&](const Tensor& gradient) {
-      return in_place && gradient.defined() && !gradient.is_shared() ? gradient : x.empty_like();
-    };
-    Tensor dresidual = needs_residual ? place(dy) : Tensor();
-    Tensor dx = needs_x ? place(needs_residual ? more : dy) : Tensor();
+    Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
     Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
     batch_norm2d_backward({x, scale, mean, variance, dy, more, relu_y, shift, kind, mode == GradientMode::add, dx,
                            dscale, dshift, dresidual});
@@ -76,7 +70,7 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
     return {dx, dscale, dshift, mean, variance, dresidual};  // see the header
   };
   const std::initializer_list<Tensor> inputs = {x, scale, shift, running_mean, running_variance, residual};
-  if (in_place) {
+  if (ambient().fuse && on_cpu) {
     y = record_of_two("batch_norm2d", y, inputs, rule);
   } else {
     y = record("batch_norm2d", y, inputs, [rule](const Tensor& dy) { return rule(dy, Tensor()); });
@@ -200,17 +194,20 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
     };
     add_sums(call.dshift, sums);
     add_sums(call.dscale, sums + C);
-    T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
-    T* dresidual = call.dresidual.defined() ? call.dresidual.mutable_data<T>() : nullptr;
+    if (call.dresidual.defined()) {
+      T* dresidual = call.dresidual.mutable_data<T>();
+      parallel_ranges(M * C, elementwise_grain, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) dresidual[i] = gradient(i);
+      });
+    }
+    if (!call.dx.defined()) return;
+    T* dx = call.dx.mutable_data<T>();
     parallel_ranges(M, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
                     [=](int64_t begin, int64_t end) {
                       for (int64_t row = begin; row < end; ++row) {
                         for (int64_t c = 0; c < C; ++c) {
                           const int64_t i = row * C + c;
-                          const T counted = gradient(i);
-                          if (dresidual) dresidual[i] = counted;
-                          if (!dx) continue;
-                          double d = to_computing(counted);
+                          double d = to_computing(gradient(i));
                           if (of_batch) d -= (sums[c] + normalized(i, c) * sums[C + c]) / static_cast<double>(M);
                           dx[i] = from_computing<T>(static_cast<Real>(scale[c] * inverse[c] * d));
                         }

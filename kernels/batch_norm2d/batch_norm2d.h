@@ -66,8 +66,7 @@ constinit inline Kernel<BatchNorm2dForward> batch_norm2d_forward{"batch_norm2d_f
 // With r = 1 / sqrt(variance + eps), xh = (x - mean) r, and sums over the M values of the channel:
 //   dshift = sum dy,  dscale = sum dy xh,  dx = scale r (dy - dshift / M - xh dscale / M)
 // If the mean and the variance are not those of the batch, dx = scale r dy. An undefined output is not
-// computed. dx may be in the place of dy or `more`, and so may dresidual, in that of the other. With `accumulate`
-// dscale and dshift are added to.
+// computed. With `accumulate` dscale and dshift are added to.
 struct BatchNorm2dBackward {
   const Tensor& x;
   const Tensor& scale;

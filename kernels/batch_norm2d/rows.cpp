@@ -26,7 +26,7 @@ struct Way {
   const char* name;
   bool training = true, relu = false;
   bool residual = false;  // the last input
-  bool forks = false;     // the result is 2 y - y, so y gets two gradients, whose places are free
+  bool forks = false;     // the result is y + y, so y gets two gradients
 };
 
 Tensor normalized(const Inputs& in, const Way& way) {
@@ -37,7 +37,7 @@ Tensor normalized(const Inputs& in, const Way& way) {
   if (!training) mean = running_values(in[0], running_mean), variance = running_values(in[0], running_variance);
   const Tensor y = batch_norm2d(in[0], parameter(in[1]), parameter(in[2]), mean, variance, {.eps = eps, .relu = relu},
                                 has_residual ? in[3] : Tensor());
-  return forks ? add(scale(y, 2), scale(y, -1)) : y;
+  return forks ? add(y, y) : y;
 }
 
 Numbers naive(const std::vector<Numbers>& in, const Way& way) {
@@ -54,6 +54,7 @@ Numbers naive(const std::vector<Numbers>& in, const Way& way) {
       y[i] = (y[i] - mean) / std::sqrt(variance + eps) * in[1][c] + in[2][c];
       if (way.residual) y[i] += in[3][i];
       if (way.relu) y[i] = std::max(y[i], 0.0);
+      if (way.forks) y[i] *= 2;
     }
   }
   return y;
