@@ -30,10 +30,11 @@ class Block : public Module {
     add_child("conv1", conv1_);
     add_child("bn1", bn1_);
     add_child("conv2", conv2_);
-    add_child("bn2", bn2_);
-    if (stride == 1) return;
-    shortcut_.emplace(in, out, Conv2dOptions{.kernel_h = 1, .kernel_w = 1, .stride = stride}, keys, has_bias, start);
-    add_child("shortcut", *shortcut_);
+    if (stride > 1) {
+      shortcut_.emplace(in, out, Conv2dOptions{.kernel_h = 1, .kernel_w = 1, .stride = stride}, keys, has_bias, start);
+      add_child("shortcut", *shortcut_);
+    }
+    add_child("bn2", bn2_);  // last, because backward finishes its gradients first
   }
   Tensor forward(const Tensor& x) override {
     const Tensor y = bn1_.forward(conv1_.forward(x));

@@ -65,6 +65,12 @@ struct Force {
   }
 };
 
+// By the plain sums, which are exact on integers.
+Results run_on_cpu(const Convolution& c) {
+  const Force direct("direct");
+  return run(c, Device::cpu, DType::f32);
+}
+
 // The variants that ran since the last question, as "mma" or "mma and direct".
 std::string variants_that_ran(const KernelSlot& slot) {
   static std::map<const VariantBase*, uint64_t> before;
@@ -98,7 +104,7 @@ TEST_CASE("the naive variant gives the CPU's integers for every shape, stride an
                                 {{0, 6, 6, 2}, 3}};
   for (const Convolution& c : shapes) {
     CAPTURE(c.x.to_string());
-    const Results expected = run(c, Device::cpu, DType::f32);
+    const Results expected = run_on_cpu(c);
     const Force naive("naive");
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       CAPTURE(hs::name(dtype));
@@ -117,7 +123,7 @@ TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, wi
                 {{{1, 26, 26, 32}, 64}, DType::bf16, "mma"},   {{{1, 26, 26, 32}, 64}, DType::f16, "mma"}};
   for (const auto& [c, dtype, variant] : layers) {
     CAPTURE(c.x.to_string());
-    const Results expected = run(c, Device::cpu, DType::f32);
+    const Results expected = run_on_cpu(c);
     variants_that_ran(conv2d_pool_relu_forward), variants_that_ran(conv2d_pool_relu_backward);
     const Results got = run(c, Device::cuda, dtype);
     CHECK(variants_that_ran(conv2d_pool_relu_forward) == variant);
@@ -134,7 +140,7 @@ TEST_CASE("matrix products of several bands, tiles of channels and parts of the 
                                 {{2, 6, 6, 16}, 32, {.kernel_h = 5, .kernel_w = 3, .padding = 2}}};
   for (const Convolution& c : shapes) {
     CAPTURE(c.x.to_string());
-    const Results expected = run(c, Device::cpu, DType::f32);
+    const Results expected = run_on_cpu(c);
     const Force mma("mma");
     check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
   }

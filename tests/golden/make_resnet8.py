@@ -46,13 +46,15 @@ def he_normal(seed, layer, shape):
 
 def initial_parameters(seed):
     """Trained parameters by name, in halfstep's order and layout: convolutions (KH*KW*C, OC), linear (in, out)."""
-    parameters = {}
+    parameters, last = {}, {}
     for layer, (name, size, channels, out, _) in enumerate(CONVS, 1):
         parameters[name + ".weight"] = he_normal(seed, layer, (size * size * channels, out))
         parameters[name + ".bias"] = np.zeros(out, np.float32)
         if "shortcut" not in name:
-            parameters[name.replace("conv", "bn") + ".weight"] = np.ones(out, np.float32)
-            parameters[name.replace("conv", "bn") + ".bias"] = np.zeros(out, np.float32)
+            norm = name.replace("conv", "bn")
+            last = {norm + ".weight": np.ones(out, np.float32), norm + ".bias": np.zeros(out, np.float32)}
+        if layer == len(CONVS) or "shortcut" not in CONVS[layer][0]:  # a block's last norm is behind its shortcut
+            parameters |= last
     parameters["linear.weight"] = he_normal(seed, len(CONVS) + 1, (64, 10))
     parameters["linear.bias"] = np.zeros(10, np.float32)
     return parameters

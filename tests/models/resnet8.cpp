@@ -33,8 +33,9 @@ TEST_CASE("resnet8 has the published number of parameters, and PyTorch's names")
   const std::vector<std::string> layer = {"weight", "bias"}, norm = {"weight", "bias", "running_mean", "running_var"};
   add("conv", layer), add("bn", norm);
   for (const std::string block : {"block1", "block2", "block3"}) {
-    add(block + ".conv1", layer), add(block + ".bn1", norm), add(block + ".conv2", layer), add(block + ".bn2", norm);
+    add(block + ".conv1", layer), add(block + ".bn1", norm), add(block + ".conv2", layer);
     if (block != "block1") add(block + ".shortcut", layer);
+    add(block + ".bn2", norm);
   }
   add("linear", layer);
   std::vector<std::string> names;
