@@ -339,9 +339,9 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
     const int64_t m = row * cuts.rows_each, n = block * tile_columns, k = part * cuts.part;
     const int64_t rows = std::min(cuts.rows_each, s.M - m),
                   columns = std::min(cuts.blocks_each * tile_columns, s.N - n);
-    float* sums = partial + ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
+    const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
     multiply_tile<Product>(left, s.b, s.M, m, rows, n, columns, k, std::min(s.K, k + cuts.part), finish,
-                           cuts.parts == 1 ? nullptr : sums, cuts.rows_each);
+                           cuts.parts == 1 ? nullptr : partial + first, cuts.rows_each);
   });
   if (cuts.parts > 1) {
     constexpr int64_t rows_together = 8;
