@@ -74,6 +74,7 @@ const Examples rows([](Table& table) {
       {{1, 13, 40, 32}, 32, {.padding = 1}},  // a long row
       {{0, 5, 5, 2}, 3, {}},
       {{0, 5, 5, 32}, 3, {}},
+      {{0, 5, 5, 16}, 16, {.padding = 1}},
   };
   for (const Sizes& c : rows) {
     OpCase row = row_of("conv2d", c, false, tolerance::gemm);
