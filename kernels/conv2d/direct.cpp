@@ -142,11 +142,6 @@ void forward_image(const Conv2dSizes& s, const Padded& p, const ForwardLayout<Ti
   }
 }
 
-float floor_of(const Conv2dForward& call) { return call.relu ? 0 : -std::numeric_limits<float>::infinity(); }
-float floor_of(const Conv2dPoolReluForward&) { return 0; }
-uint8_t* winners_of(const Conv2dForward&) { return nullptr; }
-uint8_t* winners_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
-
 template <class T, class Call>
 void forward_typed(const Call& call, Tensor& workspace) {
   using Tiles = TilesOf<Call>;

@@ -51,5 +51,11 @@ inline Pooled pool(Vec v0, Vec v1, Vec v2, Vec v3) {
   return {is_closed ? Vec{} : best, winner};
 }
 
+// What a forward pass of each op makes of its sums: at least this, and the winners of its windows.
+inline float floor_of(const Conv2dForward& call) { return call.relu ? 0 : -std::numeric_limits<float>::infinity(); }
+inline float floor_of(const Conv2dPoolReluForward&) { return 0; }
+inline uint8_t* winners_of(const Conv2dForward&) { return nullptr; }
+inline uint8_t* winners_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
+
 }  // namespace
 }  // namespace hs::HS_ISA

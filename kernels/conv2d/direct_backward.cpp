@@ -10,6 +10,7 @@
 // A zero that is skipped contributes nothing even if the other factor is inf or NaN. A dy of inf or NaN makes NaN of
 // the rest of the last vector in each kernel row of its field, up to 15 floats of dx that do not use it.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/conv2d/dense_backward.h"
 #include "kernels/conv2d/groups.h"

@@ -32,7 +32,8 @@ namespace hs::HS_ISA {
 namespace {
 
 constexpr int64_t points = 36;
-constexpr int64_t line = lanes;  // channels of a point that lie together
+constexpr int64_t line = lanes;                 // channels of a point that lie together
+constexpr int64_t panel = max_vectors * lanes;  // output channels that are multiplied together
 
 // Floats from the points of a tile to those of the next. Not a power of two: rows of tiles that are read together do
 // not compete for the same lines of the cache.
@@ -164,13 +165,13 @@ void to_points(const Images<T>& images, const Tiles& tiles, int64_t padding, int
 // the panel). turned: the weights of dx, from OC to C
 template <class T>
 void pack_points(const Conv2dSizes& s, const T* weight, bool turned, float* packed) {
-  const int64_t in = turned ? s.OC : s.C, out = turned ? s.C : s.OC, panel = max_vectors * lanes;
+  const int64_t in = turned ? s.OC : s.C, out = turned ? s.C : s.OC;
   parallel(in, [&](int64_t i, int) {
     for (int64_t o = 0; o < out; o += lanes) {
       const int64_t first = o / panel * panel, channels = std::min(panel, out - first);
       float* place = packed + first * in + i * channels + o - first;
       const auto tap = [&](int64_t kh, int64_t kw) {
-        const int64_t k = (kh * 3 + kw);
+        const int64_t k = kh * 3 + kw;
         float values[lanes];
         for (int64_t l = 0; l < lanes; ++l) {
           const int64_t row = turned ? (8 - k) * s.C + o + l : k * s.C + i;
@@ -217,9 +218,7 @@ struct Own {
         sums(copy + points * std::max(s.C, s.OC)) {}
 };
 
-// The output's points are (tiles, panels, 36, channels of the panel).
-constexpr int64_t panel = max_vectors * lanes;
-
+// The points of y are (tiles, panels, 36, channels of the panel).
 void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
   TileArguments t{};
   t.floor = -std::numeric_limits<float>::infinity(), t.bias = no_bias;
@@ -319,11 +318,6 @@ void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T
     }
   }
 }
-
-float floor_of(const Conv2dForward& call) { return call.relu ? 0 : -std::numeric_limits<float>::infinity(); }
-float floor_of(const Conv2dPoolReluForward&) { return 0; }
-uint8_t* winners_of(const Conv2dForward&) { return nullptr; }
-uint8_t* winners_of(const Conv2dPoolReluForward& call) { return call.winner.mutable_data<uint8_t>(); }
 
 template <class T, class Call>
 void forward_winograd_of(const Call& call, Tensor& workspace) {

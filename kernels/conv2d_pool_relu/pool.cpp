@@ -1,6 +1,7 @@
 #include "kernels/conv2d_pool_relu/pool.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/elements.h"
 
