@@ -13,8 +13,8 @@ namespace hs::HS_ISA {
 
 // c[row][vector] = sum over steps of a[row][step] b[step][vector], plus what it was if `add`.
 template <int rows, int vectors>
-inline void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step, int64_t steps,
-                           float* c, int64_t c_row, bool add) {
+static inline void multiply_strip(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step,
+                                  int64_t steps, float* c, int64_t c_row, bool add) {
   Vec sum[rows][vectors];
   HS_UNROLL for (int r = 0; r < rows; ++r) { HS_UNROLL for (int v = 0; v < vectors; ++v) sum[r][v] = Vec{}; }
   for (int64_t s = 0; s < steps; ++s, a += a_step, b += b_step) {

@@ -46,7 +46,7 @@ struct Widened {
   using Element = T;
   struct Session {};
   static constexpr int64_t depth = 1, panel_columns = HS_ISA::panel_columns, max_steps = 128;
-  static constexpr int64_t max_rows = 256, max_sums = 256 * 128;
+  static constexpr int64_t max_rows = 512, max_sums = 512 * 128, max_shared = 1 << 18;
   static constexpr bool rows_first = false, packs_strips = true;
 
   static void pack_k_rows(const T* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,

@@ -10,8 +10,9 @@
 //
 // After the last slice, the sums of 64 columns of a strip become C at once (kernels/gemm/finish.h), while they are in
 // the caches. op(A) is read where it lies if it is f32, or bf16 pairs along its rows; other 16-bit values are packed
-// once for the whole call, and f32 cells that are not along its rows for each slice of a tile. Few tiles and a long K:
-// K is cut into parts, whose sums are added in order. All borders depend on M, N and K only.
+// once for the whole call, and f32 cells that are not along its rows for each slice of a tile. A small op(B) is packed
+// once for all tiles. Few tiles and a long K: K is cut into parts, whose sums are added in order. Memory delivers while
+// strips are multiplied: what comes next is requested a few lines a strip. All borders depend on M, N and K only.
 //
 // A variant is a class:
 //   struct Product {
@@ -19,6 +20,7 @@
 //     static constexpr int64_t depth;      // values of k in a cell of a panel: 1 (an f32) or 2 (a pair)
 //     static constexpr int64_t panel_columns, max_steps;  // of a panel; cells of a slice along K
 //     static constexpr int64_t max_rows, max_sums;        // of a tile
+//     static constexpr int64_t max_shared;                // cells of an op(B) that is packed once for all tiles
 //     static constexpr bool rows_first;    // packed op(A) must be (rows, steps), whole 16 x 16 blocks
 //     static constexpr bool packs_strips;  // op(A) is packed for each slice if its rows lie side by side
 //     struct Session;                      // alive while a thread multiplies
@@ -58,28 +60,39 @@ struct Left {
 };
 
 // How C and K are cut. K is cut before tiles become smaller, if there would be too few pieces for several threads: a
-// large tile packs each factor for more sums, and reads long pieces of rows, which memory delivers faster.
+// large tile packs each factor for more sums, and reads long pieces of rows, which memory delivers faster. So tiles are
+// as wide as C, if they may be; with op(B) packed for all of them, they need not be long.
 struct Cuts {
   int64_t rows_each, row_tiles;               // the last tile may have fewer rows
   int64_t blocks, blocks_each, column_tiles;  // blocks of tile_columns: in C, in a tile
   int64_t parts, part;                        // `part`: values of k in each part but the last
+  int64_t shared;                             // cells of op(B), packed for all tiles, or 0
+  int64_t together;                           // tiles below each other that one thread computes
 
-  // Tiles have at most max_rows rows and max_sums elements.
-  Cuts(int64_t M, int64_t N, int64_t K, int64_t max_rows, int64_t max_sums) : blocks(ceil(N, tile_columns)) {
+  template <class Product>
+  Cuts(int64_t M, int64_t N, int64_t K, const Product*) : blocks(ceil(N, tile_columns)) {
     constexpr int64_t shortest_part = 512, smallest_piece = 1 << 18;  // multiply-adds: about 2 us
+    constexpr int64_t most_sums = 1 << 19;                            // of all parts, so that caches hold them
+    constexpr int64_t short_tile = 128, most_blocks = Product::max_sums / short_tile / tile_columns;
     const int64_t most = std::max<int64_t>(1, M * round_up(N, 16) * K / smallest_piece);
-    if (M < N) max_rows = std::min<int64_t>(max_rows, 128);
-    int64_t max_blocks = max_sums / max_rows / tile_columns;
+    int64_t max_blocks = std::clamp<int64_t>(blocks, 1, most_blocks);
+    int64_t max_rows = std::min(Product::max_rows, Product::max_sums / tile_columns / max_blocks / 16 * 16);
+    shared = blocks * tile_columns * round_up(K, Product::max_steps);
+    if (M < 4 * short_tile || shared > Product::max_shared) shared = 0;
+    if (shared) max_rows = std::min(max_rows, short_tile);
     for (;;) {
       row_tiles = ceil(M, max_rows), column_tiles = ceil(blocks, max_blocks);
       rows_each = round_up(ceil(M, std::max<int64_t>(1, row_tiles)), 16);
       blocks_each = ceil(blocks, std::max<int64_t>(1, column_tiles));
-      const int64_t wanted = ceil(std::min<int64_t>(16, most), std::max<int64_t>(1, tiles()));
+      const int64_t wanted = std::min(ceil(std::min<int64_t>(16, most), std::max<int64_t>(1, tiles())),
+                                      std::max<int64_t>(1, most_sums / std::max<int64_t>(1, M * N)));
       part = std::max<int64_t>(32, round_up(ceil(K, std::clamp<int64_t>(K / shortest_part, 1, wanted)), 32));
       parts = std::max<int64_t>(1, ceil(K, part));
-      if (tiles() * parts >= std::min<int64_t>(8, most) || max_rows == 16) break;
+      if (tiles() * parts >= std::min<int64_t>(8, most) || max_rows <= 16) break;
       (max_blocks > 1 && max_blocks * tile_columns >= max_rows ? max_blocks : max_rows) /= 2;
     }
+    if (parts > 1) shared = 0;
+    together = shared ? std::clamp<int64_t>(row_tiles / 16, 1, 4) : 1;
   }
   int64_t tiles() const { return row_tiles * column_tiles; }
 
@@ -195,25 +208,43 @@ Left pack_left(const Factor<typename Product::Element>& f, int64_t M, int64_t K,
 // rows: with another unit it would keep the sums of the next strip's first rows too, and add slices of K to them twice.
 template <class Body>
 void for_strips(int64_t rows, int64_t max_rows, int64_t unit, const Body& body) {
-  const int64_t strips = (rows + max_rows - 1) / max_rows;
-  const auto border = [&](int64_t i) { return std::min(rows, round_up(i * rows / strips, unit)); };
-  for (int64_t i = 0; i < strips; ++i) body(border(i), border(i + 1) - border(i), i, strips);
+  const int64_t strips = (rows + max_rows - 1) / max_rows, units = (rows + unit - 1) / unit;
+  const int64_t each = units / std::max<int64_t>(1, strips), longer = units - each * strips;
+  for (int64_t i = 0, row = 0; i < strips; ++i) {  // no division here: a strip takes about 200 ns
+    const int64_t count = std::min((i < longer ? each + 1 : each) * unit, rows - row);
+    body(row, count, i);
+    row += count;
+  }
 }
 
 // Cells of a packed strip. Not a multiple of 4 KiB, as above.
 template <class Product>
 inline constexpr int64_t packed_strip = (Product::max_steps + 2) * strip_slot;
 
-// Requests part i of n of the slice that is packed next, while the strips of this one are multiplied.
-template <class T>
-void prefetch(const Factor<T>& f, int64_t first, int64_t count, int64_t k, int64_t depth, int64_t i, int64_t n) {
-  constexpr int64_t line = 64 / sizeof(T);
-  const int64_t rows = f.k_is_inner ? count : depth, columns = f.k_is_inner ? depth : count;
-  const T* from = f.data + (f.k_is_inner ? first * f.stride + k : k * f.stride + first);
-  for (int64_t row = i * rows / n; row < (i + 1) * rows / n; ++row) {
-    for (int64_t j = 0; j < columns; j += line) __builtin_prefetch(from + row * f.stride + j);
+// Requests a block of a matrix from memory, a few cache lines at a time.
+class Ahead {
+ public:
+  Ahead() = default;
+  template <class T>
+  Ahead(const T* from, int64_t stride, int64_t rows, int64_t columns, int64_t turns)
+      : row_(reinterpret_cast<const char*>(from)),
+        stride_(stride * static_cast<int64_t>(sizeof(T))),
+        rows_(rows),
+        bytes_(columns * static_cast<int64_t>(sizeof(T))),
+        lines_((rows * ((bytes_ + 63) / 64) + turns - 1) / turns) {}
+
+  // One of the turns.
+  void request() {
+    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + byte_, 0, 2);
+      if ((byte_ += 64) >= bytes_) byte_ = 0, row_ += stride_, --rows_;
+    }
   }
-}
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0, rows_ = 0, bytes_ = 0, lines_ = 0, byte_ = 0;
+};
 
 // Packs `rows` rows of op(A), which lie side by side in each step, strip by strip: otherwise each step of a strip would
 // be in a page of its own. `readable` cells follow the first of each step.
@@ -221,7 +252,7 @@ template <class Product>
 void pack_strips(const Left& a, int64_t rows, int64_t strip_rows, int64_t readable, int64_t steps, Cell* to) {
   for (int64_t begin = 0; begin < steps; begin += steps_together) {
     const int64_t some = std::min(steps - begin, steps_together);
-    for_strips(rows, strip_rows, 1, [&](int64_t row, int64_t count, int64_t i, int64_t) {
+    for_strips(rows, strip_rows, 1, [&](int64_t row, int64_t count, int64_t i) {
       const Cell* from = a.cells + row + begin * a.step;
       Cell* strip = to + i * packed_strip<Product> + begin * strip_slot;
       if (row + strip_slot <= readable) {
@@ -251,46 +282,68 @@ void pack_panels(const Factor<T>& b, int64_t n, int64_t columns, int64_t k, int6
   }
 }
 
-// Computes a tile: C's rows m .. m+rows-1 of M, columns n .. n+columns-1, of k .. k_end-1. The sums go to `finish`, or,
-// if they are a part of K, to `partial` (blocks, partial_rows, tile_columns).
+// A tile: C's rows m .. m+rows-1 of M, columns n .. n+columns-1, of k .. k_end-1.
+struct Tile {
+  int64_t m, rows, n, columns, k, k_end;
+  int64_t rows_below;  // that this thread computes next
+};
+
+// Computes a tile. The sums go to `finish`, or, if they are a part of K, to `partial` (blocks, partial_rows,
+// tile_columns). op(B) may be packed already: panel n / panel_columns of the first slice is at `shared`, and that of
+// the next slice_cells behind.
 template <class Product, class T>
-void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, int64_t m, int64_t rows, int64_t n, int64_t columns,
-                   int64_t k, int64_t k_end, const Finish& finish, float* partial, int64_t partial_rows) {
+void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& tile, const Finish& finish, float* partial,
+                   int64_t partial_rows, const Cell* shared, int64_t slice_cells) {
   constexpr int64_t slice = Product::max_steps * Product::depth, width = Product::panel_columns;
-  alignas(64) Cell panels[Product::max_sums / 128 * Product::max_steps];
+  alignas(64) Cell packed_panels[Product::max_sums / 128 * Product::max_steps];
   alignas(64) Cell packed[Product::packs_strips ? (Product::max_rows / 6 + 1) * packed_strip<Product> : 1];
   alignas(64) float sums[Product::max_sums];
+  const auto [m, rows, n, columns, k_begin, k_end, rows_below] = tile;
   const int64_t strip_rows = Product::strip_rows(std::min(width, columns));
+  const int64_t turns = ((rows + strip_rows - 1) / strip_rows) * ((columns + width - 1) / width);
   const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
   // Of one slice and panel, every strip's sums take the same place.
-  const int64_t sums_row = k_end - k <= slice && width == tile_columns ? 0 : tile_columns;
+  const int64_t sums_row = k_end - k_begin <= slice && width == tile_columns ? 0 : tile_columns;
   [[maybe_unused]] const typename Product::Session session{};
-  const int64_t k_begin = k;
+  int64_t k = k_begin;
   do {
     const int64_t depth = std::min(slice, k_end - k), steps = steps_of<Product>(depth), next = k + depth;
     const bool add = k > k_begin, last = next == k_end;
     const Left left = a.at(m, k / Product::depth);
-    if constexpr (Product::packs_strips) {
-      if (pack) pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
+    const Cell* panels = shared ? shared + k / slice * slice_cells : packed_panels;
+    Ahead next_a, next_b;
+    if (!shared) {
+      const int64_t more = std::min(slice, k_end - next);
+      pack_panels<Product>(b, n, columns, k, depth, packed_panels);
+      next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, b.stride, columns, more, turns)
+                            : Ahead(b.data + next * b.stride + n, b.stride, more, columns, turns);
     }
-    pack_panels<Product>(b, n, columns, k, depth, panels);
+    if constexpr (Product::packs_strips) {
+      const int64_t more = last ? std::min(slice, k_end - k_begin) : std::min(slice, k_end - next);
+      if (pack) {
+        pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
+        if (!last) next_a = Ahead(a.at(m, next).cells, a.step, more, rows, turns);
+      } else if (a.step == 1 && rows < M) {  // otherwise op(A) is in the caches already
+        next_a = last ? Ahead(a.at(m + rows, k_begin).cells, a.row, rows_below, more, turns)
+                      : Ahead(a.at(m, next).cells, a.row, rows, more, turns);
+      }
+    }
     for (int64_t c = 0; c < columns; c += width) {
       const int64_t j = c % tile_columns, block = c - j, in_block = std::min(tile_columns, columns - block);
       const int64_t now = std::min(width, columns - c);
-      for_strips(rows, strip_rows, Product::rows_first ? 16 : 1,
-                 [&](int64_t row, int64_t count, int64_t i, int64_t strips) {
-                   if (!last) prefetch(b, n + c, now, next, std::min(slice, k_end - next), i, strips);
-                   if (last && !partial) finish.prefetch(m + row, n + c, count, now);
-                   float* sum = sums + block * round_up(rows, 16) + row * sums_row;
-                   const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
-                   Product::multiply(strip, panels + c * Product::max_steps, count, now, steps, sum + j, add);
-                   if (!last || j + now < in_block) return;
-                   if (partial) {
-                     std::copy_n(sum, count * tile_columns, partial + block * partial_rows + row * tile_columns);
-                   } else {
-                     finish(m + row, n + block, count, in_block, sum);
-                   }
-                 });
+      for_strips(rows, strip_rows, Product::rows_first ? 16 : 1, [&](int64_t row, int64_t count, int64_t i) {
+        next_a.request(), next_b.request();
+        if (last && !partial) finish.prefetch(m + row, n + c, count, now);
+        float* sum = sums + block * round_up(rows, 16) + row * sums_row;
+        const Left strip = pack ? Left{packed + i * packed_strip<Product>, 1, strip_slot} : left.at(row, 0);
+        Product::multiply(strip, panels + c * Product::max_steps, count, now, steps, sum + j, add);
+        if (!last || j + now < in_block) return;
+        if (partial) {
+          std::copy_n(sum, count * tile_columns, partial + block * partial_rows + row * tile_columns);
+        } else {
+          finish(m + row, n + block, count, in_block, sum);
+        }
+      });
     }
     k = next;
   } while (k < k_end);
@@ -312,7 +365,7 @@ struct Sizes {
         M(call.c.shape()[0]),
         N(call.c.shape()[1]),
         K(call.a.shape()[a.k_is_inner ? 1 : 0]),
-        cuts(M, N, K, Product::max_rows, Product::max_sums),
+        cuts(M, N, K, static_cast<const Product*>(nullptr)),
         left(left_cells<Product>(a, M, K)),
         partial(cuts.parts == 1 ? 0 : cuts.parts * cuts.row_tiles * cuts.blocks * cuts.rows_each * tile_columns) {}
 };
@@ -320,7 +373,7 @@ struct Sizes {
 template <class Product>
 int64_t workspace(const Gemm& call) {
   const Sizes<Product> sizes(call);
-  return (sizes.left + sizes.partial) * static_cast<int64_t>(sizeof(Cell));
+  return (sizes.cuts.shared + sizes.left + sizes.partial) * static_cast<int64_t>(sizeof(Cell));
 }
 
 // The whole kernel for one class of product.
@@ -328,20 +381,39 @@ template <class Product>
 void gemm_blocked(const Gemm& call, Tensor& memory) {
   const Sizes<Product> s(call);
   const Cuts& cuts = s.cuts;
-  Cell* cells = reinterpret_cast<Cell*>(memory.mutable_data<uint8_t>());
+  Cell* const shared = reinterpret_cast<Cell*>(memory.mutable_data<uint8_t>());
+  Cell* const cells = shared + cuts.shared;
   const Left left = pack_left<Product>(s.a, s.M, s.K, cells);
   float* partial = reinterpret_cast<float*>(cells + s.left);
-  const int64_t tiles = cuts.tiles(), block_size = cuts.rows_each * tile_columns;
+  const int64_t block_size = cuts.rows_each * tile_columns;
+  const int64_t slice_cells = cuts.blocks * tile_columns * Product::max_steps;
+  if (cuts.shared) {
+    parallel(cuts.shared / slice_cells * cuts.blocks, [&](int64_t piece, int) {
+      constexpr int64_t slice = Product::max_steps * Product::depth;
+      const int64_t k = piece / cuts.blocks * slice, n = piece % cuts.blocks * tile_columns;
+      pack_panels<Product>(s.b, n, std::min(tile_columns, s.N - n), k, std::min(slice, s.K - k),
+                           shared + k / slice * slice_cells + n * Product::max_steps);
+    });
+  }
   const Finish finish(call);
-  parallel(tiles * cuts.parts, [&](int64_t piece, int) {
-    const int64_t part = piece / tiles, row = piece % tiles / cuts.column_tiles;
-    const int64_t block = piece % cuts.column_tiles * cuts.blocks_each;
-    const int64_t m = row * cuts.rows_each, n = block * tile_columns, k = part * cuts.part;
-    const int64_t rows = std::min(cuts.rows_each, s.M - m),
-                  columns = std::min(cuts.blocks_each * tile_columns, s.N - n);
-    const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
-    multiply_tile<Product>(left, s.b, s.M, m, rows, n, columns, k, std::min(s.K, k + cuts.part), finish,
-                           cuts.parts == 1 ? nullptr : partial + first, cuts.rows_each);
+  const int64_t groups = (cuts.row_tiles + cuts.together - 1) / cuts.together * cuts.column_tiles;
+  parallel(groups * cuts.parts, [&](int64_t piece, int) {
+    const int64_t part = piece / groups, block = piece % cuts.column_tiles * cuts.blocks_each;
+    const int64_t first_row = piece % groups / cuts.column_tiles * cuts.together;
+    const int64_t k = part * cuts.part, n = block * tile_columns;
+    for (int64_t row = first_row; row < std::min(first_row + cuts.together, cuts.row_tiles); ++row) {
+      const int64_t m = row * cuts.rows_each, rows = std::min(cuts.rows_each, s.M - m);
+      const Tile tile{.m = m,
+                      .rows = rows,
+                      .n = n,
+                      .columns = std::min(cuts.blocks_each * tile_columns, s.N - n),
+                      .k = k,
+                      .k_end = std::min(s.K, k + cuts.part),
+                      .rows_below = row + 1 < first_row + cuts.together ? std::min(cuts.rows_each, s.M - m - rows) : 0};
+      const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
+      multiply_tile<Product>(left, s.b, s.M, tile, finish, cuts.parts == 1 ? nullptr : partial + first, cuts.rows_each,
+                             cuts.shared ? shared + n * Product::max_steps : nullptr, slice_cells);
+    }
   });
   if (cuts.parts > 1) {
     constexpr int64_t rows_together = 8;
@@ -365,7 +437,8 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
 // Panels of bf16 pairs, for the products that have an instruction for them.
 struct PairedPanels {
   using Element = BFloat16;
-  static constexpr int64_t depth = 2, panel_columns = 64, max_steps = 64, max_rows = 128, max_sums = 128 * 64;
+  static constexpr int64_t depth = 2, panel_columns = 64, max_steps = 64, max_rows = 128, max_sums = 128 * 64,
+                           max_shared = 0;
   static constexpr bool packs_strips = false;
 
   static void pack_k_rows(const BFloat16* from, int64_t from_stride, int64_t rows, int64_t count, Cell* to,
