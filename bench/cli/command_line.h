@@ -82,7 +82,7 @@ class Flags {
   Flags& repeat(int64_t& value);
   Flags& threads(int64_t& value);
   Flags& device(std::string& name);  // see resolve_device()
-  Flags& precision(Precision& value);
+  Flags& precision(std::optional<Precision>& value);  // none: auto; see resolve_precision()
   Flags& checkpoint(const Reader& reader);
   Flags& fuse(bool& value);
   Flags& kernels(std::vector<std::string>& assignments);

@@ -114,12 +114,14 @@ Flags& Flags::device(std::string& name) {
   return choice("--device", name, {"auto", "cpu", "cuda"}, "Device; auto: a GPU if there is one");
 }
 
-Flags& Flags::precision(Precision& value) {
-  std::vector<std::pair<std::string, Precision>> precisions;
+Flags& Flags::precision(std::optional<Precision>& value) {
+  std::vector<std::pair<std::string, std::optional<Precision>>> precisions;
   for (const Precision each : {Precision::f32, Precision::tf32, Precision::f16, Precision::bf16}) {
     precisions.emplace_back(hs::name(each), each);
   }
-  return named_choice("--precision", value, precisions, "Type of matrix products and convolutions");
+  precisions.emplace_back("auto", std::nullopt);
+  return named_choice("--precision", value, precisions,
+                      "Type of matrix products and convolutions; auto: the fastest measured on such a machine");
 }
 
 Flags& Flags::checkpoint(const Reader& reader) {

@@ -11,7 +11,9 @@
 #include "bench/cli/console.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
+#include "engine/ambient.h"
 #include "engine/check.h"
+#include "engine/cpu_features.h"
 #include "engine/parallel.h"
 #include "engine/printable.h"
 
@@ -50,6 +52,18 @@ Device resolve_device(const std::string& wanted) {
   const DeviceChoice choice = choose_device(wanted, build_info.cuda, why_unavailable(Device::cuda));
   if (!choice.notice.empty()) notice(choice.notice);
   return choice.device;
+}
+
+Precision resolve_precision(std::optional<Precision> wanted, Device device) {
+  if (wanted) return *wanted;
+  const CpuFeatures& cpu = cpu_features();
+  const bool fast_pairs = cpu.amx_bf16 || (cpu.avx512_bf16 && rank_of_bf16_pairs(0) > 0);
+  const Precision best = device == Device::cuda ? Precision::f16 : fast_pairs ? Precision::bf16 : Precision::f32;
+  notice(fmt::format("--precision auto: {}, {}", hs::name(best),
+                     device == Device::cuda ? "for the tensor cores; not measured on a GPU so far"
+                     : fast_pairs           ? "the fastest measured where a CPU multiplies bf16 faster than f32"
+                                            : "the fastest measured on a CPU that does not multiply bf16 faster"));
+  return best;
 }
 
 void use_threads(int64_t wanted) {

@@ -11,11 +11,19 @@
 #include "data/loader/loader.h"
 #include "engine/device.h"
 
+namespace hs {
+enum class Precision : uint8_t;
+}
+
 namespace hs::bench::cli {
 
 // --device: "auto" selects the GPU if one is available; a CUDA build that falls back to the CPU says why: no usable
 // device, or only an emulated one. Throws Error (device) if "cuda" is not available.
 Device resolve_device(const std::string& wanted);
+
+// `wanted`, or, if that is none, the type in which a training is fastest on this device by docs/results.md: bf16 where
+// the CPU has AMX or is an AMD with AVX-512 BF16, f16 on a GPU, else f32. Says which.
+Precision resolve_precision(std::optional<Precision> wanted, Device device);
 
 // The decision of resolve_device(). built_cuda: BuildInfo::cuda; why_not_cuda: why_unavailable(Device::cuda).
 struct DeviceChoice {

@@ -47,7 +47,7 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
     flags.integer("--accumulate", what_.accumulate, 1, 4096, "Micro-batches of a step, divided among ranks").record();
     flags.integer("--bucket-kib", gradients_.bucket_kib, 1, 1 << 20, "Gradients summed at once, KiB").record();
     flags.integer("--halving-kib", gradients_.halving_kib, 0, 1 << 20, "Buckets that are halved, from KiB").record();
-    flags.precision(what_.precision).record();
+    flags.precision(precision_).record("precision", [this] { return hs::name(what_.precision); });
     flags.real("--alpha", link_.alpha, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta");
     flags.real("--beta", link_.beta, 0, 1, "Seconds of a byte");
     flags.integer("--rounds", rounds_, 1, 1000, "Measurements of each step; four times as many of a message").record();
@@ -64,6 +64,7 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
   int64_t leaves_of_each(int64_t ranks) const { return (what_.accumulate + ranks - 1) / ranks; }
 
   Experiment what_;  // is trained
+  std::optional<Precision> precision_ = Precision::f32;
   int64_t threads_ = 0, rounds_ = 5;
   Link link_;
   Gradients gradients_;
@@ -168,6 +169,7 @@ void PredictRanksCommand::run(const cli::Flags& flags) {
   const int rank = by_hand ? 0 : transport->rank();
   if (rank == 0) outputs_.open();
   cli::use_threads(threads_);
+  what_.precision = cli::resolve_precision(precision_, Device::cpu);
   const MemorySource digits = synthetic_digits(synthetic_train_seed, what_.batch);
   micro_batch_ = Loader(digits, {.batch = what_.batch}).next();
   step_ = std::make_unique<OneStep>(what_, digits.info());

@@ -453,6 +453,7 @@ void TrainCommand::join_ranks() {
 // Where and how a step runs; refuses combinations that this device or these ranks cannot run.
 void TrainCommand::settle_device() {
   experiment_.device = cli::resolve_device(settings_.device);
+  experiment_.precision = cli::resolve_precision(settings_.precision, experiment_.device);
   experiment_.graph = resolve_graph(experiment_.device);
   if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
                                      residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {

@@ -40,7 +40,7 @@ void StepFlags::declare_optimizer(cli::Flags& flags) {
 
 void StepFlags::declare_step(cli::Flags& flags) {
   flags.batch(experiment.batch).record();
-  flags.precision(experiment.precision).record();
+  flags.precision(precision).record("precision", [this] { return hs::name(experiment.precision); });
   flags.integer("--accumulate", experiment.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
   flags
       .text(
@@ -57,6 +57,7 @@ void StepFlags::declare_step(cli::Flags& flags) {
 }
 
 void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
+  precision = experiment.precision;
   flags.model(experiment.model).record();
   flags.blocks(experiment.blocks, experiment.model).record();
   if (takes.data) {
@@ -89,6 +90,7 @@ void StepFlags::use(const cli::Flags& flags) {
   check(flags);
   cli::use_threads(threads);
   experiment.device = cli::resolve_device(device);
+  experiment.precision = cli::resolve_precision(precision, experiment.device);
   tuning.use(experiment.device);
 }
 

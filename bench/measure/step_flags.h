@@ -2,6 +2,7 @@
 // with the same defaults.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,11 @@ struct StepFlags {
   int64_t context = default_context, threads = 0;
   std::string device = "auto";
   TuningFile tuning;
+  std::optional<Precision> precision;  // none: auto
 
   void declare(cli::Flags& flags, const StepParts& takes = {});
 
-  // Sets the threads and experiment.device, and takes the tuning file. Throws Error (usage) for flags that do not go
+  // Sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws Error (usage) for flags that do not go
   // together.
   void use(const cli::Flags& flags);
   void check(const cli::Flags& flags) const;  // use() without its effects

@@ -65,7 +65,7 @@ TEST_CASE("every wrong flag is one line that names it, and exit code 2") {
       {{"train", "--learning-rate", "0.1"}, "--learning-rate: unknown flag; did you mean --lr?"},
       {{"train", "--batch-size=8"}, "--batch-size: unknown flag; did you mean --batch?"},
       {{"train", "--gpu"}, "--gpu: unknown flag; did you mean --device?"},
-      {{"train", "--precision", "half"}, "expected one of f32, tf32, f16, bf16; did you mean f16?"},
+      {{"train", "--precision", "half"}, "expected one of f32, tf32, f16, bf16, auto; did you mean f16?"},
       {{"train", "--batch", "0"}, "--batch 0: expected a whole number from 1 to 1000000"},
       {{"train", "--batch=0"}, "--batch 0: expected a whole number from 1 to 1000000"},
       {{"train", "--batch", "-1"}, "--batch -1: expected a whole number"},
@@ -146,6 +146,14 @@ TEST_CASE("HALFSTEP_ISA caps the kernels and is in the record; a wrong one ends 
     CHECK(kernel["variants"].size() == 1);
   }
   CHECK(record_of("info")["environment"]["isa_cap"].is_null());
+}
+
+TEST_CASE("--precision auto takes the fastest type of this processor, and the record says which") {
+  for (const std::string line : {"train --device cpu --data synthetic --epochs 1 --train 64 --test 16",
+                                 "profile kernels --device cpu --data synthetic --batch 8"}) {
+    const json record = record_of(line + " --precision auto", {.variables = {"HALFSTEP_ISA=avx512"}});
+    CHECK(record["config"]["precision"] == "f32");
+  }
 }
 
 TEST_CASE("help, version and info") {
