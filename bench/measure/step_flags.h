@@ -29,8 +29,8 @@ struct StepFlags {
 
   void declare(cli::Flags& flags, const StepParts& takes = {});
 
-  // Sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws Error (usage) for flags that do not go
-  // together.
+  // Sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws Error (usage) for
+  // flags that do not go together.
   void use(const cli::Flags& flags);
   void check(const cli::Flags& flags) const;  // use() without its effects
 

@@ -54,16 +54,27 @@ HS_TARGET_AVX512_BF16 void add_dbias(const Cell* dy, int64_t count, int64_t row,
   }
 }
 
+template <int vectors, int... channels>
+void choose_dweight(int64_t count, const DweightTile& t, std::integer_sequence<int, channels...>) {
+  constexpr void (*tiles_of[])(const DweightTile&) = {run_dweight<vectors, channels + 1>...};
+  tiles_of[count - 1](t);
+}
+
+void dweight_tile(int64_t channels, int64_t vectors, const DweightTile& t) {
+  constexpr auto counts = std::make_integer_sequence<int, 8>();
+  if (vectors == 1) return choose_dweight<1>(channels, t, counts);
+  if (vectors == 2) return choose_dweight<2>(channels, t, counts);
+  choose_dweight<3>(channels, t, counts);
+}
+
 constexpr DenseTiles<BFloat16> dense_tiles = {.lanes = 16,
                                               .panel = panel_channels,
                                               .tile_pixels = tile_pixels,
                                               .run_dx = run_dx,
                                               .pack = pack_weights,
                                               .channels = 8,
-                                              .dweight = {{},
-                                                          {run_dweight<1, 1>, run_dweight<1, 8>},
-                                                          {run_dweight<2, 1>, run_dweight<2, 8>},
-                                                          {run_dweight<3, 1>, run_dweight<3, 8>}},
+                                              .taps = 3,
+                                              .run_dweight = dweight_tile,
                                               .to_cells = to_cells,
                                               .add_dbias = add_dbias};
 

@@ -3,6 +3,7 @@
 #include "kernels/conv2d/dense_backward.h"
 
 #include <limits>
+#include <utility>
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct_tile.h"
@@ -61,8 +62,21 @@ void add_dbias(const Cell* cells, int64_t count, int64_t row, int64_t channels, 
   }
 }
 
-constexpr int most_channels =
-    registers == 32 ? 8 : 4;  // their sums fit the registers, beside taps and an element of dy
+// The sums of a tile fit the registers, beside taps and an element of dy.
+constexpr int most_channels = registers == 32 ? 8 : 6, most_taps = registers == 32 ? 3 : 2;
+
+template <int vectors, int... channels>
+void choose_dweight(int64_t count, const DweightTile& t, std::integer_sequence<int, channels...>) {
+  constexpr void (*tiles[])(const DweightTile&) = {run_dweight<vectors, channels + 1>...};
+  tiles[count - 1](t);
+}
+
+void dweight_tile(int64_t channels, int64_t vectors, const DweightTile& t) {
+  constexpr auto counts = std::make_integer_sequence<int, most_channels>();
+  if (vectors == 1) return choose_dweight<1>(channels, t, counts);
+  if (vectors == 2) return choose_dweight<2>(channels, t, counts);
+  choose_dweight<most_taps>(channels, t, counts);
+}
 
 constexpr DenseTiles<float> dense_tiles = {
     .lanes = lanes,
@@ -71,10 +85,8 @@ constexpr DenseTiles<float> dense_tiles = {
     .run_dx = run_dx,
     .pack = pack_for_dx,
     .channels = most_channels,
-    .dweight = {{},
-                {run_dweight<1, 1>, run_dweight<1, most_channels>},
-                {run_dweight<2, 1>, run_dweight<2, most_channels>},
-                {run_dweight<3, 1>, run_dweight<3, most_channels>}},
+    .taps = most_taps,
+    .run_dweight = dweight_tile,
     .to_cells = [](const float* image, int64_t, int64_t, Cell*) { return reinterpret_cast<const Cell*>(image); },
     .add_dbias = add_dbias};
 

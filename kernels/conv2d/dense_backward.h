@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "kernels/conv2d/groups.h"
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/pack.h"
 
 namespace hs {
@@ -55,7 +56,6 @@ struct DweightTile {
   float* dweight;
   int64_t field;  // floats from one channel's weights to the next one's
 };
-constexpr int most_tap_vectors = 3;
 
 // What an instruction set has. Element: float or BFloat16
 template <class Element>
@@ -65,8 +65,8 @@ struct DenseTiles {
   void (*run_dx)(int vectors, const DxTile<Element>&);
   // (K, OC) -> panels, of a convolution with s.OC channels that are filled up to padded_oc.
   void (*pack)(const Conv2dSizes& s, int64_t padded_oc, const Element* weight, Cell* packed);
-  int64_t channels;  // of a tile of dweight; the rest of them are done one by one
-  void (*dweight[most_tap_vectors + 1][2])(const DweightTile&);  // by the number of vectors: one channel, and several
+  int64_t channels, taps;  // of a tile of dweight, at most: output channels, and vectors of taps
+  void (*run_dweight)(int64_t channels, int64_t vectors, const DweightTile&);
   // An image in cells, for dweight: each element with the one that lies `distance` behind it, in the next pixel. May be
   // the image itself.
   const Cell* (*to_cells)(const Element* image, int64_t distance, int64_t count, Cell* cells);
@@ -153,12 +153,18 @@ const Element* sample_of(const T* dy, const T* y, int64_t count, Element* own) {
   return own;
 }
 
-// Rows of `count` elements to rows of `to_row`, with zeros around them up to `size`. first: the first one's place
+// Rows of `count` elements to rows of `to_row`.
+template <class T, class Element>
+void copy_rows(const T* from, int64_t rows, int64_t count, Element* to, int64_t to_row) {
+  for (int64_t row = 0; row < rows; ++row) copy_elements(from + row * count, count, to + row * to_row);
+}
+
+// The same with zeros around them up to `size`. first: the first one's place
 template <class T, class Element>
 void copy_bordered(const T* from, int64_t rows, int64_t count, Element* to, int64_t to_row, int64_t first,
                    int64_t size) {
   std::fill_n(to, size, Element{});
-  for (int64_t row = 0; row < rows; ++row) copy_elements(from + row * count, count, to + row * to_row + first);
+  copy_rows(from, rows, count, to + first, to_row);
 }
 
 // Calls body(rows, columns, their cells of weights, cells before them) for the phases of dx.
@@ -202,31 +208,44 @@ void pack_turned_weights(const Conv2dSizes& s, const DenseLayout<Element>& layou
 
 template <class T, class Element>
 void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
-              const Element* plane, const Cell* weights, float* results, T* dx) {
+              const Element* plane, const Cell* weights, float* results, Ahead next, T* dx) {
   for_phases<Element>(s, layout.padded_c, [&](const Phase& rows, const Phase& columns, int64_t before) {
     const int64_t width = columns.end - columns.begin, pixels = (rows.end - rows.begin) * width;
+    const int64_t to_row = s.stride * s.W * s.C, to_column = s.stride * s.C;
+    T* const to = dx + ((rows.begin * s.stride + rows.first - s.padding) * s.W + columns.begin * s.stride +
+                        columns.first - s.padding) *
+                           s.C;
+    if (rows.taps * columns.taps == 0) {  // a kernel smaller than the stride does not see these pixels
+      for (int64_t i = 0; i < rows.end - rows.begin; ++i) {
+        for (int64_t j = 0; j < width; ++j) std::fill_n(to + i * to_row + j * to_column, s.C, T{});
+      }
+      return;
+    }
+    const Element* from = plane + (rows.begin - rows.taps + 1 + layout.top) * layout.dy_row +
+                          (columns.begin - columns.taps + 1 + layout.left) * s.OC;
     const int64_t run = columns.taps * s.OC, cells = rows.taps * run / per_cell<Element>;
     for (int64_t first = 0; first < layout.padded_c; first += tiles.panel) {
       const int64_t channels = std::min(tiles.panel, layout.padded_c - first), valid = std::min(channels, s.C - first);
       const int vectors = static_cast<int>(channels / tiles.lanes);
       const int64_t tile_pixels = tiles.tile_pixels(vectors);
       const bool in_place = std::is_same_v<T, float> && valid == channels;
-      const auto place = [&](int64_t o) {
-        const int64_t h = (rows.begin + o / width) * s.stride + rows.first - s.padding;
-        const int64_t w = (columns.begin + o % width) * s.stride + columns.first - s.padding;
-        return dx + (h * s.W + w) * s.C + first;
-      };
       DxTile<Element> tile{{}, weights + before + first * cells, rows.taps, run, layout.dy_row, {}};
-      for (int64_t pixel = 0; pixel < pixels; pixel += tile_pixels) {
+      for (int64_t pixel = 0, row = 0, column = 0; pixel < pixels; pixel += tile_pixels) {
         const int64_t count = std::min(tile_pixels, pixels - pixel);
+        T* places[most_tile_pixels];
+        next.request();
+        for (int64_t i = 0; i < count; ++i) {
+          places[i] = to + row * to_row + column * to_column + first;
+          tile.fields[i] = from + row * layout.dy_row + column * s.OC;
+          if (++column == width) column = 0, ++row;
+        }
         for (int64_t i = 0; i < tile_pixels; ++i) {
-          const int64_t o = pixel + std::min(i, count - 1);  // a short last tile repeats its last pixel
-          tile.fields[i] = plane + (rows.begin + o / width - rows.taps + 1 + layout.top) * layout.dy_row +
-                           (columns.begin + o % width - columns.taps + 1 + layout.left) * s.OC;
-          tile.outputs[i] = in_place ? reinterpret_cast<float*>(place(o)) : results + i * channels;
+          if (i >= count) tile.fields[i] = tile.fields[count - 1];  // a short last tile repeats its last pixel
+          tile.outputs[i] =
+              in_place ? reinterpret_cast<float*>(places[std::min(i, count - 1)]) : results + i * channels;
         }
         tiles.run_dx(vectors, tile);
-        for (int64_t i = 0; i < count && !in_place; ++i) store_block(results + i * channels, place(pixel + i), valid);
+        for (int64_t i = 0; i < count && !in_place; ++i) store_block(results + i * channels, places[i], valid);
       }
     }
   });
@@ -237,8 +256,9 @@ constexpr int64_t cells_of_tile = 64;
 
 template <class Element>
 void add_dweight(const Conv2dSizes& s, const DenseLayout<Element>& layout, const DenseTiles<Element>& tiles,
-                 const Cell* cells, const Cell* dy, float* dweight) {
+                 const Cell* cells, const Cell* dy, Ahead next, float* dweight) {
   const int64_t step = (cells_of_tile + layout.groups - 1) / layout.groups;
+  const int64_t channel_tiles = (s.OC + tiles.channels - 1) / tiles.channels;
   DweightTile tile{nullptr,
                    nullptr,
                    0,
@@ -251,14 +271,15 @@ void add_dweight(const Conv2dSizes& s, const DenseLayout<Element>& layout, const
   for (int64_t oh = 0; oh < s.OH; oh += step) {
     tile.rows = std::min(step, s.OH - oh);
     for (int64_t kh = 0; kh < s.KH; ++kh) {
-      for (int64_t k = 0; k < layout.padded_run; k += most_tap_vectors * tiles.lanes) {
-        const int64_t vectors = std::min<int64_t>(most_tap_vectors, (layout.padded_run - k) / tiles.lanes);
+      for (int64_t k = 0; k < layout.padded_run; k += tiles.taps * tiles.lanes) {
+        const int64_t vectors = std::min(tiles.taps, (layout.padded_run - k) / tiles.lanes);
+        next.request();
         tile.x = cells + (oh * s.stride + kh) * layout.image_row + k;
-        for (int64_t oc = 0, channels = 0; oc < s.OC; oc += channels) {
-          channels = s.OC - oc >= tiles.channels ? tiles.channels : 1;
+        for (int64_t i = 0, oc = 0, channels = 0; i < channel_tiles; ++i, oc += channels) {  // nearly equal
+          channels = s.OC / channel_tiles + (i < s.OC % channel_tiles ? 1 : 0);
           tile.dy = dy + oh * layout.groups * layout.dy_group + oc;
           tile.dweight = dweight + oc * layout.field + kh * layout.padded_run + k;
-          tiles.dweight[vectors][channels > 1](tile);
+          tiles.run_dweight(channels, vectors, tile);
         }
       }
     }
@@ -288,6 +309,11 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
   const Conv2dSizes& s = call.sizes;
   const DenseLayout<Element> layout(s, tiles.lanes);
   const int64_t groups = conv2d_groups(s), image_size = s.H * s.W * s.C, dy_size = s.OH * s.OW * s.OC;
+  // Where the tensor has what a tile reads, it is read there.
+  const bool same = std::is_same_v<T, float>, whole_vectors = s.KW * s.C % tiles.lanes == 0;
+  const bool image_in_place = same && s.padding == 0 && whole_vectors;
+  const bool dy_in_place =
+      same && layout.top + layout.left == 0 && layout.dy_row == s.OW * s.OC && (s.H - 1 + s.padding) / s.stride < s.OH;
   const int64_t fields = s.OC * layout.field, dy_row = layout.groups * layout.dy_group;
   uint8_t* memory = workspace.mutable_data<uint8_t>();
   const T *images = call.x.data<T>(), *dout = call.dy.data<T>();
@@ -301,6 +327,10 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
                         weights);
   }
 
+  // What is read or written next, in so many turns or a few less.
+  const auto next_image = [&](const auto* first, int64_t n, int64_t size, int64_t turns) {
+    return n + 1 < s.N ? Ahead(first + (n + 1) * size, 1, size, 0, std::max<int64_t>(1, turns)) : Ahead();
+  };
   parallel(groups, [&](int64_t group, int thread) {
     Element* image = part_of<Element>(memory + layout.images, thread, layout.padded_image(s));
     Element* plane = part_of<Element>(memory + layout.planes, thread, layout.plane);
@@ -311,20 +341,30 @@ void dense_backward_from(const Conv2dBackward& call, Tensor& workspace, const De
     float *dweight = dweights + group * fields, *dbias = dbiases + group * layout.dy_group;
     std::fill_n(dweight, fields, 0.0f);
     std::fill_n(dbias, layout.dy_group, 0.0f);
+    if (!image_in_place) std::fill_n(image, layout.padded_image(s), Element{});  // the borders stay zero
+    if (!dy_in_place) std::fill_n(plane, layout.plane, Element{});
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
       const Element* dy = sample_of(dout + n * dy_size, y ? y + n * dy_size : nullptr, dy_size, own_dy);
       if (din) {
-        copy_bordered(dy, s.OH, s.OW * s.OC, plane, layout.dy_row, layout.top * layout.dy_row + layout.left * s.OC,
-                      layout.plane);
-        write_dx(s, layout, tiles, plane, weights, results, din + n * image_size);
+        if (!dy_in_place) {
+          copy_rows(dy, s.OH, s.OW * s.OC, plane + layout.top * layout.dy_row + layout.left * s.OC, layout.dy_row);
+        }
+        write_dx(s, layout, tiles, dy_in_place ? dy : plane, weights, results,
+                 next_image(din, n, image_size, s.H * s.W / most_tile_pixels), din + n * image_size);
       }
       const Cell* dy_cells = dy_in_cells(s, dy, own_dy_cells, dy_row);
       if (call.dbias.defined()) tiles.add_dbias(dy_cells, s.OH * layout.groups, layout.dy_group, s.OC, dbias);
       if (!call.dweight.defined()) continue;
-      copy_bordered(images + n * image_size, s.H, s.W * s.C, image, layout.image_row,
-                    s.padding * (layout.image_row + s.C), layout.padded_image(s));
-      const Cell* cells = tiles.to_cells(image, s.stride * s.C, layout.cells_of_image(tiles.lanes), own_cells);
-      add_dweight(s, layout, tiles, cells, dy_cells, dweight);
+      const Element* field = image;
+      if constexpr (std::is_same_v<T, float>) {
+        if (image_in_place) field = images + n * image_size;
+      }
+      if (field == image) {
+        copy_rows(images + n * image_size, s.H, s.W * s.C, image + s.padding * (layout.image_row + s.C),
+                  layout.image_row);
+      }
+      const Cell* cells = tiles.to_cells(field, s.stride * s.C, layout.cells_of_image(tiles.lanes), own_cells);
+      add_dweight(s, layout, tiles, cells, dy_cells, next_image(images, n, image_size, s.OH * s.KH / 8), dweight);
     }
   });
 

@@ -21,12 +21,14 @@
 #include "kernels/conv2d/dense_backward.h"
 #include "kernels/conv2d/groups.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct.h"
 #include "kernels/conv2d/direct_tile.h"
+#include "kernels/cpu/strip.h"
 
 namespace hs::HS_ISA {
 namespace {
@@ -143,6 +145,13 @@ Square square_at(const Images<T>& x, int64_t n, int64_t h, int64_t w, float* cop
   return {copy, size * x.C};
 }
 
+// What holds `count` tiles of images with `size` elements, nearly: the pixels of a row of tiles lie together.
+template <class T>
+Ahead ahead_of(const T* images, int64_t size, const Tiles& tiles, int64_t first, int64_t count) {
+  const int64_t each = size / tiles.count, some = std::clamp<int64_t>(tiles.count - first, 0, count);
+  return Ahead(images + first * each, 1, some * each, 0, points);
+}
+
 // The points of `count` tiles from `first`: (tiles, C / line, 36, line), so that those that a transform writes lie
 // together.
 template <auto f, class T>
@@ -218,24 +227,30 @@ struct Own {
         sums(copy + points * std::max(s.C, s.OC)) {}
 };
 
-// The points of y are (tiles, panels, 36, channels of the panel).
-void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
-  TileArguments t{};
-  t.floor = -std::numeric_limits<float>::infinity(), t.bias = no_bias;
-  t.KH = s.C / line, t.run = line, t.row = points * line;
+// One point and panel of some tiles. Whole strips: those behind the last tile are computed from what lies there.
+template <int vectors>
+void multiply_panel(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
+  constexpr int rows = tile_pixels(vectors);
+  const int64_t from_row = tile_size(s.C), to_row = tile_size(s.OC);
+  for (int64_t tile = 0; tile < count; tile += rows) {
+    multiply_strip<rows, vectors>(in + tile * from_row, from_row, 1, weights, vectors * lanes, line,
+                                  out + tile * to_row, to_row, false, s.C / line, points * line);
+  }
+}
+
+constexpr void (*multiply_panels[])(const Conv2dSizes&, int64_t, const float*, const float*, float*) = {
+    nullptr, multiply_panel<1>, multiply_panel<2>, multiply_panel<(max_vectors >= 3 ? 3 : 2)>,
+    multiply_panel<(max_vectors >= 4 ? 4 : 2)>};
+
+// The points of y are (tiles, panels, 36, channels of the panel). Memory delivers y's place and the next x meanwhile.
+void multiply_points(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out, Ahead y,
+                     Ahead next_x) {
   for (int64_t point = 0; point < points; ++point) {
+    y.request(), next_x.request();
     for (int64_t first = 0; first < s.OC; first += panel) {
       const int64_t channels = std::min(panel, s.OC - first);
-      const int vectors = static_cast<int>(channels / lanes);
-      t.weight = weights + point * s.C * s.OC + first * s.C;
-      for (int64_t tile = 0; tile < count; tile += tile_pixels(vectors)) {
-        for (int64_t i = 0; i < tile_pixels(vectors); ++i) {
-          const int64_t row = std::min(tile + i, count - 1);  // a short last tile repeats its last row
-          t.fields[i] = in + row * tile_size(s.C) + point * line;
-          t.outputs[i] = out + row * tile_size(s.OC) + first * points + point * channels;
-        }
-        forward_tiles[vectors](t);
-      }
+      multiply_panels[channels / lanes](s, count, in + point * line, weights + point * s.C * s.OC + first * s.C,
+                                        out + first * points + point * channels);
     }
   }
 }
@@ -293,7 +308,9 @@ void run_pass(const Conv2dSizes& s, const WinogradLayout& layout, const Images<T
   for (int64_t first = begin; first < end; first += layout.block) {
     const int64_t count = std::min(layout.block, end - first);
     to_points<input_points>(images, tiles, s.padding, first, count, own.copy, own.in);
-    multiply_points(s, count, own.in, memory + layout.weights, own.out);
+    multiply_points(s, count, own.in, memory + layout.weights, own.out,
+                    ahead_of(to.y, s.N * OH * OW * s.OC, tiles, first, count),
+                    ahead_of(images.data, s.N * s.H * s.W * s.C, tiles, first + count, layout.block));
     for (int64_t tile = 0; tile < count; ++tile) {
       const auto [n, h, w] = tiles.at(first + tile);
       const int64_t place = ((n * OH + h / side) * OW + w / side) * s.OC;
@@ -365,9 +382,11 @@ void add_products(const Conv2dSizes& s, const float* in, const float* out, int64
 }
 
 // For all points and channels: sums is (36, C, OC), with sums_size() floats for a point.
-void add_all_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums) {
+void add_all_products(const Conv2dSizes& s, const float* in, const float* out, int64_t count, bool add, float* sums,
+                      Ahead next_x, Ahead next_dy) {
   constexpr int rows = registers == 32 ? 8 : 4, vectors = 2;
   for (int64_t point = 0; point < points; ++point) {
+    next_x.request(), next_dy.request();
     for (int64_t oc = 0; oc < s.OC; oc += vectors * lanes) {
       const auto run = oc + vectors * lanes <= s.OC ? add_products<rows, vectors> : add_products<rows, 1>;
       for (int64_t c = 0; c < s.C; c += rows) {
@@ -399,7 +418,9 @@ void add_group(const Conv2dBackward& call, const WinogradLayout& layout, const I
     }
     if (!call.dweight.defined()) continue;
     to_points<input_points>(x, tiles, s.padding, first, count, own.copy, own.in);
-    add_all_products(s, own.in, own.out, count, first > begin, own.sums);
+    add_all_products(s, own.in, own.out, count, first > begin, own.sums,
+                     ahead_of(x.data, s.N * s.H * s.W * s.C, tiles, first + count, layout.block),
+                     ahead_of(dy.data, s.N * s.OH * s.OW * s.OC, tiles, first + count, layout.block));
   }
   if (!call.dweight.defined()) return;
   const int64_t channels = s.C * s.OC;

@@ -34,6 +34,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/gemm/finish.h"
@@ -67,7 +68,6 @@ struct Cuts {
   int64_t blocks, blocks_each, column_tiles;  // blocks of tile_columns: in C, in a tile
   int64_t parts, part;                        // `part`: values of k in each part but the last
   int64_t shared;                             // cells of op(B), packed for all tiles, or 0
-  int64_t together;                           // tiles below each other that one thread computes
 
   template <class Product>
   Cuts(int64_t M, int64_t N, int64_t K, const Product*) : blocks(ceil(N, tile_columns)) {
@@ -92,7 +92,6 @@ struct Cuts {
       (max_blocks > 1 && max_blocks * tile_columns >= max_rows ? max_blocks : max_rows) /= 2;
     }
     if (parts > 1) shared = 0;
-    together = shared ? std::clamp<int64_t>(row_tiles / 16, 1, 4) : 1;
   }
   int64_t tiles() const { return row_tiles * column_tiles; }
 
@@ -221,31 +220,6 @@ void for_strips(int64_t rows, int64_t max_rows, int64_t unit, const Body& body) 
 template <class Product>
 inline constexpr int64_t packed_strip = (Product::max_steps + 2) * strip_slot;
 
-// Requests a block of a matrix from memory, a few cache lines at a time.
-class Ahead {
- public:
-  Ahead() = default;
-  template <class T>
-  Ahead(const T* from, int64_t stride, int64_t rows, int64_t columns, int64_t turns)
-      : row_(reinterpret_cast<const char*>(from)),
-        stride_(stride * static_cast<int64_t>(sizeof(T))),
-        rows_(rows),
-        bytes_(columns * static_cast<int64_t>(sizeof(T))),
-        lines_((rows * ((bytes_ + 63) / 64) + turns - 1) / turns) {}
-
-  // One of the turns.
-  void request() {
-    for (int64_t i = 0; i < lines_ && rows_ > 0; ++i) {
-      __builtin_prefetch(row_ + byte_, 0, 2);
-      if ((byte_ += 64) >= bytes_) byte_ = 0, row_ += stride_, --rows_;
-    }
-  }
-
- private:
-  const char* row_ = nullptr;
-  int64_t stride_ = 0, rows_ = 0, bytes_ = 0, lines_ = 0, byte_ = 0;
-};
-
 // Packs `rows` rows of op(A), which lie side by side in each step, strip by strip: otherwise each step of a strip would
 // be in a page of its own. `readable` cells follow the first of each step.
 template <class Product>
@@ -284,8 +258,8 @@ void pack_panels(const Factor<T>& b, int64_t n, int64_t columns, int64_t k, int6
 
 // A tile: C's rows m .. m+rows-1 of M, columns n .. n+columns-1, of k .. k_end-1.
 struct Tile {
-  int64_t m, rows, n, columns, k, k_end;
-  int64_t rows_below;  // that this thread computes next
+  int64_t m, n, k, rows = 0, columns = 0, k_end = 0;
+  int64_t rows_below = 0;  // that this thread likely computes next
 };
 
 // Computes a tile. The sums go to `finish`, or, if they are a part of K, to `partial` (blocks, partial_rows,
@@ -298,7 +272,7 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
   alignas(64) Cell packed_panels[Product::max_sums / 128 * Product::max_steps];
   alignas(64) Cell packed[Product::packs_strips ? (Product::max_rows / 6 + 1) * packed_strip<Product> : 1];
   alignas(64) float sums[Product::max_sums];
-  const auto [m, rows, n, columns, k_begin, k_end, rows_below] = tile;
+  const auto [m, n, k_begin, rows, columns, k_end, rows_below] = tile;
   const int64_t strip_rows = Product::strip_rows(std::min(width, columns));
   const int64_t turns = ((rows + strip_rows - 1) / strip_rows) * ((columns + width - 1) / width);
   const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
@@ -315,17 +289,17 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     if (!shared) {
       const int64_t more = std::min(slice, k_end - next);
       pack_panels<Product>(b, n, columns, k, depth, packed_panels);
-      next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, b.stride, columns, more, turns)
-                            : Ahead(b.data + next * b.stride + n, b.stride, more, columns, turns);
+      next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
+                            : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
     }
     if constexpr (Product::packs_strips) {
       const int64_t more = last ? std::min(slice, k_end - k_begin) : std::min(slice, k_end - next);
       if (pack) {
         pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
-        if (!last) next_a = Ahead(a.at(m, next).cells, a.step, more, rows, turns);
+        if (!last) next_a = Ahead(a.at(m, next).cells, more, rows, a.step, turns);
       } else if (a.step == 1 && rows < M) {  // otherwise op(A) is in the caches already
-        next_a = last ? Ahead(a.at(m + rows, k_begin).cells, a.row, rows_below, more, turns)
-                      : Ahead(a.at(m, next).cells, a.row, rows, more, turns);
+        next_a = last ? Ahead(a.at(m + rows, k_begin).cells, rows_below, more, a.row, turns)
+                      : Ahead(a.at(m, next).cells, rows, more, a.row, turns);
       }
     }
     for (int64_t c = 0; c < columns; c += width) {
@@ -396,24 +370,18 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
     });
   }
   const Finish finish(call);
-  const int64_t groups = (cuts.row_tiles + cuts.together - 1) / cuts.together * cuts.column_tiles;
-  parallel(groups * cuts.parts, [&](int64_t piece, int) {
-    const int64_t part = piece / groups, block = piece % cuts.column_tiles * cuts.blocks_each;
-    const int64_t first_row = piece % groups / cuts.column_tiles * cuts.together;
-    const int64_t k = part * cuts.part, n = block * tile_columns;
-    for (int64_t row = first_row; row < std::min(first_row + cuts.together, cuts.row_tiles); ++row) {
-      const int64_t m = row * cuts.rows_each, rows = std::min(cuts.rows_each, s.M - m);
-      const Tile tile{.m = m,
-                      .rows = rows,
-                      .n = n,
-                      .columns = std::min(cuts.blocks_each * tile_columns, s.N - n),
-                      .k = k,
-                      .k_end = std::min(s.K, k + cuts.part),
-                      .rows_below = row + 1 < first_row + cuts.together ? std::min(cuts.rows_each, s.M - m - rows) : 0};
-      const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
-      multiply_tile<Product>(left, s.b, s.M, tile, finish, cuts.parts == 1 ? nullptr : partial + first, cuts.rows_each,
-                             cuts.shared ? shared + n * Product::max_steps : nullptr, slice_cells);
-    }
+  const int64_t tiles = cuts.tiles();
+  parallel(tiles * cuts.parts, [&](int64_t piece, int) {
+    const int64_t part = piece / tiles, row = piece % tiles / cuts.column_tiles;
+    const int64_t block = piece % cuts.column_tiles * cuts.blocks_each;
+    const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
+    Tile tile{.m = row * cuts.rows_each, .n = block * tile_columns, .k = part * cuts.part};
+    tile.rows = std::min(cuts.rows_each, s.M - tile.m);
+    tile.columns = std::min(cuts.blocks_each * tile_columns, s.N - tile.n);
+    tile.k_end = std::min(s.K, tile.k + cuts.part);
+    tile.rows_below = tile.n + tile.columns == s.N ? std::min(cuts.rows_each, s.M - tile.m - tile.rows) : 0;
+    multiply_tile<Product>(left, s.b, s.M, tile, finish, cuts.parts == 1 ? nullptr : partial + first, cuts.rows_each,
+                           cuts.shared ? shared + tile.n * Product::max_steps : nullptr, slice_cells);
   });
   if (cuts.parts > 1) {
     constexpr int64_t rows_together = 8;
