@@ -81,7 +81,7 @@ class Flags {
   Flags& seed(uint64_t& value);
   Flags& repeat(int64_t& value);
   Flags& threads(int64_t& value);
-  Flags& device(std::string& name);  // see resolve_device()
+  Flags& device(std::string& name);                   // see resolve_device()
   Flags& precision(std::optional<Precision>& value);  // none: auto; see resolve_precision()
   Flags& checkpoint(const Reader& reader);
   Flags& fuse(bool& value);

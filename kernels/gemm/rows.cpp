@@ -16,7 +16,8 @@ const Examples rows([](Table& table) {
   struct Sizes {
     int64_t M, N, K;
   };
-  // One, around the tiles' borders, nothing at all, and few tiles with a long K: the sums of parts of K are added.
+  // One, around the tiles' borders, nothing at all, few tiles with a long K: the sums of parts of K are added, and, on
+  // the CPU, so many rows that all tiles share what was packed of op(b).
   for (const auto& [rows, columns, depth] : {Sizes{37, 19, 65},
                                              {1, 1, 1},
                                              {5, 3, 7},
@@ -30,7 +31,8 @@ const Examples rows([](Table& table) {
                                              {0, 4, 3},
                                              {3, 4, 0},
                                              {64, 10, 1101},
-                                             {40, 70, 900}}) {
+                                             {40, 70, 900},
+                                             {530, 70, 300}}) {
     const int64_t M = rows, N = columns, K = depth;  // lambdas may not capture structured bindings
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
@@ -46,8 +48,8 @@ const Examples rows([](Table& table) {
                        for (size_t i = 0; options.beta != 0 && i < c.size(); ++i) c[i] += options.beta * x[3][i];
                        return c;
                      }},
-                     .differentiable = false,
-                     .nan = M > 0,
+                     .cuda = M<512,  // the emulator would take minutes
+                               .differentiable = false, .nan = M> 0,
                      .terms = {K + 2},
                      .flops = 2.0 * static_cast<double>(M * N * K),
                      .optional = {2},
