@@ -34,8 +34,9 @@ namespace hs::HS_ISA {
 namespace {
 
 constexpr int64_t points = 36;
-constexpr int64_t line = lanes;                 // channels of a point that lie together
-constexpr int64_t panel = max_vectors * lanes;  // output channels that are multiplied together
+constexpr int64_t line = lanes;                              // channels of a point that lie together
+constexpr int64_t panel = max_vectors * lanes;               // output channels that are multiplied together
+constexpr int64_t whole_strips = registers == 32 ? 24 : 12;  // tiles that strips of any number of vectors divide
 
 // Floats from the points of a tile to those of the next. Not a power of two: rows of tiles that are read together do
 // not compete for the same lines of the cache.
@@ -197,7 +198,7 @@ void pack_points(const Conv2dSizes& s, const T* weight, bool turned, float* pack
 // added to sums once for all of them, so backward takes as many as there are sums.
 int64_t tiles_of_block(const Conv2dSizes& s, bool backward) {
   const int64_t floats = std::max<int64_t>(1 << 16, backward ? points * s.C * s.OC : 0);
-  return std::max<int64_t>(1, floats / (points * (s.C + s.OC)) / most_pixels) * most_pixels;
+  return std::max<int64_t>(1, floats / (points * (s.C + s.OC)) / whole_strips) * whole_strips;
 }
 
 struct WinogradLayout {
@@ -231,6 +232,7 @@ struct Own {
 template <int vectors>
 void multiply_panel(const Conv2dSizes& s, int64_t count, const float* in, const float* weights, float* out) {
   constexpr int rows = tile_pixels(vectors);
+  static_assert(whole_strips % rows == 0);
   const int64_t from_row = tile_size(s.C), to_row = tile_size(s.OC);
   for (int64_t tile = 0; tile < count; tile += rows) {
     multiply_strip<rows, vectors>(in + tile * from_row, from_row, 1, weights, vectors * lanes, line,

@@ -289,8 +289,10 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
     if (!shared) {
       const int64_t more = std::min(slice, k_end - next);
       pack_panels<Product>(b, n, columns, k, depth, packed_panels);
-      next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
-                            : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
+      if (!last) {
+        next_b = b.k_is_inner ? Ahead(b.data + n * b.stride + next, columns, more, b.stride, turns)
+                              : Ahead(b.data + next * b.stride + n, more, columns, b.stride, turns);
+      }
     }
     if constexpr (Product::packs_strips) {
       const int64_t more = last ? std::min(slice, k_end - k_begin) : std::min(slice, k_end - next);
