@@ -272,17 +272,17 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
   alignas(64) Cell packed_panels[Product::max_sums / 128 * Product::max_steps];
   alignas(64) Cell packed[Product::packs_strips ? (Product::max_rows / 6 + 1) * packed_strip<Product> : 1];
   alignas(64) float sums[Product::max_sums];
-  const auto [m, n, k_begin, rows, columns, k_end, rows_below] = tile;
+  const int64_t m = tile.m, n = tile.n, rows = tile.rows, columns = tile.columns, k_end = tile.k_end;
   const int64_t strip_rows = Product::strip_rows(std::min(width, columns));
   const int64_t turns = ((rows + strip_rows - 1) / strip_rows) * ((columns + width - 1) / width);
   const bool pack = Product::packs_strips && a.row == 1 && a.step >= 64;  // few rows: near each other as they are
   // Of one slice and panel, every strip's sums take the same place.
-  const int64_t sums_row = k_end - k_begin <= slice && width == tile_columns ? 0 : tile_columns;
+  const int64_t sums_row = k_end - tile.k <= slice && width == tile_columns ? 0 : tile_columns;
   [[maybe_unused]] const typename Product::Session session{};
-  int64_t k = k_begin;
+  int64_t k = tile.k;
   do {
     const int64_t depth = std::min(slice, k_end - k), steps = steps_of<Product>(depth), next = k + depth;
-    const bool add = k > k_begin, last = next == k_end;
+    const bool add = k > tile.k, last = next == k_end;
     const Left left = a.at(m, k / Product::depth);
     const Cell* panels = shared ? shared + k / slice * slice_cells : packed_panels;
     Ahead next_a, next_b;
@@ -295,12 +295,12 @@ void multiply_tile(const Left& a, const Factor<T>& b, int64_t M, const Tile& til
       }
     }
     if constexpr (Product::packs_strips) {
-      const int64_t more = last ? std::min(slice, k_end - k_begin) : std::min(slice, k_end - next);
+      const int64_t more = last ? std::min(slice, k_end - tile.k) : std::min(slice, k_end - next);
       if (pack) {
         pack_strips<Product>(left, rows, strip_rows, M - m, steps, packed);
         if (!last) next_a = Ahead(a.at(m, next).cells, more, rows, a.step, turns);
       } else if (a.step == 1 && rows < M) {  // otherwise op(A) is in the caches already
-        next_a = last ? Ahead(a.at(m + rows, k_begin).cells, rows_below, more, a.row, turns)
+        next_a = last ? Ahead(a.at(m + rows, tile.k).cells, tile.rows_below, more, a.row, turns)
                       : Ahead(a.at(m, next).cells, rows, more, a.row, turns);
       }
     }
