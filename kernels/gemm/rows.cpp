@@ -48,8 +48,9 @@ const Examples rows([](Table& table) {
                        for (size_t i = 0; options.beta != 0 && i < c.size(); ++i) c[i] += options.beta * x[3][i];
                        return c;
                      }},
-                     .cuda = M<512,  // the emulator would take minutes
-                               .differentiable = false, .nan = M> 0,
+                     .cuda = (M < 512),  // the emulator would take minutes
+                     .differentiable = false,
+                     .nan = M > 0,
                      .terms = {K + 2},
                      .flops = 2.0 * static_cast<double>(M * N * K),
                      .optional = {2},
