@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "engine/check.h"
 #include "models/training_run.h"
@@ -42,17 +43,18 @@ TrainingState TrainingRun::state() {
   Rows seconds(1), epochs, validations, scales;
   for (const double* part : seconds_of(result_)) seconds[0].push_back(*part);
   for (const EpochResult& e : result_.epochs) {
-    epochs.push_back({e.training_loss, e.seconds, e.test.accuracy, e.test.loss, e.evaluation_seconds});
+    const Evaluation test = e.evaluation_seconds > 0 ? e.test : Evaluation();  // a state has no NaN
+    epochs.push_back({e.training_loss, e.seconds, test.accuracy, test.loss, e.evaluation_seconds});
   }
   for (const Validation& v : result_.validations) {
-    validations.push_back(
-        {static_cast<double>(v.epoch), static_cast<double>(v.step), v.result.accuracy, v.result.loss, v.seconds});
+    validations.push_back({static_cast<double>(v.epoch), static_cast<double>(v.step), v.result.accuracy, v.result.loss,
+                           v.seconds, v.training_seconds});
   }
   for (const float scale : result_.loss_scales) scales.push_back({scale});
   state.put_rows("progress.seconds", seconds, seconds[0].size());
   state.put_rows("progress.losses", {{losses_->sum(), static_cast<double>(losses_->samples())}}, 2);
   state.put_rows("progress.epochs", epochs, 5);
-  state.put_rows("progress.validations", validations, 5);
+  state.put_rows("progress.validations", validations, 6);
   state.put_rows("progress.loss_scales", scales, 1);
   if (best_.defined()) state.tensors[best_name] = best_.clone().to(Device::cpu);
   return state;
@@ -79,11 +81,17 @@ void TrainingRun::restore(const TrainingState& state) {
   const std::vector<double> losses = one_row("progress.losses", 2);
   losses_->restore(std::min(step_ * config_.accumulate, batches_), losses[0],
                    TrainingState::count("progress.losses", losses[1]));
-  for (const auto& e : state.rows("progress.epochs", 5)) result_.epochs.push_back({e[0], e[1], {e[2], e[3]}, e[4]});
+  for (const auto& e : state.rows("progress.epochs", 5)) {
+    const Evaluation test = e[4] > 0 ? Evaluation{e[2], e[3]} : Evaluation{NAN, NAN};
+    result_.epochs.push_back({e[0], e[1], test, e[4]});
+  }
   const char* validations = "progress.validations";
-  for (const auto& v : state.rows(validations, 5)) {
+  // States of version 0.1 have no training_seconds.
+  const auto saved = state.tensors.find(validations);
+  const bool is_old = saved != state.tensors.end() && saved->second.shape() == Shape{saved->second.size() / 5, 5};
+  for (const auto& v : state.rows(validations, is_old ? 5 : 6)) {
     const int64_t epoch = TrainingState::count(validations, v[0]), step = TrainingState::count(validations, v[1]);
-    result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4]});
+    result_.validations.push_back({epoch, step, {v[2], v[3]}, v[4], is_old ? NAN : v[5]});
   }
   for (const auto& scale : state.rows("progress.loss_scales", 1)) {
     result_.loss_scales.push_back(static_cast<float>(scale[0]));

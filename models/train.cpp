@@ -113,6 +113,7 @@ void TrainingRun::train_to_the_end() {
   for (bool wants_state = false; !stopped_; wants_state = steps()) {
     if (must_validate()) validate();
     if (step_ == steps_) end_epoch();
+    result_.reached_target = has_reached_target();
     if (epoch_ > config_.epochs) break;
     result_.ended_early = reason_to_end();
     if (!result_.ended_early.empty()) break;
@@ -238,7 +239,8 @@ void TrainingRun::inspect_first_batch(const Batch& batch) {
 
 void TrainingRun::end_epoch() {
   compare_weights();
-  result_.epochs.push_back(evaluated_epoch());
+  const bool is_last = epoch_ == config_.epochs || !reason_to_end().empty();
+  result_.epochs.push_back(evaluated_epoch(is_last || epoch_ % config_.test_every == 0));
   read_scales();
   if (hooks_.on_epoch) hooks_.on_epoch(epoch_, result_.epochs.back());
   ++epoch_;

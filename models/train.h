@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,19 @@
 #include "models/training_state.h"
 
 namespace hs {
+
+// The result of evaluate().
+struct Evaluation {
+  double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text
+  double loss = 0;      // mean over the predictions
+};
+
+// What a run is for: it ends when an evaluation reaches this.
+struct Target {
+  bool is_loss = false;  // otherwise an accuracy
+  double value = 0;      // the least accuracy, 0 to 1, or the greatest loss
+  bool is_reached_by(const Evaluation& e) const { return is_loss ? e.loss <= value : e.accuracy >= value; }
+};
 
 // The settings of train().
 struct TrainConfig {
@@ -43,6 +57,9 @@ struct TrainConfig {
   // if all epochs were trained; 0: no limit, and the last weights are kept.
   int64_t patience = 0;
   double max_seconds = 0;  // ends training after this long, evaluations excluded; 0: no limit
+  // Ends training when the newest validation reaches it or, if there are none, the newest test. Those weights are kept.
+  std::optional<Target> target;
+  int64_t test_every = 1;  // epochs from one test to the next; the last epoch's end is always tested
 };
 
 // How far training is, as TrainHooks are told.
@@ -52,25 +69,20 @@ struct Progress {
   double seconds;                        // of training so far, evaluation excluded
 };
 
-// The result of evaluate().
-struct Evaluation {
-  double accuracy = 0;  // 0 to 1, of predictions: one per image, or per token of a text
-  double loss = 0;      // mean over the predictions
-};
-
 // One epoch of training, and the test after it.
 struct EpochResult {
   double training_loss;           // mean over the samples seen while training, dropout on
   double seconds;                 // of this epoch's training
-  Evaluation test;                // after the epoch
-  double evaluation_seconds = 0;  // of the test
+  Evaluation test;                // after the epoch; NaN: not tested
+  double evaluation_seconds = 0;  // of the test; 0: not tested
 };
 
 // A test on the validation samples, during training.
 struct Validation {
-  int64_t epoch, step;  // when it was measured: the epoch, from 1, and its steps done so far
-  Evaluation result;    // over the validation samples
-  double seconds;       // that it took
+  int64_t epoch, step;      // when it was measured: the epoch, from 1, and its steps done so far
+  Evaluation result;        // over the validation samples
+  double seconds;           // that it took
+  double training_seconds;  // of the run until then, evaluations excluded
 };
 
 // Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
@@ -98,7 +110,8 @@ struct TrainResult {
   double loss_scale = 1;           // at the end
   std::vector<float> loss_scales;  // after each step; f16 only
   std::string kept;                // which weights, if they are not the last ones: see TrainConfig::patience
-  std::string ended_early;         // why training ended before its last epoch: patience or max_seconds; else empty
+  std::string ended_early;         // why training ended before its last epoch: see TrainConfig; else empty
+  bool reached_target = false;     // which ended training, be it in its last epoch
   bool interrupted = false;        // true if TrainHooks::is_interrupted() stopped the run
 };
 

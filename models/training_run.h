@@ -40,12 +40,13 @@ class TrainingRun {
   std::string first_bad_tensor(const Batch& last);
   void read_scales();
   void end_epoch();
-  EpochResult evaluated_epoch();
+  EpochResult evaluated_epoch(bool is_tested = true);
   void check_finite(const Evaluation& evaluation, const char* what, BatchSource& source);
   bool must_validate() const;
   void validate();
   const Validation* best() const;
   void keep_best();
+  bool has_reached_target() const;
   std::string reason_to_end() const;
   void save();
   TrainingState state();

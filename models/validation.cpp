@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "engine/ambient.h"
 #include "engine/check.h"
@@ -33,12 +34,13 @@ Evaluation evaluate(Module& model, BatchSource& source, Device device, const std
   return {correct / predictions, loss_sum / predictions};
 }
 
-EpochResult TrainingRun::evaluated_epoch() {
+EpochResult TrainingRun::evaluated_epoch(bool is_tested) {
   const Range range("evaluate");
   const WithAverage averaged(arena_, *optimizer_);
   const Autocast amp(config_.precision, arena_);
-  EpochResult result{losses_->mean(), result_.seconds, {}};
+  EpochResult result{losses_->mean(), result_.seconds, {NAN, NAN}};
   for (const EpochResult& before : result_.epochs) result.seconds -= before.seconds;
+  if (!is_tested) return result;
   const double start = steady_seconds();
   result.test = evaluate(model_, test_, config_.device, hooks_.is_interrupted, config_.sum.exchange);
   result.evaluation_seconds = steady_seconds() - start;
@@ -66,7 +68,7 @@ void TrainingRun::validate() {
     if (!best_.defined()) best_ = Tensor::empty(arena_.values.shape(), DType::f32, config_.device);
     best_.copy_from(arena_.values);
   }
-  result_.validations.push_back({epoch_, step_, result, steady_seconds() - start});
+  result_.validations.push_back({epoch_, step_, result, steady_seconds() - start, result_.seconds});
   if (hooks_.on_validation) hooks_.on_validation(result_.validations.back());
 }
 
@@ -80,7 +82,7 @@ const Validation* TrainingRun::best() const {
 // Later weights than those of the best validation have only overfitted, or patience would not be asked for.
 void TrainingRun::keep_best() {
   const Validation* const kept = best();
-  if (!best_.defined() || kept == &result_.validations.back()) return;
+  if (!best_.defined() || kept == &result_.validations.back() || result_.reached_target) return;
   arena_.values.copy_from(best_);
   const Autocast amp(config_.precision, arena_);
   result_.epochs.back().test = evaluate(model_, test_, config_.device, {}, config_.sum.exchange);
@@ -88,7 +90,20 @@ void TrainingRun::keep_best() {
                              kept->epoch, kept->result.accuracy * 100);
 }
 
+// The newest validation where there are any, otherwise the newest test.
+bool TrainingRun::has_reached_target() const {
+  if (!config_.target) return false;
+  if (!config_.validation) {
+    return !result_.epochs.empty() && config_.target->is_reached_by(result_.epochs.back().test);
+  }
+  return !result_.validations.empty() && config_.target->is_reached_by(result_.validations.back().result);
+}
+
 std::string TrainingRun::reason_to_end() const {
+  if (has_reached_target()) {
+    return fmt::format("the target {} {:g} is reached", config_.target->is_loss ? "loss" : "accuracy",
+                       config_.target->value);
+  }
   const Validation* const kept = best();
   if (config_.patience > 0 && kept && &result_.validations.back() - kept >= config_.patience) {
     return fmt::format("{} validations without a better accuracy than {:.2f} %, that of step {} of epoch {}",

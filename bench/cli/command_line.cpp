@@ -40,13 +40,15 @@ Flags::Reader number_reader(const std::string& flag, Number& value, Number low, 
 constexpr std::pair<std::string_view, std::string_view> groups[] = {
     {"Model", " --model | --blocks --context --start --lora --lora-alpha "},
     {"Data",
-     " --data --train --test --augment | --size --test-split --validation --validate-every --prefetch --workers "
+     " --data --train --test --augment | --size --test-split --validation --validate-every --test-every --prefetch "
+     "--workers "
      "--cache "
      "--pin --preprocess "},
     {"Training",
-     " --epochs --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every --step-factor "
+     " --epochs --target --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every "
+     "--step-factor "
      "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
-     "--label-smoothing --patience --max-minutes --target-accuracy --price-per-hour "},
+     "--label-smoothing --patience --max-minutes --price-per-hour "},
     {"Speed", " --precision --device --threads | --fuse --kernel --tuning --graph --graph-steps "},
     {"Memory", " --accumulate --checkpoint |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},

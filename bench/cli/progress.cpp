@@ -97,9 +97,10 @@ void ProgressDisplay::on_step(const Progress& progress) {
 
 void ProgressDisplay::on_epoch(int64_t epoch, const EpochResult& result) {
   const double all = done(epoch, 1);
-  line_.print(fmt::format("{:3.0f} %  {}  loss {:.4f}  test accuracy {:.2f} %  ETA {}  {:.0f} samples/s\n", all * 100,
-                          position(epoch), result.training_loss, result.test.accuracy * 100, remaining(all),
-                          static_cast<double>(samples_) / result.seconds));
+  const std::string test =
+      result.evaluation_seconds > 0 ? fmt::format("  test accuracy {:.2f} %", result.test.accuracy * 100) : "";
+  line_.print(fmt::format("{:3.0f} %  {}  loss {:.4f}{}  ETA {}  {:.0f} samples/s\n", all * 100, position(epoch),
+                          result.training_loss, test, remaining(all), static_cast<double>(samples_) / result.seconds));
 }
 
 }  // namespace hs::bench::cli

@@ -78,7 +78,7 @@ std::string text_of(const Size& size) {
 void TechniquesCommand::declare(cli::Flags& flags) {
   flags.examples(R"(Examples:
   halfstep-bench techniques --full --json techniques.json --html techniques.html
-  halfstep-bench techniques --target-accuracy 0.95 --price-per-hour 2.10
+  halfstep-bench techniques --target accuracy=0.95 --price-per-hour 2.10
   halfstep-bench techniques --dry-run
 
 docs/benchmarks.md says what is measured and how.
@@ -93,7 +93,7 @@ docs/benchmarks.md says what is measured and how.
   flags.record("warmup", [] { return 0; });
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
-  goal_.declare(flags);
+  goal_.declare(flags, "Report the time to this in the test");
   outputs_.declare(flags);
   flags.on_off("--quick", quick_, "The smallest size that shows anything: " + text_of(quick_size));
   flags.on_off("--full", full_, "The article's size: " + text_of(full_size));

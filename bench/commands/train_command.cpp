@@ -48,6 +48,7 @@ class TrainCommand : public cli::Command {
   void declare_schedule(cli::Flags& flags);
   void declare_early_end(cli::Flags& flags);
   void check_combinations(const cli::Flags& flags);
+  void settle_judging(const cli::Flags& flags);
   void settle_device();
   void scale_learning_rate(const cli::Flags& flags, int64_t samples);
   void join_ranks();
@@ -72,6 +73,7 @@ class TrainCommand : public cli::Command {
   int64_t repeat_ = 1, scale_lr_ = 0;
   std::string graph_ = "auto";
   measure::Goal goal_;
+  Cadence test_every_ = {.epochs = 1};
   measure::FineTuning fine_tuning_;
   measure::Saving saving_;
   measure::Ranks ranks_;
@@ -111,7 +113,7 @@ docs/benchmarks.md says what is measured and how.
   declare_schedule(flags);
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading, residency_.cache);
-  goal_.declare(flags);
+  goal_.declare(flags, "End when the validation, or without one the test, reaches this");
   declare_early_end(flags);
   saving_.declare(flags);
   fine_tuning_.declare(flags, experiment_);
@@ -173,6 +175,11 @@ void TrainCommand::declare_early_end(cli::Flags& flags) {
           "1ep", "HOW", "When to validate: 1ep (epochs) or 500st (steps)")
       .record();
   flags
+      .text(
+          "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
+          "When to test: 1ep (epochs) or 500st (steps); the end always")
+      .record();
+  flags
       .integer("--patience", experiment_.patience, 0, 1000000,
                "End after so many validations without a better accuracy, 0: never")
       .record();
@@ -199,13 +206,29 @@ void TrainCommand::check_combinations(const cli::Flags& flags) {
       fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
     }
   }
-  if (experiment_.validate_every.seconds > 0) {
-    fail(ExitCode::usage,
-         "--validate-every: expected steps or epochs, as in 500st or 1ep, so that runs can be repeated");
+  for (const auto& [flag, cadence] :
+       {std::pair("--validate-every", experiment_.validate_every), {"--test-every", test_every_}}) {
+    if (cadence.seconds == 0) continue;
+    fail(ExitCode::usage, "{}: expected steps or epochs, as in 500st or 1ep, so that runs can be repeated", flag);
+  }
+  if (test_every_.steps > 0 && experiment_.held_out > 0) {
+    fail(ExitCode::usage, "--test-every {}st: with --validation, steps are for --validate-every; give it epochs",
+         test_every_.steps);
   }
   saving_.check(flags, repeat_);
   if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
     fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
+  }
+}
+
+// When training is judged, and by what it ends.
+void TrainCommand::settle_judging(const cli::Flags& flags) {
+  experiment_.target = goal_.target;
+  experiment_.test_every_steps = test_every_.steps;
+  experiment_.test_every = test_every_.steps > 0 ? experiment_.epochs : test_every_.epochs;
+  if (goal_.target && experiment_.held_out <= 0 && !quiet_) {
+    cli::notice(fmt::format("--target {}: judged on the test set; --validation 0.1 holds out samples to judge by",
+                            flags.config()["target"].get<std::string>()));
   }
 }
 
@@ -296,16 +319,17 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
       draw({{"training/loss", result.training_loss},
-            {"training/samples_per_second", static_cast<double>(samples) / result.seconds},
-            {"test/loss", result.test.loss},
-            {"test/accuracy", result.test.accuracy}});
+            {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
+      if (result.evaluation_seconds > 0)
+        draw({{"test/loss", result.test.loss}, {"test/accuracy", result.test.accuracy}});
       if (saving_.is_on()) return;
       cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
     };
     hooks.on_validation = [&](const Validation& v) {
       if (quiet_) return;
-      display.print_line(fmt::format("validation after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n", v.step,
-                                     v.epoch, v.result.accuracy * 100, v.result.loss));
+      display.print_line(fmt::format("{} after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n",
+                                     experiment_.held_out > 0 ? "validation" : "test", v.step, v.epoch,
+                                     v.result.accuracy * 100, v.result.loss));
     };
     if (ranks_.is_on()) {
       cli::allow_to_finish();
@@ -487,6 +511,7 @@ void TrainCommand::write_trace(const measure::StepProfile& profile, const Json& 
 
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
+  settle_judging(flags);
   const std::string own_trace = trace_;
   join_ranks();
   // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.

@@ -77,7 +77,7 @@ Verdict diagnose(const StepTimes& p, Device device) {
   return {Bound::compute, "compute-bound", fmt::format("{:.0f} % of the work is kernels that do arithmetic", share),
           "--precision bf16 or f16 if this machine multiplies 16 bits faster; `halfstep-bench bench conv` and `bench "
           "gemm` show the "
-          "variants of the kernels; then fewer steps: --target-accuracy with another batch or learning rate"};
+          "variants of the kernels; then fewer steps: --target with another batch or learning rate"};
 }
 
 Verdict diagnose_ranks(const RankTimes& times) {

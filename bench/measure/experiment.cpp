@@ -95,8 +95,7 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
   }
   if (wanted.graph_steps != automatic_graph_steps) return;
   const int64_t samples = split_of(experiment, train.info()).trained;
-  const bool is_stopped =
-      stops_between || experiment.max_minutes > 0 || (experiment.held_out > 0 && experiment.validate_every.steps > 0);
+  const bool is_stopped = stops_between || experiment.max_minutes > 0 || experiment.validates_in_epochs();
   const bool is_possible = experiment.graph && on_device && experiment.accumulate == 1 && !experiment.sum.exchange &&
                            !experiment.sum.tree && samples / experiment.batch >= usual;
   experiment.graph_steps = is_possible && !is_stopped ? usual : 1;
@@ -140,7 +139,10 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   Loader training(trained_on, loader_options(experiment, true, seed));
   Loader test(test_set, loader_options(experiment, false, seed));
   std::optional<Loader> validation;
-  if (held_out > 0) validation.emplace(held, loader_options(experiment, false, seed));
+  const SampleSource& judged_on = held_out > 0 ? static_cast<const SampleSource&>(held) : test_set;
+  if (held_out > 0 || experiment.test_every_steps > 0) {
+    validation.emplace(judged_on, loader_options(experiment, false, seed));
+  }
   if (hooks.resume_from) {
     const NextSample next = next_sample(*hooks.resume_from, training.samples());
     training.seek(next.epoch, next.position);
@@ -155,6 +157,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   TrainConfig config = experiment;
   config.seed = seed;
   config.max_seconds = 60 * experiment.max_minutes;
+  if (experiment.test_every_steps > 0) config.validate_every = {.steps = experiment.test_every_steps};
   if (validation) config.validation = &*validation;
   record.result = train(*model, arena, training, test, config, recording);
   record.weights_sha256 = sha256(arena.parameters());
@@ -168,7 +171,8 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   Experiment short_one = experiment;
   short_one.epochs = 1;
   short_one.held_out = short_one.max_minutes = 0;
-  short_one.patience = 0;
+  short_one.patience = short_one.test_every_steps = 0;
+  short_one.target.reset();
   short_one.sum.exchange = nullptr;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};

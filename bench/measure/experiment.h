@@ -35,6 +35,9 @@ struct Experiment : TrainConfig {
   CheckpointChoice checkpoint;
   double held_out = 0;     // the fraction of the training set that is held out to validate on
   double max_minutes = 0;  // 0: no limit
+  // > 0: also tests after so many steps, each time as if the test samples were held out to validate on.
+  int64_t test_every_steps = 0;
+  bool validates_in_epochs() const { return test_every_steps > 0 || (held_out > 0 && validate_every.steps > 0); }
 };
 
 inline constexpr int64_t automatic_graph_steps = 0;

@@ -28,7 +28,9 @@ struct Figures {
       : seconds(of_runs(row, [](const TrainResult& r) { return r.seconds; })),
         accuracies(of_runs(row, [](const TrainResult& r) { return r.epochs.back().test.accuracy; })),
         losses(of_runs(row, [](const TrainResult& r) { return r.epochs.back().training_loss; })) {
-    samples_per_second = row.runs.empty() ? NAN : static_cast<double>(row.runs[0].result.samples) / median(seconds);
+    // Runs that end early have seen different numbers of samples.
+    samples_per_second =
+        median(of_runs(row, [](const TrainResult& r) { return static_cast<double>(r.samples) / r.seconds; }));
     for (const RunRecord& run : row.runs) peak_bytes = std::max(peak_bytes, run.peak_bytes);
   }
 };
@@ -50,6 +52,7 @@ Json validations_to_json(const TrainResult& result) {
   for (const Validation& v : result.validations) {
     validations.push_back({{"epoch", v.epoch},
                            {"step", v.step},
+                           {"training_seconds", finite_or_null(v.training_seconds)},
                            {"accuracy", v.result.accuracy},
                            {"loss", finite_or_null(v.result.loss)},
                            {"seconds", v.seconds}});

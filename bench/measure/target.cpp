@@ -3,92 +3,163 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 
 #include "bench/cli/statistics.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 
 namespace hs::bench::measure {
+namespace {
 
-void Goal::declare(cli::Flags& flags) {
-  const auto unless_zero = [](const double& value) {
-    return [&value] { return value > 0 ? Json(value) : Json(nullptr); };
-  };
-  flags.real("--target-accuracy", accuracy, 0, 1, "Report the time to this test accuracy; 0: none")
-      .record("target_accuracy", unless_zero(accuracy));
-  flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported")
-      .record("price_per_hour", unless_zero(price_per_hour));
+Target parse_target(const std::string& text) {
+  const size_t sign = std::min(text.find('='), text.size() - 1);
+  const std::string metric = text.substr(0, sign);
+  Target target{.is_loss = metric == "loss"};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + sign + 1, end, target.value);
+  const double most = target.is_loss ? 1e6 : 1;
+  if ((metric != "accuracy" && metric != "loss") || error != std::errc() || stop != end ||
+      !(target.value > 0 && target.value <= most)) {
+    fail(ExitCode::usage, "--target {}: expected accuracy=NUMBER, above 0 and up to 1, or loss=NUMBER, above 0", text);
+  }
+  return target;
 }
 
-std::optional<Reached> reached(const TrainResult& result, double accuracy) {
-  Reached so_far{0, 0, 0};
+std::string text_of(const Target& target) {
+  return fmt::format("{}={:g}", target.is_loss ? "loss" : "accuracy", target.value);
+}
+
+// What a run is judged by, in its order.
+struct Judgement {
+  Evaluation result;
+  Reached when;
+};
+
+std::vector<Judgement> judgements_of(const TrainResult& result) {
+  std::vector<Judgement> all;
+  double training = 0, evaluation = 0;
+  for (const Validation& v : result.validations) {
+    evaluation += v.seconds;
+    all.push_back({v.result, {v.epoch, v.training_seconds, evaluation}});
+  }
+  if (!all.empty()) return all;
   for (const EpochResult& epoch : result.epochs) {
-    ++so_far.epoch;
-    so_far.training_seconds += epoch.seconds;
-    so_far.evaluation_seconds += epoch.evaluation_seconds;
-    if (epoch.test.accuracy >= accuracy) return so_far;
+    training += epoch.seconds;
+    evaluation += epoch.evaluation_seconds;
+    all.push_back({epoch.test, {std::ssize(all) + 1, training, evaluation}});
+  }
+  return all;
+}
+
+// "12.3 s (11.0 to 14.2)"
+std::string with_interval(const Json& of, const char* name, const char* format, const char* unit = "") {
+  const std::string low = std::string(name) + "_low", high = std::string(name) + "_high";
+  const auto shown = [&](const std::string& member) {
+    return report::shown({"", report::number(of, member.c_str()), "", format});
+  };
+  std::string text = shown(name) + unit;
+  if (std::isfinite(report::number(of, low.c_str()))) text += fmt::format(" ({} to {})", shown(low), shown(high));
+  return text;
+}
+
+void put_median(Json& object, const std::string& name, const std::vector<double>& values) {
+  const Interval interval = median_interval(values);
+  object[name] = finite_or_null(median(values));
+  object[name + "_low"] = finite_or_null(interval.low);
+  object[name + "_high"] = finite_or_null(interval.high);
+}
+
+void add_target(Json& row, const std::vector<RunRecord>& runs, const Target& target, double price_per_second) {
+  std::vector<double> training, evaluation, epochs, costs, all, values;
+  for (const RunRecord& run : runs) {
+    for (const Judgement& judgement : judgements_of(run.result)) {
+      const double value = target.is_loss ? judgement.result.loss : judgement.result.accuracy;
+      if (std::isfinite(value)) values.push_back(value);
+    }
+    const std::optional<Reached> first = reached(run.result, target);
+    all.push_back(first ? first->training_seconds : NAN);
+    if (!first) continue;
+    training.push_back(first->training_seconds);
+    evaluation.push_back(first->evaluation_seconds);
+    epochs.push_back(static_cast<double>(first->epoch));
+    costs.push_back((first->training_seconds + first->evaluation_seconds) * price_per_second);
+  }
+  Json& judged = row["target"];
+  judged = {{target.is_loss ? "loss" : "accuracy", target.value},
+            {"reached_share", finite_or_null(static_cast<double>(training.size()) / static_cast<double>(runs.size()))},
+            {"best", nullptr},
+            {"seconds_all", finite_or_null(all)},
+            {"evaluation_seconds", finite_or_null(median(evaluation))},
+            {"epochs", finite_or_null(median(epochs))}};
+  if (!values.empty()) judged["best"] = target.is_loss ? std::ranges::min(values) : std::ranges::max(values);
+  put_median(judged, "seconds", training);
+  if (price_per_second > 0) put_median(row["cost"], "to_target", costs);
+}
+
+}  // namespace
+
+void Goal::declare(cli::Flags& flags, const std::string& what_target_does) {
+  flags
+      .text(
+          "--target", [this](const std::string& text) { target = parse_target(text); }, "", "METRIC=VALUE",
+          what_target_does + ": accuracy=0.98 or loss=1.6")
+      .record("target", [this] { return target ? Json(text_of(*target)) : Json(nullptr); });
+  flags.real("--price-per-hour", price_per_hour, 0, 1e6, "What the machine costs per hour; 0: not reported")
+      .record("price_per_hour", [this] { return price_per_hour > 0 ? Json(price_per_hour) : Json(nullptr); });
+}
+
+std::optional<Reached> reached(const TrainResult& result, const Target& target) {
+  for (const Judgement& judgement : judgements_of(result)) {
+    if (target.is_reached_by(judgement.result)) return judgement.when;
   }
   return std::nullopt;
 }
 
 void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal) {
-  std::vector<double> training, evaluation, epochs, run_seconds;
-  for (const RunRecord& run : runs) {
-    double evaluated = 0;
-    for (const EpochResult& epoch : run.result.epochs) evaluated += epoch.evaluation_seconds;
-    run_seconds.push_back(run.result.seconds + evaluated);
-    const std::optional<Reached> first = reached(run.result, goal.accuracy);
-    if (!first) continue;
-    training.push_back(first->training_seconds);
-    evaluation.push_back(first->evaluation_seconds);
-    epochs.push_back(static_cast<double>(first->epoch));
-  }
-  const double share = static_cast<double>(training.size()) / static_cast<double>(runs.size());
-  if (goal.accuracy > 0) {
-    row["target"] = {{"accuracy", goal.accuracy},
-                     {"reached_share", finite_or_null(share)},
-                     {"seconds", finite_or_null(mean(training))},
-                     {"evaluation_seconds", finite_or_null(mean(evaluation))},
-                     {"epochs", finite_or_null(mean(epochs))}};
-  }
+  const double price_per_second = goal.price_per_hour / 3600;
   if (goal.price_per_hour > 0) {
-    const double per_second = goal.price_per_hour / 3600;
-    row["cost"] = {{"per_run", finite_or_null(mean(run_seconds) * per_second)}, {"to_target", nullptr}};
-    if (goal.accuracy > 0) {
-      row["cost"]["to_target"] = finite_or_null((mean(training) + mean(evaluation)) * per_second);
+    std::vector<double> run_seconds;
+    for (const RunRecord& run : runs) {
+      run_seconds.push_back(run.result.seconds);
+      for (const EpochResult& epoch : run.result.epochs) run_seconds.back() += epoch.evaluation_seconds;
+      for (const Validation& v : run.result.validations) run_seconds.back() += v.seconds;
     }
+    row["cost"] = {{"per_run", finite_or_null(median(run_seconds) * price_per_second)}, {"to_target", nullptr}};
   }
+  if (goal.target) add_target(row, runs, *goal.target, price_per_second);
 }
 
 std::string goal_line(const Json& row, const std::string& data_name) {
-  const Json &target = report::member(row, "target"), &cost = report::member(row, "cost");
+  const Json &target = report::part(row, "target"), &cost = report::part(row, "cost");
   std::vector<std::string> parts;
   if (target.is_object()) {
-    parts.push_back(fmt::format("target {:.2f} %: reached by {:.0f} % of the runs",
-                                report::number(target, "accuracy") * 100,
-                                report::number(target, "reached_share") * 100));
-    if (report::number(target, "reached_share") > 0) {
-      parts.push_back(fmt::format("after {:.3f} s of training and {:.3f} s of evaluation",
-                                  report::number(target, "seconds"), report::number(target, "evaluation_seconds")));
+    const char* metric = target.contains("loss") ? "loss" : "accuracy";
+    const double share = report::number(target, "reached_share");
+    parts.push_back(fmt::format("target {} {:g}: reached by {:.0f} % of the runs", metric,
+                                report::number(target, metric), share * 100));
+    if (share > 0) {
+      parts.push_back(fmt::format("after {} of training and {:.3f} s of evaluation",
+                                  with_interval(target, "seconds", "{:.3f}", " s"),
+                                  report::number(target, "evaluation_seconds")));
     }
   }
   if (cost.is_object()) parts.push_back(fmt::format("cost of a run {:.3g}", report::number(cost, "per_run")));
   if (report::member(cost, "to_target").is_number()) {
-    parts.push_back(fmt::format("cost to the target {:.3g}", report::number(cost, "to_target")));
+    parts.push_back("cost to the target " + with_interval(cost, "to_target", "{:.3g}"));
   }
   return parts.empty() ? "" : fmt::format("{}  {}\n", data_name, fmt::join(parts, ", "));
 }
 
 void check_goal(const Json& rows, const Goal& goal) {
-  if (goal.accuracy <= 0) return;
+  if (!goal.target) return;
   for (const Json& row : rows) {
-    const Json& target = report::member(row, "target");
+    const Json& target = report::part(row, "target");
     if (!target.is_object() || report::number(target, "reached_share") >= 1) continue;
-    fail(ExitCode::missed, "--target-accuracy {}: {} reached it in {:.0f} % of its runs; best final accuracy {}",
-         goal.accuracy, report::text(row, "name"), report::number(target, "reached_share") * 100,
-         report::member(row, "test_accuracy_all").empty()
-             ? 0.0
-             : std::ranges::max(report::numbers(row, "test_accuracy_all")));
+    fail(ExitCode::missed, "--target {}: {} reached it in {:.0f} % of its runs; the best was {:g}",
+         text_of(*goal.target), report::text(row, "name"), report::number(target, "reached_share") * 100,
+         report::number(target, "best"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Time and cost to reach a target accuracy: the goal of a run, of which seconds per epoch are only a part.
+// Time and cost to reach a target: the goal of a run, of which seconds per epoch are only a part.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace hs::bench::measure {
 
-// --target-accuracy and --price-per-hour.
+// --target and --price-per-hour.
 struct Goal {
-  double accuracy = 0;        // 0 to 1; 0: none
+  std::optional<Target> target;
   double price_per_hour = 0;  // in any currency; 0: none
 
-  void declare(cli::Flags& flags);
+  void declare(cli::Flags& flags, const std::string& what_target_does);
 };
 
 // The first evaluation of a run that reaches the target.
@@ -25,14 +25,16 @@ struct Reached {
   double training_seconds;    // until then
   double evaluation_seconds;  // until then, including that evaluation
 };
-std::optional<Reached> reached(const TrainResult& result, double accuracy);
+// By the run's validations where it has any, otherwise by its tests.
+std::optional<Reached> reached(const TrainResult& result, const Target& target);
 
-// Adds the member "target" to a row: accuracy, reached_share, and seconds (training), evaluation_seconds and epochs,
-// which are means over the runs that reached the target, or null if none did. With a price also "cost": per_run and
-// to_target, for training and evaluation together.
+// Adds the member "target" to a row: the accuracy or loss, reached_share, best (of all evaluations), seconds_all (of
+// training, null of a run that missed), and seconds with its interval, evaluation_seconds and epochs, medians over the
+// runs that reached it, or null if none did. With a price also "cost": per_run and to_target with its interval, for
+// training and evaluation together.
 void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal);
 
-// "mnist  target 97.00 %: ...": the members above as a line for people; empty if there are none.
+// "mnist  target accuracy=0.97: ...": the members above as a line for people; empty if there are none.
 std::string goal_line(const Json& row, const std::string& data_name);
 
 // Throws Error (missed) if a run of any row did not reach the target. To be called after all output is written.

@@ -18,7 +18,7 @@ const char* const shapes = R"({
     },
     "data": {"name!": "string", "synthetic": "boolean", "train": "number", "test": "number"},
     "config": {
-      "model": "string", "target_accuracy": "number", "price_per_hour": "number", "batch": "number",
+      "model": "string", "target": "string", "target_accuracy": "number", "price_per_hour": "number", "batch": "number",
       "accumulate": "number", "learning_rate": "number", "warmup": "number", "schedule": "string",
       "precision": "string", "warmed_up": "boolean", "kernels": ["string"]
     },

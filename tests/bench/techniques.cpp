@@ -97,21 +97,60 @@ TEST_CASE("techniques: rows alone and together, four files, and the table") {
 
 TEST_CASE("a target that is reached, and one that is not") {
   const std::string train = "train --device cpu --model mlp --train 640 --test 64 --epochs 2 --quiet ";
-  const Ended easy = run_bench_line(train + "--target-accuracy 0.05 --price-per-hour 1 --json -");
+  const Ended easy = run_bench_line(train + "--target accuracy=0.05 --price-per-hour 1 --json -");
   REQUIRE_MESSAGE(easy.code == 0, easy.err);
   const json row = json::parse(easy.out)["rows"][0];
+  CHECK(row["epochs"].size() == 1);
+  CHECK(row["runs"][0]["ended_early"] == "the target accuracy 0.05 is reached");
   CHECK(row["target"]["reached_share"] == 1);
   CHECK(row["target"]["epochs"] == 1);
   CHECK(row["target"]["seconds"] == row["epochs"][0]["seconds"]);
   CHECK(row["target"]["evaluation_seconds"] == row["epochs"][0]["evaluation_seconds"]);
-  CHECK(row["cost"]["to_target"] < row["cost"]["per_run"]);
-  CHECK(contains(easy.err, "synthetic digits  target 5.00 %: reached by 100 % of the runs"));
+  CHECK(row["cost"]["to_target"] == row["cost"]["per_run"]);
+  CHECK(contains(easy.err, "synthetic digits  target accuracy 0.05: reached by 100 % of the runs"));
 
   const TemporaryFolder folder;
-  const Ended hard = run_bench_line(train + "--target-accuracy 1 --lr 1e-9 --json " + (folder / "r.json").string());
+  const Ended hard = run_bench_line(train + "--target accuracy=1 --lr 1e-9 --json " + (folder / "r.json").string());
   CHECK(hard.code == 1);
-  CHECK(contains(hard.err, "--target-accuracy 1: mlp reached it in 0 % of its runs"));
-  CHECK(json::parse(read_text(folder / "r.json"))["rows"][0]["target"]["seconds"].is_null());
+  CHECK(contains(hard.err, "--target accuracy=1: mlp reached it in 0 % of its runs"));
+  const json missed = json::parse(read_text(folder / "r.json"))["rows"][0]["target"];
+  CHECK(missed["seconds"].is_null());
+  CHECK(missed["seconds_all"] == json::array({nullptr}));
+}
+
+TEST_CASE("what a run is judged by ends it: validations where there are any, tests as often as they are asked for") {
+  const std::string train =
+      "train --device cpu --model mlp --train 640 --test 64 --epochs 6 --batch 32 --quiet --json - ";
+  const auto row_of = [&](const std::string& flags, int code = 0) {
+    const Ended ended = run_bench_line(train + flags);
+    REQUIRE_MESSAGE(ended.code == code, ended.err);
+    return json::parse(ended.out)["rows"][0];
+  };
+  const json full = row_of("--test-every 4ep");
+  CHECK(full["epochs"][0]["test_accuracy"].is_null());
+  CHECK(full["epochs"][0]["evaluation_seconds"] == 0);
+  for (const size_t tested : {3, 5}) CHECK(full["epochs"][tested]["test_accuracy"].is_number());
+  CHECK(full["weights_sha256"] == row_of("")["weights_sha256"]);
+
+  // Judged where the full run first is as good: the same steps, no more.
+  const json watched = row_of("--validation 0.25 --validate-every 5st")["runs"][0]["validations"];
+  const double goal = watched[4]["loss"];
+  const json judged = row_of(fmt::format("--validation 0.25 --validate-every 5st --target loss={}", goal + 1e-9));
+  const json& all = judged["runs"][0]["validations"];
+  REQUIRE(all.size() <= 5);
+  CHECK(all.back()["loss"] <= goal + 1e-9);
+  for (size_t i = 0; i + 1 < all.size(); ++i) CHECK(all[i]["loss"] > goal);
+  CHECK(judged["runs"][0]["steps"] == 5 * static_cast<int64_t>(all.size()));
+  CHECK(judged["target"]["seconds"] == all.back()["training_seconds"]);
+  CHECK(judged["target"]["best"] == all.back()["loss"]);
+
+  const json tests = row_of("--test-every 5st --target accuracy=1", 1)["runs"][0];
+  CHECK(tests["validations"].size() == 6 * 20 / 5);
+  CHECK(tests["validations"].back()["accuracy"] == tests["epochs"].back()["test_accuracy"]);
+  for (const char* bad : {"--test-every 3m", "--test-every 5st --validation 0.5", "--target f1=0.5",
+                          "--target accuracy", "--target loss=0", "--target accuracy=nan"}) {
+    CHECK_MESSAGE(run_bench_line(train + bad).code == 2, bad);
+  }
 }
 
 TEST_CASE("--list and --dry-run measure nothing that is recorded") {
@@ -167,7 +206,7 @@ TEST_CASE("mistakes are one line and an exit code") {
   check_mistakes({
       {"techniques --quick --full", 2, "--quick and --full: give one"},
       {"techniques --repeat 0", 2, "--repeat 0: expected a whole number from 1"},
-      {"techniques --target-accuracy 97", 2, "--target-accuracy 97: expected a number from 0 to 1"},
+      {"techniques --target accuracy=97", 2, "--target accuracy=97: expected accuracy=NUMBER, above 0 and up to 1, or"},
       {"techniques extra", 2, "extra: unexpected word"},
       {"techniques --json a --html a", 2, "--json and --html: both go to a"},
       {"techniques --html /nonexistent/x.html", 4, "--html /nonexistent/x.html: cannot be written"},

@@ -65,7 +65,7 @@ inline Json good_record() {
                       {"warmup", 0},
                       {"interleaved", true},
                       {"warmed_up", true},
-                      {"target_accuracy", 0.96},
+                      {"target", "accuracy=0.96"},
                       {"price_per_hour", nullptr}};
   record["rows"] = {row("baseline", "baseline", times(2, 5)), row("mixed precision (bf16)", "alone", times(1, 5, 1)),
                     row("accumulation (4 x 16)", "alone", times(2.004, 5, 2)),

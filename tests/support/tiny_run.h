@@ -129,15 +129,15 @@ struct TinyRun {
 inline TrainingState without_times(const TrainingState& state) {
   TrainingState rest = state;
   rest.tensors.erase("progress.seconds");
-  const auto clear = [&](const char* name, const std::vector<size_t>& columns) {
-    Rows rows = state.rows(name, 5);
+  const auto clear = [&](const char* name, size_t all, const std::vector<size_t>& columns) {
+    Rows rows = state.rows(name, all);
     for (auto& row : rows) {
       for (const size_t column : columns) row[column] = 0;
     }
-    rest.put_rows(name, rows, 5);
+    rest.put_rows(name, rows, all);
   };
-  clear("progress.epochs", {1, 4});
-  clear("progress.validations", {4});
+  clear("progress.epochs", 5, {1, 4});
+  clear("progress.validations", 6, {4, 5});
   return rest;
 }
 
