@@ -305,6 +305,20 @@ Json Flags::settings(bool that_write) const {
   return given;
 }
 
+std::string quoted(const std::string& word) {
+  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
+  const std::string shown = printable_text(word);
+  return shown.find_first_not_of(plain) == std::string::npos ? shown : "'" + shown + "'";
+}
+
+std::string words_of(const Json& settings) {
+  std::string text;
+  for (const auto& [flag, words] : settings.items()) {
+    for (const std::string word : words) text += fmt::format(" {} {}", flag, quoted(word));
+  }
+  return text;
+}
+
 Flags& Flags::examples(const std::string& text) {
   examples_ = text;
   return *this;

@@ -197,6 +197,10 @@ struct CommandEntry {
 // Runs the command that the arguments name. Throws Error (usage) for any mistake in them.
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv);
 
+// A word as a shell takes it, printable; and " --flag word" for each word of an object as settings() returns.
+std::string quoted(const std::string& word);
+std::string words_of(const Json& settings);
+
 // The number that a user wrote for it: 0.001 for 0.001f, which is 0.0010000000474974513.
 double as_written(float value);
 

@@ -1,12 +1,13 @@
-// halfstep-bench profile: a short profile of training and one verdict: its bottleneck, and which switch to try next.
-// Its record has "peaks", "profile" (milliseconds per step), "rows" (the parts of a step: name, milliseconds, share)
-// and "verdict".
-#include <fmt/format.h>
+// halfstep-bench profile: a short profile of training and one verdict: its bottleneck, and which switch helps.
+// Its record has "peaks", "profile" (milliseconds per step), "rows" (the parts of a step: name, milliseconds, share),
+// "verdict" and "switches" (the timed ones: flags, ratio of times without and with, its interval, verdict).
+#include <fmt/ranges.h>
 
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
+#include "bench/measure/advice.h"
 #include "bench/measure/doctor.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/one_step.h"
@@ -77,6 +78,29 @@ Json to_json(const measure::StepTimes& p) {
           {"bytes", p.bytes}};
 }
 
+Json to_json(const std::vector<measure::TimedSwitch>& timed) {
+  Json all = Json::array();
+  for (const measure::TimedSwitch& one : timed) {
+    all.push_back({{"flags", one.flags},
+                   {"ratio", finite_or_null(one.ratio)},
+                   {"ratio_low", finite_or_null(one.low)},
+                   {"ratio_high", finite_or_null(one.high)},
+                   {"verdict", one.verdict}});
+  }
+  return all;
+}
+
+std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::TimedSwitch>& timed) {
+  std::vector<std::string> helps, others;
+  for (const measure::TimedSwitch& one : timed) {
+    one.verdict == "faster" ? helps.push_back(one.text()) : others.push_back(one.text() + ", " + one.verdict);
+  }
+  std::vector<std::string> lines = {fmt::format("{}: {}.", verdict.name, verdict.reason)};
+  if (!helps.empty()) lines.push_back(fmt::format("Switch on: {}, timed here.", fmt::join(helps, "; ")));
+  if (!others.empty()) lines.push_back(fmt::format("Leave as it is: {}.", fmt::join(others, "; ")));
+  return lines;
+}
+
 void DoctorCommand::run(const cli::Flags& flags) {
   if (launched_ranks() > 1) {
     fail(ExitCode::usage,
@@ -111,6 +135,9 @@ void DoctorCommand::run(const cli::Flags& flags) {
       [&] { step.run(batches); }, static_cast<int>(steps_), device, peaks);
   settings_.tuning.check_used();
   const measure::Verdict verdict = measure::diagnose(p, device);
+  batches.clear();
+  const std::vector<measure::TimedSwitch> timed =
+      measure::time_switches(measure::switches_for(verdict.bound, experiment), experiment, *data.train, p.step);
 
   Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
@@ -118,6 +145,10 @@ void DoctorCommand::run(const cli::Flags& flags) {
   const report::Rows parts = parts_of(p);
   record["rows"] = parts.json;
   record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
+  record["switches"] = to_json(timed);
+  record["answer"] = answer_of(verdict, timed);
+  if (const std::string busy = measure::busy_line(record["environment"]); !busy.empty())
+    record["answer"].push_back(busy);
   outputs_.finish(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,
@@ -125,7 +156,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
       {parts.table},
       {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9, peaks.flops * 1e-9,
                    peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
-       fmt::format("verdict: {}: {}", verdict.name, verdict.reason), fmt::format("try next: {}", verdict.advice)});
+       fmt::format("further: {}", verdict.advice)});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
@@ -11,6 +12,7 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
+#include "bench/measure/advice.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/row.h"
@@ -191,6 +193,8 @@ Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vecto
     Json row = to_json(rows[i]);
     row["group"] = plan.rows[i].group;
     row["for_memory"] = plan.rows[i].for_memory;
+    row["on_by_default"] = i > 0 && plan.rows[i].flags.empty();
+    row["train_flags"] = row["on_by_default"] ? "on by default" : plan.rows[i].flags;
     row["experiment"] = {{"precision", hs::name(experiment.precision)}, {"batch", experiment.batch},
                          {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
                          {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
@@ -215,6 +219,15 @@ std::string TechniquesCommand::headline(const Sources& data) const {
       "{} on {}: {} for training, {} for the test, epochs {}, {} samples a step, {}, device {}, threads {}, runs {}",
       experiment_.model, data.name(), data.train.info().count, data.test.info().count, size_.epochs, experiment_.batch,
       experiment_.optimizer.name, hs::name(experiment_.device), threads(), size_.repeat);
+}
+
+// What trains the same step: `train` with the flags that describe one.
+std::string train_command(const cli::Flags& flags) {
+  const std::set<std::string> of_measuring = {"--train",  "--test",   "--epochs",
+                                              "--repeat", "--target", "--price-per-hour"};
+  Json settings = flags.settings();
+  for (const std::string& flag : of_measuring) settings.erase(flag);
+  return "train" + cli::words_of(settings);
 }
 
 void TechniquesCommand::run(const cli::Flags& flags) {
@@ -249,6 +262,9 @@ void TechniquesCommand::run(const cli::Flags& flags) {
     }
   }
   record["headline"] = headline(data);
+  record["answer"] = measure::advice(record["rows"], train_command(flags));
+  if (const std::string busy = measure::busy_line(record["environment"]); !busy.empty())
+    record["answer"].push_back(busy);
   outputs_.finish(record);
   for (const measure::Row& row : rows) {
     if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);

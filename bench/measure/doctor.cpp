@@ -6,9 +6,14 @@
 #include <chrono>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
+#include "bench/measure/row.h"
+#include "bench/measure/techniques.h"
+#include "bench/measure/turns.h"
+#include "data/memory_source.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -57,27 +62,82 @@ StepTimes measure_step_times(const std::function<void()>& load, const std::funct
 Verdict diagnose(const StepTimes& p, Device device) {
   const double working = p.step - p.wait;
   if (p.wait > 0.1 * p.step) {
-    return {Bound::data, "data-bound",
-            fmt::format("{:.0f} % of the step is waiting for its batch", p.wait / p.step * 100),
-            "--prefetch 2 --workers 1 makes batches meanwhile, --cache ram decodes each sample once; many small files: "
-            "`halfstep-bench data convert` makes one record file of them"};
+    return {
+        Bound::data, "data-bound", fmt::format("{:.0f} % of the step is waiting for its batch", p.wait / p.step * 100),
+        "many small files: `halfstep-bench data convert` makes one record file of them; `bench loader` has the rest"};
   }
   if (p.gaps + p.tiny > working / 3) {
     return {Bound::launch, "launch-bound",
             fmt::format("{:.0f} % of the work is between kernels, or in kernels that are too small for the machine",
                         (p.gaps + p.tiny) / working * 100),
-            device == Device::cpu ? "a larger --batch: the same launches for more samples"
-                                  : "--graph on: a whole step is one launch; or a larger --batch"};
+            device == Device::cpu ? "fewer, larger layers" : "--graph on: a whole step is one launch"};
   }
   const double share = std::max(p.memory, p.compute) / working * 100;
   if (p.memory >= p.compute) {
     return {Bound::memory, "memory-bound", fmt::format("{:.0f} % of the work is kernels that move bytes", share),
-            "--precision bf16 or f16: half the bytes; a smaller --batch may fit the caches"};
+            "`halfstep-bench profile kernels` names the kernels, and the bytes of each"};
   }
   return {Bound::compute, "compute-bound", fmt::format("{:.0f} % of the work is kernels that do arithmetic", share),
-          "--precision bf16 or f16 if this machine multiplies 16 bits faster; `halfstep-bench bench conv` and `bench "
-          "gemm` show the "
-          "variants of the kernels; then fewer steps: --target with another batch or learning rate"};
+          "`halfstep-bench bench conv` and `bench gemm` show the variants of the kernels; then fewer steps: --target "
+          "with another batch or learning rate"};
+}
+
+std::vector<Switch> switches_for(Bound bound, const Experiment& experiment) {
+  std::vector<Switch> switches;
+  const auto add = [&](const std::string& flags) -> Experiment& {
+    return switches.emplace_back(Switch{flags, experiment}).with;
+  };
+  if (bound == Bound::data) {
+    if (experiment.loading.cache == CacheMode::none) add("--cache ram").loading.cache = CacheMode::ram;
+    if (experiment.loading.prefetch == 0) {
+      LoaderOptions& loading = add("--prefetch 2 --workers 1").loading;
+      loading.prefetch = 2;
+      loading.workers = 1;
+    }
+  }
+  if (bound == Bound::launch) {
+    const int64_t batch = 4 * experiment.batch;
+    add(fmt::format("--batch {}", batch)).batch = batch;
+  }
+  if (bound == Bound::memory && !experiment.fuse) add("--fuse on").fuse = true;
+  if (bound == Bound::memory || bound == Bound::compute) {
+    const Precision other = experiment.precision == Precision::f32 ? half_precision(experiment.device) : Precision::f32;
+    add(fmt::format("--precision {}", hs::name(other))).precision = other;
+  }
+  return switches;
+}
+
+std::string TimedSwitch::text() const {
+  return fmt::format("{} ({:.2f} times as fast, {:.2f} to {:.2f})", flags, ratio, low, high);
+}
+
+std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, const Experiment& experiment,
+                                       const SampleSource& samples, double step, double seconds) {
+  constexpr int64_t turns = 5, least_steps = 3;
+  const auto steps = std::max(least_steps, static_cast<int64_t>(seconds / step));
+  const PartOfSamples one(samples, 0, 1, SampleOrder::as_it_is);
+  TrainHooks hooks;
+  hooks.on_step = [](const Progress&) { cli::check_signals("while timing switches; no results were written"); };
+  std::vector<std::vector<double>> times(1 + switches.size());  // of a sample
+  const auto run = [&](size_t row, int64_t) {
+    Experiment what = row == 0 ? experiment : switches[row - 1].with;
+    what.epochs = 2;  // the first fills the cache
+    const int64_t step_samples = std::max(what.batch * what.accumulate, experiment.batch * experiment.accumulate);
+    const PartOfSamples some(samples, 0, steps * step_samples, SampleOrder::as_it_is);
+    const RunRecord record = run_experiment(what, some, one, what.seed, hooks);
+    times[row].push_back(record.result.epochs.back().seconds / static_cast<double>(some.info().count));
+    return true;
+  };
+  in_turns(times.size(), turns, run, [](int64_t) {});
+  std::vector<TimedSwitch> timed;
+  for (size_t i = 0; i < switches.size(); ++i) {
+    const std::vector<double>&without = times[0], &with = times[i + 1];
+    const Interval interval = ratio_interval(without, with);
+    const double ratio = median(without) / median(with);
+    timed.push_back({switches[i].flags, ratio, interval.low, interval.high,
+                     verdict(ratio, interval, with.size(), "faster", "slower")});
+  }
+  return timed;
 }
 
 Verdict diagnose_ranks(const RankTimes& times) {

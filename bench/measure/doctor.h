@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
 
 namespace hs::bench::measure {
@@ -32,12 +34,32 @@ struct Verdict {
   Bound bound;
   std::string name;    // "data-bound"
   std::string reason;  // one sentence, with the number behind it
-  std::string advice;  // which switch to try next
+  std::string advice;  // what else to try, beside the switches that can be timed
 };
 
 // Data-bound if waiting exceeds a tenth of the step; otherwise launch-bound if gaps and tiny kernels exceed a third of
 // the rest; otherwise memory-bound or compute-bound, by the kind of kernel that takes longer.
 Verdict diagnose(const StepTimes& profile, Device device);
+
+// A change of the training that may help with what it is bound by.
+struct Switch {
+  std::string flags;  // of `train`: "--precision bf16"
+  Experiment with;
+};
+std::vector<Switch> switches_for(Bound bound, const Experiment& experiment);
+
+// How a switch did, compared with the experiment itself.
+struct TimedSwitch {
+  std::string flags;
+  double ratio;         // of medians of seconds a sample, without / with: above 1 the switch is faster
+  double low, high;     // its interval
+  std::string verdict;  // "faster", "slower" or "within noise"
+  std::string text() const;
+};
+// Trains a little with each and without, in turns, each run `seconds` or so: `step` is what a step takes without.
+// Checks for signals. Throws what a run throws.
+std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, const Experiment& experiment,
+                                       const SampleSource& samples, double step, double seconds = 0.2);
 
 // Seconds of training over several ranks, as one of them sees it.
 struct RankTimes {

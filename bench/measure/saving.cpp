@@ -29,12 +29,6 @@ const std::set<std::string> free_settings = {"threads",     "repeat",         "w
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
 
-// A word as a shell takes it.
-std::string quoted(const std::string& word) {
-  constexpr const char* plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
-  return word.find_first_not_of(plain) == std::string::npos ? word : "'" + word + "'";
-}
-
 // Counts, sizes, all labels and some of the images.
 std::string fingerprint(const SampleSource& source) {
   const SampleInfo& info = source.info();
@@ -87,12 +81,11 @@ void Saving::check(const cli::Flags& flags, int64_t repeat) {
     fail(ExitCode::usage, "--repeat {}: a folder holds one run; leave it out with --save and --resume", repeat);
   }
   settings_ = flags.settings();
-  hint_ = fmt::format("{} train --resume {}", cli::program_name, quoted(printable_text(save_ + resume_)));
-  const Json outputs = flags.settings(true);
-  for (const auto& [flag, words] : outputs.items()) {
-    if (flag == "--save" || flag == "--resume") continue;
-    for (const std::string word : words) hint_ += fmt::format(" {} {}", flag, quoted(printable_text(word)));
-  }
+  hint_ = fmt::format("{} train --resume {}", cli::program_name, cli::quoted(save_ + resume_));
+  Json outputs = flags.settings(true);
+  outputs.erase("--save");
+  outputs.erase("--resume");
+  hint_ += cli::words_of(outputs);
 }
 
 void Saving::open(const Json& config, Device device, const cli::TrainingData& data, bool quiet, const Ranks& ranks) {

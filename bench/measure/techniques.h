@@ -17,6 +17,8 @@ struct Technique {
   std::string (*apply)(Experiment& experiment);
   // The setting that apply() chose, for people: "bf16", "4 x 16".
   std::string (*detail)(const Experiment& experiment);
+  // The flags of `train` that apply() stands for; empty where they are on by default.
+  std::string (*flags)(const Experiment& experiment);
 };
 
 const std::vector<Technique>& techniques();
@@ -29,6 +31,7 @@ struct TechniqueRow {
   std::string group;  // "baseline", "alone" (baseline and this one) or "cumulative" (this one and all before it)
   bool for_memory = false;
   Experiment experiment;
+  std::string flags = {};  // of the technique alone, see Technique
 };
 
 struct Plan {

@@ -43,35 +43,36 @@ std::string remark(const Json& row, double) {
 const Column columns[] = {
     {"", "name", "row", 1, "", 1, [](const Json& row, double) { return label_of(row); }},
     {"", "group"},
-    {"", "seconds", "seconds", 2, "{:.2f}"},
-    {"", "seconds_low", "95 % interval", 3, "", 1,
+    {"", "seconds", "seconds", 3, "{:.2f}"},
+    {"", "seconds_low", "95 % interval", 4, "", 1,
      [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "seconds_high")); }},
     {"", "seconds_high"},
-    {"", "samples_per_second", "samples/s", 4, "", 1, rounded},
-    {"", "speed_up", "speed-up", 5, "{:.2f}x"},
+    {"", "samples_per_second", "samples/s", 5, "", 1, rounded},
+    {"", "speed_up", "speed-up", 6, "{:.2f}x"},
     {"", "speed_up_low"},
     {"", "speed_up_high"},
-    {"", "verdict", "remark", 17, "", 1, remark},
-    {"", "stall_share", "stall", 10, "{:.1f} %", 100},
-    {"", "test_accuracy", "accuracy", 8, "{:.2f} %", 100},
+    {"", "verdict", "remark", 18, "", 1, remark},
+    {"", "stall_share", "stall", 11, "{:.1f} %", 100},
+    {"", "test_accuracy", "accuracy", 9, "{:.2f} %", 100},
     {"", "final_loss"},
-    {"", "peak_bytes", "peak MiB", 9, "{:.1f}", to_mebibytes},
+    {"", "peak_bytes", "peak MiB", 10, "{:.1f}", to_mebibytes},
     {"", "peak_resident_bytes"},
-    {"", "energy_joules", "joules", 16, "", 1, rounded},
+    {"", "energy_joules", "joules", 17, "", 1, rounded},
     {"target", "accuracy"},
     {"target", "loss"},
-    {"target", "reached_share", "reached", 13, "{:.0f} %", 100},
-    {"target", "seconds", "to target s", 11, "{:.2f}"},
+    {"target", "reached_share", "reached", 14, "{:.0f} %", 100},
+    {"target", "seconds", "to target s", 12, "{:.2f}"},
     {"target", "seconds_low"},
     {"target", "seconds_high"},
-    {"target", "evaluation_seconds", "evaluation s", 12, "{:.2f}"},
-    {"cost", "per_run", "cost per run", 14, "{:.3g}"},
-    {"cost", "to_target", "cost to target", 15, "{:.3g}"},
+    {"target", "evaluation_seconds", "evaluation s", 13, "{:.2f}"},
+    {"cost", "per_run", "cost per run", 15, "{:.3g}"},
+    {"cost", "to_target", "cost to target", 16, "{:.3g}"},
     {"", "error"},
-    {"", "ratio", "ratio", 6, "{:.2f}"},
-    {"", "ratio_low", "its interval", 7, "", 1,
+    {"", "ratio", "ratio", 7, "{:.2f}"},
+    {"", "ratio_low", "its interval", 8, "", 1,
      [](const Json& row, double low) { return fmt::format("{:.2f} - {:.2f}", low, number(row, "ratio_high")); }},
     {"", "ratio_high"},
+    {"", "train_flags", "flags of train", 2, "", 1, [](const Json& row, double) { return text(row, "train_flags"); }},
 };
 
 const Json& owner_of(const Column& column, const Json& row) {
@@ -80,7 +81,8 @@ const Json& owner_of(const Column& column, const Json& row) {
 
 // Text columns need no number; all other cells do.
 std::string cell_of(const Column& column, const Json& row) {
-  if (column.cell == remark || column.member == std::string_view("name")) return column.cell(row, NAN);
+  const std::string_view member = column.member;
+  if (column.cell == remark || member == "name" || member == "train_flags") return column.cell(row, NAN);
   const double value = number(owner_of(column, row), column.member);
   if (!std::isfinite(value)) return "";
   return column.cell ? column.cell(row, value) : shown({"", value, "", column.format, column.factor});
@@ -175,7 +177,9 @@ Table results_table(const Json& record) {
     auto& line = table.lines.emplace_back();
     for (const Column* column : shown) line.push_back(cell_of(*column, row));
   }
-  return without_empty_columns(table);
+  table = without_empty_columns(table);
+  if (table.heads.size() > 1 && table.heads[1] == "flags of train") table.left = 2;
+  return table;
 }
 
 Json to_json(const std::vector<Table>& tables) {
@@ -303,17 +307,21 @@ std::string to_terminal(const std::vector<Table>& tables, const std::string& dat
 
 std::string to_terminal(const Json& record) {
   const std::string data = text(part(record, "data"), "name");
-  std::string all = opening(record) + "\n" + to_terminal(tables_of(record), data);
-  const std::vector<std::string> sentences = remarks(record);
-  if (!sentences.empty()) all += "\n";
-  for (const std::string& sentence : sentences) {
-    all += data.empty() ? fmt::format("{}\n", sentence) : fmt::format("{}  {}\n", data, sentence);
-  }
-  return all;
+  const auto lines = [&](const std::vector<std::string>& sentences) {
+    std::string text;
+    for (const std::string& sentence : sentences) {
+      text += data.empty() ? fmt::format("{}\n", sentence) : fmt::format("{}  {}\n", data, sentence);
+    }
+    return text;
+  };
+  const std::string answer = lines(texts(record, "answer")), remarked = lines(remarks(record));
+  return fmt::format("{}\n{}{}{}{}{}", opening(record), answer, answer.empty() ? "" : "\n",
+                     to_terminal(tables_of(record), data), remarked.empty() ? "" : "\n", remarked);
 }
 
 std::string markdown(const Json& record) {
   std::string all = fmt::format("{}. {}.\n", markdown_cell(opening(record)), markdown_cell(machine_line(record)));
+  for (const std::string& sentence : texts(record, "answer")) all += fmt::format("\n**{}**\n", markdown_cell(sentence));
   for (const Table& table : tables_of(record)) {
     if (!table.title.empty()) all += fmt::format("\n**{}**\n", markdown_cell(table.title));
     all += fmt::format("\n{}", to_markdown(table));

@@ -10,7 +10,7 @@ namespace {
 // "ours": what a peer's records hold otherwise; "kernels": where it is a list, of gemm, conv and ops.
 const char* const shapes = R"({
   "every": {
-    "command": "string", "headline": "string", "remarks": ["string"],
+    "command": "string", "headline": "string", "answer": ["string"], "remarks": ["string"],
     "environment!": {
       "cpu!": "string", "cores!": "number", "threads!": "number", "device!": "string", "os": "string",
       "compiler": "string", "commit": "string", "date": "string", "isa_cap": "string", "torch": "string",
@@ -25,10 +25,11 @@ const char* const shapes = R"({
     "energy": {"why_not": "string"},
     "engines": {"*": {"version": "string"}},
     "verdict": {"name": "string", "reason": "string", "advice": "string"},
+    "switches": [{"flags": "string", "verdict": "string"}],
     "absent": [{"name": "string", "reason": "string"}],
     "tables": [{"title": "string", "left": "number", "heads!": ["string"], "lines!": [["string"]]}],
     "rows": [{
-      "name": "string", "group": "string", "seconds": "number", "seconds_all": ["number"], "seconds_low": "number",
+      "name": "string", "group": "string", "train_flags": "string", "on_by_default": "boolean", "seconds": "number", "seconds_all": ["number"], "seconds_low": "number",
       "seconds_high": "number", "samples_per_second": "number", "test_accuracy": "number",
       "test_accuracy_all": ["number"], "final_loss": "number", "peak_bytes": "number", "stall_share": "number",
       "speed_up": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number", "bytes_ratio": "number",

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "bench/cli/inputs.h"
+#include "bench/measure/advice.h"
 #include "bench/measure/doctor.h"
 #include "bench/measure/kernel_work.h"
 #include "engine/autograd.h"
@@ -76,12 +77,22 @@ Verdict verdict_on(Bound expected, const std::function<void()>& load, const std:
   return verdict;
 }
 
+std::vector<std::string> flags_of(Bound bound, const Experiment& experiment) {
+  std::vector<std::string> flags;
+  for (const Switch& one : switches_for(bound, experiment)) flags.push_back(one.flags);
+  return flags;
+}
+
 TEST_CASE("a slow loader") {
   const Tensor x = Tensor::zeros({1000}, DType::f32);
   const Verdict verdict = verdict_on(
       Bound::data, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }, [&] { relu(x); });
   CHECK(verdict.name == "data-bound");
-  CHECK(verdict.advice.find("--prefetch") != std::string::npos);
+  Experiment slow;
+  slow.loading.cache = CacheMode::none;
+  slow.loading.prefetch = 0;
+  CHECK(flags_of(verdict.bound, slow) == std::vector<std::string>{"--cache ram", "--prefetch 2 --workers 1"});
+  CHECK(flags_of(verdict.bound, Experiment()).empty());
 }
 
 TEST_CASE("tiny kernels") {
@@ -91,7 +102,7 @@ TEST_CASE("tiny kernels") {
       [&] {
         for (int i = 0; i < 2000; ++i) relu(x);
       });
-  CHECK(verdict.advice.find("--batch") != std::string::npos);
+  CHECK(flags_of(verdict.bound, Experiment()) == std::vector<std::string>{"--batch 256"});
 }
 
 TEST_CASE("moving bytes") {
@@ -100,13 +111,54 @@ TEST_CASE("moving bytes") {
   const auto add = [&] { accumulate({x, y}); };  // no allocation, which would be a gap
   const Verdict verdict = verdict_on(
       Bound::memory, [] {}, add);
-  CHECK(verdict.advice.find("--precision") != std::string::npos);
+  Experiment unfused;
+  unfused.fuse = false;
+  unfused.precision = Precision::bf16;
+  CHECK(flags_of(verdict.bound, unfused) == std::vector<std::string>{"--fuse on", "--precision f32"});
 }
 
 TEST_CASE("a matrix product") {
   const Tensor a = Tensor::zeros({768, 768}, DType::f32);
   verdict_on(
       Bound::compute, [] {}, [&] { matmul(a, a); });
+}
+
+TEST_CASE("the advice of techniques: what to add, what is on, what saves memory, what to leave out") {
+  Json rows = Json::array();
+  const auto add = [&](const char* name, const char* flags, double seconds, double bytes, bool for_memory) {
+    const bool is_first = rows.size() < 2, is_default = flags == std::string("on by default");
+    rows.push_back({{"name", name},
+                    {"group", is_first ? "alone" : "cumulative"},
+                    {"train_flags", flags},
+                    {"on_by_default", is_default},
+                    {"for_memory", for_memory},
+                    {"seconds_all", {seconds, seconds * 1.01, seconds * 1.02}},
+                    {"peak_bytes", bytes},
+                    {"test_accuracy", 0.97}});
+  };
+  add("baseline", "", 8, 100, false);
+  add("cache", "on by default", 4, 100, false);
+  rows.push_back({{"name", "checkpointing"}, {"group", "alone"}, {"seconds_all", {1, 1, 1}}});  // not of the chain
+  add("fast kernels", "on by default", 2, 100, false);
+  add("mixed precision", "--precision bf16", 1, 60, false);
+  add("accumulation", "--batch 16 --accumulate 4", 1.25, 30, true);
+  add("checkpointing", "--checkpoint all", 1.5, 33, true);
+  using Lines = std::vector<std::string>;
+  CHECK(advice(rows, "train --model mlp") ==
+        Lines{"On this machine: train --model mlp --precision bf16 (2.00 times as fast, 2.00 to 2.00).",
+              "On by default: cache, fast kernels (together 4.00 times as fast, 4.00 to 4.00).",
+              "To save memory: --batch 16 --accumulate 4 (-50 % bytes, 0.80 times as fast, 0.80 to 0.80).",
+              "Leave out: --checkpoint all, which saves no memory here (+10 % bytes)."});
+  rows[4]["seconds_all"] = {3, 3.03, 3.06};
+  const Lines slower = advice(rows, "train");
+  CHECK(slower[0] == "On this machine: train, as it is: what it leaves off is no faster here.");
+  CHECK(slower.back().starts_with(
+      "Leave out: --precision bf16: slower (0.67 times as fast, 0.67 to 0.67); --checkpoint"));
+  for (Json& row : rows) row["seconds_all"] = {1};
+  CHECK(advice(rows, "train")[0] == "On this machine: too few runs to tell; give --repeat 3 or more.");
+  CHECK(
+      busy_line({{"load_average", 19.4}, {"cores", 2}}).starts_with("The machine was busy: a load of 19.4 on 2 cores"));
+  CHECK(busy_line({{"load_average", 0.6}, {"cores", 2}}).empty());
 }
 
 TEST_CASE("ranks: bound by communication from a tenth of training on, and the share of it that is hidden") {
@@ -158,7 +210,16 @@ TEST_CASE("profile: parts that add up to the step, and a verdict") {
   CHECK(profile["flops"] > 0);
   CHECK(std::set<std::string>{"data-bound", "launch-bound", "memory-bound", "compute-bound"}.contains(
       record["verdict"]["name"]));
-  CHECK(ended.err.find("try next: ") != std::string::npos);
+  // What it proposes it has timed.
+  const std::string verdict = record["verdict"]["name"];
+  CHECK(record["answer"][0].get<std::string>().starts_with(verdict + ": "));
+  CHECK(record["switches"].empty() == (verdict == "data-bound"));
+  for (const Json& one : record["switches"]) {
+    CHECK(one["ratio"] > 0);
+    CHECK(one["ratio_low"] <= one["ratio"]);
+    const bool helps = one["verdict"] == "faster";
+    CHECK(record["answer"][1].get<std::string>().starts_with(helps ? "Switch on: --" : "Leave as it is: --"));
+  }
   CHECK(bench("profile --preprocess host").code == 2);
   check_mistakes({{"profile", 2, "profile: looks at one process"}}, {.variables = {"OMPI_COMM_WORLD_SIZE=2"}});
 }

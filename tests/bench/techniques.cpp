@@ -71,9 +71,19 @@ TEST_CASE("techniques: rows alone and together, four files, and the table") {
   CHECK(last["experiment"]["accumulate"] == 4);
   CHECK(record["absent"][0]["name"] == "graph");
 
+  // The answer comes first, as lines of their own, and its flags are those of rows.
   const std::vector<std::string> out = lines_of(ended.out);
-  REQUIRE(out.size() > rows.size() + 2);
-  for (size_t i = 2; i < rows.size() + 2; ++i) CHECK(out[i].starts_with("synthetic digits  "));
+  const size_t answers = record["answer"].size();
+  REQUIRE(answers >= 2);
+  REQUIRE(out.size() > answers + rows.size() + 3);
+  CHECK(out[1].starts_with("synthetic digits  On this machine: train"));
+  CHECK(contains(record["answer"].dump(), "On by default: cache, prefetch, fast kernels (together "));
+  for (size_t i = 3 + answers; i < 3 + answers + rows.size(); ++i) CHECK(out[i].starts_with("synthetic digits  "));
+  for (const json& row : rows) {
+    const bool is_on = row["on_by_default"];
+    CHECK(is_on == (row["train_flags"] == "on by default"));
+    if (!is_on && row["name"] != "baseline") CHECK(row["train_flags"].get<std::string>().starts_with("--"));
+  }
   CHECK(contains(ended.out, "to be judged by peak bytes and not by seconds"));
   CHECK(contains(ended.out, "No row for graph: cpu captures no graphs."));
   CHECK(lines_of(read_text(base + ".csv")).size() == rows.size() + 1);
