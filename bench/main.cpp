@@ -25,6 +25,7 @@ constexpr hs::bench::cli::CommandEntry commands[] = {
      "Write a trained model, with its adapters if it has any, as ONNX, for NumPy or as one model"},
     {"techniques", "techniques", make_techniques_command,
      "Measure every technique alone and together against a baseline", "Find what makes a training fast, or small"},
+    {"improve", "improve", make_improve_command, "Find what reaches a target sooner, and judge it: a recipe"},
     {"profile", "doctor", make_doctor_command, "Profile some steps and say what training is bound by"},
     {"profile kernels", "explain", make_explain_command,
      "Print one training step, kernel by kernel, with times and memory"},

@@ -407,7 +407,7 @@ void Flags::split(const std::vector<std::string>& words) {
       flag->words.emplace_back("on");
     } else if (equals != std::string::npos) {
       flag->words.push_back(words[i].substr(equals + 1));
-    } else if (i + 1 == words.size() || words[i + 1].starts_with("--")) {
+    } else if (i + 1 == words.size() || (words[i + 1].starts_with("--") && flag->type != "FLAGS")) {
       fail(ExitCode::usage, "{}: a value is missing{}", name,
            i + 1 == words.size() ? "" : fmt::format(" before {}", words[i + 1]));
     } else {

@@ -1,10 +1,14 @@
 // train --recipe, and what a recipe is made of: flags that change how a run is optimised.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <fstream>
+#include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "bench/measure/improvement.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -118,6 +122,107 @@ TEST_CASE("lr-find: a range, a curve, and rates inside of it") {
   for (size_t i = 1; i < rows.size(); ++i) CHECK(rows[i]["learning_rate"] > rows[i - 1]["learning_rate"]);
   CHECK(record["steepest"] < record["lowest"]);
   CHECK(record["lowest"] < rows.back()["learning_rate"]);
+}
+
+// A training whose time is known: a product of what each flag costs. The batch and the rate belong together, and too
+// large a rate never gets there.
+struct Costs {
+  double half, one_worker, one_cycle, best_rate;  // factors, and the best rate for a batch of 64
+
+  double seconds(const json& settings) const {
+    const auto word = [&](const char* flag, const std::string& otherwise) {
+      return settings.contains(flag) ? settings[flag][0].get<std::string>() : otherwise;
+    };
+    const double batch = std::stod(word("--batch", "64")), given = std::stod(word("--scale-lr", "0"));
+    const double rate = std::stod(word("--lr", "0.001")) * (given > 0 ? batch / given : 1);
+    const double off = std::log(rate / (best_rate * batch / 64)), work = 64 / batch + batch / 256;
+    if (off > std::log(20.0)) return std::numeric_limits<double>::infinity();
+    double time = 10 * work * (1 + off * off);
+    if (word("--precision", "f32") != "f32") time *= word("--precision", "") == "bf16" ? half : 3;
+    if (word("--prefetch", "2") == "0") time *= one_worker;
+    if (word("--schedule", "constant") == "one-cycle") time *= one_cycle;
+    return time;
+  }
+};
+
+// Every combination of what the search tries from these settings.
+void grid(const json& settings, size_t kind, const Costs& costs, double& best, int64_t& runs) {
+  const std::vector<std::string> kinds = hs::bench::measure::kinds();
+  if (kind == kinds.size()) {
+    ++runs;
+    best = std::min(best, costs.seconds(settings));
+    return;
+  }
+  grid(settings, kind + 1, costs, best, runs);
+  for (const auto& change : hs::bench::measure::candidates(kinds[kind], settings)) {
+    grid(changed(settings, change), kind + 1, costs, best, runs);
+  }
+}
+
+TEST_CASE("improve: as good as the whole grid within 5 % in a fraction of its runs, and planted defaults are found") {
+  using namespace hs::bench::measure;
+  const json bad = {{"--batch", {"8"}}, {"--precision", {"f16"}}, {"--cache", {"none"}}, {"--prefetch", {"0"}}};
+  for (const Costs& costs : {Costs{0.7, 4, 1.5, 1e-3}, Costs{1.4, 2, 0.6, 1e-3}, Costs{0.5, 1.5, 1.2, 3e-3}}) {
+    for (const json& start : {json::object(), bad}) {
+      int64_t calls = 0;
+      const Trainer trainer = [&](const json& settings, uint64_t seed, double limit) {
+        ++calls;
+        const double noise = 1 + 0.01 * static_cast<double>(seed % 3), seconds = costs.seconds(settings) * noise;
+        return Trial{seconds <= limit ? seconds : std::numeric_limits<double>::infinity(), 0.98};
+      };
+      const Found found = improve(start, trainer, {.first_limit = 1e4});
+      double best = std::numeric_limits<double>::infinity();
+      int64_t runs = 0;
+      grid(start, 0, costs, best, runs);
+      CAPTURE(found.settings.dump());
+      CHECK(costs.seconds(found.settings) <= 1.05 * best);
+      CHECK(calls == found.runs);
+      CHECK(static_cast<double>(calls) <= 0.15 * static_cast<double>(runs));
+      std::set<std::string> kinds;
+      for (const Change& change : found.changes) kinds.insert(change.kind);
+      if (start == bad) {
+        for (const char* kind : {"loader", "precision", "batch"}) CHECK_MESSAGE(kinds.contains(kind), kind);
+      }
+    }
+  }
+}
+
+TEST_CASE("improve: what loses accuracy is left out, a target out of reach changes nothing, and time ends the search") {
+  using namespace hs::bench::measure;
+  const Trainer loses = [](const json& settings, uint64_t, double) {
+    return settings.contains("--precision") ? Trial{1, 0.96} : Trial{10, 0.98};
+  };
+  CHECK(improve(json::object(), loses, {.lose = 0.002}).changes.empty());
+  CHECK(improve(json::object(), loses, {.lose = 0.05}).settings == json{{"--precision", {"bf16"}}});
+  const Trainer never = [](const json&, uint64_t, double) { return Trial(); };
+  CHECK(improve(json::object(), never, {}).changes.empty());
+  int64_t asked = 0;
+  const Found ended = improve(json::object(), loses, {.lose = 1, .may_go_on = [&] { return ++asked <= 4; }});
+  CHECK(ended.out_of_time);
+  CHECK(ended.runs == 4);
+}
+
+TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that train takes") {
+  const TemporaryFolder folder;
+  const std::string recipe = (folder / "r.json").string();
+  const Ended ended =
+      run_bench({"improve", "--run", "--model mlp --train 640 --test 128 --batch 4 --device cpu", "--quiet", "--quick",
+                 "--minutes", "0.15", "--target", "accuracy=0.3", "--json", "-", "--out", recipe});
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const json record = json::parse(ended.out);
+  CHECK(record["rows"][0]["name"] == "as given");
+  CHECK(record["rows"][0]["train_flags"] == "train --model mlp --batch 4 --device cpu --train 640 --test 128");
+  CHECK(record["rows"][0]["seconds_all"].size() == 3);
+  CHECK(record["answer"].size() == (record["changes"].empty() ? 1 : 3));
+  CHECK(run_bench_line("train --quiet --epochs 1 --recipe " + recipe).code == 0);
+  check_mistakes({
+      {"improve", 2, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6"},
+      {"improve --target f1=1", 2, "--target f1=1: expected accuracy=NUMBER"},
+      {"improve --target loss=1 --run --epoch=2", 2, "--run \"--epoch=2"},
+      {"improve --target loss=1 --run --seed=2", 2, "leave --seed out: runs are repeated from outside"},
+      {"improve --target loss=1 --run --json=x", 2, "--json writes a file of each run; leave it out"},
+      {"improve --target loss=1 --run --model='mlp", 2, "a quote has no end"},
+  });
 }
 
 }  // namespace

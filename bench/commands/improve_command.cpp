@@ -1,0 +1,259 @@
+// halfstep-bench improve: looks for the settings of `train` that reach a target in the least time, and judges what it
+// found against what it was given, in turns, with seeds that the search has not seen. Its record has "recipe" (flags
+// without dashes, for --recipe), "changes" (kind, flags, ratio with its interval) and "rows": as given, improved, and
+// improved without each change; each with name, train_flags, seconds_all (of training to the target; null if a run
+// missed it), seconds, reached_share and test_accuracy.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/console.h"
+#include "bench/cli/interrupt.h"
+#include "bench/cli/statistics.h"
+#include "bench/commands/child_training.h"
+#include "bench/commands/commands.h"
+#include "bench/measure/comparison.h"
+#include "bench/measure/improvement.h"
+#include "bench/measure/turns.h"
+#include "bench/report/outputs.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+
+namespace hs::bench::commands {
+namespace {
+
+using measure::Change;
+using measure::Trial;
+
+struct Judged {
+  std::string name;
+  Json settings;
+  double limit;  // seconds of training
+  std::vector<Trial> trials = {};
+
+  std::vector<double> seconds() const {
+    std::vector<double> all;
+    for (const Trial& trial : trials) all.push_back(trial.seconds);
+    return all;
+  }
+  double accuracy() const {
+    double sum = 0;
+    for (const Trial& trial : trials) sum += trial.accuracy;
+    return sum / static_cast<double>(trials.size());
+  }
+};
+
+class ImproveCommand : public cli::Command {
+ public:
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  Trial train(const Json& settings, uint64_t seed, double limit, bool is_given);
+  void say(const std::string& line) const {
+    if (!quiet_) cli::write_stderr(line + "\n");
+  }
+  std::vector<Judged> judge(const measure::Found& found, const Json& given);
+  void write_recipe(const Json& settings, OutputFile& file) const;
+
+  std::string run_, target_, out_;
+  double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
+  int64_t repeat_ = 5;
+  uint64_t seed_ = 1;
+  bool quick_ = false, quiet_ = false;
+  Json last_record_;  // of a training, for the machine and the data
+  report::Outputs outputs_;
+};
+
+void ImproveCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench improve --target accuracy=0.98 --out recipe.json    # then: train --recipe recipe.json
+  halfstep-bench improve --run "--model mlp --batch 8 --validation 0.1" --target loss=0.2 --minutes 5
+
+docs/recipes.md says what it tries, and in which order.
+)");
+  flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults").record("run");
+  flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6")
+      .record();
+  flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost").record();
+  flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about").record();
+  flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end")
+      .record();
+  flags.repeat(repeat_).record();
+  flags.seed(seed_).record();
+  flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
+  flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
+  outputs_.declare(flags);
+  flags.quiet(quiet_);
+}
+
+// A training that diverges, or that these settings do not allow, is no candidate; of what was given it is an error.
+Trial ImproveCommand::train(const Json& settings, uint64_t seed, double limit, bool is_given) {
+  Json with = settings;
+  with["--target"] = Json::array({target_});
+  with["--max-minutes"] = Json::array({fmt::format("{:.6f}", std::max(limit, 0.01) / 60)});
+  try {
+    const Json record = train_once(with, seed);
+    if (last_record_.is_null()) last_record_ = record;
+    const Json &row = record["rows"][0], &seconds = report::member(report::part(row, "target"), "seconds");
+    return {seconds.is_number() ? seconds.get<double>() : std::numeric_limits<double>::infinity(),
+            report::number(row, "test_accuracy")};
+  } catch (const Error& error) {
+    if (is_given || (error.code() != ExitCode::numeric && error.code() != ExitCode::usage)) throw;
+    say(error.what());
+    return {};
+  }
+}
+
+// What was given, what was found, and that without each of its changes.
+std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Json& given) {
+  const double most = minutes_ * 60 / 6;
+  std::vector<Judged> rows = {{"as given", given, most}};
+  if (!found.changes.empty()) rows.push_back({"improved", found.settings, most});
+  for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
+    Json settings = given;
+    for (size_t i = 0; i < found.changes.size(); ++i) {
+      if (i != without) settings = changed(settings, found.changes[i]);
+    }
+    rows.push_back({"without " + found.changes[without].text(), settings, most});
+  }
+  constexpr uint64_t unseen = 1000;
+  const auto run = [&](size_t i, int64_t turn) {
+    rows[i].trials.push_back(
+        train(rows[i].settings, seed_ + unseen + static_cast<uint64_t>(turn), rows[i].limit, i == 0));
+    return true;
+  };
+  measure::in_turns(rows.size(), repeat_, run,
+                    [&](int64_t turn) { say(fmt::format("judging: turn {} of {}", turn + 1, repeat_)); });
+  return rows;
+}
+
+Json ratio_of(const Judged& before, const Judged& after) {
+  const Interval interval = ratio_interval(before.seconds(), after.seconds());
+  return {{"ratio", finite_or_null(median(before.seconds()) / median(after.seconds()))},
+          {"ratio_low", finite_or_null(interval.low)},
+          {"ratio_high", finite_or_null(interval.high)}};
+}
+
+std::string times(const Json& ratio) {
+  if (!ratio["ratio"].is_number()) return "without it the target is not reached in the time";
+  return fmt::format("{:.2f} times as fast, {:.2f} to {:.2f}", report::number(ratio, "ratio"),
+                     report::number(ratio, "ratio_low"), report::number(ratio, "ratio_high"));
+}
+
+// Each change by what the whole loses without it, the largest first.
+Json effects_of(const measure::Found& found, const std::vector<Judged>& rows) {
+  std::vector<Json> effects;
+  for (size_t i = 0; i < found.changes.size(); ++i) {
+    Json effect = ratio_of(found.changes.size() == 1 ? rows[0] : rows[2 + i], rows[1]);
+    effect["kind"] = found.changes[i].kind;
+    effect["flags"] = found.changes[i].text();
+    effects.push_back(effect);
+  }
+  std::ranges::stable_sort(effects, std::greater(), [](const Json& effect) {
+    return effect["ratio"].is_number() ? effect["ratio"].get<double>() : std::numeric_limits<double>::infinity();
+  });
+  return effects;
+}
+
+std::string claim(const std::vector<Judged>& rows, double challenge, double lose) {
+  const Judged &given = rows[0], &best = rows[1];
+  const double ratio = median(given.seconds()) / median(best.seconds()), lost = given.accuracy() - best.accuracy();
+  const double p = probability_not_larger(best.seconds(), given.seconds());
+  const bool met = ratio >= challenge && p <= measure::significance && lost <= lose;
+  return fmt::format(
+      "Claim {}: at least {:g} times as fast (p = {:.3f}) at no more than {:.2f} points: accuracy {:.2f} % "
+      "after {:.2f} %.",
+      met ? "met" : "missed", challenge, p, lose * 100, best.accuracy() * 100, given.accuracy() * 100);
+}
+
+report::Rows rows_of(const std::vector<Judged>& judged) {
+  report::Rows rows{.table = {.left = 2}};
+  for (const Judged& one : judged) {
+    const std::vector<double> seconds = one.seconds();
+    const auto reached = std::ranges::count_if(seconds, [](double value) { return std::isfinite(value); });
+    const Interval interval = median_interval(seconds);
+    rows.add({{"name", one.name, "settings"},
+              {"train_flags", "train" + cli::words_of(one.settings), "flags of train"},
+              {"seconds", median(seconds), "to target s", "{:.3f}"},
+              {"seconds_low", interval.low, "from", "{:.3f}"},
+              {"seconds_high", interval.high, "to", "{:.3f}"},
+              {"seconds_all", finite_or_null(seconds)},
+              {"reached_share", static_cast<double>(reached) / static_cast<double>(seconds.size()), "reached",
+               "{:.0f} %", 100},
+              {"test_accuracy", one.accuracy(), "accuracy", "{:.2f} %", 100}});
+  }
+  return rows;
+}
+
+void ImproveCommand::write_recipe(const Json& settings, OutputFile& file) const {
+  if (!file.is_wanted()) return;
+  Json recipe = Json::object();
+  for (const auto& [flag, words] : settings.items()) {
+    recipe[flag.substr(2)] = words.size() == 1 ? words[0] : words;
+  }
+  file.write(to_text(recipe));
+  file.keep();
+}
+
+void ImproveCommand::run(const cli::Flags& flags) {
+  if (target_.empty()) fail(ExitCode::usage, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6");
+  if (quick_ && !flags.given("--minutes")) minutes_ = 0.5;
+  if (quick_ && !flags.given("--repeat")) repeat_ = 3;
+  Json given = train_settings(run_ + " --target " + cli::quoted(target_));
+  given.erase("--target");
+  OutputFile out(out_, "--out");
+  outputs_.open({&out});
+  cli::allow_to_finish();  // to end a training
+  const Clock::time_point start = Clock::now();
+  const double search_seconds = minutes_ * 60 * 2 / 3;
+  const measure::SearchRules rules = {.lose = lose_,
+                                      .first_limit = search_seconds / 4,
+                                      .seed = seed_,
+                                      .may_go_on = [&] { return seconds_since(start) < search_seconds; },
+                                      .say = [&](const std::string& line) { say(line); }};
+  const auto trainer = [&](const Json& settings, uint64_t seed, double limit) {
+    return train(settings, seed, limit, settings == given);
+  };
+  const measure::Found found = measure::improve(given, trainer, rules);
+  const std::vector<Judged> judged = judge(found, given);
+
+  Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
+  record["environment"] = last_record_["environment"];
+  const report::Rows rows = rows_of(judged);
+  record["rows"] = rows.json;
+  record["changes"] = found.changes.empty() ? Json::array() : effects_of(found, judged);
+  record["answer"] = Json::array();
+  if (found.changes.empty()) {
+    record["answer"].push_back(
+        fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(given), target_));
+  } else {
+    record["answer"].push_back(fmt::format("Use train{}: it reaches {} {}.", cli::words_of(found.settings), target_,
+                                           times(ratio_of(judged[0], judged[1]))));
+    std::vector<std::string> mattered;
+    for (const Json& effect : record["changes"]) {
+      if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", report::text(effect, "flags"), times(effect)));
+    }
+    record["answer"].push_back(fmt::format("What mattered: {}.", fmt::join(mattered, "; ")));
+    record["answer"].push_back(claim(judged, challenge_, lose_));
+  }
+  const std::string ended = found.out_of_time ? ", ended by --minutes" : "";
+  outputs_.finish(record,
+                  fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_, found.runs,
+                              ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
+                  {rows.table});
+  write_recipe(found.settings, out);
+  if (!std::isfinite(median(judged.back().seconds())) && found.changes.empty()) {
+    fail(ExitCode::missed, "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes",
+         target_, judged[0].limit);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_improve_command() { return std::make_unique<ImproveCommand>(); }
+
+}  // namespace hs::bench::commands
