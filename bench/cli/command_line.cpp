@@ -48,7 +48,7 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
      " --epochs --target --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every "
      "--step-factor "
      "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
-     "--label-smoothing --patience --max-minutes --price-per-hour "},
+     "--label-smoothing --patience --max-minutes --noise-scale --price-per-hour "},
     {"Speed", " --precision --device --threads | --fuse --kernel --tuning --graph --graph-steps "},
     {"Memory", " --accumulate --checkpoint |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},

@@ -167,6 +167,10 @@ void TrainCommand::declare_schedule(cli::Flags& flags) {
 }
 
 void TrainCommand::declare_early_end(cli::Flags& flags) {
+  flags
+      .on_off("--noise-scale", experiment_.noise_scale,
+              "Measure how many samples a step could average; needs --accumulate 2 or more, and takes time")
+      .record("noise_scale", [this] { return experiment_.noise_scale; });
   flags.real("--validation", experiment_.held_out, 0, 0.9, "Fraction of the training samples held out to validate on")
       .record();
   flags
@@ -216,6 +220,9 @@ void TrainCommand::check_combinations(const cli::Flags& flags) {
          test_every_.steps);
   }
   saving_.check(flags, repeat_);
+  if (experiment_.noise_scale && experiment_.accumulate < 2) {
+    fail(ExitCode::usage, "--noise-scale: compares a micro-batch with its step; give --accumulate 2 or more");
+  }
   if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
     fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
   }
@@ -486,6 +493,9 @@ void TrainCommand::settle_device() {
   }
   ranks_.check(experiment_.batch, experiment_.accumulate);
   ranks_.use(experiment_.device);
+  if (experiment_.noise_scale && (experiment_.graph || ranks_.is_on())) {
+    fail(ExitCode::usage, "--noise-scale: looks into each step of one process; give --graph off, and no mpirun");
+  }
   experiment_.sum = ranks_.sum();
   settings_.tuning.use(experiment_.device);
 }
@@ -581,7 +591,8 @@ void TrainCommand::run(const cli::Flags& flags) {
   each.end();
   const std::string& set = data.train->info().name;
   const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
-                             measure::Ranks::verdict_line(ranks) + measure::goal_line(record["rows"][0], set);
+                             measure::noise_line(row, set) + measure::Ranks::verdict_line(ranks) +
+                             measure::goal_line(record["rows"][0], set);
   outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
   measure::check_goal(record["rows"], goal_);

@@ -154,6 +154,10 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     record.resident_bytes_by_epoch.push_back(cli::resident_bytes());
     if (hooks.on_epoch) hooks.on_epoch(epoch, result);
   };
+  if (experiment.noise_scale) {
+    record.noise.emplace(experiment.batch, experiment.batch * experiment.accumulate);
+    watch_noise(*record.noise, arena, experiment.accumulate, trained, recording);
+  }
   TrainConfig config = experiment;
   config.seed = seed;
   config.max_seconds = 60 * experiment.max_minutes;
@@ -173,6 +177,7 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   short_one.held_out = short_one.max_minutes = 0;
   short_one.patience = short_one.test_every_steps = 0;
   short_one.target.reset();
+  short_one.noise_scale = false;
   short_one.sum.exchange = nullptr;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};

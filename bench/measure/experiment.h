@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/noise_scale.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
@@ -33,8 +34,9 @@ struct Experiment : TrainConfig {
   std::string start;  // a model's file, whose weights a run begins with; empty: the seed determines them
   LoraOptions lora;
   CheckpointChoice checkpoint;
-  double held_out = 0;     // the fraction of the training set that is held out to validate on
-  double max_minutes = 0;  // 0: no limit
+  double held_out = 0;       // the fraction of the training set that is held out to validate on
+  double max_minutes = 0;    // 0: no limit
+  bool noise_scale = false;  // see NoiseScale
   // > 0: also tests after so many steps, each time as if the test samples were held out to validate on.
   int64_t test_every_steps = 0;
   bool validates_in_epochs() const { return test_every_steps > 0 || (held_out > 0 && validate_every.steps > 0); }
@@ -87,6 +89,7 @@ struct RunRecord {
   std::string weights_sha256;  // of the values of all parameters that are not frozen, in order, without gaps
   size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to the run's end
   std::optional<CheckpointPlan> plan;
+  std::optional<NoiseScale> noise;
   std::vector<int64_t> resident_bytes_by_epoch;
   double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, if the caller measures it
 };

@@ -172,6 +172,13 @@ Json to_json(const Row& row) {
     json["steps"] = row.runs[0].result.loss_scales.size();
     json["scale"] = scale_history(row.runs[0].result);
   }
+  if (!row.runs.empty() && row.runs[0].noise) {
+    const NoiseScale& noise = *row.runs[0].noise;
+    json["noise"] = {{"samples", finite_or_null(noise.samples())},
+                     {"trace", finite_or_null(noise.trace())},
+                     {"squared_norm", finite_or_null(noise.squared_norm())},
+                     {"steps", noise.steps()}};
+  }
   if (!row.error.empty()) json["error"] = row.error;
   return json;
 }
@@ -204,6 +211,16 @@ std::string verdict(double ratio, const Interval& interval, size_t runs, const c
   if (runs < 3) return "too few runs to tell";
   if (interval.contains(1)) return "within noise";
   return ratio > 1 ? above : below;
+}
+
+std::string noise_line(const Row& row, const std::string& data_name) {
+  if (row.runs.empty() || !row.runs[0].noise || row.runs[0].noise->steps() == 0) return "";
+  const NoiseScale& noise = *row.runs[0].noise;
+  return fmt::format("{}  gradient noise scale {:.0f} samples over {} steps of {}: {}\n", data_name, noise.samples(),
+                     noise.steps(), noise.step(),
+                     noise.samples() > static_cast<double>(noise.step())
+                         ? "a larger step has a better gradient, by fewer steps"
+                         : "a larger step repeats what this one has seen");
 }
 
 void add_comparison(Json& row, const Json& baseline) {

@@ -302,6 +302,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"preprocess", "device"},
                      {"target", nullptr},
                      {"price_per_hour", nullptr},
+                     {"noise_scale", false},
                      {"validation", 0.0},
                      {"validate_every", "1ep"},
                      {"test_every", "1ep"},

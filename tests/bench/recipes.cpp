@@ -41,6 +41,18 @@ TEST_CASE(
   CHECK(weights(other) == weights(record_of(tiny + flags.substr(0, flags.size() - 2) + "4")));
 }
 
+TEST_CASE("the gradient noise scale is measured without changing a bit, and needs micro-batches") {
+  const std::string train =
+      "train --device cpu --model mlp --train 200 --test 32 --batch 16 --accumulate 4 --epochs 2 --quiet ";
+  const json watched = record_of(train + "--noise-scale"), plain = record_of(train);
+  CHECK(weights(watched) == weights(plain));
+  CHECK(watched["rows"][0]["noise"]["steps"] == 2 * 3);  // of 64; the last of an epoch has 8
+  CHECK(watched["rows"][0]["noise"]["trace"] > 0);
+  CHECK(!plain["rows"][0].contains("noise"));
+  check_mistakes(
+      {{"train --noise-scale", 2, "--noise-scale: compares a micro-batch with its step; give --accumulate 2"}});
+}
+
 TEST_CASE("a recipe that is not one is refused in one line that names the place") {
   const TemporaryFolder folder;
   int number = 0;

@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "bench/cli/statistics.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/energy.h"
+#include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
 #include "bench/measure/target.h"
 #include "bench/report/record.h"
@@ -140,13 +142,16 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
     return record;
   };
   const std::vector<RunRecord> runs = {run({0.90, 0.96, 0.95}), run({0.97, 0.96, 0.98}), run({0.1, 0.2, 0.3})};
-  CHECK_FALSE(reached(runs[2].result, 0.96));
+  CHECK_FALSE(reached(runs[2].result, {.value = 0.96}));
   Json row = Json::object();
   Goal goal;
-  goal.accuracy = 0.96, goal.price_per_hour = 36;
+  goal.target = {.value = 0.96}, goal.price_per_hour = 36;
   add_goal(row, runs, goal);
   CHECK(row["target"]["reached_share"].get<double>() == doctest::Approx(2.0 / 3));
   CHECK(row["target"]["seconds"] == 3);  // (4 + 2) / 2
+  CHECK(row["target"]["seconds_all"] == Json::array({4.0, 2.0, nullptr}));
+  CHECK(row["target"]["seconds_low"] == 2);
+  CHECK(row["target"]["best"] == 0.98);
   CHECK(row["target"]["evaluation_seconds"] == 0.75);
   CHECK(row["target"]["epochs"] == 1.5);
   CHECK(row["cost"]["per_run"].get<double>() == doctest::Approx(0.01 * 7.5));
@@ -155,11 +160,19 @@ TEST_CASE("time to target: until the first evaluation that reaches it, over the 
   row["test_accuracy_all"] = {0.95, 0.98, 0.3};
   CHECK_THROWS_WITH_AS(check_goal(Json::array({row}), goal), doctest::Contains("x reached it in 67 % of its runs"),
                        Error);
-  goal.accuracy = 0.99;
+  goal.target = {.value = 0.99};
   add_goal(row, runs, goal);
   CHECK(row["target"]["reached_share"] == 0);
   CHECK(row["target"]["seconds"].is_null());
   CHECK(row["cost"]["to_target"].is_null());
+  // Validations, where there are any, are what counts; and the least loss.
+  std::vector<RunRecord> judged = {runs[0]};
+  judged[0].result.validations = {
+      {1, 5, {0.5, 0.9}, 0.25, 1.5}, {1, 9, {0.6, 0.4}, 0.25, 2.5}, {2, 5, {0.6, 0.3}, 0.25, 9}};
+  add_goal(row, judged, {.target = Target{.is_loss = true, .value = 0.4}});
+  CHECK(row["target"]["seconds"] == 2.5);
+  CHECK(row["target"]["evaluation_seconds"] == 0.5);
+  CHECK(row["target"]["best"] == 0.3);
   Json none = Json::object();
   add_goal(none, runs, Goal());
   CHECK(none.empty());
@@ -180,6 +193,31 @@ TEST_CASE("energy: the packages together, once around at most; and why there is 
   write("intel-rapl:0", 500000), write("intel-rapl:1", 100000), write("intel-rapl:0:0", 900000);
   REQUIRE(meter.joules());
   CHECK(*meter.joules() == doctest::Approx(0.3 + 0.2));
+}
+
+TEST_CASE("the noise scale of gradients whose covariance is known") {
+  // 40 numbers of mean 0.5 and deviation 2: trace 160, squared norm 10, so 16 samples.
+  constexpr int dimensions = 40, micro_batch = 4, micro_batches = 8;
+  std::mt19937_64 random(1);
+  NoiseScale noise(micro_batch, micro_batch * micro_batches);
+  for (int step = 0; step < 4000; ++step) {
+    double first = 0, whole = 0;
+    for (int d = 0; d < dimensions; ++d) {
+      double sum = 0;
+      for (int i = 0; i < micro_batches; ++i) {
+        const double mean_of_batch = std::normal_distribution(0.5, 2 / std::sqrt(double{micro_batch}))(random);
+        if (i == 0) first += mean_of_batch * mean_of_batch;
+        sum += mean_of_batch;
+      }
+      whole += sum * sum / (micro_batches * micro_batches);
+    }
+    noise.add(first, whole);
+  }
+  noise.add(INFINITY, 1);  // skipped
+  CHECK(noise.steps() == 4000);
+  CHECK(noise.trace() == doctest::Approx(160).epsilon(0.02));
+  CHECK(noise.squared_norm() == doctest::Approx(10).epsilon(0.02));
+  CHECK(noise.samples() == doctest::Approx(16).epsilon(0.04));
 }
 
 }  // namespace
