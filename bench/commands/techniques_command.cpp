@@ -60,8 +60,8 @@ class TechniquesCommand : public cli::Command {
   void print_plan(const measure::Plan& plan, const Sources& data) const;
   void measure(const measure::Plan& plan, const Sources& data, std::vector<measure::Row>& rows,
                std::vector<Json>& kernels);
-  Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,
-                    const std::vector<Json>& kernels) const;
+  Json rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows, const std::vector<Json>& kernels,
+                    const Sources& data) const;
   Json step_of(const measure::Experiment& experiment, const Sources& data) const;
   std::string headline(const Sources& data) const;
 
@@ -186,7 +186,7 @@ void TechniquesCommand::measure(const measure::Plan& plan, const Sources& data, 
 }
 
 Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vector<measure::Row>& rows,
-                                     const std::vector<Json>& kernels) const {
+                                     const std::vector<Json>& kernels, const Sources& data) const {
   Json all = Json::array();
   for (size_t i = 0; i < rows.size(); ++i) {
     const measure::Experiment& experiment = plan.rows[i].experiment;
@@ -199,6 +199,7 @@ Json TechniquesCommand::rows_to_json(const measure::Plan& plan, const std::vecto
                          {"accumulate", experiment.accumulate},         {"graph", experiment.graph},
                          {"prefetch", experiment.loading.prefetch},     {"cache", cli::name(experiment.loading.cache)}};
     row["kernels"] = kernels[i];
+    row["cached_bytes"] = measure::cached_bytes(experiment, data.train, data.test);
     if (i > 0 && rows[i].error.empty() && rows[0].error.empty()) measure::add_comparison(row, all[0]);
     measure::add_goal(row, rows[i].runs, goal_);
     all.push_back(row);
@@ -254,7 +255,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
   settings_.tuning.check_used();
   record["energy"] = measure::describe_energy(experiment_.device);
   record["choices"] = noted_choices();
-  record["rows"] = rows_to_json(plan, rows, kernels);
+  record["rows"] = rows_to_json(plan, rows, kernels, data);
   record["absent"] = plan.absent;
   if (outputs_.any()) {
     for (const size_t row : {size_t{0}, rows.size() - 1}) {

@@ -564,6 +564,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["rows"][0]["step"] = step;
     record["rows"][0]["ranks"] = ranks;
     record["rows"][0]["written"] = written_;
+    record["rows"][0]["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);

@@ -80,6 +80,15 @@ CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& lo
   return bytes <= runtime(device).free_bytes() / 2 ? CacheMode::device : CacheMode::ram;
 }
 
+int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, const SampleSource& test) {
+  if (experiment.loading.cache == CacheMode::none) return 0;
+  int64_t bytes = 0;
+  for (const SampleSource* set : {&train, &test}) {
+    bytes += set->info().count * (set->info().image_bytes() + int64_t{sizeof(int32_t)});
+  }
+  return bytes;
+}
+
 void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
                       Experiment& experiment) {
   constexpr int64_t usual = 16;

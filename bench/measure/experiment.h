@@ -54,6 +54,8 @@ struct Residency {
 // pixels that the host makes numbers of, and several processes, which may share a device.
 CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& loading, Device device,
                         const std::vector<const SampleSource*>& sets);
+// Bytes of the samples that the experiment's loaders keep, beside the allocator's: 0 without a cache.
+int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, const SampleSource& test);
 // Sets the experiment's cache and graph_steps. Automatic are 16 steps where that is possible and changes nothing but
 // the time: in a graph that takes its batches from the device itself, without accumulation and the sums of a tree or of
 // ranks, where an epoch has 16 whole batches, and if nothing is to happen between two steps: `stops_between`, a
