@@ -1,18 +1,31 @@
-// halfstep-bench report: renders existing records as tables and charts, or into the README.
+// halfstep-bench report: renders existing records as tables and charts, several side by side, or into the README. The
+// record that it makes of several has "rows": those of train, techniques and peers, each with its "name" (the file's,
+// and the row's if there are several), "settings" and, of a model of a text, "loss" (test_loss after the last epoch,
+// the mean of the runs); "config" and "environment" have what is the same in all.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "bench/cli/console.h"
 #include "bench/commands/commands.h"
+#include "bench/report/merged.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
+#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {
+
+namespace fs = std::filesystem;
+
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
 
 class ReportCommand : public cli::Command {
  public:
@@ -20,10 +33,14 @@ class ReportCommand : public cli::Command {
     flags.examples(R"(Examples:
   halfstep-bench report run.json --html run.html
   halfstep-bench report run.json --md -
+  halfstep-bench report before.json after.json runs/ --html runs.html   # all runs in one table and one chart
+  halfstep-bench report runs/ --filter bf16
 
 bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
 )");
-    flags.words("RECORD", paths_, 1, 1000, "Records that --json wrote; one, unless for --readme");
+    flags.words("RECORD", paths_, 1, 1000,
+                "Records that --json wrote, and folders of them; the runs of several are shown side by side");
+    flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");
     flags.text(
         "--readme", readme_, "FILE",
         "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
@@ -33,9 +50,10 @@ bench/results/README.md has the commands that make the tables of README.md and d
 
  private:
   void write_readme() const;
+  std::vector<report::NamedRecord> read_all() const;
 
   std::vector<std::string> paths_;
-  std::string readme_;
+  std::string readme_, filter_;
   report::Outputs outputs_;
 };
 
@@ -48,16 +66,65 @@ void ReportCommand::write_readme() const {
   file.keep();
 }
 
+// The records of a folder, by name.
+std::vector<std::string> records_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
+  }
+  if (error) fail(ExitCode::io, "{}: cannot be read: {}", printable(folder), error.message());
+  std::ranges::sort(files);
+  return files;
+}
+
+// Takes away ".json" and the folders that all names begin with.
+void shorten(std::vector<report::NamedRecord>& records) {
+  size_t same = records[0].name.rfind('/') + 1;
+  for (const report::NamedRecord& record : records) {
+    while (!record.name.starts_with(records[0].name.substr(0, same))) {
+      same = same < 2 ? 0 : records[0].name.rfind('/', same - 2) + 1;
+    }
+  }
+  for (report::NamedRecord& record : records) {
+    record.name = record.name.substr(same);
+    if (record.name.ends_with(".json")) record.name.resize(record.name.size() - 5);
+  }
+}
+
+// What has no timed rows is an error where it was named, and passed over in a folder.
+std::vector<report::NamedRecord> ReportCommand::read_all() const {
+  std::vector<report::NamedRecord> records;
+  for (const std::string& path : paths_) {
+    const bool all = is_folder(path);
+    for (const std::string& file : all ? records_in(path) : std::vector{path}) {
+      try {
+        Json record = report::read_record(file);
+        if (!report::has_timed_rows(record)) {
+          fail(ExitCode::bad_input,
+               "{}: is a record of {} without timed rows; those of train, techniques and bench peers have them",
+               printable(file), printable_text(report::text(record, "command")));
+        }
+        records.push_back({file, std::move(record)});
+      } catch (const Error& error) {
+        if (!all || error.code() != ExitCode::bad_input) throw;
+        cli::notice(fmt::format("{}; passed over", error.what()));
+      }
+    }
+  }
+  if (records.empty()) fail(ExitCode::bad_input, "{}: has no record with timed rows", printable(paths_[0]));
+  shorten(records);
+  return records;
+}
+
 void ReportCommand::run(const cli::Flags& flags) {
   outputs_.open();
   if (flags.given("--readme")) {
     if (outputs_.any()) fail(ExitCode::usage, "--readme: goes alone; leave --json, --csv, --md and --html out");
     return write_readme();
   }
-  if (paths_.size() > 1) {
-    fail(ExitCode::usage, "report: {} records, expected one; several are for --readme", paths_.size());
-  }
-  const Json record = report::read_record(paths_[0]);
+  const bool is_one = paths_.size() == 1 && !is_folder(paths_[0]) && !flags.given("--filter");
+  const Json record = is_one ? report::read_record(paths_[0]) : report::merged(read_all(), filter_);
   if (outputs_.any()) return outputs_.write(record);
   cli::write_stdout(report::machine_line(record) + "\n" + report::to_terminal(record));
 }

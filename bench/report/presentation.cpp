@@ -54,6 +54,7 @@ const Column columns[] = {
     {"", "verdict", "remark", 19, "", 1, remark},
     {"", "stall_share", "stall", 12, "{:.1f} %", 100},
     {"", "test_accuracy", "accuracy", 9, "{:.2f} %", 100},
+    {"", "loss", "test loss", 9, "{:.3f}"},  // of a merged record's rows
     {"", "final_loss"},
     {"", "peak_bytes", "peak MiB", 10, "{:.1f}", to_mebibytes},
     {"", "peak_resident_bytes"},
@@ -93,20 +94,10 @@ Json csv_row(const Json& row) {
   Json values = Json::object();
   for (const Column& column : columns) {
     const std::string head = column.object.empty() ? column.member : column.object + "_" + column.member;
-    values[head] = member(owner_of(column, row), column.member);
+    if (head != "loss" || row.contains("loss")) values[head] = member(owner_of(column, row), column.member);
   }
+  flatten(part(row, "settings"), "settings.", values);
   return values;
-}
-
-// Collects scalar members, those of objects as "object.member". Ignores lists.
-void flatten(const Json& object, const std::string& prefix, Json& flat) {
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_object()) {
-      flatten(value, prefix + name + ".", flat);
-    } else if (!value.is_array()) {
-      flat[prefix + name] = value;
-    }
-  }
 }
 
 // The record's main list, flattened. Kernels have a row per variant.
@@ -161,6 +152,16 @@ bool is_word(const std::string& name) {
 }
 
 }  // namespace
+
+void flatten(const Json& object, const std::string& prefix, Json& flat) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_object()) {
+      flatten(value, prefix + name + ".", flat);
+    } else if (!value.is_array()) {
+      flat[prefix + name] = value;
+    }
+  }
+}
 
 std::string label_of(const Json& row) {
   return text(row, "group") == "cumulative" ? "+ " + text(row, "name") : text(row, "name");
@@ -248,8 +249,12 @@ std::string data_line(const Json& record) {
 
 std::string machine_line(const Json& record) {
   const Json& environment = part(record, "environment");
-  std::vector<std::string> parts = {text(environment, "cpu"), fmt::format("{:.0f} cores", number(environment, "cores")),
-                                    fmt::format("{:.0f} threads", number(environment, "threads"))};
+  std::vector<std::string> parts = {text(environment, "cpu")};
+  for (const char* count : {"cores", "threads"}) {
+    if (const double value = number(environment, count); std::isfinite(value)) {
+      parts.push_back(fmt::format("{:.0f} {}", value, count));
+    }
+  }
   if (const std::string cap = text(environment, "isa_cap"); !cap.empty()) parts.push_back("capped to " + cap);
   if (text(environment, "device") != "cpu") {
     const std::string name = text(part(environment, "device_facts"), "name");

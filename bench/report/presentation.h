@@ -28,6 +28,8 @@ std::vector<std::string> remarks(const Json& record);
 // peers), otherwise a plain table of its list.
 std::vector<Table> tables_of(const Json& record);
 
+// Adds the scalar members of `object` to `flat`, those of objects in it as "object.member". Ignores lists.
+void flatten(const Json& object, const std::string& prefix, Json& flat);
 // The row's name; "+ NAME" if the row also uses all techniques above it.
 std::string label_of(const Json& row);
 // Timed runs, rounded for people, with the columns that this record has values for.

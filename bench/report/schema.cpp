@@ -6,7 +6,7 @@
 namespace hs::bench::report {
 namespace {
 
-// What a member holds, in records of all commands; "timed": what the rows of train, techniques and peers must have;
+// What a member holds, in records of all commands; "timed": what the rows of train, techniques, peers and report have;
 // "ours": what a peer's records hold otherwise; "kernels": where it is a list, of gemm, conv and ops.
 const char* const shapes = R"({
   "every": {
@@ -47,7 +47,7 @@ const char* const shapes = R"({
       "prefetch": "number", "kind": "string", "efficiency": "number", "predicted_seconds": "number",
       "gradients": [{"name": "string", "kind": "string", "zero": "number"}], "learning_rate": "number",
       "loss": "number", "smoothed": "number", "milliseconds": "number", "share": "number",
-      "seconds_before": "number", "seconds_after": "number", "samples": "number", "right": "number"
+      "seconds_before": "number", "seconds_after": "number", "samples": "number", "right": "number", "settings": {}
     }],
     "calls": [{
       "kernel": "string", "phase": "string", "shapes": ["string"], "milliseconds": "number", "begin_ms": "number",
@@ -130,7 +130,7 @@ void check_members(const Json& record, const std::string& where) {
   const std::string command = text(record, "command");
   const bool is_peer = text(record, "schema") == peer_schema_name;
   check_shape(record, all["every"], where);
-  if (is_peer || command == "train" || command == "techniques" || command == "peers") {
+  if (is_peer || command == "train" || command == "techniques" || command == "peers" || command == "report") {
     check_shape(record, all["timed"], where);
   }
   if (!is_peer) check_shape(record, all["ours"], where);

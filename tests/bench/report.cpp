@@ -281,4 +281,129 @@ TEST_CASE("a record of failed runs, and one with nothing but a head, are shown t
   }
 }
 
+TEST_CASE("several records are one table and one chart, with the settings that differ, from folders too") {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const Json& record) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << to_text(record);
+    return (folder / name).string();
+  };
+  Json first = good_record(), second = first;
+  first["command"] = second["command"] = "train";
+  first["rows"] = Json::array({hs::test::row("mnist_cnn", "", hs::test::times(2, 3))});
+  second["rows"] = Json::array({hs::test::row("mnist_cnn", "", hs::test::times(1, 3))});
+  second["config"]["batch"] = 512;
+  second["config"]["kernels"] = {"gemm=naive"};
+  second["rows"][0]["target"] = {{"accuracy", 0.96}, {"seconds", 0.5}};
+  second["rows"][0]["cost"] = {{"per_run", 2}, {"to_target", 1.5}};
+  Json text = first;
+  text["config"]["model"] = "char_gpt";
+  text["environment"]["cpu"] = "another";
+  for (Json& run : text["rows"][0]["runs"]) run["epochs"][1]["test_loss"] = 1.25;
+  write("runs/b.json", second), write("runs/a.json", first), write("runs/deep/x.json", first);
+  write("runs/kernels.json", new_record("gemm", Device::cpu)), write("runs/none.json", Json::object());
+  const std::string all = "report " + (folder / "runs").string() + " " + write("text.json", text) + " " +
+                          write("techniques.json", good_record());
+
+  const Ended ended = run_bench_line(all + " --json " + (folder / "m.json").string());
+  REQUIRE_MESSAGE(ended.code == 0, ended.err);
+  const Words passed_over = hs::test::lines_of(ended.err);
+  CHECK(passed_over.size() == 2);
+  CHECK(contains(passed_over[0], "kernels.json: is a record of gemm without timed rows"));
+  CHECK(contains(passed_over[1], "none.json: schema is null"));
+  const Json record = read_record(folder / "m.json");
+  const Table table = tables_of(record)[0];
+  const auto cell = [&](size_t line, const std::string& head) -> std::string {
+    const auto found = std::ranges::find(table.heads, head);
+    return found == table.heads.end() ? "no column"
+                                      : table.lines[line][static_cast<size_t>(found - table.heads.begin())];
+  };
+  CHECK(table.lines.size() == 7);
+  CHECK(cell(0, "run") == "runs/a");
+  CHECK(cell(1, "run") == "runs/b");
+  CHECK(cell(2, "run") == "text");
+  CHECK(cell(6, "run") == "techniques: + accumulation (4 x 16)");
+  CHECK(cell(0, "batch") == "64");
+  CHECK(cell(1, "batch") == "512");
+  CHECK(cell(0, "data") == "mnist");
+  CHECK(cell(2, "model") == "char_gpt");
+  CHECK(cell(0, "test loss") == "-");
+  CHECK(cell(2, "test loss") == "1.250");
+  CHECK(cell(1, "to target s") == "0.50");
+  CHECK(cell(1, "cost to target") == "1.5");
+  CHECK(cell(2, "machine").starts_with("another, "));
+  CHECK(cell(4, "precision") == "no column");  // no row has another one
+  CHECK(cell(0, "learning_rate") == "no column");
+  CHECK(cell(0, "kernel") == "no column");
+  CHECK(record["config"]["learning_rate"] == 1e-3);
+  CHECK_FALSE(record["config"].contains("batch"));
+  CHECK(contains(machine_line(record), "different ones"));
+  CHECK_FALSE(contains(machine_line(record), "nan"));
+
+  const auto cells = hs::test::parse_csv(csv(record));
+  CHECK(cells.size() == 8);
+  const auto batch = std::ranges::find(cells[0], "settings.batch") - cells[0].begin();
+  CHECK(cells[2][static_cast<size_t>(batch)] == "512");
+  CHECK_FALSE(contains(csv(first), "settings."));
+  CHECK_FALSE(contains(csv(first), ",loss"));
+  check_report(html_report(record), record);
+  CHECK(run_bench_line(all + " --html -").out == html_report(record));
+  CHECK(run_bench_line("report " + (folder / "m.json").string() + " --html -").out == html_report(record));
+
+  const Ended filtered = run_bench_line(all + " --filter runs/b");
+  CHECK(contains(filtered.out, "1 run of 1 record\n"));
+  CHECK(contains(filtered.out, "runs/b  mnist_cnn  mnist"));
+  CHECK_FALSE(contains(filtered.out, "runs/a"));
+  const std::string kernels = (folder / "runs/kernels.json").string();
+  hs::test::check_mistakes({
+      {"report " + kernels + " " + kernels, 3, "kernels.json: is a record of gemm without timed rows"},
+      {"report " + (folder / "text.json").string() + " --filter X", 2, "--filter X: no run's name contains it"},
+      {"report " + (folder / "text.json").string() + " " + (folder / "runs/none.json").string(), 3, "schema is null"},
+      {"report " + (folder / "none").string() + " " + kernels, 4, "none: cannot be opened"},
+  });
+  std::filesystem::create_directories(folder / "empty");
+  hs::test::check_mistakes({{"report " + (folder / "empty").string(), 3, "empty: has no record with timed rows"}});
+}
+
+TEST_CASE("the page of several runs sorts by a click, filters, and hides a line of the chart") {
+  Json record = good_record();
+  record["command"] = "report";
+  record["rows"][2]["seconds"] = 10.5;  // as text before 2
+  record["tables"] = Json::array();
+  Table table = results_table(record);
+  table.lines[3][1] = "-";
+  present(record, "runs", {table});
+  const std::string html = html_report(record);
+  const auto after = [&](const std::string& acts) {
+    ::setenv("REPORT_ACTS", acts.c_str(), 1);
+    const std::string page = drawn(html);
+    ::unsetenv("REPORT_ACTS");
+    return page;
+  };
+  const std::string plain = after("[]");
+  if (plain.empty()) return;
+  const auto order = [](const std::string& page) {
+    std::string seconds;
+    for (const std::string& line : hs::test::lines_of(page)) {
+      const size_t end = line.find("</td><td>"), next = line.find("</td>", end + 1);
+      if (contains(line, "<td") && !contains(line, "<th") && contains(line, "class=\"left\"")) {
+        seconds += line.substr(end + 9, next - end - 9) + " ";
+      }
+    }
+    return seconds;
+  };
+  CHECK(order(plain) == "2.00 1.00 10.50 - ");
+  CHECK(order(after(R"([["click", "seconds"]])")) == "1.00 2.00 10.50 - ");
+  CHECK(order(after(R"([["click", "seconds"], ["click", "seconds"]])")) == "10.50 2.00 1.00 - ");
+  CHECK_FALSE(contains(plain, "visibility=\"hidden\""));
+  const std::string off = after(R"([["click", "baseline"]])");
+  CHECK(contains(off, "visibility=\"hidden\""));
+  CHECK_FALSE(contains(off, "<tr class=\"gone\">"));
+  CHECK_FALSE(contains(after(R"([["click", "baseline"], ["click", "baseline"]])"), "visibility=\"hidden\""));
+  const std::string filtered = after(R"([["input", "BF16"]])");
+  CHECK(contains(filtered, "<tr class=\"gone\"><td class=\"left\">baseline"));
+  CHECK_FALSE(contains(filtered, "<tr class=\"gone\"><td class=\"left\">mixed"));
+  CHECK(contains(filtered, "visibility=\"hidden\""));
+}
+
 }  // namespace

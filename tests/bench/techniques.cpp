@@ -225,7 +225,7 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"report", 2, "report RECORD: 0 given, expected 1 or more"},
       {"report " + bad, 3, "x.json: schema is null"},
       {"report /nonexistent/x.json", 4, "/nonexistent/x.json: cannot be opened"},
-      {"report " + bad + " " + bad, 2, "2 records, expected one"},
+      {"report " + bad + " " + bad, 3, "x.json: schema is null"},
       {"report " HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json --readme " + bad, 3,
        "x.json: expected one line"},
       {"report " + bad + " --readme r --html h", 2, "--readme: goes alone"},
