@@ -326,18 +326,56 @@ Flags& Flags::examples(const std::string& text) {
 
 Flags& Flags::recipe() {
   const Reader read_already = [](const std::string&) {};
-  return text("--recipe", read_already, "", "FILE", "Take flags from a JSON file; those given here count before it")
+  return text("--recipe", read_already, "", "FILE",
+              "Take flags from a JSON file, or from a record of train; those given here count before it")
       .record();
+}
+
+// The flags whose members of "config" and of "data" say what a record of train was made with. Those are passed over
+// that are at their default, that name something to write or belong to it, and whose effect other members hold: the
+// scaled rate is recorded.
+Json Flags::recipe_of(const Json& record, const std::string& path) const {
+  const Json none = Json::object(), command = record.value("command", Json("a peer"));
+  const auto part = [&](const char* name) { return record.contains(name) ? record.at(name) : none; };
+  Json config = part("config"), data = part("data");
+  if (!config.is_object() || !data.is_object())
+    fail(ExitCode::bad_input, "{}: config and data: expected objects", path);
+  if (command != "train") {
+    fail(ExitCode::bad_input, "{}: is a record of {}, expected one of train: rows of others have settings of their own",
+         path, printable_text(command.is_string() ? command.get<std::string>() : command.dump()));
+  }
+  if (!config.value("start_sha256", Json()).is_null() && !given("--start")) {
+    fail(ExitCode::usage, "{}: its run began with the weights of a model; give --start FILE as well", path);
+  }
+  const bool has_choice = data.contains("choice") && data["choice"].is_object();  // older records have none
+  if (!has_choice) data["data"] = data.value("synthetic", Json()) == true ? "synthetic" : data.value("name", Json());
+  for (const Json& more : {data, has_choice ? data["choice"] : none}) {
+    for (const char* name : {"data", "size", "test_split", "train", "test"}) {
+      if (more.contains(name)) config[name] = more[name];
+    }
+  }
+  Json recipe = none;
+  for (const Flag& flag : flags_) {
+    if (flag.type.empty() || flag.writes || !config.contains(flag.member)) continue;
+    for (const char* not_taken : {"recipe", "scale_lr", "save_every", "keep"}) {
+      if (flag.member == not_taken) config[flag.member] = nullptr;
+    }
+    Json value = config[flag.member];
+    if (value.is_object() && value.contains("file")) value = value["file"];  // of --tuning
+    if (value.is_boolean()) value = value == true ? "on" : "off";
+    if (!value.is_null() && value != flag.value()) recipe[without_dashes(flag.name)] = value;
+  }
+  return recipe;
 }
 
 // As if the members were flags of the command line.
 void Flags::read_recipe() {
   if (!given("--recipe")) return;
   const std::string path = find("--recipe")->words.back();
-  constexpr size_t largest_file = size_t{1} << 20;
-  const std::vector<uint8_t> bytes = read_file(path, largest_file);
-  const Json recipe = parse(std::string(bytes.begin(), bytes.end()), path);
+  const std::vector<uint8_t> bytes = read_file(path, JsonLimits::bytes);
+  Json recipe = parse(std::string(bytes.begin(), bytes.end()), path);
   if (!recipe.is_object()) fail(ExitCode::bad_input, "{}: a recipe is a JSON object of flags", path);
+  if (recipe.contains("schema")) recipe = recipe_of(recipe, path);
   for (const auto& [key, value] : recipe.items()) {
     const auto flag = std::ranges::find(flags_, "--" + key, &Flag::name);
     if (flag == flags_.end() || flag->type.empty() || key == "recipe") {

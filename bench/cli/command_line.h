@@ -93,8 +93,8 @@ class Flags {
   Flags& list(bool& value);
   Flags& quiet(bool& value);
   // --recipe FILE: a JSON object whose members are flags of this command, by their names without dashes, except those
-  // that name something to write. What stands on the command line counts, if both give a flag. Recorded as the file's
-  // path.
+  // that name something to write; or a record of train, whose settings count where this command has their flags. What
+  // stands on the command line counts, if both give a flag. Recorded as the file's path.
   Flags& recipe();
 
   // The end of --help.
@@ -146,6 +146,7 @@ class Flags {
   void split(const std::vector<std::string>& words);
   void check_no_empty_word() const;
   void read_recipe();
+  Json recipe_of(const Json& record, const std::string& path) const;
   void read_saved();
   Flags& add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
              bool repeatable = false);

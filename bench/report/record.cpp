@@ -29,6 +29,10 @@ Json describe_data(const cli::TrainingData& data) {
     all["scale"] = {{"mean", decimal(info.scale.mean)}, {"deviation", decimal(info.scale.deviation)}};
   }
   if (!info.class_names.empty()) all["class_names"] = info.class_names;
+  const std::string size = cli::size_text(data.choice);
+  all["choice"] = {{"data", data.choice.name},
+                   {"size", size.empty() ? Json(nullptr) : Json(size)},
+                   {"test_split", data.choice.test_split}};
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/measure/improvement.h"
+#include "source_dir.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
@@ -79,6 +80,67 @@ TEST_CASE("a recipe that is not one is refused in one line that names the place"
       {recipe("[]"), 3, "a recipe is a JSON object of flags"},
       {recipe(R"({"lr": 1)"), 3, "not JSON"},
       {"train --recipe " + (folder / "none.json").string(), 4, "none.json"},
+  });
+}
+
+TEST_CASE("a record of train is a recipe: the same weights from the same settings") {
+  const TemporaryFolder folder;
+  const std::string file = (folder / "a.json").string(), saved = (folder / "saved").string();
+  const auto repeated = [&](const std::string& flags, const std::vector<std::string>& differ = {}) {
+    CAPTURE(flags);
+    REQUIRE(run_bench_line("train --device cpu --quiet --json " + file + " " + flags).code == 0);
+    json first = json::parse(read_text(file)), again = record_of("train --quiet --recipe " + file);
+    CHECK(weights(first) == weights(again));
+    CHECK(again["config"]["recipe"] == file);
+    CHECK(again["data"]["choice"] == first["data"]["choice"]);
+    for (const auto& record : {&first, &again}) {
+      (*record)["config"].erase("recipe");
+      for (const std::string& name : differ) (*record)["config"].erase(name);
+    }
+    CHECK(first["config"] == again["config"]);
+    return again;
+  };
+  const std::string small = "--model mlp --train 96 --test 32 --batch 16 ";
+  const json plain = repeated("--data synthetic --epochs 1 " + small);
+  CHECK(plain["data"]["train"] == 96);
+  CHECK(plain["data"]["test"] == 32);
+  repeated(
+      small +
+      "--optimizer sgd --momentum 0.8 --lr 0.05 --schedule step --step-every 3 --step-factor 0.5 --augment shift=1 "
+      "--kernel gemm=naive --kernel sgd_step=simple --seed 7 --epochs 2 --validation 0.2 --validate-every 2st "
+      "--patience 9 --cache none --prefetch 3 --target-accuracy 0.001");
+  repeated(
+      "--model deep_cnn --train 16 --test 8 --batch 4 --epochs 1 --blocks 2 --precision bf16 --checkpoint all "
+      "--accumulate 2 --schedule one-cycle");
+  const json scaled = repeated(small + "--epochs 18 --scale-lr 8", {"scale_lr"});
+  CHECK(scaled["config"]["warmup"] == 6);  // scaled once
+  repeated(small + "--epochs 1 --save-every 1ep --keep 1 --save " + saved, {"save_every", "keep"});
+  std::ofstream(folder / "note.txt") << std::string(400, 'a') + std::string(400, 'b');
+  repeated("--model char_gpt --context 8 --blocks 1 --epochs 1 --batch 4 --train 16 --data " +
+           (folder / "note.txt").string());
+
+  CHECK(run_bench_line("train --quiet --json " + file + " --epochs 1 " + small).code == 0);
+  const json other = record_of("train --quiet --recipe " + file + " --seed 9");
+  CHECK(other["config"]["seed"] == 9);
+  CHECK(other["config"]["batch"] == 16);
+  CHECK(contains(run_bench_line("profile --steps 2 --recipe " + file).out, "mlp on synthetic digits, batch 16"));
+  json record = json::parse(read_text(file));
+  record["data"].erase("choice");  // of an older program
+  std::ofstream(folder / "old.json") << record;
+  CHECK(weights(record_of("train --quiet --recipe " + (folder / "old.json").string())) == weights(record));
+  record["config"]["start_sha256"] = "ab";
+  std::ofstream(folder / "start.json") << record;
+  const std::string techniques = HALFSTEP_SOURCE_DIR "/bench/results/cpu/techniques.json";
+  std::ofstream(folder / "broken.json") << R"({"schema": 1, "command": "train", "config": []})";
+  std::ofstream(folder / "wrong.json") << R"({"schema": 1, "command": "train", "config": {"epochs": {}}})";
+  std::ofstream(folder / "rate.json") << R"({"schema": 1, "command": "train", "config": {"learning_rate": "x"}})";
+  check_mistakes({
+      {"train --recipe " + (folder / "start.json").string(), 2,
+       "start.json: its run began with the weights of a model"},
+      {"train --recipe " + techniques, 3, "techniques.json: is a record of techniques, expected one of train"},
+      {"train --recipe " + (folder / "broken.json").string(), 3, "broken.json: config and data: expected objects"},
+      {"train --recipe " + (folder / "wrong.json").string(), 2, "epochs: expected a string or a number"},
+      {"train --recipe " + (folder / "rate.json").string(), 2, "--lr x: expected a number"},
   });
 }
 
