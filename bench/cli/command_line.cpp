@@ -387,7 +387,7 @@ void Flags::read_recipe() {
       fail(ExitCode::usage, "{}: {}: a recipe names nothing to write; give --{} on the command line", path, key, key);
     if (!flag->words.empty()) continue;
     const bool is_number = flag->type == "N" || flag->type == "X";  // or the word auto
-    const auto add = [&](const Json& word) {
+    const auto add = [&, &key = key](const Json& word) {
       if (!word.is_string() && !(word.is_number() && is_number)) {
         fail(ExitCode::usage, "{}: {}: expected a string{}{}", path, key, is_number ? " or a number" : "",
              flag->repeatable ? ", or a list of them" : "");
