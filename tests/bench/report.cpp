@@ -395,6 +395,7 @@ TEST_CASE("the page of several runs sorts by a click, filters, and hides a line 
   CHECK(order(plain) == "2.00 1.00 10.50 - ");
   CHECK(order(after(R"([["click", "seconds"]])")) == "1.00 2.00 10.50 - ");
   CHECK(order(after(R"([["click", "seconds"], ["click", "seconds"]])")) == "10.50 2.00 1.00 - ");
+  CHECK(contains(after(R"([["click", "seconds"]])"), "<th aria-sort=\"ascending\"><button type=\"button\""));
   CHECK_FALSE(contains(plain, "visibility=\"hidden\""));
   const std::string off = after(R"([["click", "baseline"]])");
   CHECK(contains(off, "visibility=\"hidden\""));
