@@ -108,7 +108,7 @@ TEST_CASE("a record of train is a recipe: the same weights from the same setting
       small +
       "--optimizer sgd --momentum 0.8 --lr 0.05 --schedule step --step-every 3 --step-factor 0.5 --augment shift=1 "
       "--kernel gemm=naive --kernel sgd_step=simple --seed 7 --epochs 2 --validation 0.2 --validate-every 2st "
-      "--patience 9 --cache none --prefetch 3 --target-accuracy 0.001");
+      "--patience 9 --cache none --prefetch 3 --target accuracy=0.001");
   repeated(
       "--model deep_cnn --train 16 --test 8 --batch 4 --epochs 1 --blocks 2 --precision bf16 --checkpoint all "
       "--accumulate 2 --schedule one-cycle");
