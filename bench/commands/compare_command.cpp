@@ -1,44 +1,102 @@
-// halfstep-bench compare: tests whether the second of two records is slower. Its own record has the environment of the
-// second, "config" (the two paths), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change
-// (of the time: 0.1 is 10 % slower), accuracy_change, probability, verdict.
+// halfstep-bench compare: tests whether the second of two records, or of two configurations that it trains in turns, is
+// slower, or less accurate. Its own record has the environment of the second, "config" (before and after: the two
+// paths, or the flags of the two configurations; interleaved), of two configurations "sides" (a record of train for
+// each, with all of its runs), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change (of the
+// time: 0.1 is 10 % slower), probability, verdict, accuracy_change, of runs in turns speed_up with speed_up_low and
+// speed_up_high, target, and accuracy, loss and to_target (null without a target of both), each with before, after,
+// probability and verdict.
 #include <fmt/format.h>
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <limits>
 
+#include "bench/cli/child.h"
+#include "bench/cli/clock.h"
+#include "bench/cli/console.h"
 #include "bench/cli/environment.h"
+#include "bench/cli/interrupt.h"
+#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
+#include "bench/measure/row.h"
+#include "bench/measure/turns.h"
+#include "bench/measure/why.h"
 #include "bench/report/outputs.h"
+#include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 
 namespace hs::bench::commands {
 namespace {
 
+using Words = std::vector<std::string>;
+
 class CompareCommand : public cli::Command {
  public:
-  void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  void check_combinations(const cli::Flags& flags) const;
+  double limit() const;
+  std::vector<Json> read_sides();
+  std::vector<Json> train_sides() const;
+  std::string judge(const measure::Comparison& comparison) const;
+  void check_regressions(const measure::Comparison& comparison) const;
+
+  Words paths_, runs_;
+  std::string limit_;
+  int64_t repeat_ = 5;
+  uint64_t seed_ = 1;
+  double challenge_ = 1, lose_ = 0.002;
+  bool why_ = false, quiet_ = false;
+  report::Outputs outputs_;
+};
+
+void CompareCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
   halfstep-bench compare before.json after.json
   halfstep-bench compare before.json after.json --fail-if-slower 3%
+  halfstep-bench compare --run "--batch 64" --run "--batch 256 --lr 2e-3" --challenge 1.5 --why
   halfstep-bench compare before.json after.json --md -
 
 docs/benchmarks.md says which differences count.
 )");
-    flags.words("RECORD", paths_, 2, 2, "BEFORE and AFTER, two records");
-    flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
-    outputs_.declare(flags);
+  flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
+  flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
+  flags.repeat(repeat_);
+  flags.seed(seed_);
+  flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+  flags.real("--challenge", challenge_, 0.01, 1000,
+             "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast, p <= 0.05");
+  flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
+  flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
+  flags.quiet(quiet_);
+  outputs_.declare(flags);
+}
+
+void CompareCommand::check_combinations(const cli::Flags& flags) const {
+  if (runs_.empty()) {
+    for (const char* flag : {"--repeat", "--seed"}) {
+      if (flags.given(flag)) fail(ExitCode::usage, "{}: is for --run FLAGS, and there is none", flag);
+    }
+    if (paths_.empty()) fail(ExitCode::usage, "compare RECORD: 0 given, expected 2, or --run FLAGS twice");
+  } else if (runs_.size() != 2) {
+    fail(ExitCode::usage, "--run: given {} times, expected twice", runs_.size());
+  } else if (!paths_.empty()) {
+    fail(ExitCode::usage, "--run: trains both, and {} is a record; give one or the other", paths_[0]);
   }
-  void run(const cli::Flags& flags) override;
-
- private:
-  double limit() const;
-
-  std::vector<std::string> paths_;
-  std::string limit_;
-  report::Outputs outputs_;
-};
+  const auto runs = static_cast<size_t>(repeat_);
+  if (!runs_.empty() && (flags.given("--challenge") || flags.given("--fail-if-slower")) &&
+      smallest_probability(runs, runs) > measure::significance) {
+    fail(ExitCode::usage, "--repeat {}: too few runs to tell; expected 3 or more", repeat_);
+  }
+  if (flags.given("--lose") && !flags.given("--challenge")) {
+    fail(ExitCode::usage, "--lose {}: is for --challenge X, and there is none", lose_);
+  }
+}
 
 // "3%" and "3" are three percent.
 double CompareCommand::limit() const {
@@ -51,34 +109,193 @@ double CompareCommand::limit() const {
   return percent / 100;
 }
 
-void CompareCommand::run(const cli::Flags& flags) {
-  const bool judges = flags.given("--fail-if-slower");
-  const double allowed = judges ? limit() : 0;
-  outputs_.open();
-  const Json before = report::read_record(paths_[0]), after = report::read_record(paths_[1]);
-  const measure::Comparison comparison = measure::compare(before, after, paths_[0], paths_[1]);
-  if (comparison.rows.empty()) {
-    fail(ExitCode::bad_input, "{} and {}: have no row in common", paths_[0], paths_[1]);
+// As a shell does, at spaces that are not within quotes.
+Words split(const std::string& line) {
+  Words words;
+  char quote = 0;
+  bool in_word = false;
+  for (const char c : line) {
+    if (quote == 0 && c == ' ') {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    if (c == quote) {
+      quote = 0;
+    } else if (quote == 0 && (c == '"' || c == '\'')) {
+      quote = c;
+    } else {
+      words.back() += c;
+    }
   }
+  if (quote != 0) fail(ExitCode::usage, "--run {}: a quote has no end", line);
+  return words;
+}
+
+// The words of `train` for --run. Throws what train would say of them, before anything is trained.
+Words train_words(const std::string& line) {
+  const Words words = split(line);
+  for (const std::string& word : words) {
+    for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
+      if (word.substr(0, word.find('=')) != flag) continue;
+      fail(ExitCode::usage, "--run {}: {} cannot be compared in turns; compare has --repeat and --seed", line, flag);
+    }
+  }
+  const std::unique_ptr<cli::Command> train = make_train_command();
+  cli::Flags flags("train");
+  train->declare(flags);
+  try {
+    flags.read(words);
+  } catch (const Error& error) {
+    throw error.with_message(fmt::format("--run {}: {}", line, error.what()));
+  }
+  const Json writes = flags.settings(true);
+  if (writes.empty()) return words;
+  fail(ExitCode::usage, "--run {}: {} writes a file of each run; leave it out, and give --json to compare", line,
+       writes.begin().key());
+}
+
+// The record of one run, in a process of its own.
+Json train_once(const std::string& line, Words words, uint64_t seed) {
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  words.insert(words.begin(), {self, "train"});
+  words.insert(words.end(), {"--repeat", "1", "--seed", std::to_string(seed), "--quiet", "--json", "-"});
+  const cli::ChildEnd end = cli::run_program(words, std::numeric_limits<double>::infinity(),
+                                             "while training in turns; no results were written");
+  const bool missed = end.code == static_cast<int>(ExitCode::missed) && !end.out.empty();  // a target, and has a record
+  if (end.signal != 0 || (end.code != 0 && !missed)) {
+    fail(end.signal != 0 ? ExitCode::io : static_cast<ExitCode>(end.code), "--run {}: {}", line,
+         end.signal != 0 ? end.text() : end.last_words);
+  }
+  Json record = parse(end.out, "the record of --run " + line);
+  report::check_record(record, "the record of --run " + line);
+  return record;
+}
+
+std::vector<Json> CompareCommand::train_sides() const {
+  const std::vector<Words> words = {train_words(runs_[0]), train_words(runs_[1])};
+  std::vector<Json> sides(2), rows(2, Json::array());
+  const auto start = Clock::now();
+  const auto run = [&](size_t i, int64_t turn) {
+    const Json record = train_once(runs_[i], words[i], seed_ + static_cast<uint64_t>(turn));
+    if (turn == 0) sides[i] = record;
+    rows[i].push_back(record["rows"][0]);
+    return true;
+  };
+  measure::in_turns(2, repeat_, run, [&](int64_t turn) {
+    if (quiet_) return;
+    cli::write_stderr(fmt::format("turn {} of {}, {:.0f} s: {:.3f} and {:.3f} s\n", turn + 1, repeat_,
+                                  seconds_since(start), report::number(rows[0].back(), "seconds"),
+                                  report::number(rows[1].back(), "seconds")));
+  });
+  for (size_t i = 0; i < 2; ++i) {
+    sides[i]["rows"] = Json::array({measure::merge_rows(rows[i])});
+    sides[i]["config"]["repeat"] = repeat_;
+    sides[i]["config"]["interleaved"] = true;
+  }
+  return sides;
+}
+
+// Two records, or the two sides of one, whose names then are those of its configurations.
+std::vector<Json> CompareCommand::read_sides() {
+  std::vector<Json> sides = {report::read_record(paths_[0])};
+  if (paths_.size() == 2) {
+    sides.push_back(report::read_record(paths_[1]));
+    return sides;
+  }
+  const std::string path = paths_[0];
+  const Json record = sides[0];
+  if (report::objects(record, "sides").size() != 2) {
+    fail(ExitCode::usage, "compare RECORD: 1 given, expected 2, or one that compare --run wrote; {} is none", path);
+  }
+  sides.assign(record["sides"].begin(), record["sides"].end());
+  for (const Json& side : sides) report::check_record(side, path + ": one of its sides");
+  runs_ = {report::text(report::part(record, "config"), "before"),
+           report::text(report::part(record, "config"), "after")};
+  return sides;
+}
+
+// "challenge: met: ...", or missed, or why nobody can tell.
+std::string CompareCommand::judge(const measure::Comparison& comparison) const {
+  const measure::RowComparison& row = comparison.rows[0];
+  const bool has_target = !row.target.empty();
+  const measure::Tested& time = has_target ? row.to_target : row.seconds;
+  if (comparison.rows.size() > 1) return "challenge: is for one row, and the records have more in common";
+  if (!has_target && !std::isnan(row.to_target.before + row.to_target.after)) {
+    return "challenge: the two have different targets, expected one";
+  }
+  if (!time.can_tell || !std::isfinite(row.accuracy_change)) {
+    return fmt::format("challenge: {} and {} runs are too few to tell, expected 3 or more of each", row.runs_before,
+                       row.runs_after);
+  }
+  // If most runs of both missed the target, the ratio is not a number.
+  const double ratio = time.before / time.after, lost = -row.accuracy_change;
+  constexpr double rounding = 1e-12;
+  const bool met = ratio >= challenge_ && time.after < time.before && time.significant() && lost <= lose_ + rounding;
+  return fmt::format(
+      "challenge: {}: the second {} {:.2f} times as fast as the first (wanted: {:g}), {:.3f} and {:.3f} s, p = {:.3f} "
+      "(wanted: {}), and its accuracy changes by {:+.4f} (allowed: -{:g})",
+      met ? "met" : "missed", has_target ? "reaches " + row.target : "ends", ratio, challenge_, time.before, time.after,
+      time.probability, measure::significance, row.accuracy_change, lose_);
+}
+
+void CompareCommand::check_regressions(const measure::Comparison& comparison) const {
+  const double allowed = limit();
+  for (const measure::RowComparison& row : comparison.rows) {
+    if (!row.is_regression(allowed)) continue;
+    fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
+         row.seconds.probability);
+  }
+  for (const measure::RowComparison& row : comparison.rows) {
+    if (row.seconds.can_tell && std::isfinite(row.change)) continue;
+    fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
+         row.name, row.runs_before, row.runs_after);
+  }
+}
+
+void CompareCommand::run(const cli::Flags& flags) {
+  check_combinations(flags);
+  if (flags.given("--fail-if-slower")) limit();
+  outputs_.open();
+  const bool trains = !runs_.empty();
+  if (trains) cli::allow_to_finish();  // to end a run
+  const std::vector<Json> sides = trains ? train_sides() : read_sides();
+  const Json &before = sides[0], &after = sides[1];
+  const bool took_turns = !runs_.empty();
+  const std::vector<std::string>& names = took_turns ? runs_ : paths_;
+  const measure::Comparison comparison = measure::compare(before, after, names[0], names[1], took_turns);
+  if (comparison.rows.empty()) fail(ExitCode::bad_input, "{} and {}: have no row in common", names[0], names[1]);
   Json record = report::new_record(name(), Device::cpu);
   if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
-  record["config"] = {{"before", paths_[0]}, {"after", paths_[1]}};
+  record["config"] = {{"before", names[0]}, {"after", names[1]}, {"interleaved", took_turns}};
+  if (took_turns) record["sides"] = sides;
   const report::Rows rows = rows_of(comparison);
   record["rows"] = rows.json;
   std::vector<std::string> sentences = comparison.only_one;
   for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
-  outputs_.finish(record, fmt::format("{} and then {}", paths_[0], paths_[1]), {rows.table}, sentences);
-  if (!judges) return;
-  for (const measure::RowComparison& row : comparison.rows) {
-    if (!row.is_regression(allowed)) continue;
-    fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
-         row.probability);
+  const auto date = [](const Json& side) { return report::text(report::part(side, "environment"), "date"); };
+  if (!took_turns && before != after) {
+    sentences.push_back(fmt::format(
+        "not interleaved: one was measured after the other ({} and {}), so that a drift of the machine counts as a "
+        "difference; compare --run FLAGS --run FLAGS trains both in turns",
+        date(before), date(after)));
   }
-  for (const measure::RowComparison& row : comparison.rows) {
-    if (row.can_tell && std::isfinite(row.change)) continue;
-    fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
-         row.name, row.runs_before, row.runs_after);
+  std::string challenge;
+  if (flags.given("--challenge")) sentences.push_back(challenge = judge(comparison));
+  if (why_) {
+    sentences.push_back("why: " + measure::why(before, after, names[0], names[1]));
+    if (!comparison.rows[0].seconds.significant())
+      sentences.back() += " (the difference of the seconds is within noise)";
   }
+  const std::string headline =
+      took_turns ? fmt::format("train {} and train {}, in turns, on {}", names[0], names[1], report::data_line(after))
+                 : fmt::format("{} and then {}", names[0], names[1]);
+  outputs_.finish(record, headline, {rows.table, learned_by(comparison)}, sentences);
+  if (!challenge.empty() && !challenge.starts_with("challenge: met")) {
+    fail(challenge.starts_with("challenge: missed") ? ExitCode::missed : ExitCode::usage, "{}", challenge);
+  }
+  if (flags.given("--fail-if-slower")) check_regressions(comparison);
 }
 
 }  // namespace

@@ -16,15 +16,38 @@ namespace {
 // The compared values of a row.
 struct Timed {
   std::string key;
-  std::vector<double> seconds;
+  std::vector<double> seconds, accuracies, losses, to_target;
   double accuracy;
+  std::string target;
 };
+
+Timed timed(const Json& row) {
+  Timed values = {report::label_of(row),
+                  report::numbers(row, "seconds_all"),
+                  report::numbers(row, "test_accuracy_all"),
+                  {},
+                  {},
+                  report::number(row, "test_accuracy"),
+                  ""};
+  for (const Json& run : report::objects(row, "runs")) {
+    const Json& epochs = report::objects(run, "epochs");
+    const double loss = epochs.empty() ? NAN : report::number(epochs.back(), "test_loss");
+    if (std::isfinite(loss)) values.losses.push_back(loss);
+  }
+  const Json& target = report::part(row, "target");
+  for (const Json& seconds : report::member(target, "seconds_all")) {
+    values.to_target.push_back(seconds.is_number() ? seconds.get<double>() : INFINITY);
+  }
+  for (const char* metric : {"accuracy", "loss"}) {
+    const double value = report::number(target, metric);
+    if (std::isfinite(value) && !values.to_target.empty()) values.target = fmt::format("{}={:g}", metric, value);
+  }
+  return values;
+}
 
 std::vector<Timed> timed_rows(const Json& record) {
   std::vector<Timed> rows;
-  for (const Json& row : report::objects(record, "rows")) {
-    rows.push_back({report::label_of(row), report::numbers(row, "seconds_all"), report::number(row, "test_accuracy")});
-  }
+  for (const Json& row : report::objects(record, "rows")) rows.push_back(timed(row));
   return rows;
 }
 
@@ -35,14 +58,32 @@ std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {
   return found;
 }
 
-RowComparison compare_rows(const Timed& before, const Timed& after) {
-  const std::vector<double>&a = before.seconds, &b = after.seconds;
-  RowComparison row = {before.key, a.size(), b.size(), median(a), median(b), 0, 0, 1, false};
-  row.change = row.seconds_after / row.seconds_before - 1;
-  row.accuracy_change = after.accuracy - before.accuracy;
-  row.probability = row.change > 0 ? probability_not_larger(a, b) : probability_not_larger(b, a);
-  row.can_tell = smallest_probability(a.size(), b.size()) <= significance;
-  return row;
+Tested test(const std::vector<double>& a, const std::vector<double>& b, double (*middle)(const std::vector<double>&),
+            const char* above, const char* below) {
+  const double before = middle(a), after = middle(b);
+  return {before,
+          after,
+          after > before ? probability_not_larger(a, b) : probability_not_larger(b, a),
+          smallest_probability(a.size(), b.size()) <= significance,
+          above,
+          below};
+}
+
+RowComparison compare_rows(const Timed& a, const Timed& b, bool took_turns) {
+  const auto middle = [](const std::vector<double>& values) { return median(values); };
+  const Tested seconds = test(a.seconds, b.seconds, middle, "slower", "faster");
+  return {.name = a.key == b.key ? a.key : a.key + " and " + b.key,
+          .runs_before = a.seconds.size(),
+          .runs_after = b.seconds.size(),
+          .seconds = seconds,
+          .change = seconds.after / seconds.before - 1,
+          .accuracy = test(a.accuracies, b.accuracies, mean, "higher", "lower"),
+          .loss = test(a.losses, b.losses, mean, "higher", "lower"),
+          .accuracy_change = b.accuracy - a.accuracy,
+          .to_target = test(a.to_target, b.to_target, middle, "later", "earlier"),
+          .target = a.target == b.target ? a.target : "",
+          .speed_up = took_turns && a.seconds.size() == b.seconds.size() ? ratio_interval(a.seconds, b.seconds)
+                                                                         : Interval{NAN, NAN}};
 }
 
 std::string short_dump(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -59,14 +100,19 @@ void add_differences(const Json& before, const Json& after, const char* part, st
 
 }  // namespace
 
-Comparison compare(const Json& before, const Json& after, const std::string& before_name,
-                   const std::string& after_name) {
+Comparison compare(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name,
+                   bool took_turns) {
   Comparison comparison;
   const std::vector<Timed> rows_before = timed_rows(before), rows_after = timed_rows(after);
-  const auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
+  auto keys_before = by_key(rows_before), keys_after = by_key(rows_after);
+  const bool one_each = rows_before.size() == 1 && rows_after.size() == 1;
+  if (one_each && report::text(before, "command") == "train" && report::text(after, "command") == "train") {
+    keys_before = {{rows_after[0].key, &rows_before[0]}};  // two configurations, perhaps of two models
+    keys_after.emplace(rows_before[0].key, &rows_after[0]);
+  }
   for (const Timed& row : rows_before) {
     if (const auto other = keys_after.find(row.key); other != keys_after.end()) {
-      comparison.rows.push_back(compare_rows(row, *other->second));
+      comparison.rows.push_back(compare_rows(row, *other->second, took_turns));
     } else {
       comparison.only_one.push_back(fmt::format("{}: only in {}", row.key, before_name));
     }
@@ -80,33 +126,77 @@ Comparison compare(const Json& before, const Json& after, const std::string& bef
                   differences);
   add_differences(before, after, "data", {"name", "train", "test"}, differences);
   add_differences(before, after, "config",
-                  {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph"},
+                  {"model", "epochs", "batch", "optimizer", "learning_rate", "precision", "accumulate", "graph",
+                   "target", "target_accuracy"},
                   differences);
   return comparison;
 }
 
-const char* RowComparison::verdict() const {
-  if (!std::isfinite(change)) return "no times";
+std::string Tested::verdict() const {
   if (!can_tell) return "too few runs to tell";
   if (!significant()) return "within noise";
-  return change > 0 ? "slower" : "faster";
+  return after > before ? above : below;
 }
 
 report::Rows rows_of(const Comparison& comparison) {
+  const auto json = [](const Tested& tested) {
+    return Json{{"before", finite_or_null(tested.before)},
+                {"after", finite_or_null(tested.after)},
+                {"probability", tested.probability},
+                {"verdict", tested.verdict()}};
+  };
+  const bool took_turns =
+      std::ranges::any_of(comparison.rows, [](const auto& row) { return std::isfinite(row.speed_up.low); });
   report::Rows rows;
   for (const RowComparison& row : comparison.rows) {
+    const Interval& interval = row.speed_up;
+    const double speed_up = took_turns ? row.seconds.before / row.seconds.after : NAN;
+    const bool has_target = !row.target.empty();
+    const std::string verdict = std::isfinite(row.change) ? row.seconds.verdict() : "no times";
     rows.add({{"name", row.name, "row"},
               {"runs_before", row.runs_before},
               {"runs_after", row.runs_after},
-              {"seconds_before", row.seconds_before, "before s", "{:.3f}"},
-              {"seconds_after", row.seconds_after, "after s", "{:.3f}"},
+              {"seconds_before", row.seconds.before, "before s", "{:.3f}"},
+              {"seconds_after", row.seconds.after, "after s", "{:.3f}"},
               {"", fmt::format("{}, {}", row.runs_before, row.runs_after), "runs"},
               {"change", row.change, "change", "{:+.1f} %", 100},
-              {"probability", row.probability, "p", "{:.3f}"},
+              {"speed_up", speed_up},
+              {"speed_up_low", interval.low},
+              {"speed_up_high", interval.high},
+              {"", fmt::format("{:.2f} ({:.2f} - {:.2f})", speed_up, interval.low, interval.high),
+               took_turns ? "times as fast" : ""},
+              {"probability", row.seconds.probability, "p", "{:.3f}"},
               {"accuracy_change", row.accuracy_change, "accuracy", "{:+.2f} %", 100},
-              {"verdict", row.verdict(), "verdict"}});
+              {"verdict", verdict},
+              {"",
+               fmt::format("{}; accuracy {}{}", verdict, row.accuracy.verdict(),
+                           has_target ? "; target " + row.to_target.verdict() : ""),
+               "verdict"},
+              {"accuracy", json(row.accuracy)},
+              {"test_loss", json(row.loss)},
+              {"to_target", has_target ? json(row.to_target) : Json()}});
+    if (has_target) rows.json.back()["to_target"]["target"] = row.target;
   }
   return rows;
+}
+
+report::Table learned_by(const Comparison& comparison) {
+  report::Table table = {{"row", "figure", "before", "after", "change", "p", "verdict"}, {}, "what was learned", 2};
+  for (const RowComparison& row : comparison.rows) {
+    const auto add = [&](const std::string& what, const Tested& tested, double factor, const char* unit) {
+      if (std::isnan(tested.before) || std::isnan(tested.after)) return;
+      const auto shown = [&](double value, const char* sign) {
+        return fmt::format(fmt::runtime(fmt::format("{{:{}.4f}}{}", sign, unit)), value * factor);
+      };
+      table.lines.push_back({row.name, what, shown(tested.before, ""), shown(tested.after, ""),
+                             shown(tested.after - tested.before, "+"), fmt::format("{:.3f}", tested.probability),
+                             tested.verdict()});
+    };
+    add("accuracy", row.accuracy, 100, " %");
+    add("test loss", row.loss, 1, "");
+    if (!row.target.empty()) add("seconds to " + row.target, row.to_target, 1, "");
+  }
+  return table;
 }
 
 }  // namespace hs::bench::measure

@@ -195,6 +195,47 @@ Json to_json(const CheckpointPlan& plan) {
           {"extra_ms", plan.predicted.extra_ms}};
 }
 
+Json merge_rows(const Json& rows) {
+  const auto all = [&](const char* part, const std::string& name) {
+    std::vector<double> values;
+    for (const Json& row : rows) values.push_back(report::number(*part ? report::part(row, part) : row, name.c_str()));
+    return values;
+  };
+  const auto finite = [](std::vector<double> values) {
+    std::erase_if(values, [](double value) { return !std::isfinite(value); });
+    return values;
+  };
+  Json merged = rows[0];
+  for (const char* list : {"seconds_all", "test_accuracy_all", "weights_sha256_all", "runs"}) {
+    for (size_t i = 1; i < rows.size(); ++i) {
+      for (const Json& each : report::member(rows[i], list)) merged[list].push_back(each);
+    }
+  }
+  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "energy_joules"}) {
+    merged[name] = finite_or_null(mean(all("", name)));
+  }
+  for (const char* part : {"parts", "target", "cost"}) {
+    const Json& first = report::part(rows[0], part);
+    for (const auto& [name, value] : first.items()) {
+      const std::vector<double> values = finite(all(part, name));
+      const bool is_mean = part == std::string("parts") || name == "reached_share";
+      if (!value.is_structured() && !value.is_string()) {
+        merged[part][name] = finite_or_null(is_mean ? mean(values) : median(values));
+      }
+    }
+  }
+  if (report::part(rows[0], "target").is_object())
+    merged["target"]["seconds_all"] = finite_or_null(all("target", "seconds"));
+  const std::vector<double> seconds = all("", "seconds"), peaks = finite(all("", "peak_bytes"));
+  const Interval interval = median_interval(seconds);
+  merged["seconds"] = finite_or_null(median(seconds));
+  merged["seconds_low"] = finite_or_null(interval.low);
+  merged["seconds_high"] = finite_or_null(interval.high);
+  merged["samples_per_second"] = finite_or_null(median(all("", "samples_per_second")));
+  if (!peaks.empty()) merged["peak_bytes"] = static_cast<int64_t>(*std::ranges::max_element(peaks));
+  return merged;
+}
+
 std::string plan_table(const Row& row, const std::string& data_name) {
   if (row.runs.empty() || !row.runs[0].plan) return "";
   const CheckpointPlan& plan = *row.runs[0].plan;

@@ -19,6 +19,9 @@ struct Row {
 
 Json to_json(const Row& row);
 
+// The row of all these runs, which have a row each of one configuration.
+Json merge_rows(const Json& rows);
+
 // What a ratio of two medians says: `above` or `below` 1, "within noise" if its interval contains 1, "too few runs to
 // tell" if there are fewer than 3.
 std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below);

@@ -20,8 +20,10 @@ const char* const shapes = R"({
     "config": {
       "model": "string", "target": "string", "target_accuracy": "number", "price_per_hour": "number", "batch": "number",
       "accumulate": "number", "learning_rate": "number", "warmup": "number", "schedule": "string",
-      "precision": "string", "warmed_up": "boolean", "kernels": ["string"]
+      "precision": "string", "warmed_up": "boolean", "kernels": ["string"],
+      "before": "string", "after": "string"
     },
+    "sides": [{}],
     "energy": {"why_not": "string"},
     "engines": {"*": {"version": "string"}},
     "verdict": {"name": "string", "reason": "string", "advice": "string"},
@@ -33,7 +35,7 @@ const char* const shapes = R"({
       "seconds_high": "number", "samples_per_second": "number", "test_accuracy": "number",
       "test_accuracy_all": ["number"], "final_loss": "number", "peak_bytes": "number", "stall_share": "number",
       "speed_up": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number", "bytes_ratio": "number",
-      "verdict": "string", "for_memory": "boolean", "error": "string", "target": {}, "cost": {},
+      "verdict": "string", "for_memory": "boolean", "error": "string", "target": {"seconds_all": ["number"]}, "cost": {},
       "precision": "string", "mode": "string", "channels_last": "boolean", "experiment": {"precision": "string"},
       "parts": {"*": "number"}, "written": {"temperature": "number", "text": "string"},
       "step": {
@@ -72,7 +74,8 @@ const char* const shapes = R"({
       "epochs": [{"seconds": "number", "test_accuracy": "number"}],
       "runs": [{
         "seed": "number", "steps": "number", "skipped_steps": "number", "loss_scale": "number",
-        "epochs": [{"seconds": "number", "test_accuracy": "number"}]
+        "evaluation_seconds": "number", "validations": [{"seconds": "number"}],
+        "epochs": [{"seconds": "number", "test_accuracy": "number", "test_loss": "number"}]
       }]
     }]
   },

@@ -91,9 +91,9 @@ TEST_CASE("regressions of 0, 2 and 10 percent") {
   CHECK(small.is_regression(0.01));
   CHECK(large.is_regression(0.03));
   CHECK(large.change == doctest::Approx(0.1).epsilon(0.1));
-  CHECK(large.probability == doctest::Approx(1.0 / 252));
+  CHECK(large.seconds.probability == doctest::Approx(1.0 / 252));
   CHECK_FALSE(slowed(0.9).is_regression(0));
-  CHECK(slowed(0.9).significant());
+  CHECK(slowed(0.9).seconds.significant());
 }
 
 TEST_CASE("a comparison says what it cannot tell, and what else differs") {
@@ -105,20 +105,20 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   after["config"]["batch"] = 128;
   const Comparison comparison = compare(before, after, "A", "B");
   REQUIRE(comparison.rows.size() == 3);
-  CHECK(comparison.rows[0].can_tell);
-  CHECK_FALSE(comparison.rows[1].can_tell);
+  CHECK(comparison.rows[0].seconds.can_tell);
+  CHECK_FALSE(comparison.rows[1].seconds.can_tell);
   CHECK_FALSE(comparison.rows[1].is_regression(0));
   CHECK(comparison.only_one == std::vector<std::string>{"+ accumulation (4 x 16): only in A"});
   REQUIRE(comparison.differences.size() == 2);
   CHECK(contains(comparison.differences[0], "threads: "));
   CHECK(comparison.differences[1] == "batch: 64 and 128");
   const Table table = rows_of(comparison).table;
-  CHECK(table.lines[0].back() == "within noise");
-  CHECK(table.lines[1].back() == "too few runs to tell");
+  CHECK(table.lines[0].back() == "within noise; accuracy within noise");
+  CHECK(table.lines[1].back() == "too few runs to tell; accuracy too few runs to tell");
   // Of rows with the same name the first is meant.
   Json twice = before;
   twice["rows"].push_back(row("baseline", "baseline", {9.0}));
-  CHECK(compare(before, twice, "A", "B").rows[0].seconds_after == before["rows"][0]["seconds"]);
+  CHECK(compare(before, twice, "A", "B").rows[0].seconds.after == before["rows"][0]["seconds"]);
 }
 
 TEST_CASE("rows say whether a difference is inside the noise") {

@@ -1,0 +1,217 @@
+#include "bench/measure/why.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "bench/cli/statistics.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+
+namespace hs::bench::measure {
+namespace {
+
+// Settings are members of "config", or of another part of the record. These change all that a step computes, so that a
+// kernel alone says little.
+constexpr const char* of_steps =
+    "model blocks context batch accumulate fuse graph graph_steps lora data.name environment.threads environment.cpu "
+    "environment.isa_cap environment.device";
+constexpr const char* of_kernels = "precision kernels tuning augment preprocess environment.commit";
+
+// What a run consists of, beside the kernels of its steps: for people, and the settings that change it.
+const std::map<std::string, std::pair<const char*, const char*>> parts = {
+    {"amount", {"the amount of training", "epochs data.train validation patience max_minutes target target_accuracy"}},
+    {"wait", {"waiting for data", "cache prefetch workers preprocess augment data.name"}},
+    {"upload", {"the upload of batches", "pin preprocess cache"}},
+    {"forward", {"forward", of_kernels}},
+    {"backward", {"backward", "checkpoint precision kernels tuning environment.commit"}},
+    {"update", {"the update", "optimizer clip ema skip_outliers precision environment.commit"}},
+    {"exchange", {"the sum over ranks", "ranks.count reduce wire bucket_kib halving_kib"}},
+    {"save", {"saving", "save_every keep"}},
+    {"replay", {"the replay of graphs", of_kernels}},
+    {"gaps", {"the time between kernels", of_kernels}},
+    {"step", {"the step", of_steps}},
+    {"rest", {"what no phase counts", ""}},
+    {"evaluation", {"evaluation", "data.test validation validate_every test_every environment.threads"}},
+};
+
+bool is_outside_steps(const std::string& part) {
+  return part == "wait" || part == "upload" || part == "exchange" || part == "save" || part == "evaluation";
+}
+
+struct Side {
+  const Json& record;
+  const Json& row;
+  double samples = 0, steps = 0, epochs = 0;   // of a run, means
+  std::map<std::string, double> seconds = {};  // of a run, by part or as "kernel SLOT"; they add up to all of it
+};
+
+Side read_side(const Json& record, const std::string& name) {
+  const Json &rows = report::objects(record, "rows"), &config = report::part(record, "config");
+  if (report::text(record, "command") != "train" || rows.empty() || report::objects(rows[0], "runs").empty() ||
+      report::part(rows[0], "parts").is_null()) {
+    fail(ExitCode::usage, "--why: {} does not say where time went; expected records of train, of this version", name);
+  }
+  Side side{record, rows[0]};
+  std::vector<double> steps, epochs, evaluation;
+  for (const Json& run : report::objects(side.row, "runs")) {
+    steps.push_back(report::number(run, "steps") + report::number(run, "skipped_steps"));
+    epochs.push_back(static_cast<double>(report::objects(run, "epochs").size()));
+    evaluation.push_back(report::number(run, "evaluation_seconds"));
+    for (const Json& each : report::objects(run, "validations")) evaluation.back() += report::number(each, "seconds");
+  }
+  side.steps = mean(steps), side.epochs = mean(epochs);
+  // The last step of an epoch may be smaller than the others, and the last epoch may have been cut short.
+  side.samples = std::min(side.steps * report::number(config, "batch") * report::number(config, "accumulate"),
+                          side.epochs * report::number(report::part(record, "data"), "train"));
+  side.seconds = {{"evaluation", mean(evaluation)}, {"rest", mean(report::numbers(side.row, "seconds_all"))}};
+  for (const char* part : {"wait", "upload", "forward", "backward", "update", "exchange", "replay", "save"}) {
+    const double seconds = report::number(report::part(side.row, "parts"), part);
+    side.seconds[part] = std::isfinite(seconds) ? seconds : 0;
+    side.seconds["rest"] -= side.seconds[part];
+  }
+  if (!(side.samples > 0)) fail(ExitCode::usage, "--why: {} does not say how many samples it trained on", name);
+  return side;
+}
+
+void join_steps(Side& side) {
+  double sum = 0;
+  for (const auto& [part, seconds] : side.seconds) sum += is_outside_steps(part) ? 0 : seconds;
+  std::erase_if(side.seconds, [](const auto& part) { return !is_outside_steps(part.first); });
+  side.seconds["step"] = sum;
+}
+
+// Splits a phase into kernels, as the profiled step did. "step" is all phases: those of a GPU are only launches, and
+// its kernels run later.
+void split_into_kernels(Side& side, const std::string& phase) {
+  const Json& step = report::part(side.row, "step");
+  const auto lengths = [&](const char* lane_name, const auto& visit) {
+    for (const Json& lane : report::objects(step, "lanes")) {
+      if (report::text(lane, "name") != lane_name) continue;
+      for (const Json& span : report::objects(lane, "spans")) {
+        visit(report::text(span, "name"), report::number(span, "start"), report::number(span, "end"));
+      }
+    }
+  };
+  std::vector<std::pair<double, double>> spans;
+  double profiled = phase == "step" ? report::number(step, "seconds") : 0;
+  lengths("training", [&](const std::string& name, double begin, double end) {
+    if (name == phase) spans.emplace_back(begin, end), profiled += end - begin;
+    if (phase == "step" && is_outside_steps(name)) profiled -= end - begin;
+  });
+  if (!(profiled > 0)) return;
+  const double all = side.seconds[phase];
+  side.seconds["gaps"] += all;
+  side.seconds.erase(phase);
+  lengths("compute", [&](const std::string& name, double begin, double end) {
+    const auto holds = [begin](const auto& span) { return span.first <= begin && begin < span.second; };
+    if (phase != "step" && std::ranges::none_of(spans, holds)) return;
+    const double seconds = (end - begin) / profiled * all;
+    side.seconds["kernel " + name.substr(0, name.find(' '))] += seconds;
+    side.seconds["gaps"] -= seconds;
+  });
+}
+
+std::string shown(const Json& value) {
+  if (value.is_array()) return value.empty() ? "none" : fmt::format("{}", fmt::join(value, ","));
+  if (value.is_object()) return report::text(value, "file");
+  if (value.is_null() || value == "") return "none";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// "; --batch 64 -> 8, --accumulate 1 -> 8"
+std::string differing(const Side& a, const Side& b, const char* settings) {
+  std::string all, setting;
+  for (std::istringstream words(settings); words >> setting;) {
+    const size_t dot = setting.find('.');
+    const std::string part = dot == std::string::npos ? "config" : setting.substr(0, dot);
+    std::string name = setting.substr(dot + 1);
+    const auto value = [&](const Side& side) {
+      return report::member(report::part(part == "ranks" ? side.row : side.record, part.c_str()), name.c_str());
+    };
+    const Json from = value(a), to = value(b);
+    if (from == to) continue;
+    std::ranges::replace(name, '_', '-');
+    name = setting == "kernels"                                             ? "--kernel"
+           : setting == "data.name"                                         ? "--data"
+           : setting == "ranks.count"                                       ? "ranks"
+           : part == "environment" && name != "threads" && name != "device" ? name
+                                                                            : "--" + name;
+    all += fmt::format("{} {} {} -> {}", all.empty() ? ";" : ",", name, shown(from), shown(to));
+  }
+  return all;
+}
+
+std::string describe(const Side& a, const Side& b, const std::string& part, double share) {
+  const double seconds_a = a.seconds.at(part), seconds_b = b.seconds.at(part);
+  const auto times_as_many = [](double n, double m, const char* what) {
+    return fmt::format("{:.3g} times as many {}: {:.6g} and {:.6g}", std::max(n, m) / std::min(n, m), what, n, m);
+  };
+  std::string figures =
+      fmt::format("{:.3g} and {:.3g} ms a step", seconds_a / a.steps * 1e3, seconds_b / b.steps * 1e3);
+  if (is_outside_steps(part)) figures = fmt::format("{:.3f} and {:.3f} s a run", seconds_a, seconds_b);
+  if (part == "amount") figures = times_as_many(a.samples, b.samples, "samples");
+  if (part == "step" && a.steps != b.steps) figures = times_as_many(a.steps, b.steps, "steps") + ", " + figures;
+  std::string what = part;
+  const char* settings = of_kernels;
+  if (const auto known = parts.find(part); known != parts.end()) {
+    what = known->second.first, settings = known->second.second;
+  } else {
+    const std::string slot = part.substr(part.find(' ') + 1);
+    const auto variant = [&](const Side& side) {
+      return shown(report::member(report::part(side.record, "kernels"), slot.c_str()));
+    };
+    what += variant(a) == variant(b) ? fmt::format(" ({})", variant(a))
+                                     : fmt::format(" ({} -> {})", variant(a), variant(b));
+  }
+  return fmt::format("{} takes {:.0f} % of the difference: {}{}", what, share * 100, figures,
+                     differing(a, b, settings));
+}
+
+// Leaves in both what can be compared one by one.
+void settle_parts(Side& a, Side& b) {
+  const bool same_steps = differing(a, b, of_steps).empty(), same_backward = differing(a, b, "checkpoint").empty(),
+             is_cpu = report::text(report::part(a.record, "environment"), "device") == "cpu",
+             profiled = report::part(a.row, "step").is_object() && report::part(b.row, "step").is_object();
+  for (Side* side : {&a, &b}) {
+    if (!same_steps || !is_cpu) join_steps(*side);
+    if (!same_steps || !profiled) continue;
+    if (!is_cpu) {
+      split_into_kernels(*side, "step");
+    } else {
+      split_into_kernels(*side, "forward");
+      if (same_backward) split_into_kernels(*side, "backward");  // else one of them has kernels of forward
+    }
+  }
+  for (const auto& part : a.seconds) b.seconds.try_emplace(part.first, 0);
+  for (const auto& part : b.seconds) a.seconds.try_emplace(part.first, 0);
+}
+
+}  // namespace
+
+std::string why(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name) {
+  Side a = read_side(before, before_name), b = read_side(after, after_name);
+  settle_parts(a, b);
+  // A product of an amount and of what one of it takes changes with each at the mean of the other.
+  std::map<std::string, double> changes;
+  double difference = 0;
+  for (const auto& [part, seconds] : a.seconds) {
+    const bool is_test = part == "evaluation";
+    const double n = is_test ? a.epochs : a.samples, m = is_test ? b.epochs : b.samples;
+    changes[part] = (b.seconds.at(part) / m - seconds / n) * (n + m) / 2;
+    changes["amount"] += (m - n) * (seconds / n + b.seconds.at(part) / m) / 2;
+    difference += b.seconds.at(part) - seconds;
+  }
+  const auto largest = std::ranges::max_element(
+      changes, {}, [difference](const auto& change) { return change.second * (difference > 0 ? 1 : -1); });
+  if (!(std::abs(difference) > 0)) return "there is no difference";
+  a.seconds["amount"] = b.seconds["amount"] = 0;
+  return describe(a, b, largest->first, largest->second / difference);
+}
+
+}  // namespace hs::bench::measure
