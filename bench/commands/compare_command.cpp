@@ -129,7 +129,7 @@ Words split(const std::string& line) {
       words.back() += c;
     }
   }
-  if (quote != 0) fail(ExitCode::usage, "--run {}: a quote has no end", line);
+  if (quote != 0) fail(ExitCode::usage, "--run \"{}\": a quote has no end", line);
   return words;
 }
 
@@ -139,7 +139,8 @@ Words train_words(const std::string& line) {
   for (const std::string& word : words) {
     for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
       if (word.substr(0, word.find('=')) != flag) continue;
-      fail(ExitCode::usage, "--run {}: {} cannot be compared in turns; compare has --repeat and --seed", line, flag);
+      fail(ExitCode::usage, "--run \"{}\": {} cannot be compared in turns; compare has --repeat and --seed", line,
+           flag);
     }
   }
   const std::unique_ptr<cli::Command> train = make_train_command();
@@ -148,11 +149,11 @@ Words train_words(const std::string& line) {
   try {
     flags.read(words);
   } catch (const Error& error) {
-    throw error.with_message(fmt::format("--run {}: {}", line, error.what()));
+    throw error.with_message(fmt::format("--run \"{}\": {}", line, error.what()));
   }
   const Json writes = flags.settings(true);
   if (writes.empty()) return words;
-  fail(ExitCode::usage, "--run {}: {} writes a file of each run; leave it out, and give --json to compare", line,
+  fail(ExitCode::usage, "--run \"{}\": {} writes a file of each run; leave it out, and give --json to compare", line,
        writes.begin().key());
 }
 
@@ -165,11 +166,12 @@ Json train_once(const std::string& line, Words words, uint64_t seed) {
                                              "while training in turns; no results were written");
   const bool missed = end.code == static_cast<int>(ExitCode::missed) && !end.out.empty();  // a target, and has a record
   if (end.signal != 0 || (end.code != 0 && !missed)) {
-    fail(end.signal != 0 ? ExitCode::io : static_cast<ExitCode>(end.code), "--run {}: {}", line,
+    fail(end.signal != 0 ? ExitCode::io : static_cast<ExitCode>(end.code), "--run \"{}\": {}", line,
          end.signal != 0 ? end.text() : end.last_words);
   }
-  Json record = parse(end.out, "the record of --run " + line);
-  report::check_record(record, "the record of --run " + line);
+  const std::string source = fmt::format("the record of --run \"{}\"", line);
+  Json record = parse(end.out, source);
+  report::check_record(record, source);
   return record;
 }
 

@@ -29,9 +29,9 @@ const std::map<std::string, std::pair<const char*, const char*>> parts = {
     {"wait", {"waiting for data", "cache prefetch workers preprocess augment data.name"}},
     {"upload", {"the upload of batches", "pin preprocess cache"}},
     {"forward", {"forward", of_kernels}},
-    {"backward", {"backward", "checkpoint precision kernels tuning environment.commit"}},
+    {"backward", {"backward", "checkpoint precision kernels tuning environment.commit row.peak_bytes"}},
     {"update", {"the update", "optimizer clip ema skip_outliers precision environment.commit"}},
-    {"exchange", {"the sum over ranks", "ranks.count reduce wire bucket_kib halving_kib"}},
+    {"exchange", {"the sum over ranks", "ranks.count reduce wire bucket_kib halving_kib ranks.bytes_sent"}},
     {"save", {"saving", "save_every keep"}},
     {"replay", {"the replay of graphs", of_kernels}},
     {"gaps", {"the time between kernels", of_kernels}},
@@ -69,10 +69,12 @@ Side read_side(const Json& record, const std::string& name) {
   // The last step of an epoch may be smaller than the others, and the last epoch may have been cut short.
   side.samples = std::min(side.steps * report::number(config, "batch") * report::number(config, "accumulate"),
                           side.epochs * report::number(report::part(record, "data"), "train"));
-  side.seconds = {{"evaluation", mean(evaluation)}, {"rest", mean(report::numbers(side.row, "seconds_all"))}};
+  // The parts are means of the runs, and the seconds that are compared are medians.
+  const double all = report::number(side.row, "seconds"), usual = all / mean(report::numbers(side.row, "seconds_all"));
+  side.seconds = {{"evaluation", mean(evaluation)}, {"rest", all}};
   for (const char* part : {"wait", "upload", "forward", "backward", "update", "exchange", "replay", "save"}) {
     const double seconds = report::number(report::part(side.row, "parts"), part);
-    side.seconds[part] = std::isfinite(seconds) ? seconds : 0;
+    side.seconds[part] = std::isfinite(seconds) ? seconds * usual : 0;
     side.seconds["rest"] -= side.seconds[part];
   }
   if (!(side.samples > 0)) fail(ExitCode::usage, "--why: {} does not say how many samples it trained on", name);
@@ -132,16 +134,16 @@ std::string differing(const Side& a, const Side& b, const char* settings) {
     const std::string part = dot == std::string::npos ? "config" : setting.substr(0, dot);
     std::string name = setting.substr(dot + 1);
     const auto value = [&](const Side& side) {
-      return report::member(report::part(part == "ranks" ? side.row : side.record, part.c_str()), name.c_str());
+      const Json& place = part == "row"     ? side.row
+                          : part == "ranks" ? report::part(side.row, "ranks")
+                                            : report::part(side.record, part.c_str());
+      return report::member(place, name.c_str());
     };
     const Json from = value(a), to = value(b);
     if (from == to) continue;
     std::ranges::replace(name, '_', '-');
-    name = setting == "kernels"                                             ? "--kernel"
-           : setting == "data.name"                                         ? "--data"
-           : setting == "ranks.count"                                       ? "ranks"
-           : part == "environment" && name != "threads" && name != "device" ? name
-                                                                            : "--" + name;
+    const bool is_flag = part == "config" || part == "data" || name == "threads" || name == "device";
+    name = (is_flag ? "--" : "") + (setting == "kernels" ? "kernel" : setting == "data.name" ? "data" : name);
     all += fmt::format("{} {} {} -> {}", all.empty() ? ";" : ",", name, shown(from), shown(to));
   }
   return all;

@@ -8,10 +8,10 @@
 
 namespace hs::bench::measure {
 
-// "kernel gemm (blocked) takes 61 % of the difference: 12.1 and 31.0 ms a step; --kernel none -> gemm=simple": what
-// accounts for the most of the seconds of a whole run, evaluation included, that the runs of the two records differ by
-// (means of the runs), and those of the settings behind it that differ. Throws Error (usage): a record is not of one
-// configuration that `train` ran, or has no `parts`; names: of the records.
+// "kernel gemm (blocked -> simple) takes 61 % of the difference: 12.1 and 31 ms a step; --kernel none -> gemm=simple":
+// what accounts for the most of the seconds by which a whole run, evaluation included, is longer or shorter, and which
+// of the settings behind it differ. Throws Error (usage) that names a record that is not of `train`, or predates
+// `parts`.
 std::string why(const Json& before, const Json& after, const std::string& before_name, const std::string& after_name);
 
 }  // namespace hs::bench::measure

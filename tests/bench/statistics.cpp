@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -17,6 +18,7 @@
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
 #include "bench/measure/target.h"
+#include "bench/measure/why.h"
 #include "bench/report/record.h"
 #include "engine/error.h"
 #include "tests/support/bench_program.h"
@@ -119,6 +121,190 @@ TEST_CASE("a comparison says what it cannot tell, and what else differs") {
   Json twice = before;
   twice["rows"].push_back(row("baseline", "baseline", {9.0}));
   CHECK(compare(before, twice, "A", "B").rows[0].seconds.after == before["rows"][0]["seconds"]);
+}
+
+TEST_CASE("accuracy, loss and time to a target are tested as seconds are") {
+  Json before = good_record(), after;
+  before["rows"] = Json::array({before["rows"][0]});
+  after = before;
+  Json& row = after["rows"][0];
+  row["test_accuracy"] = 0.95;
+  for (Json& accuracy : row["test_accuracy_all"]) accuracy = 0.95;
+  for (size_t i = 0; i < 5; ++i) row["runs"][i]["epochs"][1]["test_loss"] = 0.3;
+  before["rows"][0]["target"] = {{"accuracy", 0.9}, {"seconds_all", {1.0, 1.1, 1.2, 1.3, 1.4}}};
+  row["target"] = {{"accuracy", 0.9}, {"seconds_all", {2.0, nullptr, 2.1, nullptr, nullptr}}};
+  const auto compared = [&] { return compare(before, after, "A", "B", true).rows[0]; };
+  const RowComparison all = compared();
+  CHECK(all.seconds.verdict() == "within noise");
+  CHECK(all.accuracy.verdict() == "lower");
+  CHECK(all.accuracy.probability == doctest::Approx(1.0 / 252));
+  CHECK(all.loss.verdict() == "higher");
+  CHECK(all.target == "accuracy=0.9");
+  CHECK(all.to_target.verdict() == "later");  // a run that missed it took longer than all others
+  CHECK(std::isinf(all.to_target.after));
+  CHECK(all.to_target.before == 1.2);
+  CHECK(all.speed_up.contains(1));
+  CHECK(std::isnan(compare(before, after, "A", "B").rows[0].speed_up.low));
+  const report::Rows rows = rows_of(compare(before, after, "A", "B"));
+  CHECK(rows.table.lines[0].back() == "within noise; accuracy lower; target later");
+  CHECK(rows.json[0]["verdict"] == "within noise");
+  CHECK(rows.json[0]["to_target"]["after"].is_null());
+  CHECK(learned_by(compare(before, after, "A", "B")).lines.size() == 3);
+  row["target"]["accuracy"] = 0.91;
+  CHECK(compared().target == "");
+}
+
+TEST_CASE("runs with a record each make one row") {
+  Json rows = Json::array();
+  for (const double seconds : {3.0, 1.0, 2.0}) {
+    Json one = row("x", "", {seconds});
+    one["parts"] = {{"wait", seconds / 10}};
+    one["peak_bytes"] = 100 * seconds;
+    one["target"] = {{"accuracy", 0.9}, {"reached_share", 1}, {"seconds", seconds}, {"seconds_all", {seconds}}};
+    rows.push_back(one);
+  }
+  rows[0]["target"]["seconds"] = nullptr, rows[0]["target"]["reached_share"] = 0;
+  const Json merged = merge_rows(rows);
+  CHECK(merged["seconds"] == 2);
+  CHECK(merged["seconds_all"] == Json({3.0, 1.0, 2.0}));
+  CHECK(merged["runs"].size() == 3);
+  CHECK(merged["parts"]["wait"].get<double>() == doctest::Approx(0.2));
+  CHECK(merged["peak_bytes"] == 300);
+  CHECK(merged["target"]["seconds"] == 1.5);
+  CHECK(merged["target"]["seconds_all"] == Json({nullptr, 1.0, 2.0}));
+  CHECK(merged["target"]["reached_share"].get<double>() == doctest::Approx(2.0 / 3));
+}
+
+// What takes longer in a record of train.
+struct Longer {
+  Json& record;
+  Json& row = record["rows"][0];
+  double all = row["seconds"].get<double>();  // before
+
+  void set(const char* name, const Json& value) const { record["config"][name] = value; }
+  void by(double seconds) const {
+    row["seconds"] = row["seconds"].get<double>() + seconds;
+    for (Json& each : row["seconds_all"]) each = each.get<double>() + seconds;
+  }
+  void part(const char* name, double times) const {  // all of the run
+    row["parts"][name] = row["parts"][name].get<double>() + times * all;
+    by(times * all);
+  }
+  void steps(double times) const { row["runs"][0]["steps"] = row["runs"][0]["steps"].get<double>() * times; }
+  void whole(double times) const {
+    steps(times);
+    by(row["seconds"].get<double>() * (times - 1));
+    for (Json& each : row["parts"]) each = each.get<double>() * times;
+  }
+  // All calls of a slot, or the time after each of them. Spans that begin later move.
+  void kernel(const std::string& slot, bool itself = true) const {
+    Json& step = row["step"];
+    const double extra = step["seconds"].get<double>();
+    for (size_t n = 0; n < step["lanes"][1]["spans"].size(); ++n) {
+      const Json call = step["lanes"][1]["spans"][n];
+      if (!call["name"].get<std::string>().starts_with(slot + " ")) continue;
+      const double from = call["end"];
+      step["seconds"] = step["seconds"].get<double>() + extra;
+      for (Json& lane : step["lanes"]) {
+        for (Json& span : lane["spans"]) {
+          const bool within = span == call ? itself : span["end"] >= from;
+          if (span["start"] >= from) span["start"] = span["start"].get<double>() + extra;
+          if (!within) continue;
+          const bool is_phase = span["start"] < from && &lane == &step["lanes"][0];
+          if (is_phase) part(span["name"].get<std::string>().c_str(), 1);
+          span["end"] = span["end"].get<double>() + extra;
+        }
+      }
+    }
+  }
+};
+
+TEST_CASE("--why names the cause that was planted, among others, and whichever record is the first") {
+  Json base = hs::test::record_of("train --device cpu --threads 1 --train 640 --test 64 --epochs 1 --quiet");
+  REQUIRE(base["rows"][0]["step"]["lanes"][1]["name"] == "compute");
+  const std::string forward = "conv2d_pool_relu_forward", backward = "conv2d_pool_relu_backward";
+  base["kernels"] = {{forward, "direct"}, {backward, "direct"}, {"gemm", "blocked"}, {"dropout_mask", "simd"}};
+  struct Planted {
+    const char *what, *setting;
+    std::function<void(const Longer& b)> plant;
+  };
+  const auto forward_and_backward = [](const Longer& b, double times) {
+    b.part("forward", times), b.part("backward", times);
+  };
+  const std::vector<Planted> all = {
+      {"kernel conv2d_pool_relu_forward (direct) takes", " ms a step", [&](auto& b) { b.kernel(forward); }},
+      {"kernel conv2d_pool_relu_backward (direct -> naive)", "; --kernel none -> conv2d_pool_relu_backward=naive",
+       [&](auto& b) {
+         b.kernel(backward), b.record["kernels"][backward] = "naive", b.set("kernels", {backward + "=naive"});
+       }},
+      {"kernel gemm (blocked -> simple)", "; --tuning none -> t",
+       [](auto& b) {
+         b.kernel("gemm"), b.record["kernels"]["gemm"] = "simple", b.set("tuning", {{"file", "t"}});
+       }},
+      {"kernel dropout_mask (simd)", "; commit ",
+       [](auto& b) { b.kernel("dropout_mask"), b.record["environment"]["commit"] = "x"; }},
+      {"kernel conv2d_pool_relu_forward", "; --precision f32 -> bf16",
+       [&](auto& b) { b.kernel(forward), b.set("precision", "bf16"); }},
+      {"the time between kernels", " ms a step", [&](auto& b) { b.kernel(forward, false); }},
+      {"the step takes", "; --fuse on -> off", [&](auto& b) { forward_and_backward(b, 1), b.set("fuse", "off"); }},
+      {"the step takes", "; --threads 1 -> 4",
+       [&](auto& b) { forward_and_backward(b, 1), b.record["environment"]["threads"] = 4; }},
+      {"the step takes", "; cpu ", [&](auto& b) { forward_and_backward(b, 1), b.record["environment"]["cpu"] = "x"; }},
+      {"the step takes", "; --model mnist_cnn -> x", [&](auto& b) { forward_and_backward(b, 1), b.set("model", "x"); }},
+      {"the step takes", "8 times as many steps: 10 and 80",
+       [&](auto& b) { forward_and_backward(b, 1), b.steps(8), b.set("batch", 8); }},
+      {"the step takes", "; --batch 64 -> 16, --accumulate 1 -> 4",
+       [&](auto& b) { forward_and_backward(b, 1), b.set("batch", 16), b.set("accumulate", 4); }},
+      {"backward takes", "; --checkpoint off -> all",
+       [](auto& b) { b.part("backward", 1), b.set("checkpoint", "all"); }},
+      {"the update takes", "; --optimizer adam -> lamb",
+       [](auto& b) { b.part("update", 1), b.set("optimizer", "lamb"); }},
+      {"waiting for data", "; --cache ram -> none", [](auto& b) { b.part("wait", 1), b.set("cache", "none"); }},
+      {"waiting for data", "; --prefetch 2 -> 0", [](auto& b) { b.part("wait", 1), b.set("prefetch", 0); }},
+      {"waiting for data", " s a run", [](auto& b) { b.part("wait", 1); }},
+      {"the upload of batches", "; --pin on -> off", [](auto& b) { b.part("upload", 1), b.set("pin", "off"); }},
+      {"saving takes", "; --save-every none -> 1st", [](auto& b) { b.part("save", 1), b.set("save_every", "1st"); }},
+      {"the sum over ranks", "; count none -> 4",
+       [](auto& b) {
+         b.part("exchange", 1), b.row["ranks"] = {{"count", 4}};
+       }},
+      {"what no phase counts", " ms a step", [](auto& b) { b.by(b.all); }},
+      {"evaluation takes", "; --test 64 -> 6400",
+       [](auto& b) { b.row["runs"][0]["evaluation_seconds"] = 2 * b.all, b.record["data"]["test"] = 6400; }},
+      {"evaluation takes", "; --validation 0.0 -> 0.1",
+       [](auto& b) {
+         b.row["runs"][0]["validations"] = {{{"seconds", b.all}}}, b.set("validation", 0.1);
+       }},
+      {"the amount of training", "3 times as many samples: 640 and 1920; --epochs 1 -> 3",
+       [](auto& b) {
+         b.whole(3), b.set("epochs", 3);
+         for (const int i : {0, 0}) b.row["runs"][0]["epochs"].push_back(b.row["runs"][0]["epochs"][i]);
+       }},
+      {"the amount of training", "2 times as many samples: 640 and 1280; --train 640 -> 1280",
+       [](auto& b) { b.whole(2), b.record["data"]["train"] = 1280; }},
+      {"the amount of training", "2 times as many samples: 640 and 320; --patience 0 -> 2",
+       [](auto& b) { b.whole(0.5), b.set("patience", 2); }},
+  };
+  for (const char* device : {"cpu", "cuda"}) {
+    base["environment"]["device"] = device;
+    for (const Planted& planted : all) {
+      Json after = base;
+      const Longer b{after};
+      for (const char* other : {"wait", "update", "backward"}) b.part(other, 0.1);
+      planted.plant(b);
+      const std::string sentence = why(base, after, "A", "B"), back = why(after, base, "B", "A"), what = planted.what;
+      CAPTURE(sentence);
+      CAPTURE(back);
+      // A GPU's phases are launches alone.
+      const bool is_phase = what == "backward takes" || what == "the update takes" || what == "what no phase counts";
+      if (is_phase && base["environment"]["device"] == "cuda") continue;
+      CHECK(sentence.starts_with(what));
+      CHECK(contains(sentence, planted.setting));
+      CHECK(back.substr(0, back.find_first_of('(')).starts_with(what.substr(0, what.find_first_of('('))));
+    }
+  }
+  CHECK(why(base, base, "A", "B") == "there is no difference");
+  CHECK_THROWS_WITH_AS(why(base, good_record(), "A", "B"), doctest::Contains("--why: B does not say where"), Error);
 }
 
 TEST_CASE("rows say whether a difference is inside the noise") {

@@ -211,6 +211,86 @@ TEST_CASE("a planted regression ends with exit code 1") {
   CHECK(contains(once.err, "5 and 1 runs, too few to tell"));
 }
 
+TEST_CASE("compare --run trains both in turns, and keeps what a comparison needs") {
+  const TemporaryFolder folder;
+  const auto recipe = [&](const char* name, int batch) {
+    std::ofstream(folder / name) << json{{"device", "cpu"}, {"model", "mlp"}, {"train", 640}, {"test", 64},
+                                         {"epochs", 1},     {"batch", batch}, {"repeat", 9},  {"seed", 99}};
+    return "--recipe='" + (folder / name).string() + "'";
+  };
+  const std::string a = recipe("a", 64), b = recipe("b", 8);
+  const json record = check_outputs("compare --quiet --repeat 3 --seed 7 --why --run " + a + " --run " + b);
+  CHECK(record["config"] == json{{"before", a}, {"after", b}, {"interleaved", true}});
+  REQUIRE(record["sides"].size() == 2);
+  CHECK(record["sides"][0]["config"]["batch"] == 64);
+  for (const json& side : record["sides"]) {
+    const json& row = side["rows"][0];
+    CHECK(row["seconds_all"].size() == 3);
+    for (size_t i = 0; i < 3; ++i) CHECK(row["runs"][i]["seed"] == 7 + i);
+  }
+  const json& row = record["rows"][0];
+  CHECK(row["speed_up_low"] <= row["speed_up_high"]);
+  CHECK(row["test_loss"]["probability"] <= 1);
+  const std::string remarks = record["remarks"].dump();
+  CHECK(contains(remarks, "different batch: 64 and 8"));
+  CHECK(contains(remarks, "why: the step takes"));
+  CHECK(contains(remarks, "8 times as many steps: 10 and 80"));
+  CHECK_FALSE(contains(remarks, "not interleaved"));
+  // The same from the record.
+  std::ofstream(folder / "r.json") << record;
+  const Ended again = run_bench_line("compare --why --json - " + (folder / "r.json").string());
+  REQUIRE_MESSAGE(again.code == 0, again.err);
+  CHECK(json::parse(again.out) == record);
+  // A target that is missed is a result, a run that fails is not.
+  const Ended missed =
+      run_bench({"compare", "--run", a + " --target-accuracy 1 --lr 1e-9", "--run", b, "--repeat", "1"});
+  CHECK(missed.code == 0);
+  CHECK(contains(missed.err, "turn 1 of 1, "));
+  const Ended failed = run_bench({"compare", "--run", a, "--run", b + " --data /nonexistent", "--quiet"});
+  check_one_line(failed, 4, "/b' --data /nonexistent\": /nonexistent: not found");
+}
+
+TEST_CASE("a challenge is met, is missed, or cannot be judged") {
+  const TemporaryFolder folder;
+  json record = record_of("train --device cpu --model mlp --train 64 --test 16 --epochs 1 --quiet");
+  record["environment"]["date"] = "2026-01-02T03:04:05Z";
+  const auto write = [&](const char* name, double factor, double accuracy, size_t runs = 5) {
+    json& row = record["rows"][0];
+    row["seconds_all"] = row["test_accuracy_all"] = json::array();
+    for (size_t i = 0; i < runs; ++i) {
+      row["seconds_all"].push_back(factor * (1 + 0.01 * static_cast<double>(i)));
+      row["test_accuracy_all"].push_back(accuracy);
+    }
+    row["seconds"] = 1.02 * factor, row["test_accuracy"] = accuracy;
+    std::ofstream(folder / name) << record;
+    return " " + (folder / name).string();
+  };
+  const std::string slow = write("slow", 2, 0.9), fast = write("fast", 1, 0.898), worse = write("worse", 1, 0.88),
+                    two = write("two", 1, 0.9, 2);
+  const auto judged = [&](const std::string& line, int code, const std::string& part) {
+    const Ended ended = run_bench_line("compare" + line);
+    CAPTURE(line);
+    CHECK(ended.code == code);
+    CHECK(contains(code == 0 ? ended.out : ended.err, part));
+    CHECK(contains(ended.out, "not interleaved: one was measured after the other (2026-01-02T03:04:05Z and 2026-01"));
+  };
+  judged(slow + fast + " --challenge 1.5", 0, "challenge: met: the second ends 2.00 times as fast as the first");
+  judged(slow + fast + " --challenge 1.5 --lose 0.001", 1, "its accuracy changes by -0.0020 (allowed: -0.001)");
+  judged(slow + worse + " --challenge 1.5", 1, "challenge: missed");
+  judged(slow + fast + " --challenge 2.5", 1, "challenge: missed");
+  judged(fast + slow + " --challenge 0.1", 1, "challenge: missed");
+  judged(slow + two + " --challenge 1.5", 0, "challenge: met");
+  record["rows"][0]["target"] = {{"accuracy", 0.9}, {"seconds_all", {5, 5.1, 5.2}}};
+  const std::string late = write("late", 1, 0.9, 3);
+  record["rows"][0]["target"]["seconds_all"] = {3, 3.1, 3.2};
+  const std::string early = write("early", 2, 0.9, 3);
+  judged(late + early + " --challenge 1.5", 0, "the second reaches accuracy=0.9 1.65 times as fast");
+  record["rows"][0]["target"]["accuracy"] = 0.8;
+  judged(late + write("other", 2, 0.9, 3) + " --challenge 1.5", 2, "the two have different targets");
+  record["rows"][0]["target"] = nullptr;
+  judged(two + write("one", 2, 0.9, 1) + " --challenge 1.5", 2, "2 and 1 runs are too few to tell");
+}
+
 TEST_CASE("mistakes are one line and an exit code") {
   const TemporaryFolder folder;
   std::ofstream(folder / "x.json") << "{}";
@@ -234,6 +314,22 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"compare a b c", 2, "c: unexpected word"},
       {"compare a b --fail-if-slower x", 2, "--fail-if-slower x: expected percent"},
       {"compare a b --fail-if-slower -3%", 2, "--fail-if-slower -3%: expected percent"},
+      {"compare a b --lose 0.1", 2, "--lose 0.1: is for --challenge X"},
+      {"compare a b --repeat 3", 2, "--repeat: is for --run FLAGS"},
+      {"compare --run --lr=1", 2, "--run: given 1 times, expected twice"},
+      {"compare --run --lr=1 --run --lr=2 a", 2, "--run: trains both, and a is a record"},
+      {"compare --run --lr=1 --run --lr=2 --repeat 2 --challenge 2", 2, "--repeat 2: too few runs to tell"},
+      {"compare --run --lr=1 --run --lt=2", 2, "--run \"--lt=2\": --lt: unknown flag; did you mean --lr?"},
+      {"compare --run --lr=1 --run --epochs='2", 2, "--run \"--epochs='2\": a quote has no end"},
+      {"compare --run --lr=1 --run --repeat=2", 2, "--run \"--repeat=2\": --repeat cannot be compared in turns"},
+      {"compare --run --lr=1 --run --resume=x", 2, "--resume cannot be compared"},
+      {"compare --run --lr=1 --run --json=x", 2, "--run \"--json=x\": --json writes a file of each run"},
+      {"compare " HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json " HALFSTEP_SOURCE_DIR
+       "/bench/results/cpu/techniques.json --why",
+       3, "have no row in common"},
+      {"compare " HALFSTEP_SOURCE_DIR "/bench/results/cpu/techniques.json " HALFSTEP_SOURCE_DIR
+       "/bench/results/cpu/techniques.json --why",
+       2, "techniques.json does not say where time went"},
   });
 }
 
