@@ -135,7 +135,7 @@ Words split(const std::string& line) {
 
 // The words of `train` for --run. Throws what train would say of them, before anything is trained.
 Words train_words(const std::string& line) {
-  const Words words = split(line);
+  Words words = split(line);
   for (const std::string& word : words) {
     for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
       if (word.substr(0, word.find('=')) != flag) continue;

@@ -88,7 +88,7 @@ RowComparison compare_rows(const Timed& a, const Timed& b, bool took_turns) {
 
 std::string short_dump(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-void add_differences(const Json& before, const Json& after, const char* part, std::vector<const char*> names,
+void add_differences(const Json& before, const Json& after, const char* part, const std::vector<const char*>& names,
                      std::vector<std::string>& differences) {
   const Json &a = report::member(before, part), &b = report::member(after, part);
   for (const char* name : names) {

@@ -120,10 +120,14 @@ void split_into_kernels(Side& side, const std::string& phase) {
 }
 
 std::string shown(const Json& value) {
-  if (value.is_array()) return value.empty() ? "none" : fmt::format("{}", fmt::join(value, ","));
+  std::vector<std::string> all;
+  for (const Json& each : value.is_array() ? value : Json::array()) all.push_back(shown(each));
+  if (!all.empty()) return fmt::format("{}", fmt::join(all, ","));
   if (value.is_object()) return report::text(value, "file");
-  if (value.is_null() || value == "") return "none";
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.is_null() || value.is_array()) return "none";
+  if (!value.is_string()) return value.dump();
+  const auto word = value.get<std::string>();
+  return word.empty() ? "none" : word;
 }
 
 // "; --batch 64 -> 8, --accumulate 1 -> 8"
