@@ -41,21 +41,28 @@ Words split(const std::string& line) {
 }  // namespace
 
 Json train_settings(const std::string& line) {
+  const Words words = split(line);
+  for (const std::string& word : words) {
+    for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
+      if (word.substr(0, word.find('=')) != flag) continue;
+      fail(ExitCode::usage, "--run \"{}\": leave {} out: runs are repeated from outside", line, flag);
+    }
+  }
   const std::unique_ptr<cli::Command> train = make_train_command();
   cli::Flags flags("train");
   train->declare(flags);
   try {
-    flags.read(split(line));
+    flags.read(words);
   } catch (const Error& error) {
     throw error.with_message(fmt::format("--run \"{}\": {}", line, error.what()));
   }
-  for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
-    if (flags.given(flag))
-      fail(ExitCode::usage, "--run \"{}\": leave {} out: runs are repeated from outside", line, flag);
-  }
   const Json writes = flags.settings(true);
-  if (writes.empty()) return flags.settings();
-  fail(ExitCode::usage, "--run \"{}\": {} writes a file of each run; leave it out", line, writes.begin().key());
+  if (!writes.empty()) {
+    fail(ExitCode::usage, "--run \"{}\": {} writes a file of each run; leave it out", line, writes.begin().key());
+  }
+  Json settings = flags.settings();
+  for (const char* flag : {"--repeat", "--seed"}) settings.erase(flag);  // of a recipe
+  return settings;
 }
 
 Json train_once(const Json& settings, uint64_t seed) {

@@ -9,15 +9,13 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
-#include <limits>
 
-#include "bench/cli/child.h"
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
+#include "bench/commands/child_training.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"
@@ -109,78 +107,12 @@ double CompareCommand::limit() const {
   return percent / 100;
 }
 
-// As a shell does, at spaces that are not within quotes.
-Words split(const std::string& line) {
-  Words words;
-  char quote = 0;
-  bool in_word = false;
-  for (const char c : line) {
-    if (quote == 0 && c == ' ') {
-      in_word = false;
-      continue;
-    }
-    if (!in_word) words.emplace_back();
-    in_word = true;
-    if (c == quote) {
-      quote = 0;
-    } else if (quote == 0 && (c == '"' || c == '\'')) {
-      quote = c;
-    } else {
-      words.back() += c;
-    }
-  }
-  if (quote != 0) fail(ExitCode::usage, "--run \"{}\": a quote has no end", line);
-  return words;
-}
-
-// The words of `train` for --run. Throws what train would say of them, before anything is trained.
-Words train_words(const std::string& line) {
-  Words words = split(line);
-  for (const std::string& word : words) {
-    for (const char* flag : {"--repeat", "--seed", "--resume", "--dry-run"}) {
-      if (word.substr(0, word.find('=')) != flag) continue;
-      fail(ExitCode::usage, "--run \"{}\": {} cannot be compared in turns; compare has --repeat and --seed", line,
-           flag);
-    }
-  }
-  const std::unique_ptr<cli::Command> train = make_train_command();
-  cli::Flags flags("train");
-  train->declare(flags);
-  try {
-    flags.read(words);
-  } catch (const Error& error) {
-    throw error.with_message(fmt::format("--run \"{}\": {}", line, error.what()));
-  }
-  const Json writes = flags.settings(true);
-  if (writes.empty()) return words;
-  fail(ExitCode::usage, "--run \"{}\": {} writes a file of each run; leave it out, and give --json to compare", line,
-       writes.begin().key());
-}
-
-// The record of one run, in a process of its own.
-Json train_once(const std::string& line, Words words, uint64_t seed) {
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-  words.insert(words.begin(), {self, "train"});
-  words.insert(words.end(), {"--repeat", "1", "--seed", std::to_string(seed), "--quiet", "--json", "-"});
-  const cli::ChildEnd end = cli::run_program(words, std::numeric_limits<double>::infinity(),
-                                             "while training in turns; no results were written");
-  const bool missed = end.code == static_cast<int>(ExitCode::missed) && !end.out.empty();  // a target, and has a record
-  if (end.signal != 0 || (end.code != 0 && !missed)) {
-    fail(end.signal != 0 ? ExitCode::io : static_cast<ExitCode>(end.code), "--run \"{}\": {}", line,
-         end.signal != 0 ? end.text() : end.last_words);
-  }
-  const std::string source = fmt::format("the record of --run \"{}\"", line);
-  Json record = parse(end.out, source);
-  report::check_record(record, source);
-  return record;
-}
-
 std::vector<Json> CompareCommand::train_sides() const {
-  const std::vector<Words> words = {train_words(runs_[0]), train_words(runs_[1])};
+  const std::vector<Json> settings = {train_settings(runs_[0]), train_settings(runs_[1])};
   std::vector<Json> sides(2), rows(2, Json::array());
   const auto start = Clock::now();
   const auto run = [&](size_t i, int64_t turn) {
-    const Json record = train_once(runs_[i], words[i], seed_ + static_cast<uint64_t>(turn));
+    const Json record = train_once(settings[i], seed_ + static_cast<uint64_t>(turn));
     if (turn == 0) sides[i] = record;
     rows[i].push_back(record["rows"][0]);
     return true;

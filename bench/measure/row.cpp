@@ -224,8 +224,15 @@ Json merge_rows(const Json& rows) {
       }
     }
   }
-  if (report::part(rows[0], "target").is_object())
-    merged["target"]["seconds_all"] = finite_or_null(all("target", "seconds"));
+  if (report::part(rows[0], "target").is_object()) {
+    Json& target = merged["target"];
+    const std::vector<double> best = finite(all("target", "best")), reached = finite(all("target", "seconds"));
+    const Interval interval = median_interval(reached);
+    target["seconds_all"] = finite_or_null(all("target", "seconds"));
+    target["seconds_low"] = finite_or_null(interval.low);
+    target["seconds_high"] = finite_or_null(interval.high);
+    if (!best.empty()) target["best"] = target.contains("loss") ? std::ranges::min(best) : std::ranges::max(best);
+  }
   const std::vector<double> seconds = all("", "seconds"), peaks = finite(all("", "peak_bytes"));
   const Interval interval = median_interval(seconds);
   merged["seconds"] = finite_or_null(median(seconds));

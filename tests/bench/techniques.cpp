@@ -243,7 +243,7 @@ TEST_CASE("compare --run trains both in turns, and keeps what a comparison needs
   CHECK(json::parse(again.out) == record);
   // A target that is missed is a result, a run that fails is not.
   const Ended missed =
-      run_bench({"compare", "--run", a + " --target-accuracy 1 --lr 1e-9", "--run", b, "--repeat", "1"});
+      run_bench({"compare", "--run", a + " --target accuracy=1 --lr 1e-9", "--run", b, "--repeat", "1"});
   CHECK(missed.code == 0);
   CHECK(contains(missed.err, "turn 1 of 1, "));
   const Ended failed = run_bench({"compare", "--run", a, "--run", b + " --data /nonexistent", "--quiet"});
@@ -321,8 +321,9 @@ TEST_CASE("mistakes are one line and an exit code") {
       {"compare --run --lr=1 --run --lr=2 --repeat 2 --challenge 2", 2, "--repeat 2: too few runs to tell"},
       {"compare --run --lr=1 --run --lt=2", 2, "--run \"--lt=2\": --lt: unknown flag; did you mean --lr?"},
       {"compare --run --lr=1 --run --epochs='2", 2, "--run \"--epochs='2\": a quote has no end"},
-      {"compare --run --lr=1 --run --repeat=2", 2, "--run \"--repeat=2\": --repeat cannot be compared in turns"},
-      {"compare --run --lr=1 --run --resume=x", 2, "--resume cannot be compared"},
+      {"compare --run --lr=1 --run --repeat=2", 2,
+       "--run \"--repeat=2\": leave --repeat out: runs are repeated from outside"},
+      {"compare --run --lr=1 --run --resume=x", 2, "leave --resume out"},
       {"compare --run --lr=1 --run --json=x", 2, "--run \"--json=x\": --json writes a file of each run"},
       {"compare " HALFSTEP_SOURCE_DIR "/bench/results/cpu/mnist_cnn.json " HALFSTEP_SOURCE_DIR
        "/bench/results/cpu/techniques.json --why",
