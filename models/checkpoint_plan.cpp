@@ -237,6 +237,7 @@ CheckpointChoice parse_checkpoint(std::string_view text) {
 
 std::vector<Segment> segments_of(const CheckpointChoice& choice, size_t stages) {
   check(!choice.needs_costs(), "segments_of: a budget needs the stages' costs");
+  if (choice.kind == CheckpointChoice::Kind::given) return choice.segments;
   std::vector<Segment> segments;
   if (choice.kind == CheckpointChoice::Kind::off) return segments;
   for (size_t begin = 0; begin < stages;) {
@@ -253,6 +254,8 @@ std::vector<Segment> segments_of(const CheckpointChoice& choice, const StepCosts
       return fastest_within(costs, choice.value);
     case CheckpointChoice::Kind::automatic:
       return smallest_for_time(costs);
+    case CheckpointChoice::Kind::smallest:
+      return fastest_within(costs, smallest_budget(costs));
     default:
       return segments_of(choice, costs.stages.size() - 1);
   }

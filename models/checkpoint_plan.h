@@ -58,12 +58,14 @@ std::vector<Segment> smallest_for_time(const StepCosts& costs, double extra_shar
 
 // --checkpoint
 struct CheckpointChoice {
-  enum class Kind : uint8_t { off, every, budget, automatic };  // automatic: budget=auto
-  Kind kind = Kind::off;                                        // which choice it is
-  int64_t value = 0;                                            // stages per segment, or bytes
+  // automatic: budget=auto; no words stand for the last two. smallest: the fewest bytes, whatever time that takes
+  enum class Kind : uint8_t { off, every, budget, automatic, smallest, given };
+  Kind kind = Kind::off;               // which choice it is
+  int64_t value = 0;                   // stages per segment, or bytes
+  std::vector<Segment> segments = {};  // that are given
 
   // Whether segments_of() needs StepCosts.
-  bool needs_costs() const { return kind == Kind::budget || kind == Kind::automatic; }
+  bool needs_costs() const { return kind == Kind::budget || kind == Kind::automatic || kind == Kind::smallest; }
 };
 // off, all (every stage its own segment), every=N, budget=BYTES with k, M or G for powers of 1024, budget=auto. Throws
 // Error (usage).
@@ -71,7 +73,7 @@ CheckpointChoice parse_checkpoint(std::string_view text);
 // A number of bytes, with an optional suffix k, M or G. Throws Error (usage) whose message starts with `name`.
 int64_t parse_bytes(const std::string& name, std::string_view text);
 
-// For off, all and every=N. REQUIRES: !choice.needs_costs()
+// For off, all, every=N and given ones. REQUIRES: !choice.needs_costs()
 std::vector<Segment> segments_of(const CheckpointChoice& choice, size_t stages);
 // For every choice. Throws Error (usage).
 std::vector<Segment> segments_of(const CheckpointChoice& choice, const StepCosts& costs);

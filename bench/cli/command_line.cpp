@@ -50,7 +50,7 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
      "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
      "--label-smoothing --patience --max-minutes --noise-scale --price-per-hour "},
     {"Speed", " --precision --device --threads | --fuse --kernel --tuning --graph --graph-steps "},
-    {"Memory", " --accumulate --checkpoint |"},
+    {"Memory", " --accumulate --checkpoint --memory |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
     {"Output",
      " --save-model --save --resume --json --html --dry-run --quiet | --csv --md --allow-dirty --save-every --keep "

@@ -16,6 +16,7 @@
 #include "bench/measure/event_file.h"
 #include "bench/measure/fine_tuning.h"
 #include "bench/measure/forecast.h"
+#include "bench/measure/memory_budget.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/ranks.h"
 #include "bench/measure/row.h"
@@ -76,6 +77,7 @@ class TrainCommand : public cli::Command {
   Cadence test_every_ = {.epochs = 1};
   measure::FineTuning fine_tuning_;
   measure::Saving saving_;
+  measure::MemoryBudget memory_;
   measure::Ranks ranks_;
   report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
@@ -115,6 +117,7 @@ docs/benchmarks.md says what is measured and how.
   flags.loading(experiment_.loading, residency_.cache);
   goal_.declare(flags, "End when the validation, or without one the test, reaches this");
   declare_early_end(flags);
+  memory_.declare(flags);
   saving_.declare(flags);
   fine_tuning_.declare(flags, experiment_);
   outputs_.declare(flags);
@@ -364,6 +367,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
+    if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
     const auto finish = [&] { saving_.finish(result); };
@@ -541,9 +545,14 @@ void TrainCommand::run(const cli::Flags& flags) {
   const cli::TrainingData data =
       cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
                               settings_.context, fine_tuning_.vocabulary());
+  memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
   measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
   fine_tuning_.check_fits(data.train->info());
   scale_learning_rate(flags, data.train->info().count);
+  if (memory_.is_on()) {
+    memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);
+    if (!quiet_) cli::notice(memory_.line());
+  }
   if (dry_run_) {
     print_plan(data);
     return ranks_.leave();
@@ -565,6 +574,7 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["rows"][0]["ranks"] = ranks;
     record["rows"][0]["written"] = written_;
     record["rows"][0]["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
+    record["rows"][0]["memory_plan"] = memory_.to_json();
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
     outputs_.write(record);

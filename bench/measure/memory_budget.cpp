@@ -1,0 +1,317 @@
+#include "bench/measure/memory_budget.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "bench/cli/interrupt.h"
+#include "bench/measure/techniques.h"
+#include "engine/check.h"
+#include "engine/storage.h"
+
+namespace hs::bench::measure {
+namespace {
+
+constexpr double mebibyte = 1 << 20;
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> all;
+  for (int64_t d = 1; d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    all.push_back(d);
+    if (d != number / d) all.push_back(number / d);
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+int64_t whole_log2(int64_t number) { return std::bit_width(static_cast<uint64_t>(number)) - 1; }
+
+// The micro-batches of one type: those that were measured, and what they say about the others.
+class MicroBatches {
+ public:
+  MicroBatches(int64_t budget, int64_t samples, Precision precision, const MeasureMicroBatch& measure)
+      : budget_(budget), samples_(samples), precision_(precision), measure_(measure) {}
+
+  const std::map<int64_t, MicroBatch>& measured() const { return measured_; }
+
+  const MicroBatch& add(int64_t batch) {
+    const auto found = measured_.find(batch);
+    return found != measured_.end() ? found->second
+                                    : measured_.emplace(batch, measure_(batch, precision_)).first->second;
+  }
+
+  void explore(const std::vector<int64_t>& batches) {
+    for (auto next = batches.rbegin(); next != batches.rend();) {
+      const auto found = measured_.find(*next);
+      if (found == measured_.end() && estimate(*next) <= budget_) {
+        add(*next);
+        next = batches.rbegin();  // a better estimate for the larger ones
+        continue;
+      }
+      if (found != measured_.end() && keeps_everything(found->second)) return;
+      ++next;
+    }
+  }
+
+  bool keeps_everything(const MicroBatch& micro) const {
+    return micro.least() <= budget_ && predict(micro.costs, {}).peak + micro.left_over <= budget_;
+  }
+
+  // Bytes that measuring this one, and running it, needs: a line through the two that were measured around it or next
+  // to it. With a single one, all that it adds to what is live anyway counts as the samples'. What is left over grows
+  // with the sums of a tree, thus with the logarithm of the micro-batches.
+  int64_t estimate(int64_t batch) const {
+    if (const auto found = measured_.find(batch); found != measured_.end()) return needs(found->second);
+    const MicroBatch& one = measured_.begin()->second;
+    const double left_over = static_cast<double>(one.left_over * whole_log2(samples_ / batch)) /
+                             static_cast<double>(std::max<int64_t>(whole_log2(one.accumulate), 1));
+    const auto of_batch = [](const MicroBatch& m) { return static_cast<double>(needs(m) - m.left_over); };
+    double begin = of_batch(one),
+           slope = (begin - static_cast<double>(one.costs.fixed)) / static_cast<double>(one.batch);
+    int64_t from = one.batch;
+    if (measured_.size() > 1) {
+      auto above = measured_.upper_bound(batch);
+      if (above == measured_.end()) --above;
+      const MicroBatch &high = above->second, &low = std::prev(above)->second;
+      begin = of_batch(low);
+      slope = (of_batch(high) - begin) / static_cast<double>(high.batch - low.batch);
+      from = low.batch;
+    }
+    return std::llround(begin + slope * static_cast<double>(batch - from) + left_over);
+  }
+
+ private:
+  static int64_t needs(const MicroBatch& micro) { return std::max(micro.least(), micro.costs.measuring_peak); }
+
+  const int64_t budget_, samples_;
+  const Precision precision_;
+  const MeasureMicroBatch& measure_;
+  std::map<int64_t, MicroBatch> measured_;  // by batch
+};
+
+}  // namespace
+
+int64_t MicroBatch::least() const { return std::max(smallest_budget(costs) + left_over, other_peak); }
+
+CheckpointPlan MicroBatch::within(int64_t budget) const {
+  std::vector<Segment> segments = fastest_within(costs, budget - left_over);
+  PlanFigures figures = predict(costs, segments);
+  figures.peak = std::max(figures.peak + left_over, other_peak);
+  return {costs, std::move(segments), figures};
+}
+
+double MicroBatch::milliseconds(double extra) const {
+  return static_cast<double>(accumulate) * (costs.milliseconds() + extra);
+}
+
+namespace {
+
+// Of those that were measured and fit, the one with the least time; the larger one if two have the same.
+void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& may_be, MemoryPlan& plan) {
+  double least = std::numeric_limits<double>::infinity();
+  const MicroBatch* best = nullptr;
+  for (const MicroBatch& micro : plan.considered) {
+    if (!may_be(micro) || micro.least() > budget) continue;
+    const double time = micro.milliseconds(micro.within(budget).predicted.extra_ms);
+    if (time > least || (time == least && micro.batch < best->batch)) continue;
+    least = time;
+    best = &micro;
+  }
+  if (!best) return;
+  plan.chosen = *best;
+  plan.checkpoint = best->within(budget);
+  double without = least;
+  for (const MicroBatch& micro : plan.considered) without = std::min(without, micro.milliseconds());
+  plan.more_time = without > 0 ? least / without - 1 : 0;
+}
+
+}  // namespace
+
+MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure) {
+  MemoryPlan plan;
+  const MeasureMicroBatch noted = [&](int64_t batch, Precision precision) {
+    plan.considered.push_back(measure(batch, precision));
+    return plan.considered.back();
+  };
+  const int64_t samples = choice.batch * choice.accumulate;
+  std::vector<int64_t> all = divisors(samples);
+  if (samples > 2 && samples % 2 != 0) all.insert(all.begin() + 1, 2);  // helps to estimate the others
+  std::vector<MicroBatches> types;
+  for (const Precision precision : choice.precisions) types.emplace_back(budget, samples, precision, noted);
+  const auto explore = [&](int64_t most) {
+    const std::vector<int64_t> batches(all.begin(), std::ranges::upper_bound(all, most));
+    for (MicroBatches& type : types) {
+      if (type.measured().empty()) type.add(all.front());
+      type.explore(batches);
+      const auto largest = type.measured().find(most);
+      if (largest != type.measured().end() && type.keeps_everything(largest->second)) return;
+    }
+  };
+  types.front().add(all.front());
+  if (plan.considered.front().batch_norm) {
+    explore(choice.batch);
+    take_fastest(
+        budget, [&](const MicroBatch& micro) { return micro.batch == choice.batch; }, plan);
+    if (plan.chosen.batch > 0) return plan;
+  }
+  explore(samples);
+  const auto divides = [&](const MicroBatch& micro) { return samples % micro.batch == 0; };
+  take_fastest(budget, divides, plan);
+  if (plan.chosen.batch > 0) return plan;
+  // The estimate may be too high: whether the one with the fewest bytes fits is measured.
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (MicroBatches& type : types) {
+    const auto bytes = [&](int64_t batch) { return samples % batch == 0 ? type.estimate(batch) : least; };
+    least = std::min(least, type.add(*std::ranges::min_element(all, {}, bytes)).least());
+  }
+  take_fastest(budget, divides, plan);
+  if (plan.chosen.batch > 0) return plan;
+  fail(
+      ExitCode::usage,
+      "memory {}: a step of {} samples needs {} bytes or more, in micro-batches and with all that is recomputed; use a "
+      "larger budget or a smaller model",
+      budget, samples, least);
+}
+
+MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test) {
+  Experiment once = what;
+  once.checkpoint = {CheckpointChoice::Kind::smallest};
+  once.max_minutes = 1e-9;  // ends after the first step, with an evaluation
+  once.patience = 0;
+  once.validate_every = {.epochs = 1};
+  once.optimizer.learning_rate = 1e-6f;  // whatever the user chose, this step does not diverge
+  const Split split = split_of(what, train.info());
+  // The samples to validate on may be more than those to test on.
+  const SampleSource& tested = what.held_out > 0 ? train : test;
+  const PartOfSamples batch(tested, 0, std::min(what.batch, tested.info().count), SampleOrder::as_it_is);
+  MemoryStats after;
+  TrainHooks hooks;
+  hooks.on_step = [&](const Progress&) {
+    cli::check_signals("while looking for what fits in --memory; no results were written");
+    after = memory_stats(what.device);
+  };
+  const KernelUse use;
+  const RunRecord run = run_experiment(once, train, batch, what.seed, hooks);
+  const auto used = use.since();
+  // What comes only later: the weights of the best validation, and sets that are kept on the device.
+  int64_t later = 0;
+  if (what.patience > 0) later += static_cast<int64_t>(after.live_by_purpose[size_t(MemoryPurpose::parameters)]);
+  if (what.loading.cache == CacheMode::device) {
+    later += (test.info().count + split.held_out) * (train.info().image_bytes() + int64_t{sizeof(int32_t)});
+  }
+  MicroBatch micro;
+  micro.batch = what.batch;
+  micro.accumulate = what.accumulate;
+  micro.precision = what.precision;
+  micro.costs = run.plan->costs;
+  micro.left_over = std::max<int64_t>(static_cast<int64_t>(after.live) - micro.costs.fixed, 0) + later;
+  micro.other_peak = static_cast<int64_t>(run.peak_bytes) + later;
+  micro.batch_norm = used.contains("batch_norm2d_forward");
+  micro.dropout = used.contains("dropout_mask");
+  return micro;
+}
+
+void MemoryBudget::declare(cli::Flags& flags) {
+  const auto read = [this](const std::string& bytes) {
+    bytes_ = parse_bytes("memory ", bytes);
+    text_ = bytes;
+  };
+  flags
+      .text("--memory", read, "", "BYTES",
+            "Choose micro-batch, segments to recompute and, with --precision auto, type to stay within; k, M, G")
+      .record("memory_bytes", [this] { return is_on() ? Json(bytes_) : Json(nullptr); });
+}
+
+void MemoryBudget::check(const cli::Flags& flags, bool saves, bool has_ranks, Residency& residency) const {
+  if (!is_on()) return;
+  const auto refuse = [this](const std::string& why) { fail(ExitCode::usage, "--memory {}: {}", text_, why); };
+  if (flags.given("--checkpoint")) refuse("chooses what is recomputed, and so does --checkpoint; leave one out");
+  if (saves) {
+    refuse(
+        "may choose another way when the run is resumed; run it once without --save and --resume, and give what it "
+        "chooses as --batch, --accumulate and --checkpoint");
+  }
+  if (has_ranks) refuse("is for one process; give the ranks --batch, --accumulate and --checkpoint");
+  if (residency.graph_steps > 1) {
+    refuse(fmt::format("may accumulate, which a graph of {} steps cannot; leave --graph-steps out",
+                       residency.graph_steps));
+  }
+  residency.graph_steps = 1;
+}
+
+void MemoryBudget::apply(Experiment& experiment, bool any_precision, const SampleSource& train,
+                         const SampleSource& test) {
+  const Precision half = half_precision(experiment.device);
+  asked_ = {experiment.batch, experiment.accumulate, {experiment.precision}};
+  if (any_precision) asked_->precisions.push_back(experiment.precision == half ? Precision::f32 : half);
+  const auto measure = [&](int64_t batch, Precision precision) {
+    Experiment what = experiment;
+    what.batch = batch;
+    what.accumulate = experiment.batch * experiment.accumulate / batch;
+    what.precision = precision;
+    release_cached_memory(experiment.device);  // of other sizes
+    return measure_micro_batch(what, train, test);
+  };
+  plan_ = choose_within(bytes_, *asked_, measure);
+  release_cached_memory(experiment.device);
+  experiment.batch = plan_->chosen.batch;
+  experiment.accumulate = plan_->chosen.accumulate;
+  experiment.precision = plan_->chosen.precision;
+  experiment.checkpoint = {CheckpointChoice::Kind::given, 0, plan_->checkpoint.segments};
+}
+
+std::string MemoryBudget::bits() const {
+  const MicroBatch& chosen = plan_->chosen;
+  std::vector<std::string> changes;
+  if (chosen.batch != asked_->batch) {
+    changes.push_back(fmt::format("other rounding: micro-batches of {}", chosen.batch));
+    if (chosen.batch_norm) changes.push_back(fmt::format("batch norm sees micro-batches of {}", chosen.batch));
+    if (chosen.dropout) changes.emplace_back("other dropout masks");
+  }
+  if (chosen.precision != asked_->precisions[0]) {
+    changes.push_back(fmt::format("other rounding: {}", hs::name(chosen.precision)));
+  }
+  return changes.empty() ? "same bits as without --memory" : fmt::format("{}", fmt::join(changes, ", "));
+}
+
+std::string MemoryBudget::line() const {
+  const MicroBatch& chosen = plan_->chosen;
+  int64_t recomputed = 0;
+  for (const Segment& s : plan_->checkpoint.segments) recomputed += static_cast<int64_t>(s.end - s.begin);
+  return fmt::format(
+      "--memory {}: {}, {} of {} stages recomputed, {}: {:.1f} MiB predicted, about {:.0f} % more time; {}", text_,
+      chosen.accumulate == 1 ? fmt::format("batch {}", chosen.batch)
+                             : fmt::format("{} micro-batches of {}", chosen.accumulate, chosen.batch),
+      recomputed, chosen.costs.stages.size() - 1, hs::name(chosen.precision),
+      static_cast<double>(plan_->checkpoint.predicted.peak) / mebibyte, plan_->more_time * 100, bits());
+}
+
+Json MemoryBudget::to_json() const {
+  if (!plan_) return nullptr;
+  Json considered = Json::array();
+  int64_t search_peak = 0;
+  for (const MicroBatch& micro : plan_->considered) {
+    search_peak = std::max({search_peak, micro.costs.measuring_peak, micro.other_peak});
+    considered.push_back({{"batch", micro.batch},
+                          {"accumulate", micro.accumulate},
+                          {"precision", hs::name(micro.precision)},
+                          {"least_bytes", micro.least()},
+                          {"kept_bytes", predict(micro.costs, {}).peak + micro.left_over},
+                          {"kept_ms", micro.milliseconds()}});
+  }
+  return {{"budget_bytes", bytes_},
+          {"predicted_peak_bytes", plan_->checkpoint.predicted.peak},
+          {"search_peak_bytes", search_peak},
+          {"predicted_ms", plan_->chosen.milliseconds(plan_->checkpoint.predicted.extra_ms)},
+          {"more_time", plan_->more_time},
+          {"bits", bits()},
+          {"considered", considered}};
+}
+
+}  // namespace hs::bench::measure

@@ -1,0 +1,77 @@
+// --memory BYTES: chooses the micro-batch, the segments that are recomputed and, if it may, the type of a training step
+// together, so that the peak is within the bytes and the predicted time is least. The samples of a step stay as asked
+// for: batch x accumulate.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/cli/command_line.h"
+#include "bench/measure/experiment.h"
+
+namespace hs::bench::measure {
+
+// What a step with micro-batches of one size and in one type costs.
+struct MicroBatch {
+  int64_t batch = 0, accumulate = 0;         // samples, and how many make a step
+  Precision precision = Precision::f32;      // of its products
+  StepCosts costs;                           // of one of them
+  int64_t left_over = 0;                     // bytes that the first step adds to StepCosts::fixed, and what comes later
+  int64_t other_peak = 0;                    // of a run with the fewest bytes: of its evaluation, if that has the peak
+  bool batch_norm = false, dropout = false;  // whether the model has these, which depend on the micro-batch
+
+  int64_t least() const;  // the smallest budget within which it runs, bytes
+  // The segments with the least time whose peak, of a whole run, is at most `budget`. REQUIRES: budget >= least()
+  CheckpointPlan within(int64_t budget) const;
+  double milliseconds(double extra = 0) const;  // of forward and backward of a step, `extra` in each micro-batch
+};
+
+struct MemoryPlan {
+  MicroBatch chosen;
+  CheckpointPlan checkpoint;           // its segments; predicted.peak is that of the whole run
+  double more_time = 0;                // of 1, over the fastest that was considered with everything kept
+  std::vector<MicroBatch> considered;  // that were measured, in this order
+};
+
+// What may be chosen.
+struct MemoryChoice {
+  int64_t batch, accumulate;          // as asked for
+  std::vector<Precision> precisions;  // the first as without a budget
+};
+
+using MeasureMicroBatch = std::function<MicroBatch(int64_t batch, Precision precision)>;
+
+// Measures the smallest micro-batch, and from there on the largest of which those before say that it fits, down to one
+// that fits with everything kept: smaller ones, which do the same work in more parts, are taken to be no faster.
+// Keeps the micro-batch of a model with batch norm, unless it fits in no way. Throws Error (usage) that names the
+// smallest budget.
+MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure);
+
+// Measures one step of all its micro-batches, with as few bytes as they need, and an evaluation of one batch.
+MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test);
+
+// The flag, as `train` has it.
+class MemoryBudget {
+ public:
+  void declare(cli::Flags& flags);
+  bool is_on() const { return bytes_ > 0; }
+  // Throws Error (usage) for what does not go with it.
+  void check(const cli::Flags& flags, bool saves, bool has_ranks, Residency& residency) const;
+  // Changes the experiment to the plan. Throws Error (usage) as choose_within().
+  void apply(Experiment& experiment, bool any_precision, const SampleSource& train, const SampleSource& test);
+  std::string line() const;  // what was chosen, and what that changes; REQUIRES: apply()
+  const std::optional<MemoryPlan>& plan() const { return plan_; }
+  Json to_json() const;  // the row's member "memory_plan"; null if not is_on()
+
+ private:
+  std::string bits() const;
+
+  std::string text_;
+  int64_t bytes_ = 0;
+  std::optional<MemoryChoice> asked_;
+  std::optional<MemoryPlan> plan_;
+};
+
+}  // namespace hs::bench::measure
