@@ -138,6 +138,13 @@ double StepCosts::milliseconds() const {
   return sum;
 }
 
+void StepCosts::take_shorter_times(const StepCosts& again) {
+  for (size_t i = 0; i < stages.size(); ++i) {
+    stages[i].forward_ms = std::min(stages[i].forward_ms, again.stages[i].forward_ms);
+    stages[i].backward_ms = std::min(stages[i].backward_ms, again.stages[i].backward_ms);
+  }
+}
+
 PlanFigures predict(const StepCosts& costs, const std::vector<Segment>& segments) {
   PlanFigures figures;
   Remaining left{costs.fixed, true};

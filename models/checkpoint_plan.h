@@ -35,6 +35,8 @@ struct StepCosts {
   int64_t fixed = 0;              // live throughout: parameters, gradients, optimizer, batches, images
   int64_t measuring_peak = 0;     // of the measurement itself
   double milliseconds() const;    // of one forward and backward pass with everything kept
+  // Takes each time that is shorter in `again`, measured of the same step.
+  void take_shorter_times(const StepCosts& again);
 };
 
 // What a plan costs.
@@ -61,7 +63,7 @@ struct CheckpointChoice {
   // automatic: budget=auto; no words stand for the last two. smallest: the fewest bytes, whatever time that takes
   enum class Kind : uint8_t { off, every, budget, automatic, smallest, given };
   Kind kind = Kind::off;               // which choice it is
-  int64_t value = 0;                   // stages per segment, or bytes
+  int64_t value = 0;                   // stages per segment, or bytes; smallest: how often to measure
   std::vector<Segment> segments = {};  // that are given
 
   // Whether segments_of() needs StepCosts.

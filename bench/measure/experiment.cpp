@@ -116,6 +116,9 @@ std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(con
   return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
     if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
     StepCosts costs = measure_stages(model, images, labels);
+    if (choice.kind == CheckpointChoice::Kind::smallest) {
+      for (int64_t i = 1; i < choice.value; ++i) costs.take_shorter_times(measure_stages(model, images, labels));
+    }
     const std::vector<Segment> segments = segments_of(choice, costs);
     const PlanFigures predicted = predict(costs, segments);
     plan = {std::move(costs), segments, predicted};

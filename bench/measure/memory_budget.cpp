@@ -18,6 +18,7 @@ namespace hs::bench::measure {
 namespace {
 
 constexpr double mebibyte = 1 << 20;
+constexpr int64_t times_measured = 3;
 
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> all;
@@ -63,27 +64,22 @@ class MicroBatches {
     return micro.least() <= budget_ && predict(micro.costs, {}).peak + micro.left_over <= budget_;
   }
 
-  // Bytes that measuring this one, and running it, needs: a line through the two that were measured around it or next
-  // to it. With a single one, all that it adds to what is live anyway counts as the samples'. What is left over grows
-  // with the sums of a tree, thus with the logarithm of the micro-batches.
+  // No less than what measuring this one, and running it, needs. Needs are the largest of several sums of a constant
+  // and something for each sample, so they are below a line between two that were measured; and what is not constant in
+  // all of them grows at most with the samples. What is left over grows with the sums of a tree: with the logarithm of
+  // the micro-batches.
   int64_t estimate(int64_t batch) const {
     if (const auto found = measured_.find(batch); found != measured_.end()) return needs(found->second);
-    const MicroBatch& one = measured_.begin()->second;
-    const double left_over = static_cast<double>(one.left_over * whole_log2(samples_ / batch)) /
-                             static_cast<double>(std::max<int64_t>(whole_log2(one.accumulate), 1));
     const auto of_batch = [](const MicroBatch& m) { return static_cast<double>(needs(m) - m.left_over); };
-    double begin = of_batch(one),
-           slope = (begin - static_cast<double>(one.costs.fixed)) / static_cast<double>(one.batch);
-    int64_t from = one.batch;
-    if (measured_.size() > 1) {
-      auto above = measured_.upper_bound(batch);
-      if (above == measured_.end()) --above;
-      const MicroBatch &high = above->second, &low = std::prev(above)->second;
-      begin = of_batch(low);
-      slope = (of_batch(high) - begin) / static_cast<double>(high.batch - low.batch);
-      from = low.batch;
+    const auto above = measured_.upper_bound(batch);
+    const MicroBatch &low = std::prev(above)->second, &smallest = measured_.begin()->second;
+    double slope = (of_batch(low) - static_cast<double>(low.constant)) / static_cast<double>(low.batch);
+    if (above != measured_.end()) {
+      slope = (of_batch(above->second) - of_batch(low)) / static_cast<double>(above->second.batch - low.batch);
     }
-    return std::llround(begin + slope * static_cast<double>(batch - from) + left_over);
+    const double left_over = static_cast<double>(smallest.left_over * whole_log2(samples_ / batch)) /
+                             static_cast<double>(std::max<int64_t>(whole_log2(smallest.accumulate), 1));
+    return std::llround(of_batch(low) + slope * static_cast<double>(batch - low.batch) + left_over);
   }
 
  private:
@@ -140,8 +136,7 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
     return plan.considered.back();
   };
   const int64_t samples = choice.batch * choice.accumulate;
-  std::vector<int64_t> all = divisors(samples);
-  if (samples > 2 && samples % 2 != 0) all.insert(all.begin() + 1, 2);  // helps to estimate the others
+  const std::vector<int64_t> all = divisors(samples);
   std::vector<MicroBatches> types;
   for (const Precision precision : choice.precisions) types.emplace_back(budget, samples, precision, noted);
   const auto explore = [&](int64_t most) {
@@ -161,16 +156,20 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
     if (plan.chosen.batch > 0) return plan;
   }
   explore(samples);
-  const auto divides = [&](const MicroBatch& micro) { return samples % micro.batch == 0; };
-  take_fastest(budget, divides, plan);
+  const auto any = [](const MicroBatch&) { return true; };
+  take_fastest(budget, any, plan);
   if (plan.chosen.batch > 0) return plan;
-  // The estimate may be too high: whether the one with the fewest bytes fits is measured.
+  // The estimates may be too high, and with the sums of a tree not even the smallest micro-batch needs the fewest
+  // bytes: larger ones are tried until they need more even without such sums.
   int64_t least = std::numeric_limits<int64_t>::max();
   for (MicroBatches& type : types) {
-    const auto bytes = [&](int64_t batch) { return samples % batch == 0 ? type.estimate(batch) : least; };
-    least = std::min(least, type.add(*std::ranges::min_element(all, {}, bytes)).least());
+    for (const int64_t batch : all) {
+      const MicroBatch& micro = type.add(batch);
+      least = std::min(least, micro.least());
+      if (micro.least() <= budget || micro.least() - micro.left_over >= least) break;
+    }
   }
-  take_fastest(budget, divides, plan);
+  take_fastest(budget, any, plan);
   if (plan.chosen.batch > 0) return plan;
   fail(
       ExitCode::usage,
@@ -181,7 +180,7 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
 
 MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test) {
   Experiment once = what;
-  once.checkpoint = {CheckpointChoice::Kind::smallest};
+  once.checkpoint = {CheckpointChoice::Kind::smallest, times_measured};
   once.max_minutes = 1e-9;  // ends after the first step, with an evaluation
   once.patience = 0;
   once.validate_every = {.epochs = 1};
@@ -199,9 +198,12 @@ MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train
   const KernelUse use;
   const RunRecord run = run_experiment(once, train, batch, what.seed, hooks);
   const auto used = use.since();
+  const auto live = [&](MemoryPurpose purpose) {
+    return static_cast<int64_t>(after.live_by_purpose[static_cast<size_t>(purpose)]);
+  };
   // What comes only later: the weights of the best validation, and sets that are kept on the device.
   int64_t later = 0;
-  if (what.patience > 0) later += static_cast<int64_t>(after.live_by_purpose[size_t(MemoryPurpose::parameters)]);
+  if (what.patience > 0) later += live(MemoryPurpose::parameters);
   if (what.loading.cache == CacheMode::device) {
     later += (test.info().count + split.held_out) * (train.info().image_bytes() + int64_t{sizeof(int32_t)});
   }
@@ -210,8 +212,11 @@ MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train
   micro.accumulate = what.accumulate;
   micro.precision = what.precision;
   micro.costs = run.plan->costs;
-  micro.left_over = std::max<int64_t>(static_cast<int64_t>(after.live) - micro.costs.fixed, 0) + later;
+  const int64_t left_over = std::max<int64_t>(static_cast<int64_t>(after.live) - micro.costs.fixed, 0);
+  micro.left_over = left_over + later;
   micro.other_peak = static_cast<int64_t>(run.peak_bytes) + later;
+  micro.constant = live(MemoryPurpose::parameters) + live(MemoryPurpose::optimizer) + live(MemoryPurpose::gradients) -
+                   left_over;  // which are the gradients of a tree
   micro.batch_norm = used.contains("batch_norm2d_forward");
   micro.dropout = used.contains("dropout_mask");
   return micro;

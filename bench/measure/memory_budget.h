@@ -18,6 +18,7 @@ struct MicroBatch {
   int64_t batch = 0, accumulate = 0;         // samples, and how many make a step
   Precision precision = Precision::f32;      // of its products
   StepCosts costs;                           // of one of them
+  int64_t constant = 0;                      // bytes of `costs.fixed` that do not depend on the batch
   int64_t left_over = 0;                     // bytes that the first step adds to StepCosts::fixed, and what comes later
   int64_t other_peak = 0;                    // of a run with the fewest bytes: of its evaluation, if that has the peak
   bool batch_norm = false, dropout = false;  // whether the model has these, which depend on the micro-batch

@@ -1,11 +1,17 @@
 // `halfstep-bench profile memory`, and --checkpoint of `train`, as their users meet them.
 #include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "bench/measure/memory_budget.h"
+#include "engine/random.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/thrown.h"
 
 namespace {
 
@@ -131,6 +137,128 @@ TEST_CASE("train --checkpoint: the same weights, the plan in the record and on t
   CHECK(run(small + " --quiet --checkpoint budget=" + std::to_string(std::stoll(bytes) - 1)).code == 2);
 
   check_mistakes({{"train --checkpoint half", 2, "--checkpoint half: expected off, all, every=N"}});
+}
+
+// Draws whole numbers.
+struct Dice {
+  uint32_t which;
+  uint64_t count = 0;
+  int64_t operator()(int64_t low, int64_t high) {
+    const uint32_t bits = hs::random_bits({8, hs::RandomPurpose::init, which, 0, 0}, count++);
+    return low + static_cast<int64_t>(bits % static_cast<uint64_t>(high - low + 1));
+  }
+  template <class T>
+  T of(const std::vector<T>& all) {
+    return all[static_cast<size_t>((*this)(0, std::ssize(all) - 1))];
+  }
+};
+
+bool is_long() { return std::getenv("HALFSTEP_LONG_TESTS") != nullptr; }
+
+// A model whose bytes and times are straight lines in the samples of a micro-batch.
+struct LinearModel {
+  hs::StepCosts one, more;  // for a sample, and for each one more
+  int64_t parameters = 0, tree = 0, measuring = 0;
+
+  explicit LinearModel(Dice& dice) {
+    parameters = dice(0, 4000);
+    if (dice(0, 2) == 0) tree = dice(1, 500);
+    measuring = dice(0, 200);
+    int64_t input = dice(1, 60);
+    for (int64_t i = dice(2, 12); i >= 0; --i) {
+      hs::StageCost stage;
+      stage.input = input;
+      stage.output = input = dice(1, 60);
+      stage.saved = dice(0, 90);
+      stage.saves_input = dice(0, 1) == 1;
+      stage.saves_output = dice(0, 1) == 1;
+      stage.forward_peak = stage.saved + stage.output + dice(0, 30);
+      stage.unrecorded_peak = stage.output + dice(0, 30);
+      stage.backward_peak = dice(0, 80);
+      stage.forward_ms = static_cast<double>(dice(1, 50));
+      stage.backward_ms = static_cast<double>(dice(1, 100));
+      one.stages.push_back(stage);
+    }
+  }
+  hs::bench::measure::MicroBatch at(int64_t batch, int64_t samples, hs::Precision precision) const {
+    hs::bench::measure::MicroBatch micro;
+    micro.batch = batch;
+    micro.accumulate = samples / batch;
+    micro.precision = precision;
+    micro.costs = one;
+    const bool half = precision != hs::Precision::f32;
+    for (hs::StageCost& stage : micro.costs.stages) {
+      for (int64_t* bytes : {&stage.input, &stage.output, &stage.saved}) *bytes *= half ? batch : 2 * batch;
+      for (int64_t* bytes : {&stage.forward_peak, &stage.unrecorded_peak, &stage.backward_peak}) {
+        *bytes = *bytes * (half ? batch : 2 * batch) + 20;  // workspace
+      }
+      for (double* ms : {&stage.forward_ms, &stage.backward_ms}) *ms = *ms * (half ? 1.2 : 1) * double(batch) + 1;
+    }
+    micro.constant = parameters;
+    micro.costs.fixed = parameters + samples + 10 * batch;
+    for (int64_t parts = micro.accumulate; parts > 1; parts /= 2) micro.left_over += tree;
+    micro.other_peak = micro.costs.fixed + 100 * batch;
+    micro.costs.measuring_peak = micro.costs.fixed + measuring * batch;
+    return micro;
+  }
+};
+
+TEST_CASE("--memory: within 5 % of the fastest that there is, and a larger budget gives no slower plan") {
+  using hs::Precision;
+  using namespace hs::bench::measure;
+  double worst = 1;
+  for (uint32_t which = 0; which < (is_long() ? 1000 : 30); ++which) {
+    CAPTURE(which);
+    Dice dice{which};
+    const LinearModel model(dice);
+    const MemoryChoice choice = {
+        dice(2, 96), dice(1, 4),
+        dice(0, 1) ? std::vector{Precision::f32} : std::vector{Precision::f32, Precision::bf16}};
+    const int64_t samples = choice.batch * choice.accumulate;
+    std::vector<MicroBatch> all;
+    int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+    for (int64_t batch = 1; batch <= samples; ++batch) {
+      for (const Precision precision : choice.precisions) {
+        if (samples % batch == 0) all.push_back(model.at(batch, samples, precision));
+      }
+    }
+    for (const MicroBatch& micro : all) {
+      least = std::min(least, micro.least());
+      most = std::max(most, predict(micro.costs, {}).peak + micro.left_over);
+    }
+    int64_t budget = 0;
+    const auto choose = [&] {
+      return choose_within(budget, choice, [&](int64_t b, Precision p) { return model.at(b, samples, p); });
+    };
+    double slowest = std::numeric_limits<double>::infinity();
+    for (int64_t i = 0; i <= 20; ++i) {
+      budget = least + (most - least) * i / 20;
+      CAPTURE(budget);
+      const MemoryPlan plan = choose();
+      const double time = plan.chosen.milliseconds(plan.checkpoint.predicted.extra_ms);
+      CHECK(plan.checkpoint.predicted.peak <= budget);
+      CHECK(plan.chosen.batch * plan.chosen.accumulate == samples);
+      CHECK(time <= slowest);
+      slowest = time;
+      double fastest = std::numeric_limits<double>::infinity();
+      for (const MicroBatch& micro : all) {
+        if (micro.least() > budget) continue;
+        fastest = std::min(fastest, micro.milliseconds(micro.within(budget).predicted.extra_ms));
+      }
+      worst = std::max(worst, time / fastest);
+      CHECK(time <= 1.05 * fastest);
+      // What was measured on the way was within the budget, but for the smallest, which had to be.
+      for (const MicroBatch& micro : plan.considered) {
+        if (micro.batch > 1 && model.tree == 0) CHECK(std::max(micro.least(), micro.costs.measuring_peak) <= budget);
+      }
+    }
+    budget = 1 << 30;
+    CHECK(choose().considered.size() == 2);
+    CHECK(choose().chosen.batch == samples);
+    budget = least - 1;
+    CHECK(contains(hs::test::error_of(choose), "needs " + std::to_string(least) + " bytes or more"));
+  }
+  MESSAGE("at most " << worst << " times the fastest");
 }
 
 }  // namespace
