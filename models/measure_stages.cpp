@@ -20,9 +20,7 @@ class Measurement {
     group_ = static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(stages_.size()))));
     inputs_[0] = images;
     costs_.stages.resize(stages_.size());
-    // Besides what is live now: the scalars of a step, such as the micro-batches' losses and the gradient norm.
-    constexpr int64_t scalars = 1024;
-    costs_.fixed = live() + scalars;
+    costs_.fixed = live() + step_scalars;
   }
 
   StepCosts run() {

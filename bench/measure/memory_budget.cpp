@@ -13,6 +13,7 @@
 #include "bench/measure/techniques.h"
 #include "engine/check.h"
 #include "engine/storage.h"
+#include "models/measure_stages.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -55,31 +56,32 @@ class MicroBatches {
         next = batches.rbegin();  // a better estimate for the larger ones
         continue;
       }
-      if (found != measured_.end() && keeps_everything(found->second)) return;
+      if (found != measured_.end() && found->second.kept() <= budget_) return;
       ++next;
     }
   }
 
-  bool keeps_everything(const MicroBatch& micro) const {
-    return micro.least() <= budget_ && predict(micro.costs, {}).peak + micro.left_over <= budget_;
-  }
-
-  // No less than what measuring this one, and running it, needs. Needs are the largest of several sums of a constant
-  // and something for each sample, so they are below a line between two that were measured; and what is not constant in
-  // all of them grows at most with the samples. What is left over grows with the sums of a tree: with the logarithm of
-  // the micro-batches.
+  // About what measuring this one, and running it, needs, rather more than less. Needs are the largest of several sums
+  // of a constant and something for each sample. So they are below a line between two that were measured. Beyond the
+  // largest they are above the line through the last two, and below what they were if all but `constant` grew with the
+  // samples: half way between. What is left over grows with a tree's sums: with the logarithm of the micro-batches.
   int64_t estimate(int64_t batch) const {
     if (const auto found = measured_.find(batch); found != measured_.end()) return needs(found->second);
     const auto of_batch = [](const MicroBatch& m) { return static_cast<double>(needs(m) - m.left_over); };
-    const auto above = measured_.upper_bound(batch);
-    const MicroBatch &low = std::prev(above)->second, &smallest = measured_.begin()->second;
-    double slope = (of_batch(low) - static_cast<double>(low.constant)) / static_cast<double>(low.batch);
+    const auto slope = [&](const MicroBatch& a, const MicroBatch& b) {
+      return (of_batch(b) - of_batch(a)) / static_cast<double>(b.batch - a.batch);
+    };
+    const auto above = measured_.upper_bound(batch), below = std::prev(above);
+    const MicroBatch &low = below->second, &first = measured_.begin()->second;
+    double each = (of_batch(low) - static_cast<double>(low.constant)) / static_cast<double>(low.batch);
     if (above != measured_.end()) {
-      slope = (of_batch(above->second) - of_batch(low)) / static_cast<double>(above->second.batch - low.batch);
+      each = slope(low, above->second);
+    } else if (below != measured_.begin()) {
+      each = (each + slope(std::prev(below)->second, low)) / 2;
     }
-    const double left_over = static_cast<double>(smallest.left_over * whole_log2(samples_ / batch)) /
-                             static_cast<double>(std::max<int64_t>(whole_log2(smallest.accumulate), 1));
-    return std::llround(of_batch(low) + slope * static_cast<double>(batch - low.batch) + left_over);
+    const double left_over = static_cast<double>(first.left_over * whole_log2(samples_ / batch)) /
+                             static_cast<double>(std::max<int64_t>(whole_log2(first.accumulate), 1));
+    return std::llround(of_batch(low) + each * static_cast<double>(batch - low.batch) + left_over);
   }
 
  private:
@@ -94,6 +96,8 @@ class MicroBatches {
 }  // namespace
 
 int64_t MicroBatch::least() const { return std::max(smallest_budget(costs) + left_over, other_peak); }
+
+int64_t MicroBatch::kept() const { return std::max(predict(costs, {}).peak + left_over, other_peak); }
 
 CheckpointPlan MicroBatch::within(int64_t budget) const {
   std::vector<Segment> segments = fastest_within(costs, budget - left_over);
@@ -113,7 +117,10 @@ void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& 
   double least = std::numeric_limits<double>::infinity();
   const MicroBatch* best = nullptr;
   for (const MicroBatch& micro : plan.considered) {
-    if (!may_be(micro) || micro.least() > budget) continue;
+    const bool is_part_of_another = std::ranges::any_of(plan.considered, [&](const MicroBatch& other) {
+      return other.precision == micro.precision && other.batch > micro.batch && other.kept() <= budget;
+    });
+    if (is_part_of_another || !may_be(micro) || micro.least() > budget) continue;
     const double time = micro.milliseconds(micro.within(budget).predicted.extra_ms);
     if (time > least || (time == least && micro.batch < best->batch)) continue;
     least = time;
@@ -145,7 +152,7 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
       if (type.measured().empty()) type.add(all.front());
       type.explore(batches);
       const auto largest = type.measured().find(most);
-      if (largest != type.measured().end() && type.keeps_everything(largest->second)) return;
+      if (largest != type.measured().end() && largest->second.kept() <= budget) return;
     }
   };
   types.front().add(all.front());
@@ -169,6 +176,7 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
       if (micro.least() <= budget || micro.least() - micro.left_over >= least) break;
     }
   }
+  explore(samples);
   take_fastest(budget, any, plan);
   if (plan.chosen.batch > 0) return plan;
   fail(
@@ -212,11 +220,14 @@ MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train
   micro.accumulate = what.accumulate;
   micro.precision = what.precision;
   micro.costs = run.plan->costs;
-  const int64_t left_over = std::max<int64_t>(static_cast<int64_t>(after.live) - micro.costs.fixed, 0);
-  micro.left_over = left_over + later;
+  micro.costs.fixed += later;
+  // Part of `fixed` were also the first micro-batch's input and, of a text, its labels, which are as large.
+  const int64_t input = micro.costs.stages[0].input * (train.info().is_text() ? 2 : 1);
+  micro.left_over =
+      std::max<int64_t>(static_cast<int64_t>(after.live) + later + input + step_scalars - micro.costs.fixed, 0);
   micro.other_peak = static_cast<int64_t>(run.peak_bytes) + later;
-  micro.constant = live(MemoryPurpose::parameters) + live(MemoryPurpose::optimizer) + live(MemoryPurpose::gradients) -
-                   left_over;  // which are the gradients of a tree
+  micro.constant = live(MemoryPurpose::parameters) + live(MemoryPurpose::optimizer) + live(MemoryPurpose::gradients) +
+                   later - micro.left_over;  // which are gradients, too
   micro.batch_norm = used.contains("batch_norm2d_forward");
   micro.dropout = used.contains("dropout_mask");
   return micro;
@@ -302,12 +313,14 @@ Json MemoryBudget::to_json() const {
   Json considered = Json::array();
   int64_t search_peak = 0;
   for (const MicroBatch& micro : plan_->considered) {
-    search_peak = std::max({search_peak, micro.costs.measuring_peak, micro.other_peak});
+    const int64_t measuring = std::max(micro.costs.measuring_peak, micro.other_peak);
+    search_peak = std::max(search_peak, measuring);
     considered.push_back({{"batch", micro.batch},
                           {"accumulate", micro.accumulate},
                           {"precision", hs::name(micro.precision)},
+                          {"measuring_peak_bytes", measuring},
                           {"least_bytes", micro.least()},
-                          {"kept_bytes", predict(micro.costs, {}).peak + micro.left_over},
+                          {"kept_bytes", micro.kept()},
                           {"kept_ms", micro.milliseconds()}});
   }
   return {{"budget_bytes", bytes_},

@@ -19,11 +19,12 @@ struct MicroBatch {
   Precision precision = Precision::f32;      // of its products
   StepCosts costs;                           // of one of them
   int64_t constant = 0;                      // bytes of `costs.fixed` that do not depend on the batch
-  int64_t left_over = 0;                     // bytes that the first step adds to StepCosts::fixed, and what comes later
+  int64_t left_over = 0;                     // bytes that the first step adds to `fixed`: the sums of a tree
   int64_t other_peak = 0;                    // of a run with the fewest bytes: of its evaluation, if that has the peak
   bool batch_norm = false, dropout = false;  // whether the model has these, which depend on the micro-batch
 
   int64_t least() const;  // the smallest budget within which it runs, bytes
+  int64_t kept() const;   // within which it runs with everything kept, bytes
   // The segments with the least time whose peak, of a whole run, is at most `budget`. REQUIRES: budget >= least()
   CheckpointPlan within(int64_t budget) const;
   double milliseconds(double extra = 0) const;  // of forward and backward of a step, `extra` in each micro-batch

@@ -261,4 +261,55 @@ TEST_CASE("--memory: within 5 % of the fastest that there is, and a larger budge
   MESSAGE("at most " << worst << " times the fastest");
 }
 
+// A run of `train` that needs few bytes and little time.
+std::string random_training(Dice& dice) {
+  const std::string model =
+      dice.of<std::string>({"mlp", "mnist_cnn", "deep_cnn --blocks 3", "deep_cnn --blocks 9", "resnet8"});
+  std::string line = fmt::format("train --epochs 1 --model {} --train {} --test {} --batch {} --optimizer {}", model,
+                                 dice(20, 60), dice(1, 40), dice.of<int64_t>({1, 2, 6, 7, 8, 12, 16, 24}),
+                                 dice.of<std::string>({"sgd", "adam", "lamb"}));
+  for (const char* more : {" --accumulate 2", " --reduce tree", " --precision bf16", " --precision auto", " --clip 1",
+                           " --ema 0.9", " --validation 0.3 --patience 1", " --cache device", " --prefetch 3"}) {
+    const bool is_type = contains(more, "precision");
+    if (dice(0, 3) == 0 && !(is_type && contains(line, "precision"))) line += more;
+  }
+  return line;
+}
+
+TEST_CASE("train --memory: no run goes past its budget, nor past what was predicted") {
+  const auto samples_of = [](const json& record) {
+    return record["config"]["batch"].get<int64_t>() * record["config"]["accumulate"].get<int64_t>();
+  };
+  int64_t cases = 0, searches_beyond = 0;
+  for (uint32_t which = 100; cases < (is_long() ? 1000 : 40); ++which) {
+    Dice dice{which};
+    const std::string line = random_training(dice);
+    CAPTURE(line);
+    const json plain = record_of(line), &without = plain["rows"][0];
+    const int64_t most = without["peak_bytes"];
+    const Ended none = run(line + " --memory 1 --quiet");
+    CHECK(none.code == 2);
+    const size_t needs = none.err.find(" needs ");
+    REQUIRE_MESSAGE(needs != std::string::npos, none.err);
+    const int64_t least = std::stoll(none.err.substr(needs + 7));
+    for (const int64_t budget : {least, dice(least, std::max(least, most)), std::max(least, most + most / 10)}) {
+      CAPTURE(budget);
+      const json record = record_of(line + " --memory " + std::to_string(budget)), &row = record["rows"][0];
+      const json& plan = row["memory_plan"];
+      CHECK(plan["budget_bytes"] == budget);
+      CHECK(plan["predicted_peak_bytes"] <= budget);
+      CHECK(row["peak_bytes"] <= plan["predicted_peak_bytes"]);
+      CHECK(row["checkpoint_plan"]["predicted_peak_bytes"] == plan["predicted_peak_bytes"]);
+      for (const json& micro : plan["considered"]) {
+        searches_beyond += micro["batch"] > 1 && micro["measuring_peak_bytes"] > budget;
+      }
+      if (plan["bits"] == "same bits as without --memory") CHECK(row["weights_sha256"] == without["weights_sha256"]);
+      CHECK(samples_of(record) == samples_of(plain));
+      ++cases;
+    }
+  }
+  MESSAGE(cases << " budgets; in " << searches_beyond << " the search itself needed more");
+  CHECK(searches_beyond <= cases / 10);  // estimates are not exact
+}
+
 }  // namespace
