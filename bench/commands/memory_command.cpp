@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "bench/cli/console.h"
@@ -207,6 +208,28 @@ report::Rows MemoryCommand::rows_of(const std::vector<MemoryRow>& rows) const {
   return all;
 }
 
+// What to give `train` for half the bytes: of the rows with the same steps as the first, the one that takes the least
+// time of those with at most half of its bytes, or the one with the fewest.
+std::string command_for_half(const std::vector<MemoryRow>& rows) {
+  const auto peak = [](const MemoryRow& row) { return static_cast<double>(row.step.peak); };
+  const MemoryRow &all = rows.front(), *best = nullptr, *fewest = &all;
+  for (const MemoryRow& row : rows) {
+    if (row.accumulate != all.accumulate) continue;
+    if (peak(row) < peak(*fewest)) fewest = &row;
+    if (2 * peak(row) > peak(all)) continue;
+    if (!best || row.step.milliseconds < best->step.milliseconds) best = &row;
+  }
+  const MemoryRow& row = best ? *best : *fewest;
+  if (&row == &all) return "half the bytes: nothing here has fewer; give train --memory BYTES, or a smaller --batch";
+  std::string flags;
+  if (row.precision != all.precision) flags += fmt::format(" --precision {}", hs::name(row.precision));
+  if (row.checkpoint != all.checkpoint) flags += " --checkpoint " + row.checkpoint;
+  return fmt::format(
+      "{}: train{} ({:+.0f} %, {:.0f} % {} time)", best ? "half the bytes" : "no half of the bytes; the fewest", flags,
+      (peak(row) / peak(all) - 1) * 100, std::abs(row.step.milliseconds / all.step.milliseconds - 1) * 100,
+      row.step.milliseconds < all.step.milliseconds ? "less" : "more");
+}
+
 report::Rows curve_of(const std::vector<MemoryRow>& points) {
   report::Rows all{.table = {.title = "bytes against time"}};
   for (const MemoryRow& point : points) {
@@ -265,7 +288,8 @@ void MemoryCommand::run(const cli::Flags& flags) {
 
   const measure::AccumulationCost cost =
       measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
-  const report::Rows rows = rows_of(measure_rows(*data.train)),
+  const std::vector<MemoryRow> measured = measure_rows(*data.train);
+  const report::Rows rows = rows_of(measured),
                      curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
   Json record =
       report::new_record(name(), device_, flags.config(),
@@ -284,7 +308,8 @@ void MemoryCommand::run(const cli::Flags& flags) {
       {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
                    "ms: {:.2f} times",
                    cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
-                   cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms)});
+                   cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms),
+       command_for_half(measured)});
 }
 
 }  // namespace

@@ -541,11 +541,11 @@ void TrainCommand::run(const cli::Flags& flags) {
   fine_tuning_.open(flags, experiment_, settings_.context);
   cli::use_threads(settings_.threads);
   const cli::ForcedKernels forced(experiment_.kernels);
+  memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
   settle_device();
   const cli::TrainingData data =
       cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
                               settings_.context, fine_tuning_.vocabulary());
-  memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
   measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
   fine_tuning_.check_fits(data.train->info());
   scale_learning_rate(flags, data.train->info().count);

@@ -130,7 +130,9 @@ void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& 
   plan.chosen = *best;
   plan.checkpoint = best->within(budget);
   double without = least;
-  for (const MicroBatch& micro : plan.considered) without = std::min(without, micro.milliseconds());
+  for (const MicroBatch& micro : plan.considered) {
+    if (micro.batch >= best->batch) without = std::min(without, micro.milliseconds());
+  }
   plan.more_time = without > 0 ? least / without - 1 : 0;
 }
 

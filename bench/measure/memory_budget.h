@@ -32,8 +32,8 @@ struct MicroBatch {
 
 struct MemoryPlan {
   MicroBatch chosen;
-  CheckpointPlan checkpoint;           // its segments; predicted.peak is that of the whole run
-  double more_time = 0;                // of 1, over the fastest that was considered with everything kept
+  CheckpointPlan checkpoint;  // its segments; predicted.peak is that of the whole run
+  double more_time = 0;       // of 1, over the fastest considered, of no smaller micro-batch, with everything kept
   std::vector<MicroBatch> considered;  // that were measured, in this order
 };
 

@@ -79,6 +79,18 @@ TEST_CASE("memory: a row for every combination, predictions that hold, purposes 
   }
   CHECK(curve[2]["peak_bytes"] < curve[0]["peak_bytes"]);
   CHECK(curve[11]["segments"].empty());
+  // The sentence names the fastest of the rows of the same steps that have half of the bytes.
+  const json *best = nullptr, &all = record["rows"][0];
+  for (const json& row : record["rows"]) {
+    if (row["accumulate"] != 1 || 2 * row["peak_bytes"].get<int64_t>() > all["peak_bytes"].get<int64_t>()) continue;
+    if (!best || row["step_ms"] < (*best)["step_ms"]) best = &row;
+  }
+  REQUIRE(best);
+  const std::string type = (*best)["precision"] == "f32" ? "" : " --precision bf16",
+                    plan = (*best)["checkpoint"] == "off"
+                               ? ""
+                               : " --checkpoint " + best->at("checkpoint").get<std::string>();
+  CHECK(record["remarks"][1].get<std::string>().starts_with("half the bytes: train" + type + plan + " (-"));
 }
 
 TEST_CASE("memory: a plan has the peaks that the run itself predicts, and writes no file") {
@@ -99,7 +111,12 @@ TEST_CASE("memory: a plan has the peaks that the run itself predicts, and writes
 }
 
 TEST_CASE("memory: mistakes are one line with exit code 2") {
-  check_mistakes({{"profile memory --budget much", 2, "--budget much: expected a number of bytes"}});
+  check_mistakes(
+      {{"profile memory --budget much", 2, "--budget much: expected a number of bytes"},
+       {"train --memory much", 2, "--memory much: expected a number of bytes"},
+       {"train --memory 9M --checkpoint all", 2, "--memory 9M: chooses what is recomputed, and so does"},
+       {"train --memory 9M --save nowhere", 2, "--memory 9M: may choose another way when the run is resumed"},
+       {"train --memory 9M --graph-steps 2", 2, "--memory 9M: may accumulate, which a graph of 2 steps cannot"}});
 }
 
 TEST_CASE("train --checkpoint: the same weights, the plan in the record and on the screen") {
