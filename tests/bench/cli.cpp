@@ -308,6 +308,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"test_every", "1ep"},
                      {"patience", 0},
                      {"max_minutes", 0.0},
+                     {"memory_bytes", nullptr},
                      {"save_every", nullptr},
                      {"keep", nullptr},
                      {"start_sha256", nullptr},
