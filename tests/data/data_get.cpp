@@ -1,10 +1,12 @@
-// The script data/get, run by /bin/bash against mirrors that are folders (file://) and fail in different ways.
+// The scripts that bring data sets: data/get, run by /bin/bash against mirrors that are folders (file://) and fail in
+// different ways, and data/import, against small files of other formats.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "data/open_dataset.h"
 #include "source_dir.h"
+#include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -219,6 +223,71 @@ TEST_CASE("get: Tiny Shakespeare is one file, stored as it is published") {
   CHECK_MESSAGE(result.code == 0, result.error);
   CHECK(read_text(folder.path / "a" / "input.txt") == read_text(text / "input.txt"));
   CHECK(contains(get(folder, {"tinyshakespeare", "a"}, mirrors).out, "is complete and valid, nothing to do"));
+}
+
+// Pixel j of image i is 40 i + j, and the classes are b, a, b, c: as Hugging Face stores them, in two files and in one
+// with a bad label; as rows of numbers; and in colour, channels first.
+constexpr const char* make_sets = R"(
+import io, json, sys
+import h5py, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from PIL import Image
+images = np.arange(4, dtype=np.uint8)[:, None] * 40 + np.arange(36, dtype=np.uint8)
+def png(image):
+    to = io.BytesIO()
+    Image.fromarray(image.reshape(6, 6)).save(to, "PNG")
+    return {"bytes": to.getvalue(), "path": None}
+told = json.dumps({"info": {"features": {"label": {"names": ["b", "a", "c"], "_type": "ClassLabel"}}}})
+kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+for name, labels in ("train-0", [0, 1, 0, 2]), ("validation-0", [0]), ("bad", [0, 1, 0, 3]):
+    table = pa.table({"image": pa.array([png(image) for image in images[:len(labels)]], kind), "label": labels})
+    pq.write_table(table.replace_schema_metadata({"huggingface": told}), sys.argv[1] + f"/{name}.parquet")
+pq.write_table(pa.table({"pixels": images.tolist(), "label": list("babc")}), sys.argv[1] + "/flat.parquet")
+with h5py.File(sys.argv[1] + "/colour.h5", "w") as file:
+    file["x_train"], file["y_train"] = images.reshape(4, 3, 2, 6), [[1], [0], [1], [2]]
+)";
+
+TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels and names, or nothing") {
+  const TemporaryFolder folder;
+  if (!hs::test::python_has("pyarrow h5py PIL numpy")) return;
+  write(folder / "make.py", make_sets);
+  const std::string at = "'" + folder.path.string() + "/";
+  REQUIRE(hs::test::run_python(at + "'", (folder / "make.py").string()).status == 0);
+  const auto run = [&](const std::string& words) { return hs::test::run_python(words + " 2>&1", "data/import"); };
+  const auto bad = run(at + "bad.parquet' " + at + "out'");
+  CHECK(bad.status == 3);
+  CHECK(contains(bad.output, "bad.parquet: sample 3 of train: label 3, expected"));
+  CHECK(!fs::exists(folder / "out"));
+  fs::remove(folder / "bad.parquet");
+  fs::create_directory(folder / "hf");
+  for (const char* name : {"train-0.parquet", "validation-0.parquet"}) fs::rename(folder / name, folder / "hf" / name);
+
+  const int order[] = {1, 0, 2, 3};  // by class, then as they were
+  for (const std::string name : {"hf", "flat.parquet", "colour.h5"}) {
+    const std::string to = (folder / "out" / name).string();
+    const auto made = run(at + name + "' '" + to + "'");
+    REQUIRE_MESSAGE(made.status == 0, made.output);
+    const bool colour = name == "colour.h5";
+    const auto source = hs::open_dataset(to, hs::Part::train);
+    CHECK(source->info().shape() == (colour ? hs::ImageShape{2, 6, 3} : hs::ImageShape{6, 6, 1}));
+    const std::vector<std::string> names = {"a", "b", "c"};  // numbers are not names
+    CHECK(source->info().class_names == (colour ? std::vector<std::string>{} : names));
+    CHECK(fs::exists(folder / "out" / name / "test/c") == (name == "hf"));  // empty there
+    for (int i = 0; i < 4; ++i) {
+      std::vector<uint8_t> image(36), expected(36);
+      source->read(i, image.data());
+      for (size_t j = 0; j < 36; ++j) {
+        expected[j] = static_cast<uint8_t>(40 * order[i] + static_cast<int>(colour ? j % 3 * 12 + j / 3 : j));
+      }
+      CHECK(image == expected);
+      CHECK(source->label(i) == std::array{0, 1, 1, 2}[static_cast<size_t>(i)]);
+    }
+  }
+  const auto again = run(at + "hf' " + at + "out/hf'");
+  CHECK(again.status == 4);
+  CHECK(contains(again.output, "exists and is not an empty folder"));
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder / "out")) {
+    CHECK(!entry.path().filename().string().starts_with('.'));  // no temporary folder is left
+  }
 }
 
 }  // namespace
