@@ -247,7 +247,7 @@ TEST_CASE("compare --run trains both in turns, and keeps what a comparison needs
   CHECK(missed.code == 0);
   CHECK(contains(missed.err, "turn 1 of 1, "));
   const Ended failed = run_bench({"compare", "--run", a, "--run", b + " --data /nonexistent", "--quiet"});
-  check_one_line(failed, 4, "/b' --data /nonexistent\": /nonexistent: not found");
+  check_one_line(failed, 4, ": /nonexistent: not found; expected a folder");
 }
 
 TEST_CASE("a challenge is met, is missed, or cannot be judged") {
