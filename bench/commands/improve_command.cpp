@@ -25,7 +25,6 @@
 namespace hs::bench::commands {
 namespace {
 
-using measure::Change;
 using measure::Trial;
 
 struct Judged {

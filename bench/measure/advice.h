@@ -8,8 +8,8 @@
 
 namespace hs::bench::measure {
 
-// From rows in their order, each with group, train_flags and on_by_default: what of train's flags to add here, what is on
-// already, what saves memory and what to leave out, each with the ratio of times to the row before it, which differs
+// From rows in their order, each with group, train_flags and on_by_default: what of train's flags to add here, what is
+// on already, what saves memory and what to leave out, each with the ratio of times to the row before it, which differs
 // in this technique alone. `command`: what these flags are added to, "train --model mlp".
 std::vector<std::string> advice(const Json& rows, const std::string& command);
 

@@ -31,11 +31,13 @@ const char* const shapes = R"({
     "absent": [{"name": "string", "reason": "string"}],
     "tables": [{"title": "string", "left": "number", "heads!": ["string"], "lines!": [["string"]]}],
     "rows": [{
-      "name": "string", "group": "string", "train_flags": "string", "on_by_default": "boolean", "seconds": "number", "seconds_all": ["number"], "seconds_low": "number",
+      "name": "string", "group": "string", "train_flags": "string", "on_by_default": "boolean",
+      "seconds": "number", "seconds_all": ["number"], "seconds_low": "number",
       "seconds_high": "number", "samples_per_second": "number", "test_accuracy": "number",
       "test_accuracy_all": ["number"], "final_loss": "number", "peak_bytes": "number", "stall_share": "number",
       "speed_up": "number", "ratio": "number", "ratio_low": "number", "ratio_high": "number", "bytes_ratio": "number",
-      "verdict": "string", "for_memory": "boolean", "error": "string", "target": {"seconds_all": ["number"]}, "cost": {},
+      "verdict": "string", "for_memory": "boolean", "error": "string", "cost": {},
+      "target": {"seconds_all": ["number"]},
       "precision": "string", "mode": "string", "channels_last": "boolean", "experiment": {"precision": "string"},
       "parts": {"*": "number"}, "written": {"temperature": "number", "text": "string"},
       "step": {
