@@ -30,6 +30,7 @@ struct Evaluation {
 struct Target {
   bool is_loss = false;  // otherwise an accuracy
   double value = 0;      // the least accuracy, 0 to 1, or the greatest loss
+  // False for what was not evaluated.
   bool is_reached_by(const Evaluation& e) const { return is_loss ? e.loss <= value : e.accuracy >= value; }
 };
 

@@ -109,7 +109,9 @@ TEST_CASE("3: records that are none (closely: tests/bench/record.cpp)") {
   for (int i = 0; i < 1'000'000; ++i) objects += "{\"a\":";
   for (int i = 0; i < 1'000'000; ++i) members += fmt::format("\"{}\":0,", i);
   check_faults({
-      {"report r.json", 3, "r.json: a folder, expected a regular file",
+      {"report r.json", 3, "r.json: has no record with timed rows",
+       [](const fs::path& folder) { fs::create_directory(folder / "r.json"); }},
+      {"compare r.json r.json", 3, "r.json: a folder, expected a regular file",
        [](const fs::path& folder) { fs::create_directory(folder / "r.json"); }},
       {"report r.json", 3, "r.json: a FIFO, expected a regular file",
        [](const fs::path& folder) { REQUIRE(mkfifo((folder / "r.json").c_str(), 0600) == 0); }},
