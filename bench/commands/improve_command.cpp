@@ -99,7 +99,7 @@ Trial ImproveCommand::train(const Json& settings, uint64_t seed, double limit, b
     if (last_record_.is_null()) last_record_ = record;
     const Json &row = record["rows"][0], &seconds = report::member(report::part(row, "target"), "seconds");
     return {seconds.is_number() ? seconds.get<double>() : std::numeric_limits<double>::infinity(),
-            report::number(row, "test_accuracy")};
+            report::number(row, "test_accuracy"), report::number(row, "stall_share")};
   } catch (const Error& error) {
     if (is_given || (error.code() != ExitCode::numeric && error.code() != ExitCode::usage)) throw;
     say(error.what());

@@ -140,6 +140,11 @@ class Search {
   // Keeps the first of the best of its kind that is better than what is kept so far on three seeds of both.
   void try_kind(const std::string& kind) {
     constexpr size_t most = 3;
+    constexpr double no_waiting = 0.02;
+    if (kind == "loader" && kept_[0].waiting < no_waiting) {
+      rules_.say(fmt::format("loader: training waits for it {:.1f} % of the time", kept_[0].waiting * 100));
+      return;
+    }
     std::vector<Candidate> best = halved(kind);
     for (size_t i = 0; i < std::min(most, best.size()); ++i) {
       if (is_better(best[i])) {

@@ -20,6 +20,7 @@ namespace hs::bench::measure {
 struct Trial {
   double seconds = std::numeric_limits<double>::infinity();
   double accuracy = 0;  // in the test, at its end
+  double waiting = 1;   // the share of training in which it waited for data
 };
 // Runs `train` with these settings (cli::Flags::settings()) and a seed, for `limit` seconds of training at most.
 using Trainer = std::function<Trial(const Json& settings, uint64_t seed, double limit)>;

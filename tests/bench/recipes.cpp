@@ -270,6 +270,10 @@ TEST_CASE("improve: what loses accuracy is left out, a target out of reach chang
   CHECK(improve(json::object(), loses, {.lose = 0.05}).settings == json{{"--precision", {"bf16"}}});
   const Trainer never = [](const json&, uint64_t, double) { return Trial(); };
   CHECK(improve(json::object(), never, {}).changes.empty());
+  const Trainer never_waits = [](const json& settings, uint64_t, double) {
+    return Trial{settings.contains("--prefetch") ? 1.0 : 10.0, 0.98, 0.01};
+  };
+  CHECK(improve(json::object(), never_waits, {}).changes.empty());  // what the loader does cannot be the reason
   int64_t asked = 0;
   const Found ended = improve(json::object(), loses, {.lose = 1, .may_go_on = [&] { return ++asked <= 4; }});
   CHECK(ended.out_of_time);
