@@ -525,9 +525,9 @@ void TrainCommand::write_trace(const measure::StepProfile& profile, const Json& 
 
 void TrainCommand::run(const cli::Flags& flags) {
   check_combinations(flags);
-  settle_judging(flags);
   const std::string own_trace = trace_;
   join_ranks();
+  settle_judging(flags);
   // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.
   const bool traces = !ranks_.from_first(own_trace).empty();
   trace_steps_ = std::stoll(ranks_.from_first(std::to_string(trace_steps_)));
