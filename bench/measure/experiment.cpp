@@ -59,6 +59,15 @@ LoaderOptions loader_options(const Experiment& experiment, bool shuffle, uint64_
   return options;
 }
 
+// Of their samples and labels.
+int64_t bytes_of(const std::vector<const SampleSource*>& sets) {
+  int64_t bytes = 0;
+  for (const SampleSource* set : sets) {
+    bytes += set->info().count * (set->info().image_bytes() + int64_t{sizeof(int32_t)});
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Split split_of(const Experiment& experiment, const SampleInfo& set) {
@@ -73,20 +82,12 @@ CacheMode settled_cache(std::optional<CacheMode> wanted, const LoaderOptions& lo
                         const std::vector<const SampleSource*>& sets) {
   if (wanted) return *wanted;
   if (device == Device::cpu || loading.normalize_on_host || loading.ranks > 1) return CacheMode::ram;
-  size_t bytes = 0;
-  for (const SampleSource* set : sets) {
-    bytes += static_cast<size_t>(set->info().count * (set->info().image_bytes() + int64_t{sizeof(int32_t)}));
-  }
+  const auto bytes = static_cast<size_t>(bytes_of(sets));
   return bytes <= runtime(device).free_bytes() / 2 ? CacheMode::device : CacheMode::ram;
 }
 
 int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, const SampleSource& test) {
-  if (experiment.loading.cache == CacheMode::none) return 0;
-  int64_t bytes = 0;
-  for (const SampleSource* set : {&train, &test}) {
-    bytes += set->info().count * (set->info().image_bytes() + int64_t{sizeof(int32_t)});
-  }
-  return bytes;
+  return experiment.loading.cache == CacheMode::none ? 0 : bytes_of({&train, &test});
 }
 
 void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
