@@ -61,27 +61,25 @@ std::string graph(Experiment& experiment) {
   return "";
 }
 
-std::string no_detail(const Experiment&) { return ""; }
-std::string by_default(const Experiment&) { return ""; }
+std::string nothing(const Experiment&) { return ""; }
 
 }  // namespace
 
 // In the order in which the cumulative rows add them: first what `train` has on, so that one row is train's defaults.
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
-      {"cache", "each sample read and decoded once, then kept in memory", false, cache, no_detail, by_default},
-      {"prefetch", "batches made by a thread, ahead of the step that needs them", false, prefetch, no_detail,
-       by_default},
-      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels,
-       no_detail, by_default},
-      {"graph", "the step recorded once and replayed, without the launches", false, graph, no_detail, by_default},
+      {"cache", "each sample read and decoded once, then kept in memory", false, cache, nothing, nothing},
+      {"prefetch", "batches made by a thread, ahead of the step that needs them", false, prefetch, nothing, nothing},
+      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels, nothing,
+       nothing},
+      {"graph", "the step recorded once and replayed, without the launches", false, graph, nothing, nothing},
       {"mixed precision", "products in 16 bits, sums and weights in 32", false, mixed_precision,
        [](const Experiment& e) { return std::string(hs::name(e.precision)); },
        [](const Experiment& e) { return fmt::format("--precision {}", hs::name(e.precision)); }},
       {"accumulation", "small batches whose gradients make one step of the same size", true, accumulation,
        [](const Experiment& e) { return fmt::format("{} x {}", e.accumulate, e.batch); },
        [](const Experiment& e) { return fmt::format("--batch {} --accumulate {}", e.batch, e.accumulate); }},
-      {"checkpointing", "activations computed again in backward in place of being kept", true, checkpointing, no_detail,
+      {"checkpointing", "activations computed again in backward in place of being kept", true, checkpointing, nothing,
        [](const Experiment&) { return std::string("--checkpoint all"); }},
   };
   return all;
