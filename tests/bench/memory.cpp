@@ -7,9 +7,9 @@
 #include <string>
 
 #include "bench/measure/memory_budget.h"
-#include "engine/random.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/random_stages.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"
 
@@ -156,46 +156,19 @@ TEST_CASE("train --checkpoint: the same weights, the plan in the record and on t
   check_mistakes({{"train --checkpoint half", 2, "--checkpoint half: expected off, all, every=N"}});
 }
 
-// Draws whole numbers.
-struct Dice {
-  uint32_t which;
-  uint64_t count = 0;
-  int64_t operator()(int64_t low, int64_t high) {
-    const uint32_t bits = hs::random_bits({8, hs::RandomPurpose::init, which, 0, 0}, count++);
-    return low + static_cast<int64_t>(bits % static_cast<uint64_t>(high - low + 1));
-  }
-  template <class T>
-  T of(const std::vector<T>& all) {
-    return all[static_cast<size_t>((*this)(0, std::ssize(all) - 1))];
-  }
-};
-
 bool is_long() { return std::getenv("HALFSTEP_LONG_TESTS") != nullptr; }
 
 // A model whose bytes and times are straight lines in the samples of a micro-batch.
 struct LinearModel {
-  hs::StepCosts one, more;  // for a sample, and for each one more
+  hs::StepCosts one;  // for a sample
   int64_t parameters = 0, tree = 0, measuring = 0;
 
   explicit LinearModel(Dice& dice) {
     parameters = dice(0, 4000);
     if (dice(0, 2) == 0) tree = dice(1, 500);
     measuring = dice(0, 200);
-    int64_t input = dice(1, 60);
-    for (int64_t i = dice(2, 12); i >= 0; --i) {
-      hs::StageCost stage;
-      stage.input = input;
-      stage.output = input = dice(1, 60);
-      stage.saved = dice(0, 90);
-      stage.saves_input = dice(0, 1) == 1;
-      stage.saves_output = dice(0, 1) == 1;
-      stage.forward_peak = stage.saved + stage.output + dice(0, 30);
-      stage.unrecorded_peak = stage.output + dice(0, 30);
-      stage.backward_peak = dice(0, 80);
-      stage.forward_ms = static_cast<double>(dice(1, 50));
-      stage.backward_ms = static_cast<double>(dice(1, 100));
-      one.stages.push_back(stage);
-    }
+    const int64_t input = dice(1, 60), stages = dice(2, 12) + 1;
+    one.stages = random_stages(dice, stages, input);
   }
   hs::bench::measure::MicroBatch at(int64_t batch, int64_t samples, hs::Precision precision) const {
     hs::bench::measure::MicroBatch micro;
@@ -226,7 +199,7 @@ TEST_CASE("--memory: within 5 % of the fastest that there is, and a larger budge
   double worst = 1;
   for (uint32_t which = 0; which < (is_long() ? 1000 : 30); ++which) {
     CAPTURE(which);
-    Dice dice{which};
+    Dice dice{8, which};
     const LinearModel model(dice);
     const MemoryChoice choice = {
         dice(2, 96), dice(1, 4),
@@ -299,7 +272,7 @@ TEST_CASE("train --memory: no run goes past its budget, nor past what was predic
   };
   int64_t cases = 0, searches_beyond = 0;
   for (uint32_t which = 100; cases < (is_long() ? 1000 : 40); ++which) {
-    Dice dice{which};
+    Dice dice{8, which};
     const std::string line = random_training(dice);
     CAPTURE(line);
     const json plain = record_of(line), &without = plain["rows"][0];

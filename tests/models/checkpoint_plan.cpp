@@ -13,35 +13,18 @@
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 #include "models/measure_stages.h"
 #include "models/models.h"
+#include "tests/support/random_stages.h"
 #include "tests/support/thrown.h"
 
 namespace hs::test {
 namespace {
 
-// Stages with random costs, in which nothing is like anything else. The last one is the loss.
 StepCosts random_costs(uint32_t which, size_t stages) {
-  uint64_t count = 0;
-  const auto number = [&](int64_t low, int64_t high) {
-    const uint32_t bits = random_bits({5, RandomPurpose::init, which, 0, 0}, count++);
-    return low + static_cast<int64_t>(bits % static_cast<uint64_t>(high - low + 1));
-  };
+  Dice dice{5, which};
   StepCosts costs;
-  costs.fixed = number(0, 500);
-  int64_t input = number(1, 60);
-  for (size_t i = 0; i <= stages; ++i) {
-    StageCost stage;
-    stage.input = input;
-    stage.output = input = number(1, 60);
-    stage.saved = number(0, 90);
-    stage.saves_input = number(0, 1);
-    stage.saves_output = number(0, 1);
-    stage.forward_peak = stage.saved + stage.output + number(0, 30);
-    stage.unrecorded_peak = stage.output + number(0, 30);
-    stage.backward_peak = number(0, 80);
-    stage.forward_ms = static_cast<double>(number(1, 50));
-    stage.backward_ms = static_cast<double>(number(1, 100));
-    costs.stages.push_back(stage);
-  }
+  costs.fixed = dice(0, 500);
+  const int64_t input = dice(1, 60);
+  costs.stages = random_stages(dice, static_cast<int64_t>(stages) + 1, input);
   return costs;
 }
 
