@@ -81,11 +81,9 @@ Json to_json(const measure::StepTimes& p) {
 Json to_json(const std::vector<measure::TimedSwitch>& timed) {
   Json all = Json::array();
   for (const measure::TimedSwitch& one : timed) {
-    all.push_back({{"flags", one.flags},
-                   {"ratio", finite_or_null(one.ratio)},
-                   {"ratio_low", finite_or_null(one.low)},
-                   {"ratio_high", finite_or_null(one.high)},
-                   {"verdict", one.verdict}});
+    Json& made = all.emplace_back(one.gain.to_json());
+    made["flags"] = one.flags;
+    made["verdict"] = one.gain.verdict;
   }
   return all;
 }
@@ -93,7 +91,8 @@ Json to_json(const std::vector<measure::TimedSwitch>& timed) {
 std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::TimedSwitch>& timed) {
   std::vector<std::string> helps, others;
   for (const measure::TimedSwitch& one : timed) {
-    one.verdict == "faster" ? helps.push_back(one.text()) : others.push_back(one.text() + ", " + one.verdict);
+    const std::string text = fmt::format("{} ({})", one.flags, one.gain.text());
+    one.gain.verdict == "faster" ? helps.push_back(text) : others.push_back(text + ", " + one.gain.verdict);
   }
   std::vector<std::string> lines = {fmt::format("{}: {}.", verdict.name, verdict.reason)};
   if (!helps.empty()) lines.push_back(fmt::format("Switch on: {}, timed here.", fmt::join(helps, "; ")));
@@ -146,9 +145,7 @@ void DoctorCommand::run(const cli::Flags& flags) {
   record["rows"] = parts.json;
   record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
   record["switches"] = to_json(timed);
-  record["answer"] = answer_of(verdict, timed);
-  if (const std::string busy = measure::busy_line(record["environment"]); !busy.empty())
-    record["answer"].push_back(busy);
+  measure::put_answer(record, answer_of(verdict, timed));
   outputs_.finish(
       record,
       fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,

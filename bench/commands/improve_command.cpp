@@ -1,6 +1,6 @@
 // halfstep-bench improve: looks for the settings of `train` that reach a target in the least time, and judges what it
-// found against what it was given, in turns, with seeds that the search has not seen. Its record has "recipe" (flags
-// without dashes, for --recipe), "changes" (kind, flags, ratio with its interval) and "rows": as given, improved, and
+// found against what it was given, in turns, with seeds that the search has not seen. Its record has "changes" (kind,
+// flags, ratio of times without and with it, and its interval) and "rows": as given, improved, and
 // improved without each change; each with name, train_flags, seconds_all (of training to the target; null if a run
 // missed it), seconds, reached_share and test_accuracy.
 #include <fmt/ranges.h>
@@ -17,6 +17,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/improvement.h"
+#include "bench/measure/row.h"
 #include "bench/measure/turns.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
@@ -30,19 +31,10 @@ using measure::Trial;
 struct Judged {
   std::string name;
   Json settings;
-  double limit;  // seconds of training
   std::vector<Trial> trials = {};
 
-  std::vector<double> seconds() const {
-    std::vector<double> all;
-    for (const Trial& trial : trials) all.push_back(trial.seconds);
-    return all;
-  }
-  double accuracy() const {
-    double sum = 0;
-    for (const Trial& trial : trials) sum += trial.accuracy;
-    return sum / static_cast<double>(trials.size());
-  }
+  std::vector<double> seconds() const { return measure::seconds_of(trials); }
+  double accuracy() const { return measure::accuracy_of(trials); }
 };
 
 class ImproveCommand : public cli::Command {
@@ -55,6 +47,7 @@ class ImproveCommand : public cli::Command {
   void say(const std::string& line) const {
     if (!quiet_) cli::write_stderr(line + "\n");
   }
+  double judged_seconds() const { return minutes_ * 60 / 6; }  // of training, at most, of a run that is judged
   std::vector<Judged> judge(const measure::Found& found, const Json& given);
   void write_recipe(const Json& settings, OutputFile& file) const;
 
@@ -109,20 +102,19 @@ Trial ImproveCommand::train(const Json& settings, uint64_t seed, double limit, b
 
 // What was given, what was found, and that without each of its changes.
 std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Json& given) {
-  const double most = minutes_ * 60 / 6;
-  std::vector<Judged> rows = {{"as given", given, most}};
-  if (!found.changes.empty()) rows.push_back({"improved", found.settings, most});
+  std::vector<Judged> rows = {{"as given", given}};
+  if (!found.changes.empty()) rows.push_back({"improved", found.settings});
   for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
     Json settings = given;
     for (size_t i = 0; i < found.changes.size(); ++i) {
       if (i != without) settings = changed(settings, found.changes[i]);
     }
-    rows.push_back({"without " + found.changes[without].text(), settings, most});
+    rows.push_back({"without " + found.changes[without].text(), settings});
   }
   constexpr uint64_t unseen = 1000;
   const auto run = [&](size_t i, int64_t turn) {
     rows[i].trials.push_back(
-        train(rows[i].settings, seed_ + unseen + static_cast<uint64_t>(turn), rows[i].limit, i == 0));
+        train(rows[i].settings, seed_ + unseen + static_cast<uint64_t>(turn), judged_seconds(), i == 0));
     return true;
   };
   measure::in_turns(rows.size(), repeat_, run,
@@ -130,31 +122,25 @@ std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Jso
   return rows;
 }
 
-Json ratio_of(const Judged& before, const Judged& after) {
-  const Interval interval = ratio_interval(before.seconds(), after.seconds());
-  return {{"ratio", finite_or_null(median(before.seconds()) / median(after.seconds()))},
-          {"ratio_low", finite_or_null(interval.low)},
-          {"ratio_high", finite_or_null(interval.high)}};
+std::string times(const measure::SpeedUp& gain) {
+  return std::isfinite(gain.ratio) ? gain.text() : "not reached in the time otherwise";
 }
 
-std::string times(const Json& ratio) {
-  if (!ratio["ratio"].is_number()) return "without it the target is not reached in the time";
-  return fmt::format("{:.2f} times as fast, {:.2f} to {:.2f}", report::number(ratio, "ratio"),
-                     report::number(ratio, "ratio_low"), report::number(ratio, "ratio_high"));
-}
+struct Effect {
+  const measure::Change* change;
+  measure::SpeedUp gain;
+
+  double loss() const { return std::isfinite(gain.ratio) ? gain.ratio : std::numeric_limits<double>::infinity(); }
+};
 
 // Each change by what the whole loses without it, the largest first.
-Json effects_of(const measure::Found& found, const std::vector<Judged>& rows) {
-  std::vector<Json> effects;
+std::vector<Effect> effects_of(const measure::Found& found, const std::vector<Judged>& rows) {
+  std::vector<Effect> effects;
   for (size_t i = 0; i < found.changes.size(); ++i) {
-    Json effect = ratio_of(found.changes.size() == 1 ? rows[0] : rows[2 + i], rows[1]);
-    effect["kind"] = found.changes[i].kind;
-    effect["flags"] = found.changes[i].text();
-    effects.push_back(effect);
+    const Judged& without = found.changes.size() == 1 ? rows[0] : rows[2 + i];
+    effects.push_back({&found.changes[i], measure::speed_up(without.seconds(), rows[1].seconds())});
   }
-  std::ranges::stable_sort(effects, std::greater(), [](const Json& effect) {
-    return effect["ratio"].is_number() ? effect["ratio"].get<double>() : std::numeric_limits<double>::infinity();
-  });
+  std::ranges::stable_sort(effects, std::greater(), &Effect::loss);
   return effects;
 }
 
@@ -224,21 +210,23 @@ void ImproveCommand::run(const cli::Flags& flags) {
   record["environment"] = last_record_["environment"];
   const report::Rows rows = rows_of(judged);
   record["rows"] = rows.json;
-  record["changes"] = found.changes.empty() ? Json::array() : effects_of(found, judged);
-  record["answer"] = Json::array();
-  if (found.changes.empty()) {
-    record["answer"].push_back(
-        fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(given), target_));
-  } else {
-    record["answer"].push_back(fmt::format("Use train{}: it reaches {} {}.", cli::words_of(found.settings), target_,
-                                           times(ratio_of(judged[0], judged[1]))));
-    std::vector<std::string> mattered;
-    for (const Json& effect : record["changes"]) {
-      if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", report::text(effect, "flags"), times(effect)));
-    }
-    record["answer"].push_back(fmt::format("What mattered: {}.", fmt::join(mattered, "; ")));
-    record["answer"].push_back(claim(judged, challenge_, lose_));
+  record["changes"] = Json::array();
+  std::vector<std::string> mattered;
+  for (const Effect& effect : effects_of(found, judged)) {
+    Json& change = record["changes"].emplace_back(effect.gain.to_json());
+    change["kind"] = effect.change->kind;
+    change["flags"] = effect.change->text();
+    if (mattered.size() < 3) mattered.push_back(fmt::format("{} ({})", effect.change->text(), times(effect.gain)));
   }
+  std::vector<std::string> answer;
+  if (found.changes.empty()) {
+    answer = {fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(given), target_)};
+  } else {
+    answer = {fmt::format("Use train{}: it reaches {} ({}).", cli::words_of(found.settings), target_,
+                          times(measure::speed_up(judged[0].seconds(), judged[1].seconds()))),
+              fmt::format("What mattered: {}.", fmt::join(mattered, "; ")), claim(judged, challenge_, lose_)};
+  }
+  record["answer"] = answer;
   const std::string ended = found.out_of_time ? ", ended by --minutes" : "";
   outputs_.finish(record,
                   fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_, found.runs,
@@ -247,7 +235,7 @@ void ImproveCommand::run(const cli::Flags& flags) {
   write_recipe(found.settings, out);
   if (!std::isfinite(median(judged.back().seconds())) && found.changes.empty()) {
     fail(ExitCode::missed, "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes",
-         target_, judged[0].limit);
+         target_, judged_seconds());
   }
 }
 

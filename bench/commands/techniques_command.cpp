@@ -263,9 +263,7 @@ void TechniquesCommand::run(const cli::Flags& flags) {
     }
   }
   record["headline"] = headline(data);
-  record["answer"] = measure::advice(record["rows"], train_command(flags));
-  if (const std::string busy = measure::busy_line(record["environment"]); !busy.empty())
-    record["answer"].push_back(busy);
+  measure::put_answer(record, measure::advice(record["rows"], train_command(flags)));
   outputs_.finish(record);
   for (const measure::Row& row : rows) {
     if (!row.error.empty()) fail(ExitCode::numeric, "{}: {}", row.name, row.error);

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "bench/cli/statistics.h"
 #include "bench/measure/row.h"
 #include "bench/report/record.h"
 
@@ -16,16 +15,10 @@ constexpr double saves_bytes = 0.95, loses_accuracy = 0.005;  // a ratio; of 1
 // A technique on top of all before it.
 struct Step {
   const Json* row;
-  double ratio, bytes, accuracy;  // time before / after, bytes after / before, accuracy after - before
-  Interval interval;
-  std::string verdict;
+  SpeedUp gain;
+  double bytes, accuracy;  // bytes after / before, accuracy after - before
 
   std::string flags() const { return report::text(*row, "train_flags"); }
-  std::string times() const {
-    return std::isfinite(interval.low)
-               ? fmt::format("{:.2f} times as fast, {:.2f} to {:.2f}", ratio, interval.low, interval.high)
-               : fmt::format("{:.2f} times as fast", ratio);
-  }
   std::string bytes_text() const { return fmt::format("{:+.0f} % bytes", (bytes - 1) * 100); }
   std::string accuracy_text() const {
     return accuracy < -loses_accuracy ? fmt::format("; accuracy {:+.1f} points", accuracy * 100) : "";
@@ -33,15 +26,10 @@ struct Step {
 };
 
 Step step_between(const Json& before, const Json& after) {
-  const std::vector<double> a = report::numbers(before, "seconds_all"), b = report::numbers(after, "seconds_all");
-  Step step{.row = &after,
-            .ratio = median(a) / median(b),
-            .bytes = report::number(after, "peak_bytes") / report::number(before, "peak_bytes"),
-            .accuracy = report::number(after, "test_accuracy") - report::number(before, "test_accuracy"),
-            .interval = ratio_interval(a, b),
-            .verdict = {}};
-  step.verdict = verdict(step.ratio, step.interval, b.size(), "faster", "slower");
-  return step;
+  return {.row = &after,
+          .gain = speed_up(report::numbers(before, "seconds_all"), report::numbers(after, "seconds_all")),
+          .bytes = report::number(after, "peak_bytes") / report::number(before, "peak_bytes"),
+          .accuracy = report::number(after, "test_accuracy") - report::number(before, "test_accuracy")};
 }
 
 // The baseline, the first technique, then each with all before it.
@@ -69,18 +57,18 @@ std::vector<std::string> advice(const Json& rows, const std::string& command) {
     const Step step = step_between(*chain[i - 1], *chain[i]);
     if (report::flag(*chain[i], "on_by_default")) {
       on.push_back(report::text(*chain[i], "name"));
-      defaults = step_between(*chain[0], *chain[i]).times();
+      defaults = step_between(*chain[0], *chain[i]).gain.text();
     } else if (report::flag(*chain[i], "for_memory")) {
       step.bytes < saves_bytes
           ? smaller.push_back(
-                fmt::format("{} ({}, {}{})", step.flags(), step.bytes_text(), step.times(), step.accuracy_text()))
+                fmt::format("{} ({}, {}{})", step.flags(), step.bytes_text(), step.gain.text(), step.accuracy_text()))
           : left.push_back(fmt::format("{}, which saves no memory here ({})", step.flags(), step.bytes_text()));
-    } else if (step.verdict == "faster") {
+    } else if (step.gain.verdict == "faster") {
       flags += " " + step.flags();
-      faster.push_back(step.times() + step.accuracy_text());
+      faster.push_back(step.gain.text() + step.accuracy_text());
     } else {
-      can_tell = can_tell && step.verdict != "too few runs to tell";
-      left.push_back(fmt::format("{}: {} ({})", step.flags(), step.verdict, step.times()));
+      can_tell = can_tell && step.gain.verdict != "too few runs to tell";
+      left.push_back(fmt::format("{}: {} ({})", step.flags(), step.gain.verdict, step.gain.text()));
     }
   }
   std::vector<std::string> lines;
@@ -95,11 +83,15 @@ std::vector<std::string> advice(const Json& rows, const std::string& command) {
   return lines;
 }
 
-std::string busy_line(const Json& environment) {
+void put_answer(Json& record, std::vector<std::string> lines) {
+  const Json& environment = report::part(record, "environment");
   const double load = report::number(environment, "load_average"), cores = report::number(environment, "cores");
-  if (!(load > cores / 2)) return "";
-  return fmt::format(
-      "The machine was busy: a load of {:.1f} on {:.0f} cores before it began. Repeat it when it is not.", load, cores);
+  if (load > cores / 2) {
+    lines.push_back(
+        fmt::format("The machine was busy: a load of {:.1f} on {:.0f} cores before it began. Repeat it when it is not.",
+                    load, cores));
+  }
+  record["answer"] = lines;
 }
 
 }  // namespace hs::bench::measure

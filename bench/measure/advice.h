@@ -13,7 +13,8 @@ namespace hs::bench::measure {
 // in this technique alone. `command`: what these flags are added to, "train --model mlp".
 std::vector<std::string> advice(const Json& rows, const std::string& command);
 
-// "The machine was busy ...", or empty: a load of more than half of the cores before the measurement began.
-std::string busy_line(const Json& environment);
+// Puts the lines into the record's "answer", and one more if its environment had a load of more than half of the cores
+// before the measurement began.
+void put_answer(Json& record, std::vector<std::string> lines);
 
 }  // namespace hs::bench::measure

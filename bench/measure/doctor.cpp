@@ -10,7 +10,6 @@
 #include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/row.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/turns.h"
 #include "data/memory_source.h"
@@ -107,10 +106,6 @@ std::vector<Switch> switches_for(Bound bound, const Experiment& experiment) {
   return switches;
 }
 
-std::string TimedSwitch::text() const {
-  return fmt::format("{} ({:.2f} times as fast, {:.2f} to {:.2f})", flags, ratio, low, high);
-}
-
 std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, const Experiment& experiment,
                                        const SampleSource& samples, double step, double seconds) {
   constexpr int64_t turns = 5, least_steps = 3;
@@ -131,11 +126,7 @@ std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, cons
   in_turns(times.size(), turns, run, [](int64_t) {});
   std::vector<TimedSwitch> timed;
   for (size_t i = 0; i < switches.size(); ++i) {
-    const std::vector<double>&without = times[0], &with = times[i + 1];
-    const Interval interval = ratio_interval(without, with);
-    const double ratio = median(without) / median(with);
-    timed.push_back({switches[i].flags, ratio, interval.low, interval.high,
-                     verdict(ratio, interval, with.size(), "faster", "slower")});
+    timed.push_back({switches[i].flags, speed_up(times[0], times[i + 1])});
   }
   return timed;
 }

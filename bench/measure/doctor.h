@@ -7,6 +7,7 @@
 
 #include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
+#include "bench/measure/row.h"
 
 namespace hs::bench::measure {
 
@@ -51,10 +52,7 @@ std::vector<Switch> switches_for(Bound bound, const Experiment& experiment);
 // How a switch did, compared with the experiment itself.
 struct TimedSwitch {
   std::string flags;
-  double ratio;         // of medians of seconds a sample, without / with: above 1 the switch is faster
-  double low, high;     // its interval
-  std::string verdict;  // "faster", "slower" or "within noise"
-  std::string text() const;
+  SpeedUp gain;  // of seconds a sample, without and with it
 };
 // Trains a little with each and without, in turns, each run `seconds` or so: `step` is what a step takes without.
 // Checks for signals. Throws what a run throws.

@@ -101,11 +101,7 @@ class Search {
     return std::isfinite(best) ? 1.1 * best : rules_.first_limit;
   }
 
-  static double median_of(const std::vector<Trial>& trials) {
-    std::vector<double> seconds;
-    for (const Trial& trial : trials) seconds.push_back(trial.seconds);
-    return median(seconds);
-  }
+  static double median_of(const std::vector<Trial>& trials) { return median(seconds_of(trials)); }
 
   struct Candidate {
     Change change;
@@ -165,8 +161,7 @@ class Search {
         one.trials.push_back(run_once(changed(found_.settings, one.change), patience, turn));
       }
     }
-    double accuracy = 0;
-    for (const Trial& trial : one.trials) accuracy += trial.accuracy / static_cast<double>(one.trials.size());
+    const double accuracy = accuracy_of(one.trials);
     const double before = median_of(kept_), after = median_of(one.trials);
     const bool is_faster = std::isfinite(after) && before >= rules_.gain * after;
     const bool is_kept = is_faster && accuracy >= accuracy_ - rules_.lose;
@@ -184,6 +179,18 @@ class Search {
 };
 
 }  // namespace
+
+std::vector<double> seconds_of(const std::vector<Trial>& trials) {
+  std::vector<double> all;
+  for (const Trial& trial : trials) all.push_back(trial.seconds);
+  return all;
+}
+
+double accuracy_of(const std::vector<Trial>& trials) {
+  std::vector<double> all;
+  for (const Trial& trial : trials) all.push_back(trial.accuracy);
+  return mean(all);
+}
 
 std::string Change::text() const {
   std::vector<std::string> flags, left;

@@ -22,6 +22,8 @@ struct Trial {
   double accuracy = 0;  // in the test, at its end
   double waiting = 1;   // the share of training in which it waited for data
 };
+std::vector<double> seconds_of(const std::vector<Trial>& trials);
+double accuracy_of(const std::vector<Trial>& trials);  // their mean
 // Runs `train` with these settings (cli::Flags::settings()) and a seed, for `limit` seconds of training at most.
 using Trainer = std::function<Trial(const Json& settings, uint64_t seed, double limit)>;
 

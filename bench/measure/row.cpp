@@ -271,15 +271,29 @@ std::string noise_line(const Row& row, const std::string& data_name) {
                          : "a larger step repeats what this one has seen");
 }
 
-void add_comparison(Json& row, const Json& baseline) {
-  const std::vector<double> before = report::numbers(baseline, "seconds_all"),
-                            after = report::numbers(row, "seconds_all");
-  const double speed_up = median(before) / median(after);
+SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after) {
+  const double ratio = median(before) / median(after);
   const Interval interval = ratio_interval(before, after);
-  row["speed_up"] = finite_or_null(speed_up);
-  row["speed_up_low"] = finite_or_null(interval.low);
-  row["speed_up_high"] = finite_or_null(interval.high);
-  row["verdict"] = verdict(speed_up, interval, after.size(), "faster", "slower");
+  return {ratio, interval, verdict(ratio, interval, after.size(), "faster", "slower")};
+}
+
+std::string SpeedUp::text() const {
+  const std::string times = fmt::format("{:.2f} times as fast", ratio);
+  return std::isfinite(interval.low) ? fmt::format("{}, {:.2f} to {:.2f}", times, interval.low, interval.high) : times;
+}
+
+Json SpeedUp::to_json() const {
+  return {{"ratio", finite_or_null(ratio)},
+          {"ratio_low", finite_or_null(interval.low)},
+          {"ratio_high", finite_or_null(interval.high)}};
+}
+
+void add_comparison(Json& row, const Json& baseline) {
+  const SpeedUp gain = speed_up(report::numbers(baseline, "seconds_all"), report::numbers(row, "seconds_all"));
+  row["speed_up"] = finite_or_null(gain.ratio);
+  row["speed_up_low"] = finite_or_null(gain.interval.low);
+  row["speed_up_high"] = finite_or_null(gain.interval.high);
+  row["verdict"] = gain.verdict;
   row["bytes_ratio"] = finite_or_null(report::number(row, "peak_bytes") / report::number(baseline, "peak_bytes"));
 }
 

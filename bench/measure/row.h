@@ -26,6 +26,16 @@ Json merge_rows(const Json& rows);
 // tell" if there are fewer than 3.
 std::string verdict(double ratio, const Interval& interval, size_t runs, const char* above, const char* below);
 
+// How many times as fast the second of two lists of seconds is, which were measured in the same passes.
+struct SpeedUp {
+  double ratio;              // of the medians: above 1 the second is faster
+  Interval interval;         // its own; NaN with one pass
+  std::string verdict;       // "faster", "slower", "within noise" or "too few runs to tell"
+  std::string text() const;  // "1.20 times as fast, 1.15 to 1.26"
+  Json to_json() const;      // the members ratio, ratio_low and ratio_high
+};
+SpeedUp speed_up(const std::vector<double>& before, const std::vector<double>& after);
+
 // Compares a row with the baseline of the same record: adds speed_up with its interval (null with one run), verdict
 // ("faster", "slower", "within noise", "too few runs to tell"), and bytes_ratio.
 void add_comparison(Json& row, const Json& baseline);
