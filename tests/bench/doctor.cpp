@@ -156,13 +156,11 @@ TEST_CASE("the advice of techniques: what to add, what is on, what saves memory,
       "Leave out: --precision bf16: slower (0.67 times as fast, 0.67 to 0.67); --checkpoint"));
   for (Json& row : rows) row["seconds_all"] = {1};
   CHECK(advice(rows, "train")[0] == "On this machine: too few runs to tell; give --repeat 3 or more.");
-  const auto answer_at = [](double load) {
-    Json record = {{"environment", {{"load_average", load}, {"cores", 2}}}};
-    put_answer(record, {"first"});
-    return record["answer"].get<Lines>();
-  };
-  CHECK(answer_at(19.4).back().starts_with("The machine was busy: a load of 19.4 on 2 cores"));
-  CHECK(answer_at(0.6) == Lines{"first"});
+  Json busy = {{"environment", {{"load_average", 19.4}, {"cores", 2}}}}, idle = busy;
+  idle["environment"]["load_average"] = 0.6;
+  for (Json* record : {&busy, &idle}) put_answer(*record, {"first"});
+  CHECK(busy["answer"][1].get<std::string>().starts_with("The machine was busy: a load of 19.4 on 2 cores"));
+  CHECK(idle["answer"].get<Lines>() == Lines{"first"});
 }
 
 TEST_CASE("ranks: bound by communication from a tenth of training on, and the share of it that is hidden") {

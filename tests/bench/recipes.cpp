@@ -15,6 +15,7 @@
 
 namespace {
 
+using namespace hs::bench::measure;
 using namespace hs::test;
 using nlohmann::json;
 
@@ -221,20 +222,18 @@ struct Costs {
 
 // Every combination of what the search tries from these settings.
 void grid(const json& settings, size_t kind, const Costs& costs, double& best, int64_t& runs) {
-  const std::vector<std::string> kinds = hs::bench::measure::kinds();
-  if (kind == kinds.size()) {
+  if (kind == kinds().size()) {
     ++runs;
     best = std::min(best, costs.seconds(settings));
     return;
   }
   grid(settings, kind + 1, costs, best, runs);
-  for (const auto& change : hs::bench::measure::candidates(kinds[kind], settings)) {
+  for (const auto& change : candidates(kinds()[kind], settings)) {
     grid(changed(settings, change), kind + 1, costs, best, runs);
   }
 }
 
 TEST_CASE("improve: as good as the whole grid within 5 % in a fraction of its runs, and planted defaults are found") {
-  using namespace hs::bench::measure;
   const json bad = {{"--batch", {"8"}}, {"--precision", {"f16"}}, {"--cache", {"none"}}, {"--prefetch", {"0"}}};
   for (const Costs& costs : {Costs{0.7, 4, 1.5, 1e-3}, Costs{1.4, 2, 0.6, 1e-3}, Costs{0.5, 1.5, 1.2, 3e-3}}) {
     for (const json& start : {json::object(), bad}) {
@@ -252,17 +251,15 @@ TEST_CASE("improve: as good as the whole grid within 5 % in a fraction of its ru
       CHECK(costs.seconds(found.settings) <= 1.05 * best);
       CHECK(calls == found.runs);
       CHECK(static_cast<double>(calls) <= 0.15 * static_cast<double>(runs));
-      std::set<std::string> kinds;
-      for (const Change& change : found.changes) kinds.insert(change.kind);
-      if (start == bad) {
-        for (const char* kind : {"loader", "precision", "batch"}) CHECK_MESSAGE(kinds.contains(kind), kind);
-      }
+      std::set<std::string> found_kinds;
+      for (const Change& change : found.changes) found_kinds.insert(change.kind);
+      if (start != bad) continue;
+      for (const char* kind : {"loader", "precision", "batch"}) CHECK_MESSAGE(found_kinds.contains(kind), kind);
     }
   }
 }
 
 TEST_CASE("improve: what loses accuracy is left out, a target out of reach changes nothing, and time ends the search") {
-  using namespace hs::bench::measure;
   const Trainer loses = [](const json& settings, uint64_t, double) {
     return settings.contains("--precision") ? Trial{1, 0.96} : Trial{10, 0.98};
   };

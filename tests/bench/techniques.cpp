@@ -54,8 +54,7 @@ TEST_CASE("techniques: rows alone and together, four files, and the table") {
     CHECK(row["runs"][0]["steps"] == 4);  // the same samples in a step, whatever the technique
     CHECK(row["cost"]["per_run"] > 0);
     CHECK(row["experiment"]["batch"].get<int>() * row["experiment"]["accumulate"].get<int>() == 64);
-    const int64_t bytes_of_a_sample = 28 * 28 + 4;
-    CHECK(row["cached_bytes"] == (row["experiment"]["cache"] == "none" ? 0 : (96 + 32) * bytes_of_a_sample));
+    CHECK(row["cached_bytes"] == (row["experiment"]["cache"] == "none" ? 0 : (96 + 32) * (28 * 28 + 4)));
     if (row["group"] == "baseline") continue;
     CHECK((row["verdict"] == "faster" || row["verdict"] == "slower" || row["verdict"] == "within noise"));
     (row["group"] == "alone" ? alone : cumulative).insert(row["name"].get<std::string>());

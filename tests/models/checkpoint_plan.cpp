@@ -23,8 +23,7 @@ StepCosts random_costs(uint32_t which, size_t stages) {
   Dice dice{5, which};
   StepCosts costs;
   costs.fixed = dice(0, 500);
-  const int64_t input = dice(1, 60);
-  costs.stages = random_stages(dice, static_cast<int64_t>(stages) + 1, input);
+  costs.stages = random_stages(dice, static_cast<int64_t>(stages) + 1, dice(1, 60));
   return costs;
 }
 

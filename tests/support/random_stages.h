@@ -29,7 +29,7 @@ struct Dice {
 inline std::vector<StageCost> random_stages(Dice& dice, int64_t count, int64_t input) {
   std::vector<StageCost> stages;
   for (int64_t i = 0; i < count; ++i) {
-    StageCost stage;
+    StageCost& stage = stages.emplace_back();
     stage.input = input;
     stage.output = input = dice(1, 60);
     stage.saved = dice(0, 90);
@@ -40,7 +40,6 @@ inline std::vector<StageCost> random_stages(Dice& dice, int64_t count, int64_t i
     stage.backward_peak = dice(0, 80);
     stage.forward_ms = static_cast<double>(dice(1, 50));
     stage.backward_ms = static_cast<double>(dice(1, 100));
-    stages.push_back(stage);
   }
   return stages;
 }
