@@ -54,16 +54,19 @@ void forward_image(const Conv2dSizes& s, const Layout<pooled>& layout, const BFl
     const int64_t channels = std::min(panel_channels, layout.padded_oc - first);
     const int64_t valid = std::min(channels, s.OC - first), tile = tile_pixels(static_cast<int>(channels / 16));
     Tile t{{}, weights + first * (s.K() / 2), bias + first, s.KH, s.KW * s.C / 2, layout.row};
+    const int64_t run = channels == s.OC ? tile : 1;  // pixels whose outputs follow one another in y
     for (int64_t strip = 0; strip < strips; ++strip) {
-      for (int64_t pixel = 0; pixel < pixels; pixel += tile) {
-        for (int64_t i = 0; i < tile; ++i) {
-          const int64_t o = std::min(pixel + i, pixels - 1);  // a short last tile repeats its last pixel
-          const int64_t below = pooled ? o >= columns : o / columns, h = 2 * strip + below, w = o - below * columns;
-          t.fields[i] = image + (h * layout.W + w) * s.stride * s.C;
+      const BFloat16* row = image + strip * 2 * layout.W * s.stride * s.C;
+      for (int64_t pixel = 0, column = 0; pixel < pixels; pixel += tile) {
+        const int64_t count = std::min(tile, pixels - pixel);
+        for (int64_t i = 0; i < count; ++i) {
+          t.fields[i] = row + column * s.stride * s.C;
+          if (++column == columns) column = 0, row += layout.W * s.stride * s.C;
         }
+        std::fill(t.fields + count, t.fields + tile, t.fields[count - 1]);  // a short last tile repeats its last pixel
         tiles[channels / 16](t, scratch.sums + (pooled ? pixel * channels : 0));
-        for (int64_t i = 0; !pooled && i < std::min(tile, pixels - pixel); ++i) {
-          narrow(scratch.sums + i * channels, y + (pixel + i) * s.OC + first, valid);
+        for (int64_t i = 0; !pooled && i < count; i += run) {
+          narrow(scratch.sums + i * channels, y + (pixel + i) * s.OC + first, std::min(run, count - i) * valid);
         }
       }
       if (!pooled) continue;

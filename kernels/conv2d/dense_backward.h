@@ -245,7 +245,10 @@ void write_dx(const Conv2dSizes& s, const DenseLayout<Element>& layout, const De
               in_place ? reinterpret_cast<float*>(places[std::min(i, count - 1)]) : results + i * channels;
         }
         tiles.run_dx(vectors, tile);
-        for (int64_t i = 0; i < count && !in_place; ++i) store_block(results + i * channels, places[i], valid);
+        const int64_t together = s.stride == 1 && channels == s.C ? count : 1;  // pixels side by side in dx
+        for (int64_t i = 0; i < count && !in_place; i += together) {
+          store_block(results + i * channels, places[i], together * valid);
+        }
       }
     }
   });
