@@ -41,23 +41,13 @@ void Module::freeze() {
   for (auto& [name, child] : children_) child->freeze();
 }
 
-namespace {
-
-int64_t count_values(const std::vector<NamedParameter>& parameters, bool statistic, bool frozen) {
+int64_t Module::parameter_count(bool statistic, bool frozen) {
   int64_t count = 0;
-  for (const NamedParameter& parameter : parameters) {
+  for (const NamedParameter& parameter : parameters()) {
     if (parameter.is_statistic == statistic && parameter.is_frozen == frozen) count += parameter.value->size();
   }
   return count;
 }
-
-}  // namespace
-
-int64_t Module::parameter_count() { return count_values(parameters(), false, false); }
-
-int64_t Module::statistic_count() { return count_values(parameters(), true, false); }
-
-int64_t Module::frozen_count() { return count_values(parameters(), false, true); }
 
 Tensor uniform_init(const Shape& shape, int64_t fan_in, uint64_t seed, uint32_t layer, uint32_t which) {
   const MemoryPurposeScope purpose(MemoryPurpose::parameters);

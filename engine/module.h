@@ -35,9 +35,8 @@ class Module {
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
-  int64_t parameter_count();  // trained values
-  int64_t statistic_count();  // averaged values
-  int64_t frozen_count();     // constant values
+  int64_t parameter_count(bool statistic = false,
+                          bool frozen = false);  // values that are trained, averaged, or constant
 
  protected:
   // Registers a member that is trained. A backward that reaches it before it is in a ParameterArena throws: what is not

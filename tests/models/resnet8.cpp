@@ -25,7 +25,7 @@ constexpr ModelSizes cifar10_sizes{.rows = 32, .columns = 32, .channels = 3};
 TEST_CASE("resnet8 has the published number of parameters, and PyTorch's names") {
   const auto model = make_model("resnet8", 1, cifar10_sizes);
   CHECK(model->parameter_count() == 78186);
-  CHECK(model->statistic_count() == 480);
+  CHECK(model->parameter_count(true) == 480);
   std::vector<std::string> expected;
   const auto add = [&](const std::string& layer, const std::vector<std::string>& tensors) {
     for (const std::string& tensor : tensors) expected.push_back(layer + "." + tensor);
