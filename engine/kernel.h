@@ -154,6 +154,7 @@ class Kernel : public KernelSlot {
     bool (*supported)(const Call&) = nullptr;     // none: every call
     int64_t (*workspace)(const Call&) = nullptr;  // bytes; none: no workspace
     int rank = 0;                                 // higher is tried first; "simple" variants have 0
+    bool (*pays)(const Call&) = nullptr;          // false: tried after all others that support it; none: always true
     const char* layout = nullptr;                 // see VariantBase
     double error_growth = 1;                      // see VariantBase
   };
@@ -209,14 +210,16 @@ class Kernel : public KernelSlot {
   Variant* find(const Call& call, CallTensors tensors, const VariantBase* only = nullptr) {
     const Device device = device_of(tensors);
     const char* layout = layout_of(call);
+    Variant* last = nullptr;
     for (VariantBase* base = variants_; base; base = base->next) {
       Variant& variant = static_cast<Variant&>(*base);
-      if (is_candidate(variant, device, layout) && (!only || base == only) &&
-          (!variant.options.supported || variant.options.supported(call))) {
-        return &variant;
-      }
+      const Options& options = variant.options;
+      if (!is_candidate(variant, device, layout) || (only && base != only)) continue;
+      if (options.supported && !options.supported(call)) continue;
+      if (!options.pays || options.pays(call)) return &variant;
+      if (!last) last = &variant;
     }
-    return nullptr;
+    return last;
   }
 
   Variant& select_tuned(const Call& call, CallTensors tensors) {

@@ -58,6 +58,7 @@ void write_fast(const Probe& call, Tensor& workspace) {
 }
 bool even(const Probe& call) { return ++asked, call.x.size() % 2 == 0; }
 bool in_mode_one(const Probe& call) { return call.mode == 1; }
+bool below_five(const Probe& call) { return call.x.size() < 5; }
 bool not_u8(const Probe& call) { return call.x.dtype() != DType::u8; }
 
 // Registered in an order that is neither that of rank nor that of names.
@@ -68,7 +69,8 @@ REGISTER_KERNEL(test_probe, cpu, "fast",
                  .workspace = [](const Probe& call) { return call.x.size() * 8; },
                  .rank = 20});
 REGISTER_KERNEL(test_probe, cpu, "middle_b", {.run = write<12>, .supported = in_mode_one, .rank = 10});
-REGISTER_KERNEL(test_probe, cpu, "middle_a", {.run = write<11>, .supported = in_mode_one, .rank = 10});
+REGISTER_KERNEL(test_probe, cpu, "middle_a",
+                {.run = write<11>, .supported = in_mode_one, .rank = 10, .pays = below_five});
 // A CPU tensor must never reach it, however high its rank.
 REGISTER_KERNEL(test_probe, cuda, "device_only", {.run = write<99>, .rank = 99});
 REGISTER_KERNEL(test_probe, cuda, "simple", {.run = write<98>});
@@ -140,7 +142,11 @@ bool says(const Error& error, const char* text) { return std::strstr(error.what(
 TEST_CASE("a call takes the variant of highest rank that supports the arguments, on the tensor's device") {
   CHECK(run(input(4)) == 20);
   CHECK(run(input(3), 1) == 11);  // of equal rank the first by name
+  CHECK(run(input(5), 1) == 12);  // which does not pay here,
   CHECK(run(input(3), 0) == 0);
+  const Unforce unforce;
+  test_probe.force("middle_a");
+  CHECK(run(input(5), 1) == 11);  // and runs all the same if there is no other
 }
 
 TEST_CASE("calls are counted per variant") {
