@@ -83,13 +83,8 @@ struct GradientBuffer {
       for (int64_t i = 0; i < count; ++i) values[i] = sum[i] + more[i];
       sum = values;
     }
-    if (from.y) {
-      for (int64_t i = 0; i < count; ++i) {
-        const float gradient = sum[i];  // read on both paths, so that the compiler may use vectors
-        values[i] = is_closed(from.y[first + i]) ? 0 : gradient;
-      }
-      return values;
-    }
+    if (from.y) through_relu(from.y + first, sum, count, values);
+    if (from.y) return values;
     if (!from.normalization.shifts) return sum;
     for_vectors(count, C, [&](int64_t i, int64_t c) {
       store(values + i, from.normalization(load(x + i), c) <= 0 ? Vec{} : load(sum + i));

@@ -15,28 +15,31 @@ void run_dx(int vectors, const DxTile<BFloat16>& dx) {
   tiles[vectors](tile, dx.outputs[0]);
 }
 
-template <int vectors, int channels>
-HS_TARGET_AVX512_BF16 void run_dweight(const DweightTile& t) {
-  __m512 sum[channels][vectors];
-  for (int c = 0; c < channels; ++c) {
-    for (int v = 0; v < vectors; ++v) sum[c][v] = _mm512_loadu_ps(t.dweight + c * t.field + v * 16);
-  }
-  const Cell* dy = t.dy;
-  for (int64_t row = 0; row < t.rows; ++row) {
-    const Cell* x = t.x + row * t.x_row;
-    for (int64_t pair = 0; pair < t.groups; ++pair, dy += t.dy_group, x += t.x_group) {
-      __m512i taps[vectors];
-      for (int v = 0; v < vectors; ++v) taps[v] = _mm512_loadu_si512(x + v * 16);
-      for (int c = 0; c < channels; ++c) {
-        const __m512i d = _mm512_set1_epi32(static_cast<int>(dy[c]));
-        for (int v = 0; v < vectors; ++v) sum[c][v] = _mm512_dpbf16_ps(sum[c][v], (__m512bh)taps[v], (__m512bh)d);
+struct DweightTiles {
+  static constexpr int taps = 3, channels = 8;  // their sums fit the registers, beside taps and an element of dy
+  template <int vectors, int count>
+  HS_TARGET_AVX512_BF16 static void run(const DweightTile& t) {
+    __m512 sum[count][vectors];
+    for (int c = 0; c < count; ++c) {
+      for (int v = 0; v < vectors; ++v) sum[c][v] = _mm512_loadu_ps(t.dweight + c * t.field + v * 16);
+    }
+    const Cell* dy = t.dy;
+    for (int64_t row = 0; row < t.rows; ++row) {
+      const Cell* x = t.x + row * t.x_row;
+      for (int64_t pair = 0; pair < t.groups; ++pair, dy += t.dy_group, x += t.x_group) {
+        __m512i taps[vectors];
+        for (int v = 0; v < vectors; ++v) taps[v] = _mm512_loadu_si512(x + v * 16);
+        for (int c = 0; c < count; ++c) {
+          const __m512i d = _mm512_set1_epi32(static_cast<int>(dy[c]));
+          for (int v = 0; v < vectors; ++v) sum[c][v] = _mm512_dpbf16_ps(sum[c][v], (__m512bh)taps[v], (__m512bh)d);
+        }
       }
     }
+    for (int c = 0; c < count; ++c) {
+      for (int v = 0; v < vectors; ++v) _mm512_storeu_ps(t.dweight + c * t.field + v * 16, sum[c][v]);
+    }
   }
-  for (int c = 0; c < channels; ++c) {
-    for (int v = 0; v < vectors; ++v) _mm512_storeu_ps(t.dweight + c * t.field + v * 16, sum[c][v]);
-  }
-}
+};
 
 HS_TARGET_AVX512 const Cell* to_cells(const BFloat16* image, int64_t distance, int64_t count, Cell* cells) {
   for (int64_t i = 0; i < count; ++i) cells[i] = image[i].bits | static_cast<Cell>(image[i + distance].bits) << 16;
@@ -54,27 +57,14 @@ HS_TARGET_AVX512_BF16 void add_dbias(const Cell* dy, int64_t count, int64_t row,
   }
 }
 
-template <int vectors, int... channels>
-void choose_dweight(int64_t count, const DweightTile& t, std::integer_sequence<int, channels...>) {
-  constexpr void (*tiles_of[])(const DweightTile&) = {run_dweight<vectors, channels + 1>...};
-  tiles_of[count - 1](t);
-}
-
-void dweight_tile(int64_t channels, int64_t vectors, const DweightTile& t) {
-  constexpr auto counts = std::make_integer_sequence<int, 8>();
-  if (vectors == 1) return choose_dweight<1>(channels, t, counts);
-  if (vectors == 2) return choose_dweight<2>(channels, t, counts);
-  choose_dweight<3>(channels, t, counts);
-}
-
 constexpr DenseTiles<BFloat16> dense_tiles = {.lanes = 16,
                                               .panel = panel_channels,
                                               .tile_pixels = tile_pixels,
                                               .run_dx = run_dx,
                                               .pack = pack_weights,
-                                              .channels = 8,
-                                              .taps = 3,
-                                              .run_dweight = dweight_tile,
+                                              .channels = DweightTiles::channels,
+                                              .taps = DweightTiles::taps,
+                                              .run_dweight = run_dweight<DweightTiles>,
                                               .to_cells = to_cells,
                                               .add_dbias = add_dbias};
 

@@ -3,7 +3,6 @@
 #include "kernels/conv2d/dense_backward.h"
 
 #include <limits>
-#include <utility>
 
 #ifdef HS_ISA
 #include "kernels/conv2d/direct_tile.h"
@@ -26,28 +25,31 @@ void pack_for_dx(const Conv2dSizes& s, int64_t padded_c, const float* weight, Ce
   pack_weights(s, weight, padded_c, max_vectors * lanes, reinterpret_cast<float*>(packed));
 }
 
-template <int vectors, int channels>
-void run_dweight(const DweightTile& t) {
-  Vec sum[channels][vectors];
-  for (int c = 0; c < channels; ++c) {
-    for (int v = 0; v < vectors; ++v) sum[c][v] = load(t.dweight + c * t.field + v * lanes);
-  }
-  const float* dy = reinterpret_cast<const float*>(t.dy);
-  for (int64_t row = 0; row < t.rows; ++row) {
-    const float* x = reinterpret_cast<const float*>(t.x + row * t.x_row);
-    for (int64_t pixel = 0; pixel < t.groups; ++pixel, dy += t.dy_group, x += t.x_group) {
-      Vec taps[vectors];
-      for (int v = 0; v < vectors; ++v) taps[v] = load(x + v * lanes);
-      for (int c = 0; c < channels; ++c) {
-        const Vec d = broadcast(dy[c]);
-        for (int v = 0; v < vectors; ++v) sum[c][v] = fma(d, taps[v], sum[c][v]);
+struct DweightTiles {  // their sums fit the registers, beside taps and an element of dy
+  static constexpr int taps = registers == 32 ? 3 : 2, channels = registers == 32 ? 8 : 6;
+  template <int vectors, int count>
+  static void run(const DweightTile& t) {
+    Vec sum[count][vectors];
+    for (int c = 0; c < count; ++c) {
+      for (int v = 0; v < vectors; ++v) sum[c][v] = load(t.dweight + c * t.field + v * lanes);
+    }
+    const float* dy = reinterpret_cast<const float*>(t.dy);
+    for (int64_t row = 0; row < t.rows; ++row) {
+      const float* x = reinterpret_cast<const float*>(t.x + row * t.x_row);
+      for (int64_t pixel = 0; pixel < t.groups; ++pixel, dy += t.dy_group, x += t.x_group) {
+        Vec taps[vectors];
+        for (int v = 0; v < vectors; ++v) taps[v] = load(x + v * lanes);
+        for (int c = 0; c < count; ++c) {
+          const Vec d = broadcast(dy[c]);
+          for (int v = 0; v < vectors; ++v) sum[c][v] = fma(d, taps[v], sum[c][v]);
+        }
       }
     }
+    for (int c = 0; c < count; ++c) {
+      for (int v = 0; v < vectors; ++v) store(t.dweight + c * t.field + v * lanes, sum[c][v]);
+    }
   }
-  for (int c = 0; c < channels; ++c) {
-    for (int v = 0; v < vectors; ++v) store(t.dweight + c * t.field + v * lanes, sum[c][v]);
-  }
-}
+};
 
 void add_dbias(const Cell* cells, int64_t count, int64_t row, int64_t channels, float* dbias) {
   const float* dy = reinterpret_cast<const float*>(cells);
@@ -62,31 +64,15 @@ void add_dbias(const Cell* cells, int64_t count, int64_t row, int64_t channels, 
   }
 }
 
-// The sums of a tile fit the registers, beside taps and an element of dy.
-constexpr int most_channels = registers == 32 ? 8 : 6, most_taps = registers == 32 ? 3 : 2;
-
-template <int vectors, int... channels>
-void choose_dweight(int64_t count, const DweightTile& t, std::integer_sequence<int, channels...>) {
-  constexpr void (*tiles[])(const DweightTile&) = {run_dweight<vectors, channels + 1>...};
-  tiles[count - 1](t);
-}
-
-void dweight_tile(int64_t channels, int64_t vectors, const DweightTile& t) {
-  constexpr auto counts = std::make_integer_sequence<int, most_channels>();
-  if (vectors == 1) return choose_dweight<1>(channels, t, counts);
-  if (vectors == 2) return choose_dweight<2>(channels, t, counts);
-  choose_dweight<most_taps>(channels, t, counts);
-}
-
 constexpr DenseTiles<float> dense_tiles = {
     .lanes = lanes,
     .panel = max_vectors * lanes,
     .tile_pixels = tile_pixels,
     .run_dx = run_dx,
     .pack = pack_for_dx,
-    .channels = most_channels,
-    .taps = most_taps,
-    .run_dweight = dweight_tile,
+    .channels = DweightTiles::channels,
+    .taps = DweightTiles::taps,
+    .run_dweight = run_dweight<DweightTiles>,
     .to_cells = [](const float* image, int64_t, int64_t, Cell*) { return reinterpret_cast<const Cell*>(image); },
     .add_dbias = add_dbias};
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/conv2d/groups.h"
 #include "kernels/cpu/ahead.h"
@@ -56,6 +57,21 @@ struct DweightTile {
   float* dweight;
   int64_t field;  // floats from one channel's weights to the next one's
 };
+
+// Runs Tile::run<vectors, channels>(t), which keeps the sums of so many in registers, at most Tile::taps and
+// Tile::channels.
+template <class Tile, int vectors, int... channels>
+void run_dweight_of(int64_t count, const DweightTile& t, std::integer_sequence<int, channels...>) {
+  constexpr void (*tiles[])(const DweightTile&) = {Tile::template run<vectors, channels + 1>...};
+  tiles[count - 1](t);
+}
+template <class Tile>
+void run_dweight(int64_t channels, int64_t vectors, const DweightTile& t) {
+  constexpr auto counts = std::make_integer_sequence<int, Tile::channels>();
+  if (vectors == 1) return run_dweight_of<Tile, 1>(channels, t, counts);
+  if (vectors == 2) return run_dweight_of<Tile, 2>(channels, t, counts);
+  run_dweight_of<Tile, Tile::taps>(channels, t, counts);
+}
 
 // What an instruction set has. Element: float or BFloat16
 template <class Element>
@@ -146,10 +162,7 @@ const Element* sample_of(const T* dy, const T* y, int64_t count, Element* own) {
     if (!y) return dy;
   }
   copy_elements(dy, count, own);
-  for (int64_t i = 0; y && i < count; ++i) {
-    const Element gradient = own[i];  // read on both paths, so that the compiler may use vectors
-    own[i] = is_closed(y[i]) ? Element{} : gradient;
-  }
+  if (y) through_relu(y, own, count, own);
   return own;
 }
 

@@ -404,16 +404,6 @@ int64_t sorted_size(const Conv2dSizes& s) {
   return 0;
 }
 
-// dy where ReLU let y through, otherwise 0. `to` may be dy.
-template <class T>
-const float* through_relu(const T* y, const float* dy, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float gradient = dy[i];  // read on both paths, so that the compiler may use vectors
-    to[i] = is_closed(y[i]) ? 0 : gradient;
-  }
-  return to;
-}
-
 const Tensor& relu_of(const Conv2dBackward& call) { return call.relu_y; }
 const Tensor& relu_of(const Conv2dPoolReluBackward&) { return no_tensor(); }
 const Tensor& winners_of(const Conv2dBackward&) { return no_tensor(); }
@@ -464,7 +454,7 @@ void backward_from(const Call& call, Tensor& workspace) {
     for (int64_t n = group * s.N / groups; n < (group + 1) * s.N / groups; ++n) {
       float* own_dy = memory + layout.gradients + thread * pixels * s.OC;
       const float* dy = as_computing(dout + n * pixels * s.OC, pixels * s.OC, own_dy);
-      if (relu_y) dy = through_relu(relu_y + n * pixels * s.OC, dy, pixels * s.OC, own_dy);
+      if (relu_y) through_relu(relu_y + n * pixels * s.OC, dy, pixels * s.OC, own_dy), dy = own_dy;
       const Source source{dy, winners ? winners + n * pixels * s.OC : nullptr};
       if (call.dbias.defined()) source.add_bias_gradient(s, db);
       if ((din && !patches) || (call.dweight.defined() && !narrow)) {

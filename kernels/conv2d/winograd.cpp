@@ -138,10 +138,7 @@ Square square_at(const Images<T>& x, int64_t n, int64_t h, int64_t w, float* cop
     std::fill(row, row + begin, 0.0f);
     std::fill(row + end, row + size * x.C, 0.0f);
     copy_elements(x.data + at + begin, end - begin, row + begin);
-    for (int64_t c = begin; x.relu_y && c < end; ++c) {
-      const float value = row[c];  // read on both paths, so that the compiler may use vectors
-      row[c] = is_closed(x.relu_y[at + c]) ? 0 : value;
-    }
+    if (x.relu_y) through_relu(x.relu_y + at + begin, row + begin, end - begin, row + begin);
   }
   return {copy, size * x.C};
 }
@@ -496,6 +493,15 @@ bool fits(const Call& call) {
   return is_wide && s.KH == 3 && s.KW == 3 && s.stride == 1 && s.padding <= 2;
 }
 
+// Pairs of bf16 have half of the multiplications of f32, 4.5 C * OC a pixel; 36/16 C * OC are left here, and transforms
+// of C and of OC channels, which cost about as much as 45 multiplications each.
+template <class Call>
+bool pays(const Call& call) {
+  const Conv2dSizes& s = call.sizes;
+  const bool has_pairs = call.x.dtype() == DType::bf16 && cpu_features().avx512_bf16 && rank_of_bf16_pairs(0) > 0;
+  return !has_pairs || s.C * s.OC >= 20 * (s.C + s.OC);
+}
+
 // With independent random numbers a transformed row of x has a variance of up to 42 (the squares of a row of B' add up
 // to that), one of w of up to 1, and output 3 adds up products whose variances sum to 94, where the plain sum of three
 // has 3: sqrt(94 / 3) = 5.6 in a direction, 31 in both. That is how much larger the terms are whose roundings reach y.
@@ -515,13 +521,15 @@ REGISTER_KERNEL(conv2d_forward, cpu, "winograd",
                 {.run = HS_DISPATCHED(forward_winograd<Conv2dForward>),
                  .supported = fits<Conv2dForward>,
                  .workspace = HS_DISPATCHED(forward_workspace<Conv2dForward>),
-                 .rank = 15,
+                 .rank = 16,
+                 .pays = pays<Conv2dForward>,
                  .error_growth = growth});
 REGISTER_KERNEL(conv2d_pool_relu_forward, cpu, "winograd",
                 {.run = HS_DISPATCHED(forward_winograd<Conv2dPoolReluForward>),
                  .supported = fits<Conv2dPoolReluForward>,
                  .workspace = HS_DISPATCHED(forward_workspace<Conv2dPoolReluForward>),
-                 .rank = 15,
+                 .rank = 16,
+                 .pays = pays<Conv2dPoolReluForward>,
                  .error_growth = growth});
 REGISTER_KERNEL(conv2d_backward, cpu, "winograd",
                 {.run = backward,

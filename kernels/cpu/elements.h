@@ -97,6 +97,15 @@ bool is_closed(T x) {
   return x.bits == 0 || (x.bits >= negative && x.bits <= negative_infinity);
 }
 
+// to = dy, but zero where ReLU made y zero. to may be dy. Part of its caller, so that it has the caller's instructions.
+template <class T, class Element>
+[[gnu::always_inline]] inline void through_relu(const T* y, const Element* dy, int64_t count, Element* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Element gradient = dy[i];  // read on both paths, so that the compiler may use vectors
+    to[i] = is_closed(y[i]) ? Element{} : gradient;
+  }
+}
+
 // 16-bit elements are widened in blocks of at most this many, which stay in the first-level cache.
 inline constexpr int64_t block_size = 256;
 
