@@ -43,7 +43,7 @@ struct Gradient {
 Gradient backward(float w, float scale) {
   Gradient gradient;
   for (int i = 0; i < different; ++i) {
-    const float x = static_cast<float>(i - different / 2) / (different / 2);
+    const float x = static_cast<float>(2 * i - different) / different;
     const float exact = scale * (1.0f / batch) * (w * x - slope * x), dy = f16(exact);
     gradient.vanished += dy == 0 && exact != 0;
     gradient.dw += dy * x * (static_cast<float>(batch) / different);  // products are added up in f32
