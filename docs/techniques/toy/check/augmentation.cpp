@@ -12,10 +12,10 @@
 
 TEST_CASE("toy: augmentation") {
   constexpr int H = 28, W = 21, images = 20, epoch = 3;
-  std::vector<uint8_t> bytes;
-  std::vector<int32_t> samples;
-  for (int i = 0; i < images * H * W; ++i) bytes.push_back(static_cast<uint8_t>(i * 2654435761u >> 24));
-  for (int n = 0; n < images; ++n) samples.push_back(7 * n);
+  std::vector<uint8_t> bytes(images * H * W);
+  std::vector<int32_t> samples(images);
+  for (int i = 0; i < images * H * W; ++i) bytes[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+  for (int n = 0; n < images; ++n) samples[n] = 7 * n;
   const std::vector<uint8_t> warped =
       hs::augment_image(hs::Tensor::from(bytes, {images, H, W, 1}), hs::Tensor::from(samples, {images}),
                         hs::Tensor::from(std::vector<int32_t>{epoch}, {}), {.shift = 3, .rotate = 180}, 11)
