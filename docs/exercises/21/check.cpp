@@ -1,0 +1,125 @@
+// tests/exercise 21 compiles this with an exercise.cpp and runs it.
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "docs/exercises/21/exercise.h"
+
+using exercise::load;
+using exercise::save;
+using exercise::Training;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder that disappears with the object.
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("exercise_21_" + std::to_string(std::random_device()()));
+  Folder() { fs::create_directory(path); }
+  ~Folder() { fs::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+};
+
+Training training() { return {.weights = {0.1f, -2, 3}, .momentum = {0, 0, 0}, .order = {0, 1, 2, 3, 4, 5, 6}}; }
+
+Training after(Training training, int steps) {
+  for (int step = 0; step < steps; ++step) training.step();
+  return training;
+}
+
+// Every number as an integer: NaN is equal to itself, and -0 is not 0.
+std::vector<uint64_t> bits(const Training& training) {
+  std::vector<uint64_t> all = {training.weights.size(), training.order.size(), training.random,
+                               static_cast<uint64_t>(training.position), std::bit_cast<uint64_t>(training.best_loss)};
+  for (const float value : training.weights) all.push_back(std::bit_cast<uint32_t>(value));
+  for (const float value : training.momentum) all.push_back(std::bit_cast<uint32_t>(value));
+  for (const int32_t sample : training.order) all.push_back(static_cast<uint32_t>(sample));
+  return all;
+}
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+}  // namespace
+
+TEST_CASE("interrupted after any step: the same bits as without an interruption") {
+  const Folder folder;
+  const auto expected = bits(after(training(), 25));
+  for (int steps = 0; steps <= 25; ++steps) {
+    INFO("interrupted after step ", steps);
+    save(after(training(), steps), folder.path / "run");
+    REQUIRE(bits(after(load(folder.path / "run"), 25 - steps)) == expected);
+  }
+}
+
+TEST_CASE("numbers that are not ordinary") {
+  const Folder folder;
+  Training odd = after(training(), 3);
+  odd.weights = {std::nanf("5"), -0.0f, std::numeric_limits<float>::denorm_min()};
+  odd.momentum = {-std::numeric_limits<float>::infinity(), 1.0f / 3, std::numeric_limits<float>::max()};
+  odd.random = ~uint64_t{0};
+  save(odd, folder.path / "run");
+  CHECK(bits(load(folder.path / "run")) == bits(odd));
+  const Training empty;
+  save(empty, folder.path / "run");
+  CHECK(bits(load(folder.path / "run")) == bits(empty));
+}
+
+TEST_CASE("the old file is replaced, not written to") {
+  const Folder folder;
+  save(after(training(), 1), folder.path / "run");
+  const std::string old = content(folder.path / "run");
+  fs::create_hard_link(folder.path / "run", folder.path / "reader");  // as a process that has it open
+  save(after(training(), 2), folder.path / "run");
+  CHECK_MESSAGE(content(folder.path / "reader") == old, "a reader sees the old file change");
+  CHECK(content(folder.path / "run") != old);
+  CHECK_FALSE(fs::exists(folder.path / "run.new"));
+}
+
+TEST_CASE("a save that fails throws and leaves the old state; one after a crash works") {
+  const Folder folder;
+  const fs::path path = folder.path / "run";
+  save(after(training(), 1), path);
+  fs::create_directory(folder.path / "run.new");  // cannot be opened as a file
+  CHECK_THROWS_AS(save(after(training(), 2), path), std::runtime_error);
+  CHECK(bits(load(path)) == bits(after(training(), 1)));
+  fs::remove(folder.path / "run.new");
+  write(folder.path / "run.new", std::string(10'000, 'x'));
+  save(after(training(), 3), path);
+  CHECK(bits(load(path)) == bits(after(training(), 3)));
+}
+
+TEST_CASE("no file, or one that is damaged anywhere") {
+  const Folder folder;
+  const fs::path path = folder.path / "run";
+  CHECK_THROWS_AS(load(path), std::runtime_error);
+  save(after(training(), 9), path);
+  const std::string whole = content(path);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    INFO("the first ", size, " of ", whole.size(), " bytes");
+    write(path, whole.substr(0, size));
+    REQUIRE_THROWS_AS(load(path), std::runtime_error);
+  }
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    INFO("bit ", bit % 8, " of byte ", bit / 8, " changed");
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    write(path, damaged);
+    REQUIRE_THROWS_AS(load(path), std::runtime_error);
+  }
+  write(path, whole + 'x');
+  CHECK_THROWS_AS(load(path), std::runtime_error);
+}
