@@ -69,9 +69,11 @@ std::vector<float> values_of(int rank, size_t count) {
 // All ranks have the same bits, and they are the sum.
 void check_sum(Network& network, int size, size_t count, Reduce reduce) {
   std::vector<std::vector<float>> values;
+  values.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) values.push_back(values_of(rank, count));
   {
     std::vector<std::jthread> threads;
+    threads.reserve(values.size());
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {

@@ -34,6 +34,7 @@ TEST_CASE("every item once and in order, from four workers") {
     OrderedQueue queue(slots);
     std::atomic<int64_t> next = 0;
     std::vector<std::future<bool>> workers;
+    workers.reserve(4);
     for (int worker = 0; worker < 4; ++worker) {
       workers.push_back(start([&] {
         for (int64_t index; (index = next++) < 2000;) {

@@ -23,7 +23,7 @@ bool OrderedQueue::put(int64_t /*index*/, Item item) {
   return !state_->closed;
 }
 
-bool OrderedQueue::fail(int64_t index, std::exception_ptr /*error*/) { return put(index, "failed"); }
+bool OrderedQueue::fail(int64_t index, const std::exception_ptr& /*error*/) { return put(index, "failed"); }
 
 std::optional<Item> OrderedQueue::take() {
   while (true) {

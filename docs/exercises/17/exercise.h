@@ -24,7 +24,7 @@ class OrderedQueue {
   bool put(int64_t index, Item item);
 
   // As put(), for an item that could not be made.
-  bool fail(int64_t index, std::exception_ptr error);
+  bool fail(int64_t index, const std::exception_ptr& error);
 
   // Waits for the next item, and returns it. If it has failed, throws its error: the items before it have been
   // delivered, and the next call delivers the one after it. Returns nothing if the queue is closed.

@@ -97,6 +97,11 @@ TEST_CASE("a save that fails throws and leaves the old state; one after a crash 
   CHECK_THROWS_AS(save(after(training(), 2), path), std::runtime_error);
   CHECK(bits(load(path)) == bits(after(training(), 1)));
   fs::remove(folder.path / "run.new");
+  fs::create_symlink("/dev/full", folder.path / "run.new");  // a full disk: opens, and fails to write
+  CHECK_THROWS_AS(save(after(training(), 2), path), std::runtime_error);
+  REQUIRE_MESSAGE(!fs::is_symlink(path), "what could not be written has replaced the old state");
+  CHECK(bits(load(path)) == bits(after(training(), 1)));
+  fs::remove(folder.path / "run.new");
   write(folder.path / "run.new", std::string(10'000, 'x'));
   save(after(training(), 3), path);
   CHECK(bits(load(path)) == bits(after(training(), 3)));

@@ -34,7 +34,7 @@ OrderedQueue::~OrderedQueue() = default;
 
 bool OrderedQueue::put(int64_t index, Item item) { return state_->add(index, {std::move(item), nullptr}); }
 
-bool OrderedQueue::fail(int64_t index, std::exception_ptr error) { return state_->add(index, {{}, std::move(error)}); }
+bool OrderedQueue::fail(int64_t index, const std::exception_ptr& error) { return state_->add(index, {{}, error}); }
 
 std::optional<Item> OrderedQueue::take() {
   std::unique_lock lock(state_->mutex);
