@@ -5,19 +5,13 @@
 top=$(unset CDPATH && cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Relative paths start at the caller's folder; the programs below may run elsewhere.
-case "${HALFSTEP_DATA:-}" in
-  "" | /*) ;;
-  *) export HALFSTEP_DATA="$PWD/$HALFSTEP_DATA" ;;
-esac
+[[ ${HALFSTEP_DATA:-/} == /* ]] || export HALFSTEP_DATA="$PWD/$HALFSTEP_DATA"
 
 # shellcheck disable=SC2034  # used by the scripts that source this one
 build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libpng-dev libssl-dev)
 
 say() { printf 'halfstep: %s\n' "$*" >&2; }
-die() {
-  say "$*"
-  exit 1
-}
+die() { say "$*"; exit 1; }
 
 # Sets `as_root` to what apt-get is called through, or fails where this user may not. Asks for a password on a terminal alone, and
 # only before the first configure.
@@ -49,9 +43,7 @@ install_packages() {
   fi
   say "going on without some packages (Debian's names); who may install them here does it with"
   say "  sudo apt-get install --no-install-recommends ${missing[*]}"
-  for tool in c++ cmake ninja; do
-    command -v $tool >/dev/null || die "there is no $tool here, and nothing can be built without"
-  done
+  for tool in c++ cmake ninja; do command -v $tool >/dev/null || die "there is no $tool here, and nothing can be built without"; done
 }
 
 # logged NAME COMMAND...: writes the output to build/NAME.log, and its end to stderr if the command fails.
@@ -67,24 +59,17 @@ logged() {
   }
 }
 
-# Runs a build and says on fd 3 how far it is: on a terminal in a line that is rewritten, else at every tenth.
+# Runs a build and says on fd 3 at every twentieth how far it is.
 with_progress() {
   "$@" 3>&- | {
-    local line built all text='' tenth=0 begin=$SECONDS
+    local line part=0 time begin=$SECONDS
     while IFS= read -r line; do
       printf '%s\n' "$line"
-      [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
-      built=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
-      [ "$all" -ge 10 ] || continue
-      printf -v text 'halfstep: built %d of %d, %d:%02d min' "$built" "$all" $(((SECONDS - begin) / 60)) $(((SECONDS - begin) % 60))
-      if [ -t 3 ]; then
-        printf '\r%s' "$text" >&3
-      elif [ $((10 * built / all)) -gt $tenth ]; then
-        tenth=$((10 * built / all))
-        echo "$text" >&3
-      fi
+      [[ $line =~ ^\[([0-9]+)/([0-9]+)\] && ${BASH_REMATCH[2]} -ge 10 ]] || continue
+      [ $((20 * BASH_REMATCH[1] / BASH_REMATCH[2])) -gt $part ] || continue
+      part=$((20 * BASH_REMATCH[1] / BASH_REMATCH[2])) time=$((SECONDS - begin))
+      printf 'halfstep: built %d of %d, %d:%02d min\n' "${BASH_REMATCH[@]:1:2}" $((time / 60)) $((time % 60)) >&3
     done
-    [ -z "$text" ] || [ ! -t 3 ] || echo >&3
   }
 }
 
@@ -95,6 +80,9 @@ use_ccache() {
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR="$top" CCACHE_NOHASHDIR=1 \
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 }
+
+cmake_version() { cmake --version | awk 'NR == 1 { print $3 }'; }
+at_least() { [ "$(printf '%s\n' "$@" | sort -V | head -n 1)" = "$1" ]; } # at_least LEAST FOUND
 
 # What a configure of a preset depends on, but for the sources, for which the build itself configures again.
 settings() {
@@ -112,9 +100,8 @@ settings() {
 # `lean`, of a caller that needs less than everything, leaves that out of a new folder, and takes it from none.
 lean=()
 build() {
-  local arguments version last now folder="$top/build/$1"
-  version=$(cmake --version | awk 'NR == 1 { print $3 }')
-  [ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 is needed"
+  local arguments last now folder="$top/build/$1"
+  at_least 3.25 "$(cmake_version)" || die "CMake $(cmake_version) is too old: 3.25 is needed"
   read -ra arguments <<<"${HALFSTEP_CMAKE_ARGS:-}"
   use_ccache
   now=$(settings "$1")
@@ -138,9 +125,7 @@ build() {
 # Runs a command without address space randomisation if that is permitted: the sanitizers of GCC 12 fail with the amount
 # that newer kernels use.
 fixed_addresses() {
-  if setarch "$(uname -m)" -R true 2>/dev/null; then
-    setarch "$(uname -m)" -R "$@"
-  else
-    "$@"
-  fi
+  local fixed=(setarch "$(uname -m)" -R)
+  "${fixed[@]}" true 2>/dev/null || fixed=()
+  "${fixed[@]}" "$@"
 }

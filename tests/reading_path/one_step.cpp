@@ -17,11 +17,9 @@ extern "C" void __gcov_dump();
 
 namespace {
 
-// The variant to read is the first of these names that a slot has on the CPU.
-constexpr const char* simplest[] = {"naive", "simple"};
-
+// The variant to read is the first of these names that the slot has on the CPU.
 void force_simplest(hs::KernelSlot& slot) {
-  for (const char* name : simplest) {
+  for (const char* name : {"naive", "simple"}) {
     for (const hs::VariantBase* v = slot.variants(); v; v = v->next) {
       if (v->device == hs::Device::cpu && std::string_view(v->name) == name) return slot.force(name);
     }
