@@ -1,4 +1,4 @@
-// Exercise 22, of docs/techniques/gpu_kernels.md: a training step that is recorded once and replayed. Edit exercise.cpp
+// Exercise 22, of docs/techniques/captured_steps.md: a training step that is recorded once and replayed. Edit exercise.cpp
 // beside this file, then run tests/exercise 22.
 #pragma once
 
