@@ -1,5 +1,5 @@
-// Exercise 19, of docs/techniques/optimizers.md: a learning rate with warm-up and half a cosine, that a run may resume at
-// any step. Edit exercise.cpp beside this file, then run tests/exercise 19.
+// Exercise 19, of docs/techniques/optimizers.md: a learning rate with warm-up and half a cosine, that a run may resume
+// at any step. Edit exercise.cpp beside this file, then run tests/exercise 19.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Exercise 22, of docs/techniques/captured_steps.md: a training step that is recorded once and replayed. Edit exercise.cpp
-// beside this file, then run tests/exercise 22.
+// Exercise 22, of docs/techniques/captured_steps.md: a training step that is recorded once and replayed. Edit
+// exercise.cpp beside this file, then run tests/exercise 22.
 #pragma once
 
 #include <cstdint>
