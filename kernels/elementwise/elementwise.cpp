@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/check.h"
+#include "kernels/cast/cast.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/gemm/gemm.h"
 
@@ -53,7 +54,7 @@ Tensor bias_add(const Tensor& x, const Tensor& bias) {
   check(x.shape().rank() >= 1 && bias.shape() == Shape{x.shape().back()}, "bias_add: x is {} but bias is {}", x.shape(),
         bias.shape());
   Tensor y = x.empty_like();
-  bias_add_forward({x, bias, y});
+  bias_add_forward({x, cast(bias.detach(), x.dtype()), y});
   return record("bias_add", y, {x, bias}, [to_bias = GradientTarget(bias)](const Tensor& dy) -> Gradients {
     return {dy, bias_gradient(dy, to_bias)};
   });
@@ -97,9 +98,7 @@ void bias_add_cpu(const BiasAddForward& call) {
     T* out = call.y.mutable_data<T>();
     parallel_ranges(rows, std::max<int64_t>(1, elementwise_grain / std::max<int64_t>(C, 1)),
                     [=](int64_t begin, int64_t end) {
-                      for (int64_t i = begin; i < end; ++i) {
-                        map_range(0, C, add, out + i * C, in + i * C, b);
-                      }
+                      for (int64_t i = begin; i < end; ++i) map_range(0, C, add, out + i * C, in + i * C, b);
                     });
   });
 }

@@ -28,7 +28,7 @@ struct ScaleForward {  // y = x * factor
 };
 constinit inline Kernel<ScaleForward> scale_forward{"scale_forward"};
 
-// y[i, c] = x[i, c] + bias[c] over the last dimension. x is (..., C), bias is (C).
+// y[i, c] = x[i, c] + bias[c] over the last dimension. x is (..., C), bias is (C), rounded to x's type.
 Tensor bias_add(const Tensor& x, const Tensor& bias);
 
 struct BiasAddForward {  // x and y (..., C), bias (C)
