@@ -109,6 +109,13 @@ TEST_CASE("on small integers every variant is exact, bit for bit" * doctest::ski
   });
 }
 
+TEST_CASE("under Autocast an op takes parameters in f32 where its other inputs have 16 bits") {
+  for_each_run([](const OpCase& row, RowRun how) {
+    how.autocast = how.dtype;
+    if (how.dtype == DType::bf16 && row.differentiable) run_row(row, how);
+  });
+}
+
 TEST_CASE("one, two and five threads give the same bits" * doctest::skip(with_address_sanitizer)) {
   for_each_run([&](const OpCase& row, const RowRun& how) {
     const ThreadScope default_afterwards;

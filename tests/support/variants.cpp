@@ -179,7 +179,8 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
       const std::vector<float> values(static_cast<size_t>(leaf.size()), *how.held);
       leaf.grad() = Tensor::from(values, leaf.shape()).to(how.device);
     }
-    Tensor operand = has_16_bits(how.dtype) ? cast(leaf, how.dtype) : leaf;
+    const bool is_parameter = how.autocast != DType::f32 && leaf.shape().rank() == 1 && inputs[0].shape().rank() > 1;
+    Tensor operand = has_16_bits(how.dtype) && !is_parameter ? cast(leaf, how.dtype) : leaf;
     operands.push_back(cast_unaligned ? placed(operand, how) : operand);
   }
   const Tensor y = row.run(operands);

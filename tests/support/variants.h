@@ -29,7 +29,7 @@ struct RowRun {
   bool forward_only = false;                 // even if the row has gradients
   bool nan_gradient = false;                 // dy is NaN everywhere
   bool unaligned = false;                    // tensors start one element into their memory; in 16 bits forward only
-  DType autocast = DType::f32;               // the ambient type of matrix products
+  DType autocast = DType::f32;               // the ambient type of matrix products; vectors beside a matrix stay f32
   std::optional<float> held = std::nullopt;  // initial value of every element of the leaves' gradients
   std::set<size_t> frozen = {};              // inputs that need no gradient
   std::set<size_t> missing = {};             // inputs that are undefined
