@@ -11,6 +11,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "counters.h"
 #include "internal.h"
 
 uint3 threadIdx, blockIdx;
@@ -298,6 +299,7 @@ int block_barrier(Vote vote, int predicate, const Place& place) {
     }
     barrier = {0, 0, barrier.votes};
     ++block.epoch;
+    warp_is_together(-1);
     std::vector<int> threads(block.threads.size());
     std::iota(threads.begin(), threads.end(), 0);
     make_ready(threads);
@@ -343,6 +345,7 @@ void collective(uint32_t mask, void* argument, Perform perform, bool orders_memo
       if (mask >> u & 1) memcpy(warp.known[u], known, sizeof(known));
     }
   }
+  if (mask == 0xffffffffu) warp_is_together(self.warp);
   if (perform) perform(complete.arguments, mask, place);
   std::vector<int> others;
   for (int u = 0; u < 32; ++u) {

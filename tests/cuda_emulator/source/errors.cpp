@@ -42,6 +42,8 @@ Options options_from_environment() {
   o.private_pages = environment("PRIVATE_PAGES", "0") == "1";
   o.library.wrong_candidates = std::stoi(environment("LT_WRONG", "0"));
   o.nccl = environment("NCCL", "");
+  o.count = environment("COUNTS", "0") == "1";
+  o.registers = std::stoi(environment("REGISTERS", "0"));
   o.print = environment("PRINT", "1") == "1";
   o.protect = environment("PROTECT", "1") == "1";
   o.total_memory = std::stoull(environment("MEMORY", "2147483648"));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "block.h"
+#include "counters.h"
 #include "internal.h"
 #include "memory.h"
 
@@ -27,6 +28,7 @@ void run_blocks() {
     blockIdx = {static_cast<unsigned>(b % gridDim.x), static_cast<unsigned>(b / gridDim.x % gridDim.y),
                 static_cast<unsigned>(b / gridDim.x / gridDim.y)};
     const bool finished = run_block();
+    warp_is_together(-1);
     end_block();
     if (!finished) break;
   }
@@ -78,7 +80,9 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, con
   const bool one_thread = grid.x * grid.y * grid.z * size.x * size.y * size.z == 1;  // of which there is but one order
   const bool in_every_order = options().every_order && !one_thread;
   if (in_every_order) begin_snapshot();
+  begin_counting();
   run_blocks();
+  end_counting();
   if (in_every_order) {
     if (!launch_now.has_fault) check_order();
     end_snapshot();

@@ -226,6 +226,15 @@ bool is_aligned(const void* pointer, size_t to) {
   return (offset - std::prev(blocks.upper_bound(offset))->first) % to == 0;
 }
 
+uint64_t address_on_device(const void* address) {
+  const uint64_t offset = static_cast<uint64_t>(static_cast<const char*>(address) - arena);
+  if (!arena || offset >= reserved) return 0;
+  auto found = blocks.upper_bound(offset);
+  if (found == blocks.begin()) return 0;
+  --found;
+  return rounded_up(found->first, 256) + (offset - found->first);
+}
+
 std::vector<Pages> open_pages() {
   std::vector<Pages> all;
   for (const size_t at : opened) {

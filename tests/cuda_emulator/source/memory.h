@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace hs::emulator {
@@ -13,6 +14,9 @@ struct Pages {
 std::vector<Pages> open_pages();
 Pages open_pages_with(const void* address);  // empty if the address is on none
 void set_writable(Pages pages, bool writable);
+
+// The address as it would be on a device, whose allocations start at multiples of 256; 0 if it is not device memory.
+uint64_t address_on_device(const void* address);
 
 // Between the bytes of device memory that AddressSanitizer may not look at, too.
 void copy_raw(void* to, const void* from, size_t bytes);

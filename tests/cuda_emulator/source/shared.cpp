@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "block.h"
+#include "counters.h"
 #include "internal.h"
 
 namespace hs::emulator {
@@ -153,6 +154,9 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
                  index, size / element);
     return false;
   }
+  if (counting && kind < Access::begin_async) {  // for another lane: ldmatrix, where each lane takes part each time
+    count_shared(*this, offset, count, self.lane, as_lane < 0 ? __builtin_return_address(0) : nullptr);
+  }
   const size_t first = static_cast<size_t>(offset);
   const uint32_t* const known = block.warps[static_cast<size_t>(self.warp)].known[self.lane];
   Check check{*this, first, kind, self, known};
@@ -196,6 +200,8 @@ void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int by
   }
   if (valid_bytes > 0) check_vector(from, static_cast<size_t>(valid_bytes), false);
   if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
+  count_global(from, static_cast<size_t>(valid_bytes), false, __builtin_return_address(0));
+  count_shared(buffer, offset, static_cast<size_t>(bytes), lane(), __builtin_return_address(0));
   copies.push_back({running->number, &buffer, offset, from, bytes, valid_bytes, -1});
 }
 

@@ -20,6 +20,8 @@
 #define __constant__
 #define __shared__ static  // blocks run one after another, so one copy will do
 #define __forceinline__ inline
+#define HS_AT_CALLER \
+  __attribute__((always_inline)) inline  // one access in the code for each in the source, to be counted
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 
@@ -60,6 +62,16 @@ inline void check_vector(const void* at, size_t bytes, bool write) {
 // What the running block writes is seen by other blocks once it is published (source/pages.cpp).
 void fence();                                     // all that it has written so far
 void publish(const void* address, size_t bytes);  // what an atomic has changed
+
+// A memcpy that is one access to global memory where accesses are counted (source/counters.cpp).
+void counted_copy(void* to, const void* from, size_t bytes, bool write);
+HS_AT_CALLER void copy_vector(void* to, const void* from, size_t bytes, [[maybe_unused]] bool write) {
+#ifdef HS_EMULATOR_COUNTS
+  counted_copy(to, from, bytes, write);
+#else
+  memcpy(to, from, bytes);
+#endif
+}
 
 struct Exchange {  // one lane's part in a shuffle
   uint64_t value, result;
@@ -160,15 +172,15 @@ float atomicAdd(float*, float) = delete;
 double atomicAdd(double*, double) = delete;
 
 template <class T>
-T __ldg(const T* at) {
+HS_AT_CALLER T __ldg(const T* at) {
   return *at;
 }
 template <class T>
-T __ldcs(const T* at) {
+HS_AT_CALLER T __ldcs(const T* at) {
   return *at;
 }
 template <class T>
-void __stcs(T* at, T value) {
+HS_AT_CALLER void __stcs(T* at, T value) {
   *at = value;
 }
 

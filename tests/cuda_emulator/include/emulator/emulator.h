@@ -43,6 +43,8 @@ struct Options {
   bool protect = true;               // HALFSTEP_EMULATOR_PROTECT=0: let the host touch device memory without a SIGSEGV
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
   bool keep_ranges = false;          // NVTX ranges are kept for take_ranges()
+  bool count = false;                // HALFSTEP_EMULATOR_COUNTS=1: counts accesses, and prints them at the end
+  int registers = 0;                 // HALFSTEP_EMULATOR_REGISTERS=40 per thread, for the printed occupancy; 0: unknown
   size_t total_memory = 2ull << 30;  // HALFSTEP_EMULATOR_MEMORY=bytes: what cudaMalloc can give out in total
 };
 Options& options();
@@ -62,6 +64,36 @@ std::vector<std::string> take_first_launches_in_captures();
 
 // The NVTX ranges of this thread since the last call: the name of each that began, and "" where one ended.
 std::vector<std::string> take_ranges();
+
+// What one kernel has done in all of its launches. A request is one load or store of a warp.
+struct Counts {
+  std::string kernel;
+  int64_t launches = 0;
+  struct Global {
+    uint64_t requests = 0;
+    uint64_t sectors = 0;     // pieces of 32 bytes that each request touches: 32 * sectors bytes are moved
+    uint64_t bytes_used = 0;  // of them those that some lane asked for
+  } loads, stores;            // only of files compiled with -fsanitize=thread (HALFSTEP_EMULATOR_COUNTS in CMake)
+  struct Shared {
+    uint64_t requests = 0;
+    uint64_t conflicts = 0;  // wavefronts more than without any: 31 for 32 words of one bank
+  } shared;
+  int threads = 0;          // of a block of the last launch
+  size_t shared_bytes = 0;  // of it: dynamic, and the static arrays that it has used
+};
+// Since the last call, in the order of first launches. Empty unless options().count was on.
+std::vector<Counts> take_counts();
+
+// What the threads resident on one multiprocessor share: registers, places for warps and for blocks, shared memory.
+struct Multiprocessor {
+  int registers, warps, blocks, shared_bytes;
+};
+inline constexpr Multiprocessor sm_80 = {65536, 64, 32, 164 << 10};
+inline constexpr Multiprocessor sm_90 = {65536, 64, 32, 228 << 10};
+// How many blocks of so many threads fit at once, and what part of its places for warps they fill (0 to 1).
+// `registers` per thread; 0 if they are unknown and do not limit it. `shared_bytes` per block.
+int resident_blocks(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes);
+double occupancy(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes);
 
 // The nth cudaMalloc from now on (1: the next one) returns cudaErrorMemoryAllocation, once.
 void fail_malloc(int nth);

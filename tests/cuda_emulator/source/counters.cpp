@@ -1,0 +1,285 @@
+// Counts what the loads and stores of warps move. The emulator's threads run one after another, so a request (one load
+// or store instruction of a warp) is put together afterwards: between two points that all lanes of the warp pass
+// together, the nth time that a lane comes to an instruction belongs to the nth time of the other lanes. An instruction
+// is known by its address, the return address of the function that is told of the access.
+//
+// Shared memory is told of each access anyway. Global memory is used through plain pointers; where the kernels are
+// compiled with -fsanitize=thread, the compiler calls __tsan_read4(address) and the like at each access. They are
+// defined here, in place of ThreadSanitizer, which is never linked.
+#include "counters.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "block.h"
+#include "internal.h"
+#include "memory.h"
+
+namespace hs::emulator {
+
+bool counting = false;
+
+namespace {
+
+enum Kind : uint8_t { load, store, shared };
+
+struct LaneAccess {
+  const void* site;
+  uint64_t address;  // in global memory as on a device, where an allocation starts at a multiple of 256
+  uint32_t bytes;
+  uint32_t turn;  // how often the lane has been at the site before, since its warp was together
+  uint8_t lane;
+  Kind kind;
+};
+using Request = std::vector<LaneAccess>;
+
+auto& pending = *new std::vector<Request>;  // per warp, not yet split into requests
+auto& all_counts = *new std::vector<std::pair<const void*, Counts>>;
+auto& arrays = *new std::set<const SharedBuffer*>;  // that the launch has used
+bool sees_global = false;                           // some kernel's file was compiled for it
+Counts* counts = nullptr;
+
+uint64_t distinct(std::vector<uint64_t>& values) {
+  std::sort(values.begin(), values.end());
+  return static_cast<uint64_t>(std::unique(values.begin(), values.end()) - values.begin());
+}
+
+void count_global_request(const LaneAccess* begin, const LaneAccess* end) {
+  std::vector<uint64_t> sectors, bytes;
+  for (const LaneAccess* a = begin; a < end; ++a) {
+    for (uint64_t at = a->address; at < a->address + a->bytes; ++at) bytes.push_back(at);
+    for (uint64_t s = a->address / 32; s <= (a->address + a->bytes - 1) / 32; ++s) sectors.push_back(s);
+  }
+  Counts::Global& global = begin->kind == load ? counts->loads : counts->stores;
+  ++global.requests;
+  global.sectors += distinct(sectors);
+  global.bytes_used += distinct(bytes);
+}
+
+// A wavefront serves one word of each of the 32 banks; lanes that want the same word share it. Eight bytes for each
+// lane are served in two halves of the warp and 16 bytes in four quarters, which is no conflict: each has as many words
+// as banks.
+void count_shared_request(const LaneAccess* begin, const LaneAccess* end) {
+  std::vector<uint64_t> words;  // part of the warp, bank and word
+  for (const LaneAccess* a = begin; a < end; ++a) {
+    for (uint64_t word = a->address / 4; word <= (a->address + a->bytes - 1) / 4; ++word) {
+      const bool in_parts = a->bytes == 8 || a->bytes == 16;
+      const uint64_t part = in_parts ? a->lane * a->bytes / 128 : a->bytes > 4 ? word - a->address / 4 : 0;
+      words.push_back(part << 56 | word % 32 << 48 | (word & 0xffffffffffff));
+    }
+  }
+  words.resize(distinct(words));
+  uint64_t parts = 0, wavefronts = 0;
+  for (size_t i = 0; i < words.size();) {
+    const uint64_t part = words[i] >> 56;
+    uint64_t most = 0;
+    while (i < words.size() && words[i] >> 56 == part) {
+      const uint64_t bank = words[i] >> 48;
+      uint64_t here = 0;
+      for (; i < words.size() && words[i] >> 48 == bank; ++i) ++here;
+      most = std::max(most, here);
+    }
+    ++parts;
+    wavefronts += most;
+  }
+  ++counts->shared.requests;
+  counts->shared.conflicts += wavefronts - parts;
+}
+
+void count_requests(Request& all) {
+  const auto of_lane = [](const LaneAccess& a) { return std::tuple(a.site, a.kind, a.lane, a.turn); };
+  const auto of_request = [](const LaneAccess& a) { return std::tuple(a.site, a.kind, a.turn); };
+  std::sort(all.begin(), all.end(), [&](auto& a, auto& b) { return of_lane(a) < of_lane(b); });
+  for (size_t i = 0; i < all.size(); ++i) {  // so far, the turn is the access's place in the order of all
+    const bool again =
+        i > 0 && all[i].site == all[i - 1].site && all[i].kind == all[i - 1].kind && all[i].lane == all[i - 1].lane;
+    all[i].turn = again ? all[i - 1].turn + 1 : 0;
+  }
+  std::sort(all.begin(), all.end(), [&](auto& a, auto& b) { return of_request(a) < of_request(b); });
+  for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    while (end < all.size() && of_request(all[end]) == of_request(all[begin])) ++end;
+    (all[begin].kind == shared ? count_shared_request : count_global_request)(&all[begin], all.data() + end);
+  }
+  all.clear();
+}
+
+// The kernel's name without its arguments, and of a long one the beginning.
+std::string short_name(const std::string& name) {
+  int depth = 0;
+  size_t end = 0;
+  for (; end < name.size() && !(name[end] == '(' && depth == 0); ++end)
+    depth += (name[end] == '<') - (name[end] == '>');
+  return end > 44 ? name.substr(0, 41) + "..." : name.substr(0, end);
+}
+
+double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : static_cast<double>(a) / static_cast<double>(b); }
+
+void print_counts() {
+  const std::vector<Counts> all = take_counts();
+  if (all.empty()) return;
+  const int registers = options().registers;
+  std::fprintf(stderr, "CUDA emulator: counts, which are not time. Occupancy %s.\n",
+               registers ? format("with %d registers per thread", registers).c_str()
+                         : "if registers do not limit it (HALFSTEP_EMULATOR_REGISTERS=number per thread)");
+  if (!sees_global) std::fputs("Global memory is not counted: build with -D HALFSTEP_EMULATOR_COUNTS=ON.\n", stderr);
+  std::fprintf(stderr, "%-44s %8s | %10s %7s %12s %12s | %10s %10s | %6s %6s\n", "kernel", "launches", "global",
+               "sectors", "bytes", "bytes", "shared", "bank", "sm_80", "sm_90");
+  std::fprintf(stderr, "%-44s %8s | %10s %7s %12s %12s | %10s %10s |\n", "", "", "requests", "each", "moved", "used",
+               "requests", "conflicts");
+  for (const Counts& c : all) {
+    const uint64_t requests = c.loads.requests + c.stores.requests, sectors = c.loads.sectors + c.stores.sectors;
+    std::fprintf(stderr, "%-44s %8ld | %10lu %7.2f %12lu %12lu | %10lu %10lu | %4.0f %% %4.0f %%\n",
+                 short_name(c.kernel).c_str(), static_cast<long>(c.launches), static_cast<unsigned long>(requests),
+                 ratio(sectors, requests), static_cast<unsigned long>(32 * sectors),
+                 static_cast<unsigned long>(c.loads.bytes_used + c.stores.bytes_used),
+                 static_cast<unsigned long>(c.shared.requests), static_cast<unsigned long>(c.shared.conflicts),
+                 100 * occupancy(sm_80, c.threads, registers, c.shared_bytes),
+                 100 * occupancy(sm_90, c.threads, registers, c.shared_bytes));
+  }
+}
+
+void count(Kind kind, uint64_t address, size_t bytes, int lane, const void* site) {
+  Request& all = pending[static_cast<size_t>(running->warp)];
+  all.push_back({site, address, static_cast<uint32_t>(bytes), static_cast<uint32_t>(all.size()),
+                 static_cast<uint8_t>(lane), kind});
+}
+
+}  // namespace
+
+void begin_counting() {
+  if (!options().count) return;
+  static const int registered = std::atexit(print_counts);
+  (void)registered;
+  auto found = std::find_if(all_counts.begin(), all_counts.end(), [](auto& c) { return c.first == launch_now.kernel; });
+  if (found == all_counts.end()) {
+    found = all_counts.insert(found, {launch_now.kernel, Counts{}});
+    found->second.kernel = symbol_name(launch_now.kernel);
+  }
+  counts = &found->second;
+  ++counts->launches;
+  counts->threads = static_cast<int>(block.threads.size());
+  pending.assign(block.warps.size(), {});
+  arrays.clear();
+  counting = true;
+}
+
+void end_counting() {
+  if (!counting) return;
+  counting = false;
+  counts->shared_bytes = block.dynamic_bytes;
+  for (const SharedBuffer* array : arrays) {
+    if (array != &dynamic_shared_buffer()) counts->shared_bytes += (array->bytes + 127) / 128 * 128;
+  }
+}
+
+void warp_is_together(int warp) {
+  if (!counting) return;
+  if (warp >= 0) return count_requests(pending[static_cast<size_t>(warp)]);
+  for (Request& of_warp : pending) count_requests(of_warp);
+}
+
+void count_shared(const SharedBuffer& buffer, ptrdiff_t offset, size_t bytes, int lane, const void* site) {
+  if (!counting) return;
+  arrays.insert(&buffer);
+  count(shared, reinterpret_cast<uintptr_t>(buffer.at(offset)), bytes, lane, site);
+}
+
+void count_global(const void* at, size_t bytes, bool write, const void* site) {
+  if (!counting || !running || bytes == 0) return;
+  const uint64_t address = address_on_device(at);
+  if (address != 0) count(write ? store : load, address, bytes, running->lane, site);
+}
+
+std::vector<Counts> take_counts() {
+  std::lock_guard guard(mutex());
+  std::vector<Counts> result;
+  for (auto& [kernel, of_kernel] : std::exchange(all_counts, {})) result.push_back(std::move(of_kernel));
+  return result;
+}
+
+// As cuda_occupancy.h of the toolkit computes it, whose constants these are.
+int resident_blocks(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes) {
+  const int warps = (threads + 31) / 32;
+  int blocks = std::min(sm.blocks, sm.warps / warps);
+  if (registers > 0) {
+    const int of_warp = (registers * 32 + 255) / 256 * 256;  // allocated by 256
+    if (registers > 255 || of_warp * ((warps + 3) / 4 * 4) > sm.registers) return 0;
+    blocks = std::min(blocks, sm.registers / 4 / of_warp * 4 / warps);  // each of four parts of it serves its own warps
+  }
+  const int shared_of_block =
+      static_cast<int>(shared_bytes + 1024 + 127) / 128 * 128;  // the system takes 1 KiB of each
+  return std::min(blocks, sm.shared_bytes / shared_of_block);
+}
+
+double occupancy(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes) {
+  return ratio(static_cast<uint64_t>(resident_blocks(sm, threads, registers, shared_bytes) * ((threads + 31) / 32)),
+               static_cast<uint64_t>(sm.warps));
+}
+
+void counted_copy(void* to, const void* from, size_t bytes, bool write) {
+  count_global(write ? to : from, bytes, write, __builtin_return_address(0));
+  memcpy(to, from, bytes);
+}
+
+}  // namespace hs::emulator
+
+// In a build with the real ThreadSanitizer these are its own, and global memory is not counted.
+#if !defined(__SANITIZE_THREAD__)
+#define HS_SITE __builtin_return_address(0)
+#define HS_TSAN_ACCESS(function, bytes, write) \
+  void __tsan_##function(void* at) { hs::emulator::count_global(at, bytes, write, HS_SITE); }
+#define HS_TSAN_ACCESSES(bytes)                       \
+  HS_TSAN_ACCESS(read##bytes, bytes, false)           \
+  HS_TSAN_ACCESS(write##bytes, bytes, true)           \
+  HS_TSAN_ACCESS(unaligned_read##bytes, bytes, false) \
+  HS_TSAN_ACCESS(unaligned_write##bytes, bytes, true)
+// Host code of the same files, and never a kernel's: the emulator's atomics are plain C++.
+#define HS_TSAN_ATOMICS(bits)                                                                                        \
+  using Bits##bits = uint##bits##_t;                                                                                 \
+  Bits##bits __tsan_atomic##bits##_load(const Bits##bits* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); } \
+  void __tsan_atomic##bits##_store(Bits##bits* at, Bits##bits value, int) {                                          \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                                   \
+  }                                                                                                                  \
+  Bits##bits __tsan_atomic##bits##_exchange(Bits##bits* at, Bits##bits value, int) {                                 \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                         \
+  }                                                                                                                  \
+  Bits##bits __tsan_atomic##bits##_fetch_add(Bits##bits* at, Bits##bits value, int) {                                \
+    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                                          \
+  }                                                                                                                  \
+  Bits##bits __tsan_atomic##bits##_fetch_sub(Bits##bits* at, Bits##bits value, int) {                                \
+    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                                          \
+  }                                                                                                                  \
+  int __tsan_atomic##bits##_compare_exchange_strong(Bits##bits* at, Bits##bits* old, Bits##bits value, int, int) {   \
+    return __atomic_compare_exchange_n(at, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
+  }
+extern "C" {
+void __tsan_init() { hs::emulator::sees_global = true; }
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void*) {}
+void __tsan_vptr_update(void*, void*) {}
+HS_TSAN_ACCESSES(1)
+HS_TSAN_ACCESSES(2)
+HS_TSAN_ACCESSES(4)
+HS_TSAN_ACCESSES(8)
+HS_TSAN_ACCESSES(16)
+void __tsan_read_range(void* at, size_t bytes) { hs::emulator::count_global(at, bytes, false, HS_SITE); }
+void __tsan_write_range(void* at, size_t bytes) { hs::emulator::count_global(at, bytes, true, HS_SITE); }
+// Clang's, of structs too.
+void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
+  hs::emulator::count_global(from, bytes, false, HS_SITE);
+  hs::emulator::count_global(to, bytes, true, HS_SITE);
+  return memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, size_t bytes) { return memmove(to, from, bytes); }
+void* __tsan_memset(void* to, int value, size_t bytes) { return memset(to, value, bytes); }
+HS_TSAN_ATOMICS(8)
+HS_TSAN_ATOMICS(32)
+HS_TSAN_ATOMICS(64)
+}
+#endif
