@@ -239,23 +239,27 @@ void counted_copy(void* to, const void* from, size_t bytes, bool write) {
   HS_TSAN_ACCESS(unaligned_read##bytes, bytes, false) \
   HS_TSAN_ACCESS(unaligned_write##bytes, bytes, true)
 // Host code of the same files, and never a kernel's: the emulator's atomics are plain C++.
-#define HS_TSAN_ATOMICS(bits)                                                                                        \
-  using Bits##bits = uint##bits##_t;                                                                                 \
-  Bits##bits __tsan_atomic##bits##_load(const Bits##bits* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); } \
-  void __tsan_atomic##bits##_store(Bits##bits* at, Bits##bits value, int) {                                          \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                                   \
-  }                                                                                                                  \
-  Bits##bits __tsan_atomic##bits##_exchange(Bits##bits* at, Bits##bits value, int) {                                 \
-    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                         \
-  }                                                                                                                  \
-  Bits##bits __tsan_atomic##bits##_fetch_add(Bits##bits* at, Bits##bits value, int) {                                \
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);                                                          \
-  }                                                                                                                  \
-  Bits##bits __tsan_atomic##bits##_fetch_sub(Bits##bits* at, Bits##bits value, int) {                                \
-    return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST);                                                          \
-  }                                                                                                                  \
-  int __tsan_atomic##bits##_compare_exchange_strong(Bits##bits* at, Bits##bits* old, Bits##bits value, int, int) {   \
-    return __atomic_compare_exchange_n(at, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
+#define HS_TSAN_FETCH(bits, operation)                                                                    \
+  uint##bits##_t __tsan_atomic##bits##_fetch_##operation(uint##bits##_t* at, uint##bits##_t value, int) { \
+    return __atomic_fetch_##operation(at, value, __ATOMIC_SEQ_CST);                                       \
+  }
+#define HS_TSAN_ATOMICS(bits)                                                                                      \
+  HS_TSAN_FETCH(bits, add)                                                                                         \
+  HS_TSAN_FETCH(bits, sub)                                                                                         \
+  HS_TSAN_FETCH(bits, or)                                                                                          \
+  HS_TSAN_FETCH(bits, and)                                                                                         \
+  uint##bits##_t __tsan_atomic##bits##_load(const uint##bits##_t* at, int) {                                       \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                                  \
+  }                                                                                                                \
+  void __tsan_atomic##bits##_store(uint##bits##_t* at, uint##bits##_t value, int) {                                \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                                 \
+  }                                                                                                                \
+  uint##bits##_t __tsan_atomic##bits##_exchange(uint##bits##_t* at, uint##bits##_t value, int) {                   \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                       \
+  }                                                                                                                \
+  int __tsan_atomic##bits##_compare_exchange_strong(uint##bits##_t* at, uint##bits##_t* old, uint##bits##_t value, \
+                                                    int, int) {                                                    \
+    return __atomic_compare_exchange_n(at, old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                 \
   }
 extern "C" {
 void __tsan_init() { hs::emulator::sees_global = true; }
