@@ -38,6 +38,14 @@ __global__ void triangle(const float* x, float* y) {
   for (int i = 0; i <= t; ++i) sum += x[32 * i + t];
   y[t] = sum;
 }
+// Lanes skip different turns, but come together after each.
+__global__ void in_turns(const float* x, float* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  for (int i = 0; i < 4; ++i) {
+    if (t % 2 == i % 2) y[32 * i + t] = x[32 * i + t];
+    __syncwarp();
+  }
+}
 // A table in shared memory, read at `stride`; written without a conflict.
 __global__ void shared_stride(float* y, int stride) {
   __shared__ hs::SharedArray<float, 1024> tile;
@@ -163,6 +171,7 @@ TEST_CASE("counts: closed forms") {
        {}},
       // Turn i has lanes i to 31: 4 sectors for i < 8, then 3, 2, 1; all of the 528 floats are used.
       {"triangle: the turns of a lane are told apart", block(triangle, 32), {32, 80, 2112}, {1, 4, 128}, {}},
+      {"odd and even lanes in turns: 4 requests and not 2", block(in_turns, 32), {4, 16, 256}, {4, 16, 256}, {}},
       {"shared, stride 1", writer(shared_stride, 1), {}, {1, 4, 128}, {33, 0}},
       {"shared, stride 2: two lanes to a bank", writer(shared_stride, 2), {}, {1, 4, 128}, {33, 1}},
       {"shared, stride 31: 31 and 32 have no factor in common", writer(shared_stride, 31), {}, {1, 4, 128}, {33, 0}},

@@ -114,7 +114,7 @@ std::string short_name(const std::string& name) {
   size_t end = 0;
   for (; end < name.size() && !(name[end] == '(' && depth == 0); ++end)
     depth += (name[end] == '<') - (name[end] == '>');
-  return end > 44 ? name.substr(0, 41) + "..." : name.substr(0, end);
+  return end > 36 ? name.substr(0, 33) + "..." : name.substr(0, end);
 }
 
 double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : static_cast<double>(a) / static_cast<double>(b); }
@@ -127,13 +127,13 @@ void print_counts() {
                registers ? format("with %d registers per thread", registers).c_str()
                          : "if registers do not limit it (HALFSTEP_EMULATOR_REGISTERS=number per thread)");
   if (!sees_global) std::fputs("Global memory is not counted: build with -D HALFSTEP_EMULATOR_COUNTS=ON.\n", stderr);
-  std::fprintf(stderr, "%-44s %8s | %10s %7s %12s %12s | %10s %10s | %6s %6s\n", "kernel", "launches", "global",
+  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s | %6s %6s\n", "kernel", "launches", "global",
                "sectors", "bytes", "bytes", "shared", "bank", "sm_80", "sm_90");
-  std::fprintf(stderr, "%-44s %8s | %10s %7s %12s %12s | %10s %10s |\n", "", "", "requests", "each", "moved", "used",
+  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s |\n", "", "", "requests", "each", "moved", "used",
                "requests", "conflicts");
   for (const Counts& c : all) {
     const uint64_t requests = c.loads.requests + c.stores.requests, sectors = c.loads.sectors + c.stores.sectors;
-    std::fprintf(stderr, "%-44s %8ld | %10lu %7.2f %12lu %12lu | %10lu %10lu | %4.0f %% %4.0f %%\n",
+    std::fprintf(stderr, "%-36s %8ld | %10lu %7.2f %11lu %11lu | %10lu %9lu | %4.0f %% %4.0f %%\n",
                  short_name(c.kernel).c_str(), static_cast<long>(c.launches), static_cast<unsigned long>(requests),
                  ratio(sectors, requests), static_cast<unsigned long>(32 * sectors),
                  static_cast<unsigned long>(c.loads.bytes_used + c.stores.bytes_used),
