@@ -1,6 +1,6 @@
 // What the checks of the GPU lab share. A check runs the kernel in LAB_KERNEL, puzzle.cu or solution.cu, on the
-// emulator and prints one line for each thing that is wrong: a report of the emulator, a result, a count. The program
-// returns their number, at most 1.
+// emulator and prints a line for each mistake: a report of the emulator, a result, a count. Exit code 1 if there is
+// one.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,10 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "emulator/emulator.h"
+#include "tests/cuda_emulator/launch.h"
 
 namespace lab {
 
@@ -57,13 +57,7 @@ Counts run(void (*kernel)(P...), dim3 grid, dim3 block, const A&... arguments) {
   hs::emulator::options().count = hs::emulator::options().every_order = true;
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  std::tuple<P...> values(static_cast<P>(arguments)...);
-  const cudaError_t error = std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {&value...};
-        return cudaLaunchKernel(kernel, grid, block, pointers, 0, stream);
-      },
-      values);
+  const cudaError_t error = emu::launch(kernel, grid, block, 0, stream, static_cast<P>(arguments)...);
   if (error != cudaSuccess) {  // the emulator has printed why
     hs::emulator::take_counts();
     std::exit(1);

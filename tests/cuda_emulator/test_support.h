@@ -4,11 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "cuda_runtime.h"
 #include "emulator/emulator.h"
+#include "tests/cuda_emulator/launch.h"
 
 namespace emu {
 
@@ -65,18 +65,6 @@ struct Pinned {
   ~Pinned() { cudaFreeHost(data); }
   T& operator[](size_t i) { return data[i]; }
 };
-
-// The project's launch() in small: converts the arguments to the kernel's types and packs their addresses.
-template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, A... args) {
-  std::tuple<P...> values(static_cast<P>(args)...);
-  return std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {&value...};
-        return cudaLaunchKernel(kernel, grid, block, pointers, shared_bytes, stream);
-      },
-      values);
-}
 
 // One report, which contains all of these; and calls fail from then on until reset().
 inline void check_report(std::initializer_list<const char*> parts) {

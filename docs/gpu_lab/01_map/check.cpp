@@ -1,3 +1,4 @@
+// The starter is refused: element 256 is
 #include "docs/gpu_lab/lab.h"
 
 int main() {

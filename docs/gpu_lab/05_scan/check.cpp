@@ -1,3 +1,4 @@
+// The starter is refused: race on scan
 #include <numeric>
 
 #include "docs/gpu_lab/lab.h"

@@ -1,3 +1,4 @@
+// The starter is refused: computed from inf
 #include <algorithm>
 
 #include "docs/gpu_lab/lab.h"
