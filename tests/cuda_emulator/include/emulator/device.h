@@ -203,18 +203,4 @@ inline double max(double a, double b) { return fmax(a, b); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
-inline float __fadd_rn(float x, float y) { return x + y; }
-inline float __fmul_rn(float x, float y) { return x * y; }
-inline float __fdiv_rn(float x, float y) { return x / y; }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
-inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
-inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __ffs(int x) { return x ? std::countr_zero(static_cast<unsigned>(x)) + 1 : 0; }
-inline unsigned __umulhi(unsigned x, unsigned y) { return static_cast<unsigned>((static_cast<uint64_t>(x) * y) >> 32); }
