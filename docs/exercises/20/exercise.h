@@ -24,7 +24,7 @@ struct Plan {
 //   - all kept outputs: they are live when forward ends;
 //   - for each longest run of consecutive outputs that are not kept: the run itself, which is computed again as a whole
 //     right before its backward, and the kept outputs before it. Those after it have been freed by then.
-// The input of the chain counts for nothing, and nor does what forward drops at once.
+// The input of the chain does not count, and neither does what forward drops at once.
 //
 // Returns a plan of the least cost among those with peak <= budget, or nothing if there is none. 200 outputs and a
 // budget of 2,000 take less than a second. REQUIRES: budget >= 0
