@@ -19,7 +19,7 @@
 
 namespace hs {
 
-// Whether dy has too few zeros for lists of the others to pay. It looks at some thousand elements.
+// Whether dy has too few zeros for lists of the others to pay. It looks at some hundred elements.
 bool has_few_zeros(const Conv2dBackward& call);
 // With less in a kernel row, "direct" has a better way.
 inline bool fills_vectors(const Conv2dSizes& s) { return s.KW * s.C >= 16; }

@@ -1,4 +1,4 @@
-// Exercise 16, of docs/techniques/cpu_kernels.md: a product of matrices by register tiles. The score is the number of
+// Exercise 16, of docs/techniques/gemm.md: a product of matrices by register tiles. The score is the number of
 // loads. Edit exercise.cpp beside this file, then run tests/exercise 16.
 #pragma once
 

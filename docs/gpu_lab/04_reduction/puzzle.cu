@@ -6,7 +6,7 @@
 //   step = 4     part[0]+=part[4]                                       ...      thread t has part[8t]
 //
 // This kernel is right. But the words of step s lie 2s apart, so that lanes meet in their banks: 105 conflicts. Choose
-// other pairs for the same tree: in each step, lane t takes word t.
+// other pairs, for a tree of the same depth: in each step, lane t takes word t.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/shared.cuh"
