@@ -11,6 +11,7 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/kernel_work.h"
+#include "bench/measure/timed_case.h"
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/check.h"
@@ -22,8 +23,6 @@
 
 namespace hs::bench::measure {
 namespace {
-
-using Tensors = std::vector<Tensor>;
 
 template <class Work>
 double seconds_of(Device device, const Work& work) {
@@ -46,84 +45,6 @@ class CacheFlush {
   Tensor memory_;
   int byte_ = 0;
 };
-
-Tensor cast_to(const Tensor& x, DType type) {
-  if (x.dtype() == type) return x;
-  Tensor y = Tensor::empty(x.shape(), type, x.device());
-  cast_forward({x, y});
-  return y;
-}
-
-// Uniform in [-1, 1), a fraction `zeros` of them 0; the same for every type up to rounding.
-Tensor random_numbers(const Shape& shape, uint32_t which, double zeros) {
-  Tensor x = Tensor::empty(shape, DType::f32);
-  float* values = x.mutable_data<float>();
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const auto at = static_cast<uint64_t>(i);
-    const bool zero = to_unit_float(random_bits({2, RandomPurpose::synthetic, which, 0, 0}, at)) < zeros;
-    values[i] = zero ? 0 : 2 * to_unit_float(random_bits({1, RandomPurpose::synthetic, which, 0, 0}, at)) - 1;
-  }
-  return x;
-}
-
-std::vector<double> numbers_of(const Tensor& tensor) {
-  return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
-}
-
-// Runs the op and passes the calls of the case's slots to look(). Inputs are representable in `rounded`; without it,
-// they are uninitialised.
-void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType> rounded, Device device,
-              const SlotSpy::Look& look) {
-  const auto& table = examples::op_table();
-  const auto row =
-      std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
-  check(row != table.end(), "{}: the op table has no row of this name", kernel.op);
-  const AmbientScope scope;
-  const bool has_16_bits = size_of(type) == 2;
-  if (kernel.autocast && has_16_bits) ambient().autocast = type;
-  const auto numbers = [&](const Shape& shape, size_t which, double zeros) {
-    const DType leaf = type == DType::f64 ? DType::f64 : DType::f32;
-    if (!rounded) return Tensor::empty(shape, leaf, device);
-    return cast_to(cast_to(random_numbers(shape, static_cast<uint32_t>(which), zeros), *rounded), leaf).to(device);
-  };
-  Tensors inputs;
-  for (size_t i = 0; i < kernel.shapes.size(); ++i) {
-    Tensor& input = inputs.emplace_back();
-    if (kernel.shapes[i] == Shape{0}) continue;
-    input = numbers(kernel.shapes[i], i, 0);
-    if (i + kernel.leaves >= kernel.shapes.size()) input.set_requires_grad(true);
-    if (has_16_bits && !kernel.autocast) input = cast(input, type);
-  }
-  const SlotSpy spy([&](const SlotSpy::Seen& seen) {
-    if (std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end()) return look(seen);
-    seen.again();
-  });
-  const Tensor y = row->run(inputs);
-  if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
-}
-
-bool is_measured(const Tensor& tensor) {
-  return tensor.defined() && tensor.dtype() != DType::u8 && tensor.dtype() != DType::i32;
-}
-
-// A tensor that a call wrote: its index among the call's tensors, and its values.
-struct Output {
-  size_t tensor;
-  std::vector<double> numbers;
-};
-
-// Makes the call and returns its outputs. Omits the positions that pooling saves: rounding can create ties.
-std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
-  std::vector<uint64_t> before;
-  for (const Tensor* tensor : seen.tensors) before.push_back(tensor->version());
-  seen.again();
-  std::vector<Output> outputs;
-  for (size_t i = 0; i < before.size(); ++i) {
-    const Tensor& tensor = *seen.tensors[i];
-    if (is_measured(tensor) && tensor.version() != before[i]) outputs.push_back({i, numbers_of(tensor)});
-  }
-  return outputs;
-}
 
 // ||got - reference|| / ||reference||
 double relative_error(const std::vector<Output>& got, const std::vector<Output>& reference) {
@@ -273,7 +194,7 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
 
 std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device) {
   std::vector<SlotCall> calls;
-  run_case(kernel, DType::f32, std::nullopt, device,
+  run_case(kernel, DType::f32, std::nullopt, device, 0,
            [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
   return calls;
 }
@@ -281,10 +202,10 @@ std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device)
 std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
                                      double seconds) {
   std::vector<std::vector<Output>> references;
-  run_case(kernel, DType::f64, type, Device::cpu,
+  run_case(kernel, DType::f64, type, Device::cpu, 0,
            [&](const SlotSpy::Seen& seen) { references.push_back(outputs_of(seen)); });
   std::vector<CaseTiming> timings;
-  run_case(kernel, type, type, device, [&](const SlotSpy::Seen& seen) {
+  run_case(kernel, type, type, device, 0, [&](const SlotSpy::Seen& seen) {
     const SlotCall call = described(kernel, seen);
     CaseTiming& timing = timings.emplace_back(CaseTiming{call.what, call.slot, type, call.flops});
     for (const Tensor* tensor : seen.tensors) {

@@ -1,0 +1,88 @@
+#include "bench/measure/timed_case.h"
+
+#include <algorithm>
+
+#include "engine/ambient.h"
+#include "engine/autograd.h"
+#include "engine/check.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+
+namespace hs::bench::measure {
+namespace {
+
+Tensor cast_to(const Tensor& x, DType type) {
+  if (x.dtype() == type) return x;
+  Tensor y = Tensor::empty(x.shape(), type, x.device());
+  cast_forward({x, y});
+  return y;
+}
+
+// Uniform in [-1, 1), a fraction `zeros` of them 0; the same for every type up to rounding.
+Tensor random_numbers(const Shape& shape, uint64_t seed, uint32_t which, double zeros) {
+  Tensor x = Tensor::empty(shape, DType::f32);
+  float* values = x.mutable_data<float>();
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const auto at = static_cast<uint64_t>(i);
+    const bool zero =
+        zeros > 0 && to_unit_float(random_bits({2 * seed + 2, RandomPurpose::synthetic, which, 0, 0}, at)) < zeros;
+    values[i] =
+        zero ? 0 : 2 * to_unit_float(random_bits({2 * seed + 1, RandomPurpose::synthetic, which, 0, 0}, at)) - 1;
+  }
+  return x;
+}
+
+}  // namespace
+
+std::vector<double> numbers_of(const Tensor& tensor) {
+  return cast_to(tensor.to(Device::cpu), DType::f64).to_vector<double>();
+}
+
+void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType> rounded, Device device, uint64_t seed,
+              const SlotSpy::Look& look) {
+  const auto& table = examples::op_table();
+  const auto row =
+      std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
+  check(row != table.end(), "{}: the op table has no row of this name", kernel.op);
+  const AmbientScope scope;
+  const bool has_16_bits = size_of(type) == 2;
+  if (kernel.autocast && has_16_bits) ambient().autocast = type;
+  const auto numbers = [&](const Shape& shape, size_t which, double zeros) {
+    const DType leaf = type == DType::f64 ? DType::f64 : DType::f32;
+    if (!rounded) return Tensor::empty(shape, leaf, device);
+    return cast_to(cast_to(random_numbers(shape, seed, static_cast<uint32_t>(which), zeros), *rounded), leaf)
+        .to(device);
+  };
+  std::vector<Tensor> inputs;
+  for (size_t i = 0; i < kernel.shapes.size(); ++i) {
+    Tensor& input = inputs.emplace_back();
+    if (kernel.shapes[i] == Shape{0}) continue;
+    input = numbers(kernel.shapes[i], i, 0);
+    if (i + kernel.leaves >= kernel.shapes.size()) input.set_requires_grad(true);
+    if (has_16_bits && !kernel.autocast) input = cast(input, type);
+  }
+  const SlotSpy spy([&](const SlotSpy::Seen& seen) {
+    if (std::ranges::find(kernel.slots, &seen.slot) != kernel.slots.end()) return look(seen);
+    seen.again();
+  });
+  const Tensor y = row->run(inputs);
+  if (y.requires_grad()) backward(y, cast_to(numbers(y.shape(), inputs.size(), kernel.zeros), y.dtype()));
+}
+
+bool is_measured(const Tensor& tensor) {
+  return tensor.defined() && tensor.dtype() != DType::u8 && tensor.dtype() != DType::i32;
+}
+
+std::vector<Output> outputs_of(const SlotSpy::Seen& seen) {
+  std::vector<uint64_t> before;
+  for (const Tensor* tensor : seen.tensors) before.push_back(tensor->version());
+  seen.again();
+  std::vector<Output> outputs;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const Tensor& tensor = *seen.tensors[i];
+    if (is_measured(tensor) && tensor.version() != before[i]) outputs.push_back({i, numbers_of(tensor)});
+  }
+  return outputs;
+}
+
+}  // namespace hs::bench::measure
