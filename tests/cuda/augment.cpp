@@ -3,7 +3,7 @@
 
 #include "engine/random.h"
 #include "kernels/augment/augment.h"
-#include "tests/support/variants.h"
+#include "tests/support/checks.h"
 
 namespace hs::test {
 namespace {

@@ -13,9 +13,9 @@
 #include "kernels/examples/naive.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/gemm/gemm.h"
+#include "tests/support/checks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/emulated.h"
-#include "tests/support/variants.h"
 
 namespace hs {
 

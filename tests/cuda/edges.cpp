@@ -26,8 +26,8 @@
 #include "kernels/reduce/reduce.h"
 #include "kernels/relu/relu.h"
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
+#include "tests/support/checks.h"
 #include "tests/support/emulated.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

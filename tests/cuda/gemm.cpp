@@ -9,7 +9,7 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/examples/naive.h"
-#include "tests/support/variants.h"
+#include "tests/support/checks.h"
 
 namespace hs {
 

@@ -10,9 +10,9 @@
 #include <set>
 
 #include "kernels/cast/cast.h"
+#include "tests/support/checks.h"
 #include "tests/support/emulated.h"
 #include "tests/support/sanitized.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

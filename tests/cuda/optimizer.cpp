@@ -10,8 +10,8 @@
 #include "engine/random.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
+#include "tests/support/checks.h"
 #include "tests/support/emulated.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

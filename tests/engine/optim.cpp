@@ -19,8 +19,8 @@
 #include "kernels/reduce/reduce.h"
 #include "models/layers.h"
 #include "models/models.h"
+#include "tests/support/checks.h"
 #include "tests/support/thrown.h"
-#include "tests/support/variants.h"
 
 namespace hs {
 namespace {

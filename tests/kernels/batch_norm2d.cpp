@@ -17,7 +17,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/examples/op_table.h"
 #include "kernels/relu/relu.h"
-#include "tests/support/variants.h"
+#include "tests/support/checks.h"
 
 namespace hs::test {
 namespace {

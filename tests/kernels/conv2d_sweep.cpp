@@ -20,9 +20,9 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "tests/support/checks.h"
 #include "tests/support/guard_pages.h"
 #include "tests/support/sanitized.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

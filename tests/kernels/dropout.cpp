@@ -14,8 +14,8 @@
 #include "kernels/cast/cast.h"
 #include "kernels/dropout/dropout.h"
 #include "source_dir.h"
+#include "tests/support/checks.h"
 #include "tests/support/npy.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

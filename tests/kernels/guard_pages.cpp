@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 
 #include "engine/parallel.h"
+#include "tests/support/checks.h"
 #include "tests/support/child_process.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

@@ -7,8 +7,8 @@
 #include "engine/autograd.h"
 #include "engine/error.h"
 #include "engine/random.h"
+#include "tests/support/checks.h"
 #include "tests/support/sanitized.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

@@ -11,8 +11,8 @@
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
 #include "engine/parallel.h"
+#include "tests/support/checks.h"
 #include "tests/support/sanitized.h"
-#include "tests/support/variants.h"
 
 namespace hs::test {
 namespace {

@@ -1,22 +1,31 @@
-#include "tests/support/variants.h"
+#include "kernels/examples/checks.h"
 
-#include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "engine/autograd.h"
+#include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 
-namespace hs::test {
+namespace hs::examples {
 namespace {
+
+using FailureHandler = std::function<void(const std::string& line)>;
+FailureHandler& failure_handler() {
+  static FailureHandler handler = [](const std::string& line) { fail(ExitCode::internal, "{}", line); };
+  return handler;  // exists before the first static object that sets it
+}
+void on_failure(const std::string& line) { failure_handler()(line); }
 
 bool has_16_bits(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
@@ -27,6 +36,8 @@ Tensor absolute_values(const Tensor& x) {
 }
 
 }  // namespace
+
+void set_failure_handler(FailureHandler handler) { failure_handler() = std::move(handler); }
 
 bool is_ruled_out(const std::string& variant) {
   return (variant == "amx" && !cpu_features().amx_bf16) || (variant == "avx512_bf16" && !cpu_features().avx512_bf16);
@@ -117,16 +128,16 @@ double error_growth() {
 }  // namespace
 
 const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
-  static std::map<std::tuple<const OpCase*, Device, DType, DType>, std::vector<KernelSlot*>> known;
-  const auto [found, fresh] = known.try_emplace({&row, how.device, how.dtype, how.autocast});
-  if (!fresh) return found->second;
+  static std::map<std::tuple<std::string, Device, DType, DType>, std::vector<KernelSlot*>> known;
+  const std::tuple key{row.name, how.device, how.dtype, how.autocast};
+  if (const auto found = known.find(key); found != known.end()) return found->second;
   const std::vector<uint64_t> before = calls_now();
   run_row(row, how);
-  std::vector<KernelSlot*>& slots = found->second;
+  std::vector<KernelSlot*> slots;
   for_each_called(before, [&](KernelSlot* slot, const VariantBase* variant) {
     if (variant->device == how.device && (slots.empty() || slots.back() != slot)) slots.push_back(slot);
   });
-  return slots;
+  return known[key] = slots;
 }
 
 RowRun run_on(Device device, DType dtype) { return {.device = device, .dtype = dtype, .numbers = dtype}; }
@@ -213,9 +224,24 @@ std::string failure_of(const OpCase& row, const RowRun& how, const std::function
 }
 
 void guard_row(const OpCase& row, const RowRun& how, const std::function<void()>& body) {
-  const std::string failure = failure_of(row, how, body);
-  CHECK_MESSAGE(failure.empty(), failure);
+  if (const std::string failure = failure_of(row, how, body); !failure.empty()) on_failure(failure);
 }
+
+namespace {
+
+// Calls run() with a variant forced, whose Error is a failed check; returns whether it ran to its end.
+bool runs_forced(const std::string& description, const std::function<void(const std::string&)>& run) {
+  try {
+    run(description);
+    return true;
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(description)) throw;  // a failed check's own
+    if (error.kind() != ErrorKind::forced_variant) on_failure(description + ": " + error.what());
+    return false;
+  }
+}
+
+}  // namespace
 
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
   const auto run = [&](const std::string& description) {
@@ -226,19 +252,14 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   std::string what = std::string(name(how.device)) + " " + name(how.dtype) + " " + row.name;
   for (const size_t k : how.frozen) what += ", no gradient of input " + std::to_string(k);
   for (const size_t k : how.missing) what += ", input " + std::to_string(k) + " undefined";
-  run(what + " with the default variants");
   RowRun whole = how;
   whole.frozen = whole.missing = {};
+  run(what + " with the default variants");
   for (KernelSlot* slot : slots_of(row, whole)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       if (v->device != how.device) continue;
       const Forced forced(*slot, v->name);
-      try {
-        run(what + " with " + slot->name() + "=" + v->name);
-      } catch (const Error& error) {
-        if (error.kind() == ErrorKind::forced_variant) continue;
-        FAIL(what, " with ", slot->name(), "=", v->name, ": ", std::string(error.what()));
-      }
+      runs_forced(what + " with " + slot->name() + "=" + v->name, run);
     }
   }
 }
@@ -283,14 +304,16 @@ bool has_values(const Numbers& numbers, size_t count) {
 
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description) {
-  REQUIRE(results.size() <= reference.values.size());
-  REQUIRE((results.size() == reference.values.size() || how.unaligned || how.forward_only));
+  const size_t wanted = reference.values.size();
+  if (results.size() > wanted || (results.size() < wanted && !how.unaligned && !how.forward_only)) {
+    return on_failure(fmt::format("{}: {} results, expected {}", description, results.size(), wanted));
+  }
   const double growth = error_growth();
   for (size_t i = 0; i < results.size(); ++i) {
     const Numbers& expected = reference.values[i];
+    const std::string which = description + (i == 0 ? ", output: " : fmt::format(", gradient {}: ", i - 1));
     if (!results[i].defined()) {
-      INFO(description, ", gradient ", i - 1);
-      CHECK((how.frozen.contains(i - 1) || how.missing.contains(i - 1)));
+      if (!how.frozen.contains(i - 1) && !how.missing.contains(i - 1)) on_failure(which + "undefined");
       continue;
     }
     const bool averaging = has_values(expected, 64);
@@ -304,8 +327,7 @@ void check_close(const OpCase& row, const RowRun& how, const Reference& referenc
     CompareOptions options;
     options.allowance = allowance;
     const Comparison result = compare(to_numbers(results[i]), expected, allowed, options);
-    INFO(description, i == 0 ? ", output: " : ", gradient " + std::to_string(i - 1) + ": ", result.summary);
-    CHECK(result.passed);
+    if (!result.passed) on_failure(which + result.summary);
   }
 }
 
@@ -365,26 +387,30 @@ void check_integers(const OpCase& row, RowRun how) {
       const auto results = run_row(row, way);
       for (size_t i = 0; i < results.size(); ++i) {
         if (!results[i].defined()) continue;
-        const char* added = way.held ? ", added to a gradient" : "";
-        const char* under = way.autocast == DType::f32 ? "" : ", under Autocast";
-        INFO(description, ", result ", i, std::string(added), std::string(under));
+        const Numbers got = to_numbers(results[i]);
+        const auto differs_from = [&](const Numbers& wanted, const Tolerance& allowed = tolerance::exact) {
+          on_failure(fmt::format(
+              "{}, on integers{}{}, result {}: {}", description, way.held ? ", added to a gradient" : "",
+              way.autocast == DType::f32 ? "" : ", under Autocast", i, compare(got, wanted, allowed).summary));
+        };
         if (results[i].dtype() == DType::i32) {
-          CHECK(to_numbers(results[i]) == exact.at(i));
+          if (got != exact.at(i)) differs_from(exact[i]);
           continue;
         }
         Numbers once = rounded_to(i == 0 ? results[0].dtype() : how.numbers, exact.at(i)), plain = exact[i];
         for (Numbers* wanted : {&once, &plain}) {
           for (double& value : *wanted) value += i == 0 ? 0 : way.held.value_or(0);
         }
-        const Numbers got = to_numbers(results[i]);
         if (error_growth() > 1) {  // within a small part of the step from one integer to the next
           if (i > 0 && row.kinked) continue;
           const double u = tolerance::rounding_to(way.autocast == DType::f32 ? way.numbers : way.autocast).u;
-          CHECK(compare(got, plain, {2 * u, 0.05, 0}).passed);
+          const Tolerance nearly{2 * u, 0.05, 0};
+          if (!compare(got, plain, nearly).passed) differs_from(plain, nearly);
           continue;
         }
         // Under Autocast gradients of parameters are f32 sums, and gradients of activations have 16 bits.
-        CHECK((got == once || (i > 0 && way.autocast != DType::f32 && got == plain)));
+        const bool is_plain = i > 0 && way.autocast != DType::f32 && got == plain;
+        if (got != once && !is_plain) differs_from(once);
       }
     });
   }
@@ -422,11 +448,15 @@ void check_nan(const OpCase& row, const RowRun& how) {
       const std::vector<bool> expected =
           k < row.nan_in_place ? nan_places(run_row(row, exact, reference_run(forward))[0]) : std::vector<bool>();
       for_each_variant(row, how, [&](const std::string& description) {
-        INFO(description, ", NaN at element ", place, " of input ", k);
-        const std::vector<bool> got = nan_places(run_row(row, inputs, forward)[0]);  // outside of CHECK, see above
-        CHECK((!row.nan || std::ranges::count(got, true) > 0));
+        const std::vector<bool> got = nan_places(run_row(row, inputs, forward)[0]);
+        const auto count = std::ranges::count(got, true);
         const bool spreads = error_growth() > 1 && std::ranges::equal(got, expected, std::greater_equal<>());
-        CHECK((k >= row.nan_in_place || got == expected || spreads));
+        const bool is_in_place = k >= row.nan_in_place || got == expected || spreads;
+        if (is_in_place && (!row.nan || count > 0)) return;
+        on_failure(fmt::format(
+            "{}, NaN at element {} of input {}: {} of {} results are NaN, expected {}", description, place, k, count,
+            got.size(),
+            is_in_place ? "at least one" : fmt::format("those {} that use it", std::ranges::count(expected, true))));
       });
     }
   }
@@ -434,8 +464,9 @@ void check_nan(const OpCase& row, const RowRun& how) {
   for_each_variant(row, how, [&](const std::string& description) {
     const auto results = run_row(row, backward);
     for (size_t i = 1; i < results.size(); ++i) {
-      INFO(description, ", gradient ", i - 1);
-      CHECK((results[0].size() == 0 || results[i].size() == 0 || std::ranges::count(nan_places(results[i]), true) > 0));
+      if (results[0].size() == 0 || results[i].size() == 0) continue;
+      if (std::ranges::count(nan_places(results[i]), true) > 0) continue;
+      on_failure(fmt::format("{}, gradient {}: no NaN, expected some from a gradient of NaN", description, i - 1));
     }
   });
 }
@@ -458,4 +489,4 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
 Poisoned::Poisoned() { set_poison(true); }
 Poisoned::~Poisoned() { set_poison(false); }
 
-}  // namespace hs::test
+}  // namespace hs::examples

@@ -1,5 +1,5 @@
-// Runs rows of the op table for the tests of kernels: a row on a device, in a type, with every variant of every slot
-// that it reaches forced in turn; and checks the results against the f64 reference.
+// Runs rows of the op table and checks them, for the tests of kernels and for what judges one: a row on a device, in a
+// type, with every variant of every slot that it reaches forced in turn, or with one variant in another process.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,11 @@
 #include "engine/kernel.h"
 #include "kernels/examples/op_table.h"
 
-namespace hs::test {
-using namespace examples;
+namespace hs::examples {
+
+// Gets one line for each failed check: what ran, which result, and by how much it is off. If it returns, the checks go
+// on. The default throws Error (internal).
+void set_failure_handler(std::function<void(const std::string& line)> handler);
 
 // Whether the processor, or HALFSTEP_ISA, rules the variant of this name out.
 bool is_ruled_out(const std::string& variant);
@@ -55,7 +58,8 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
 std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 
 // Calls body(description) with the default variants, and then with each variant of each slot of the row forced in turn;
-// skips variants that do not support the row (another row must reach them: reached_variants()).
+// skips variants that do not support the row (another row must reach them: reached_variants()). An Error of a forced
+// variant is a failed check.
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
 
 // The slots that a row calls on the run's device.
@@ -71,7 +75,7 @@ struct Reference {
   std::vector<Numbers> sums;       // the part of it that sums may have; a variant's error_growth multiplies it
 };
 Reference reference_of(const OpCase& row, const RowRun& how);
-// doctest checks of each result of run_row().
+// Checks each result of run_row().
 void check_close(const OpCase& row, const RowRun& how, const Reference& reference, const std::vector<Tensor>& results,
                  const std::string& description);
 
@@ -105,4 +109,4 @@ class Poisoned {
   ~Poisoned();
 };
 
-}  // namespace hs::test
+}  // namespace hs::examples

@@ -1,0 +1,17 @@
+// The checks of rows, as those of a test: a failed one is doctest's.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include "kernels/examples/checks.h"
+
+namespace hs::test {
+using namespace examples;
+
+inline bool report_to_doctest() {
+  set_failure_handler([](const std::string& line) { FAIL_CHECK(line); });
+  return true;
+}
+inline const bool reports_to_doctest = report_to_doctest();  // in each program that includes this
+
+}  // namespace hs::test
