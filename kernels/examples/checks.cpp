@@ -160,11 +160,8 @@ Tensor gradient_of(const Tensor& y, RowRun how) {
   const Tensor dy = inputs_of(row, how)[0];
   if (!how.sparse) return dy;
   Numbers values = to_numbers(dy);
-  static std::vector<bool> kept;  // one in four, the same in every run
-  while (kept.size() < values.size()) kept.push_back(random_bits({.seed = 11}, kept.size()) % 4 == 0);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!kept[i]) values[i] = 0;
-  }
+  RandomSequence draws({.seed = input_seed(), .layer = 11});
+  for (double& value : values) value = draws.next() % 4 == 0 ? value : 0;
   return cast(Tensor::from(values, dy.shape()), dy.dtype());
 }
 

@@ -82,7 +82,9 @@ Tensor on_test_device(const Tensor& tensor) { return tensor.to(test_device_); }
 
 namespace {
 
-// What the values of an input depend on.
+uint64_t input_seed_ = 2026;
+
+// What the values of an input depend on, besides the seed.
 struct InputKey {
   size_t place;  // among the row's inputs
   uint64_t size;
@@ -92,7 +94,7 @@ struct InputKey {
 };
 
 std::vector<float> make_values(const InputKey& key) {
-  const RandomStream stream{2026, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
+  const RandomStream stream{input_seed_, RandomPurpose::init, static_cast<uint32_t>(key.place), 99, 0};
   const Permutation shuffled(std::max<uint64_t>(key.size, 1), stream);
   std::vector<float> values(key.size);
   RandomSequence numbers(stream);
@@ -111,15 +113,22 @@ std::vector<float> make_values(const InputKey& key) {
   return values;
 }
 
+std::map<InputKey, std::vector<float>> known_values;  // every run of every row asks for the same ones
+
 }  // namespace
 
+void set_input_seed(uint64_t seed) {
+  input_seed_ = seed;
+  known_values.clear();
+}
+uint64_t input_seed() { return input_seed_; }
+
 Inputs make_inputs(const OpCase& row, DType dtype, bool integers) {
-  static std::map<InputKey, std::vector<float>> known;  // every run of every row asks for the same ones
   Inputs inputs;
   for (size_t k = 0; k < row.shapes.size(); ++k) {
     const InputKey key{k, static_cast<uint64_t>(row.shapes[k].size()), row.fill, integers};
-    auto found = known.find(key);
-    if (found == known.end()) found = known.emplace(key, make_values(key)).first;
+    auto found = known_values.find(key);
+    if (found == known_values.end()) found = known_values.emplace(key, make_values(key)).first;
     const std::vector<float>& values = found->second;
     inputs.push_back(dtype == DType::f64
                          ? Tensor::from(std::vector<double>(values.begin(), values.end()), row.shapes[k])

@@ -81,6 +81,11 @@ Tensor on_test_device(const Tensor& tensor);
 // integers from -4 to 4.
 Inputs make_inputs(const OpCase& row, DType dtype, bool integers = false);
 
+// From which the inputs of rows are drawn: other ones for each seed, the same ones in another process with it. The
+// default is 2026.
+void set_input_seed(uint64_t seed);
+uint64_t input_seed();
+
 // All elements of a tensor as double.
 Numbers to_numbers(const Tensor& tensor);
 
