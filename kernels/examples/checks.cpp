@@ -117,8 +117,22 @@ void for_each_called(const std::vector<uint64_t>& before, const Body& body) {
 std::map<const VariantBase*, std::set<DType>> reached;
 std::vector<uint64_t> calls_before;  // those of the variant that for_each_variant() looks at
 
+const Candidate* candidate = nullptr;
+int candidate_runs = 0;
+bool is_candidates_turn = false;
+
+class Turn {
+ public:
+  explicit Turn(bool is_candidates) : before_(std::exchange(is_candidates_turn, is_candidates)) {}
+  ~Turn() { is_candidates_turn = before_; }
+
+ private:
+  const bool before_;
+};
+
 // The largest error_growth of what ran for it.
 double error_growth() {
+  if (is_candidates_turn) return candidate->error_growth;
   double growth = 1;
   if (calls_before.empty()) return growth;
   for_each_called(calls_before, [&](KernelSlot*, const VariantBase* v) { growth = std::max(growth, v->error_growth); });
@@ -126,6 +140,12 @@ double error_growth() {
 }
 
 }  // namespace
+
+void set_candidate(const Candidate* judged) {
+  candidate = judged;
+  candidate_runs = 0;
+}
+int runs_of_candidate() { return candidate_runs; }
 
 const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how) {
   static std::map<std::tuple<std::string, Device, DType, DType>, std::vector<KernelSlot*>> known;
@@ -168,6 +188,10 @@ Tensor gradient_of(const Tensor& y, RowRun how) {
 }  // namespace
 
 std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRun& how) {
+  if (is_candidates_turn) {
+    const Turn ours(false);
+    return candidate->run(row, inputs, how);
+  }
   const TestDeviceScope device(how.device);
   const AmbientScope scope;
   ambient().autocast = how.autocast;
@@ -238,6 +262,16 @@ bool runs_forced(const std::string& description, const std::function<void(const 
   }
 }
 
+void run_candidate(const OpCase& row, RowRun how, const std::string& what,
+                   const std::function<void(const std::string&)>& body) {
+  if (candidate->device != how.device) return;
+  if (!why_unavailable(how.device).empty()) how.device = Device::cpu;  // the slots are those of the CPU's run
+  const auto calls_it = [](const KernelSlot* slot) { return slot->name() == candidate->slot; };
+  if (std::ranges::none_of(slots_of(row, how), calls_it)) return;
+  const Turn its(true);
+  candidate_runs += runs_forced(fmt::format("{} with {}={}", what, candidate->slot, candidate->variant), body);
+}
+
 }  // namespace
 
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body) {
@@ -251,6 +285,7 @@ void for_each_variant(const OpCase& row, const RowRun& how, const std::function<
   for (const size_t k : how.missing) what += ", input " + std::to_string(k) + " undefined";
   RowRun whole = how;
   whole.frozen = whole.missing = {};
+  if (candidate) return run_candidate(row, whole, what, body);
   run(what + " with the default variants");
   for (KernelSlot* slot : slots_of(row, whole)) {
     for (const VariantBase* v = slot->variants(); v; v = v->next) {

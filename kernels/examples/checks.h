@@ -62,6 +62,20 @@ std::vector<Tensor> run_row(const OpCase& row, const RowRun& how);
 // variant is a failed check.
 void for_each_variant(const OpCase& row, const RowRun& how, const std::function<void(const std::string&)>& body);
 
+// A variant that is judged: it runs in another process, and takes the place of the variants of this one.
+struct Candidate {
+  std::string slot, variant;
+  Device device = Device::cpu;
+  double error_growth = 1;  // of the variant
+  // Runs the row with the variant forced, as run_row() does. Throws what run_row() throws: Error of kind forced_variant
+  // if the variant does not support the row.
+  std::function<std::vector<Tensor>(const OpCase& row, const Inputs& inputs, const RowRun& how)> run;
+};
+// While there is one, for_each_variant() calls its body for the candidate alone, if the run is on its device and the
+// row calls its slot, and run_row() within the body is the candidate's. nullptr: none. It must outlive its use.
+void set_candidate(const Candidate* candidate);
+int runs_of_candidate();  // how many bodies have completed since set_candidate()
+
 // The slots that a row calls on the run's device.
 const std::vector<KernelSlot*>& slots_of(const OpCase& row, const RowRun& how);
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include "engine/cpu_features.h"
 #include "engine/kernel.h"
 #include "engine/parallel.h"
+#include "kernels/elementwise/elementwise.h"
 #include "tests/support/checks.h"
 #include "tests/support/sanitized.h"
 
@@ -44,6 +47,46 @@ TEST_CASE("a row that throws is one failure, with its name, and ends no other ro
         }) == "cpu f16 broken: some_slot: no cpu kernel takes (f16(1))");
   CHECK(failure_of(broken, how, [] {}) == "");
   CHECK(failure_of(broken, how, [] { throw 1; }) == "cpu f16 broken: stopped at the failed check above");
+}
+
+// As a judge has it in another process: the forced simple kernel, and what makes of its results a wrong one's.
+TEST_CASE("a candidate takes the place of the variants, and what it gets wrong is a line with its name") {
+  if (!is_whole_table()) return;
+  const OpCase& row = *std::ranges::find(op_table(), "add (3, 5)", &OpCase::name);
+  const RowRun how = run_on(Device::cpu, DType::f32);
+  const Reference reference = reference_of(row, how);
+  std::vector<std::string> lines;
+  int bodies = 0;
+  const auto check_row = [&](double spoilt_by) {
+    const Candidate candidate{"add_forward", "mine", Device::cpu, 1,
+                              [&](const OpCase& its, const Inputs& in, const RowRun& run) {
+                                force_variant("add_forward=simple");
+                                std::vector<Tensor> results = run_row(its, in, run);
+                                add_forward.force(nullptr);
+                                results[0].mutable_data<float>()[2] += static_cast<float>(spoilt_by);
+                                return results;
+                              }};
+    set_candidate(&candidate);
+    for_each_variant(row, how, [&](const std::string& what) {
+      ++bodies, check_close(row, how, reference, run_row(row, how), what);
+    });
+    check_integers(row, how);
+    check_nan(row, how);
+    for_each_variant(op_table().front(), how, [&](const std::string&) { ++bodies; });  // does not call the slot
+    CHECK(runs_of_candidate() > bodies);
+    set_candidate(nullptr);
+  };
+  set_failure_handler([&](const std::string& line) { lines.push_back(line); });
+  check_row(0);
+  CHECK(lines.empty());
+  check_row(0.5);
+  check_row(NAN);
+  report_to_doctest();
+  CHECK(bodies == 3);
+  REQUIRE(lines.size() == 6);
+  CHECK(lines[0].starts_with(
+      "cpu f32 add (3, 5) with add_forward=mine, output: 1 of 15 elements out of tolerance; worst at 2: got "));
+  CHECK(lines[1].starts_with("cpu f32 add (3, 5) with add_forward=mine, on integers, result 0: 1 of 15"));
 }
 
 TEST_CASE("the f64 run of every row equals its definition, written as plain loops") {
