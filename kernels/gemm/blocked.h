@@ -379,6 +379,7 @@ void gemm_blocked(const Gemm& call, Tensor& memory) {
     const int64_t first = ((part * cuts.row_tiles + row) * cuts.blocks + block) * block_size;
     Tile tile{.m = row * cuts.rows_each, .n = block * tile_columns, .k = part * cuts.part};
     tile.rows = std::min(cuts.rows_each, s.M - tile.m);
+    if (tile.rows <= 0) return;  // tiles of rounded heights may leave nothing to the last one
     tile.columns = std::min(cuts.blocks_each * tile_columns, s.N - tile.n);
     tile.k_end = std::min(s.K, tile.k + cuts.part);
     tile.rows_below = tile.n + tile.columns == s.N ? std::min(cuts.rows_each, s.M - tile.m - tile.rows) : 0;

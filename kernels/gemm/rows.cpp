@@ -17,7 +17,8 @@ const Examples rows([](Table& table) {
     int64_t M, N, K;
   };
   // One, around the tiles' borders, nothing at all, few tiles with a long K: the sums of parts of K are added, and, on
-  // the CPU, so many rows that all tiles share what was packed of op(b).
+  // the CPU, tiles of so few rows that the last one begins below C, and so many rows that all tiles share what was packed
+  // of op(b).
   for (const auto& [rows, columns, depth] : {Sizes{37, 19, 65},
                                              {1, 1, 1},
                                              {5, 3, 7},
@@ -32,6 +33,7 @@ const Examples rows([](Table& table) {
                                              {3, 4, 0},
                                              {64, 10, 1101},
                                              {40, 70, 900},
+                                             {57, 141, 257},
                                              {530, 70, 300}}) {
     const int64_t M = rows, N = columns, K = depth;  // lambdas may not capture structured bindings
     for (const bool ta : {false, true}) {
