@@ -5,16 +5,20 @@
 
 namespace hs::examples::add_relu_rows {
 
+OpCase row_of(const Shape& shape) {
+  return {.name = "add_relu " + shape.to_string(),
+          .shapes = {shape, shape},
+          .run = [](const Inputs& in) { return add_relu(in[0], in[1]); },
+          .forward = tolerance::two_roundings,
+          .reference = elementwise([](double a, double b) { return std::max(a + b, 0.0); }),
+          .flops = 2 * count(shape),
+          .same_on_devices = true};
+}
+
 const Examples rows([](Table& table) {
-  for (const Shape& shape : elementwise_shapes) {
-    table.push_back({.name = "add_relu " + shape.to_string(),
-                     .shapes = {shape, shape},
-                     .run = [](const Inputs& in) { return add_relu(in[0], in[1]); },
-                     .forward = tolerance::two_roundings,
-                     .reference = elementwise([](double a, double b) { return std::max(a + b, 0.0); }),
-                     .flops = 2 * count(shape),
-                     .same_on_devices = true});
-  }
+  for (const Shape& shape : elementwise_shapes) table.push_back(row_of(shape));
 });
+
+const Examples drawn([](Draw& draw) { return row_of(draw.shape(40001)); });
 
 }  // namespace hs::examples::add_relu_rows

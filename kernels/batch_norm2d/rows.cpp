@@ -60,12 +60,31 @@ Numbers naive(const std::vector<Numbers>& in, const Way& way) {
   return y;
 }
 
+OpCase row_of(const Shape& shape, const Way& way) {
+  std::vector<Shape> shapes = {shape, {shape.back()}, {shape.back()}};
+  if (way.residual) shapes.push_back(shape);
+  return {.name = fmt::format("batch_norm2d{} {}", way.name, shape.to_string()),
+          .shapes = shapes,
+          .run = [way](const Inputs& in) { return normalized(in, way); },
+          // x - mean, and dy less what the statistics pass back, cancel: what either is off by counts times
+          // scale / deviation, about 2. dscale and dshift are f32 sums of up to 1040 values.
+          .forward = {4 * tolerance::u32, 8 * tolerance::u32, 0},
+          .gradient = {4 * tolerance::u32, 32 * tolerance::u32, 0},
+          .reference = [way](const std::vector<Numbers>& in) { return naive(in, way); },
+          .fill = way.relu ? Fill::spaced : Fill::uniform,
+          // With a residual 16 bits are rounded twice: tests/kernels/batch_norm2d.cpp wants the bits of add_relu.
+          .half = !way.residual,
+          .integers = false,
+          .nan = shape.size() > 0,
+          .flops = 8 * count(shape)};
+}
+
+constexpr Way training{""}, evaluation{" in evaluation", false}, with_relu{" with ReLU", true, true},
+    with_relu_in_evaluation{" with ReLU in evaluation", false, true}, residual{" with residual", true, true, true},
+    residual_in_evaluation{" with residual in evaluation", false, true, true},
+    forks{" that forks", true, true, false, true}, residual_forks{" with residual that forks", true, true, true, true};
+
 const Examples rows([](Table& table) {
-  constexpr Way training{""}, evaluation{" in evaluation", false}, with_relu{" with ReLU", true, true},
-      with_relu_in_evaluation{" with ReLU in evaluation", false, true}, residual{" with residual", true, true, true},
-      residual_in_evaluation{" with residual in evaluation", false, true, true},
-      forks{" that forks", true, true, false, true},
-      residual_forks{" with residual that forks", true, true, true, true};
   struct Sizes {
     Shape x;
     Way way;
@@ -94,28 +113,18 @@ const Examples rows([](Table& table) {
                                    {{2, 3, 5, 16}, forks},
                                    {{2, 2, 2, 3}, residual_forks},
                                    {{2, 20, 13, 16}, residual_forks}}) {
-    std::vector<Shape> shapes = {shape, {shape.back()}, {shape.back()}};
-    if (way.residual) shapes.push_back(shape);
-    table.push_back(
-        {.name = fmt::format("batch_norm2d{} {}", way.name, shape.to_string()),
-         .shapes = shapes,
-         .run = [way](const Inputs& in) { return normalized(in, way); },
-         // x - mean, and dy less what the statistics pass back, cancel: what either is off by counts times
-         // scale / deviation, about 2. dscale and dshift are f32 sums of up to 1040 values.
-         .forward = {4 * tolerance::u32, 8 * tolerance::u32, 0},
-         .gradient = {4 * tolerance::u32, 32 * tolerance::u32, 0},
-         .reference = [way](const std::vector<Numbers>& in) { return naive(in, way); },
-         .fill = way.relu ? Fill::spaced : Fill::uniform,
-         // With a residual 16 bits are rounded twice: tests/kernels/batch_norm2d.cpp wants the bits of add_relu.
-         .half = !way.residual,
-         .integers = false,
-         .nan = shape.size() > 0,
-         .flops = 8 * count(shape)});
+    table.push_back(row_of(shape, way));
   }
   // sums over rows, of the gradients, add up by how much a mean that is stored in f32 is off.
   constexpr double u = tolerance::u32;
   add_far_from_0(table, "batch_norm2d (2, 3, 4, 3)", 256 * u, 2048 * u);
   add_far_from_0(table, "batch_norm2d (2, 20, 26, 16)", 256 * u, 16384 * u);
+});
+
+const Examples drawn([](Draw& draw) {
+  const Way way = draw.pick({training, training, evaluation, with_relu, with_relu_in_evaluation, residual,
+                             residual_in_evaluation, forks, residual_forks});
+  return row_of({(way.training ? 2 : 0) + draw.size(20), draw.positive(20), draw.positive(140)}, way);
 });
 
 // On the largest tensors of mnist_cnn.

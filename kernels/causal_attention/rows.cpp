@@ -32,34 +32,40 @@ Numbers naive_attention(const Numbers& qkv, int64_t B, int64_t T, int64_t heads,
   return y;
 }
 
+constexpr double u32 = tolerance::u32;
+
+struct Sizes {
+  int64_t B, T, heads, D;
+};
+
+OpCase row_of(const Sizes& sizes) {
+  const auto [B, T, heads, D] = sizes;
+  // S, of size one, is off by some u; so are the exponentials, relatively, and then the means of v. dS subtracts from
+  // dP, a sum of D products; dk and dv add up over the queries.
+  return {.name = fmt::format("causal_attention {}x{}, {} heads of {}", B, T, heads, D),
+          .shapes = {{B, T, 3 * heads * D}},
+          .run = [heads = heads](const Inputs& in) { return causal_attention(in[0], heads); },
+          .forward = {16 * u32, 8 * u32, 0},
+          .gradient = {16 * u32, 32 * u32, 0},
+          .reference = {[sizes](const std::vector<Numbers>& in) {
+            return naive_attention(in[0], sizes.B, sizes.T, sizes.heads, sizes.D);
+          }},
+          .integers = false,
+          .nan = B * T > 0,
+          .flops = 2.0 * static_cast<double>(B * heads * T * T * D)};
+}
+
 const Examples rows([](Table& table) {
-  constexpr double u32 = tolerance::u32;
-  struct Sizes {
-    int64_t B, T, heads, D;
-  };
-  for (const auto& [B, T, heads, D] : {Sizes{2, 5, 2, 4},
-                                       {1, 1, 1, 1},
-                                       {0, 4, 2, 3},
-                                       {2, 0, 1, 4},
-                                       {3, 17, 2, 5},
-                                       {2, 33, 3, 32},
-                                       {1, 130, 1, 48},
-                                       {2, 128, 4, 32},
-                                       {1, 200, 2, 70}}) {
-    const auto reference = [B = B, T = T, heads = heads, D = D](const std::vector<Numbers>& in) {
-      return naive_attention(in[0], B, T, heads, D);
-    };
-    // S, of size one, is off by some u; so are the exponentials, relatively, and then the means of v. dS subtracts from
-    // dP, a sum of D products; dk and dv add up over the queries.
-    table.push_back({.name = fmt::format("causal_attention {}x{}, {} heads of {}", B, T, heads, D),
-                     .shapes = {{B, T, 3 * heads * D}},
-                     .run = [heads = heads](const Inputs& in) { return causal_attention(in[0], heads); },
-                     .forward = {16 * u32, 8 * u32, 0},
-                     .gradient = {16 * u32, 32 * u32, 0},
-                     .reference = reference,
-                     .integers = false,
-                     .nan = B * T > 0,
-                     .flops = 2.0 * static_cast<double>(B * heads * T * T * D)});
+  for (const Sizes& sizes : {Sizes{2, 5, 2, 4},
+                             {1, 1, 1, 1},
+                             {0, 4, 2, 3},
+                             {2, 0, 1, 4},
+                             {3, 17, 2, 5},
+                             {2, 33, 3, 32},
+                             {1, 130, 1, 48},
+                             {2, 128, 4, 32},
+                             {1, 200, 2, 70}}) {
+    table.push_back(row_of(sizes));
   }
   // Four times larger q, k, v: S reaches 25, where it is off by 50 u, and one key has most of a row. Maxima of later
   // blocks make what was summed before vanish.
@@ -76,6 +82,10 @@ const Examples rows([](Table& table) {
                    }},
                    .integers = false,
                    .flops = 2.0 * static_cast<double>(B * heads * T * T * D)});
+});
+
+const Examples drawn([](Draw& draw) {
+  return row_of({draw.size(3), draw.size(draw.pick<int64_t>({40, 70, 130})), draw.positive(3), draw.positive(70)});
 });
 
 }  // namespace hs::examples::causal_attention_rows

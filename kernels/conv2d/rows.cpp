@@ -48,6 +48,31 @@ OpCase row_of(const char* name, const Sizes& c, bool pools, Tolerance tolerance)
           .optional = {2}};
 }
 
+OpCase plain_row(const Sizes& c) {
+  OpCase row = row_of("conv2d", c, false, tolerance::gemm);
+  row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
+  row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
+  // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels by zeros, those of the next pixel.
+  row.nan_in_place = c.x[3] % 32 == 16 ? size_t{0} : c.options.padding == 0 ? 3 : 1;
+  return row;
+}
+
+OpCase relu_row(const Sizes& c) {
+  OpCase row = row_of("conv2d with ReLU", c, false, tolerance::composed);
+  row.roundings = {1, 2, 1, 1};  // as for conv2d
+  return row;
+}
+
+OpCase pooled_row(const Sizes& c) {
+  OpCase row = row_of("conv2d_pool_relu", c, true, tolerance::composed);
+  // On CUDA the others are three ops, unless a variant is forced (tests/cuda/conv2d_pool_relu.cpp); in 16 bits they
+  // round before they pool, so that another pixel may win.
+  const bool is_image = c.K() == 9 * c.x[3] && (c.x[3] == 1 || c.x[3] == 3);
+  row.cuda = is_image || (c.x[3] % 16 == 0 && c.OC % 16 == 0);
+  row.nan = c.nan() && c.OH() % 2 == 0 && c.OW() % 2 == 0;
+  return row;
+}
+
 const Examples rows([](Table& table) {
   const Sizes rows[] = {
       {{2, 5, 5, 1}, 2, {}},
@@ -76,14 +101,7 @@ const Examples rows([](Table& table) {
       {{0, 5, 5, 32}, 3, {}},
       {{0, 5, 5, 16}, 16, {.padding = 1}},
   };
-  for (const Sizes& c : rows) {
-    OpCase row = row_of("conv2d", c, false, tolerance::gemm);
-    row.terms = {c.K() + 1, c.options.kernel_h * c.options.kernel_w * c.OC, c.pixels(), c.pixels()};
-    row.roundings = {1, 2, 1, 1};  // im2col stores the columns' gradients in 16 bits, then sums them
-    // A weight may meet the padding's zeros, or not; AMX multiplies 16 channels by zeros, those of the next pixel.
-    row.nan_in_place = c.x[3] % 32 == 16 ? size_t{0} : c.options.padding == 0 ? 3 : 1;
-    table.push_back(std::move(row));
-  }
+  for (const Sizes& c : rows) table.push_back(plain_row(c));
   const Sizes with_relu[] = {
       {{17, 9, 9, 1}, 32, {.relu = true}},  // conv1 of mnist_cnn_large
       {{2, 5, 4, 3}, 5, {.padding = 1, .relu = true}},
@@ -92,10 +110,7 @@ const Examples rows([](Table& table) {
       {{4, 7, 7, 32}, 64, {.relu = true}},
       {{0, 5, 5, 2}, 3, {.relu = true}},
   };
-  for (const Sizes& c : with_relu) {
-    table.push_back(row_of("conv2d with ReLU", c, false, tolerance::composed));
-    table.back().roundings = {1, 2, 1, 1};  // as for conv2d
-  }
+  for (const Sizes& c : with_relu) table.push_back(relu_row(c));
   // The first layer of a network: only the weights get a gradient, the image needs none.
   table.push_back({.name = "conv2d of a constant image, after ReLU and pooling",
                    .shapes = {{9, 32}, {288, 16}},
@@ -129,15 +144,7 @@ const Examples rows([](Table& table) {
       {{1, 8, 45, 16}, 16, {.kernel_h = 3, .kernel_w = 2}},  // and that the last block has fewer
       {{1, 5, 6, 48}, 80, {}},                               // channels for several blocks
   };
-  for (const Sizes& c : pooled) {
-    OpCase row = row_of("conv2d_pool_relu", c, true, tolerance::composed);
-    // On CUDA the others are three ops, unless a variant is forced (tests/cuda/conv2d_pool_relu.cpp); in 16 bits they
-    // round before they pool, so that another pixel may win.
-    const bool is_image = c.K() == 9 * c.x[3] && (c.x[3] == 1 || c.x[3] == 3);
-    row.cuda = is_image || (c.x[3] % 16 == 0 && c.OC % 16 == 0);
-    row.nan = c.nan() && c.OH() % 2 == 0 && c.OW() % 2 == 0;
-    table.push_back(std::move(row));
-  }
+  for (const Sizes& c : pooled) table.push_back(pooled_row(c));
   for (const auto& [shape, OC] : {std::pair{Shape{2, 6, 6, 16}, 16}, {{1, 7, 6, 3}, 5}}) {
     table.push_back({.name = fmt::format("conv2d_pool_relu and dropout {} ->{}", shape.to_string(), OC),
                      .shapes = {shape, {9 * shape[3], OC}, {OC}},
@@ -151,6 +158,29 @@ const Examples rows([](Table& table) {
                      .nan = false,
                      .optional = {2}});
   }
+});
+
+// `room`: how many pixels more than the kernel has the image at least has each way.
+Sizes some_sizes(Draw& draw, int64_t room) {
+  const bool is_wide = draw.coin();  // as many channels as fast variants want
+  const int64_t side = draw.pick<int64_t>({1, 3, 3, 3, 5}), KW = draw.pick<int64_t>({side, side, 2});
+  const auto channels = [&] { return is_wide ? draw.pick<int64_t>({16, 32, 32, 48}) : draw.positive(20); };
+  Sizes c{{}, channels(), {.kernel_h = side, .kernel_w = KW, .stride = draw.pick<int64_t>({1, 1, 1, 2, 3})}};
+  c.options.padding = draw.pick<int64_t>({0, 0, side / 2, 1});
+  const int64_t most = draw.pick<int64_t>({3, 5, 7}) + (room > 0 ? 0 : draw.pick<int64_t>({0, 0, 16}));
+  c.x = {draw.size(3), side + room + draw.size(most), KW + room + draw.size(most), channels()};
+  return c;
+}
+const Examples drawn([](Draw& draw) { return plain_row(some_sizes(draw, 0)); });
+const Examples drawn_with_relu([](Draw& draw) {
+  Sizes c = some_sizes(draw, 0);
+  c.options.relu = true;
+  return relu_row(c);
+});
+const Examples drawn_pooled([](Draw& draw) {
+  Sizes c = some_sizes(draw, 1);
+  c.options.stride = 1;
+  return pooled_row(c);
 });
 
 // Layers of the models: mnist_cnn, mnist_cnn_large, deep_cnn: image, channels in and out. The first layer of a model

@@ -4,34 +4,62 @@
 
 namespace hs::examples::elementwise_rows {
 
+OpCase add_row(const Shape& shape) {
+  return {.name = "add " + shape.to_string(),
+          .shapes = {shape, shape},
+          .run = [](const Inputs& in) { return add(in[0], in[1]); },
+          .forward = tolerance::two_roundings,  // the f64 reference is not rounded to f32
+          .reference = elementwise([](double a, double b) { return a + b; }),
+          .flops = count(shape),
+          .same_on_devices = true};
+}
+
+OpCase mul_row(const Shape& shape) {
+  return {.name = "mul " + shape.to_string(),
+          .shapes = {shape, shape},
+          .run = [](const Inputs& in) { return mul(in[0], in[1]); },
+          .forward = tolerance::two_roundings,
+          .gradient = tolerance::two_roundings,
+          .reference = elementwise([](double a, double b) { return a * b; }),
+          .flops = count(shape),
+          .same_on_devices = true};
+}
+
+OpCase scale_row(const Shape& shape) {
+  return {.name = "scale by 0.5 " + shape.to_string(),
+          .shapes = {shape},
+          .run = [](const Inputs& in) { return scale(in[0], 0.5); },
+          .reference = elementwise([](double x) { return 0.5 * x; }),
+          .flops = count(shape),
+          .same_on_devices = true};
+}
+
+OpCase reshape_row(const Shape& shape) {
+  return {.name = "reshape " + shape.to_string(),
+          .shapes = {shape},
+          .run = [](const Inputs& in) { return in[0].reshape({in[0].size()}); },
+          .reference = elementwise([](double x) { return x; })};
+}
+
+OpCase bias_add_row(const Shape& shape) {
+  return {.name = "bias_add " + shape.to_string(),
+          .shapes = {shape, {shape.back()}},
+          .run = [](const Inputs& in) { return bias_add(in[0], in[1]); },
+          .forward = tolerance::two_roundings,
+          .gradient = tolerance::sum,
+          .reference = {[](const std::vector<Numbers>& in) {
+            Numbers y = in[0];
+            for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i % in[1].size()];
+            return y;
+          }},
+          .nan = shape.size() > 0,
+          .terms = {1, 1, 1},
+          .flops = count(shape)};
+}
+
 const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
-    const std::string at = shape.to_string();
-    table.push_back({.name = "add " + at,
-                     .shapes = {shape, shape},
-                     .run = [](const Inputs& in) { return add(in[0], in[1]); },
-                     .reference = elementwise([](double a, double b) { return a + b; }),
-                     .flops = count(shape),
-                     .same_on_devices = true});
-    table.back().forward = tolerance::two_roundings;  // the f64 reference is not rounded to f32
-    table.push_back({.name = "mul " + at,
-                     .shapes = {shape, shape},
-                     .run = [](const Inputs& in) { return mul(in[0], in[1]); },
-                     .forward = tolerance::two_roundings,
-                     .gradient = tolerance::two_roundings,
-                     .reference = elementwise([](double a, double b) { return a * b; }),
-                     .flops = count(shape),
-                     .same_on_devices = true});
-    table.push_back({.name = "scale by 0.5 " + at,
-                     .shapes = {shape},
-                     .run = [](const Inputs& in) { return scale(in[0], 0.5); },
-                     .reference = elementwise([](double x) { return 0.5 * x; }),
-                     .flops = count(shape),
-                     .same_on_devices = true});
-    table.push_back({.name = "reshape " + at,
-                     .shapes = {shape},
-                     .run = [](const Inputs& in) { return in[0].reshape({in[0].size()}); },
-                     .reference = elementwise([](double x) { return x; })});
+    for (const auto row_of : {add_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
   }
   table.push_back({.name = "scale by 1/3 (7)",
                    .shapes = {{7}},
@@ -43,22 +71,14 @@ const Examples rows([](Table& table) {
                    .flops = 7,
                    .same_on_devices = true});
   for (const Shape& shape : {Shape{4, 7}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{0, 3}, Shape{1025, 17}}) {
-    const int64_t C = shape.back();
-    table.push_back({.name = "bias_add " + shape.to_string(),
-                     .shapes = {shape, {C}},
-                     .run = [](const Inputs& in) { return bias_add(in[0], in[1]); },
-                     .forward = tolerance::two_roundings,
-                     .gradient = tolerance::sum,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       Numbers y = in[0];
-                       for (size_t i = 0; i < y.size(); ++i) y[i] += in[1][i % in[1].size()];
-                       return y;
-                     }},
-                     .nan = shape.size() > 0,
-                     .terms = {1, 1, 1},
-                     .flops = count(shape)});
+    table.push_back(bias_add_row(shape));
   }
 });
+
+const Examples drawn_add([](Draw& draw) { return add_row(draw.shape(40001)); });
+const Examples drawn_mul([](Draw& draw) { return mul_row(draw.shape(40001)); });
+const Examples drawn_scale([](Draw& draw) { return scale_row(draw.shape(40001)); });
+const Examples drawn_bias_add([](Draw& draw) { return bias_add_row({draw.size(1025), draw.positive(40)}); });
 
 // On the largest tensors of mnist_cnn.
 const Examples timed([](int64_t batch) -> std::vector<TimedCase> {

@@ -21,6 +21,7 @@ namespace {
 struct Registered {
   std::vector<void (*)(Table& table)> rows;
   std::vector<std::vector<TimedCase> (*)(int64_t batch)> timed;
+  std::vector<OpCase (*)(Draw& draw)> drawn;
 };
 Registered& registered() {
   static Registered all;  // exists before the first static object that registers
@@ -31,6 +32,50 @@ Registered& registered() {
 
 Examples::Examples(void (*add_rows)(Table& table)) { registered().rows.push_back(add_rows); }
 Examples::Examples(std::vector<TimedCase> (*timed)(int64_t batch)) { registered().timed.push_back(timed); }
+Examples::Examples(OpCase (*drawn)(Draw& draw)) { registered().drawn.push_back(drawn); }
+
+int64_t Draw::positive(int64_t most) {
+  switch (below(8)) {
+    case 0:
+      return 1;
+    case 1:
+      return most;
+    case 2:
+    case 3:
+    case 4:
+      return std::min<int64_t>(2 * below(static_cast<uint32_t>(most + 1) / 2) + 1, most);
+    default:
+      return std::clamp<int64_t>(8 * below(static_cast<uint32_t>(most) / 8 + 1) + pick({-1, 0, 1}), 1, most);
+  }
+}
+
+Shape Draw::shape(int64_t most) {
+  switch (below(3)) {
+    case 0:
+      return {size(most)};
+    case 1:
+      return {size(64), positive(most / 64)};
+    default:
+      return {size(16), positive(8), positive(most / 128)};
+  }
+}
+
+namespace {
+// A row without inputs runs in f32 alone.
+void complete(OpCase& row) {
+  if (row.shapes.empty()) row.f64 = row.half = row.differentiable = row.integers = row.nan = false;
+}
+}  // namespace
+
+std::vector<OpCase> drawn_rows(uint64_t seed) {
+  Table rows;
+  for (const auto& drawn : registered().drawn) {
+    Draw draw(seed, static_cast<uint32_t>(rows.size()));
+    complete(rows.emplace_back(drawn(draw)));
+    rows.back().name += ", drawn";
+  }
+  return rows;
+}
 
 void add_far_from_0(Table& table, std::string_view name, double forward, double gradient) {
   OpCase row = *std::ranges::find(table, name, &OpCase::name);
@@ -59,9 +104,7 @@ const std::vector<OpCase>& op_table() {
   static const Table table = [] {
     Table rows;
     for (const auto& add : registered().rows) add(rows);
-    for (OpCase& row : rows) {
-      if (row.shapes.empty()) row.f64 = row.half = row.differentiable = row.integers = row.nan = false;
-    }
+    std::ranges::for_each(rows, complete);
     if (!is_whole_table()) {
       const std::string wanted = std::getenv("HALFSTEP_ROWS");
       std::erase_if(rows, [&](const OpCase& row) { return row.name.find(wanted) == std::string::npos; });

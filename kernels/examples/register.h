@@ -1,10 +1,12 @@
 // What a file kernels/OP/rows.cpp includes to put its rows into the op table, and what such files share.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/examples/op_table.h"
 
@@ -48,11 +50,31 @@ inline const Shape elementwise_shapes[] = {{3, 5}, {1}, {0, 4}, {17, 33, 2}, {40
 // the row's absolute tolerances.
 void add_far_from_0(Table& table, std::string_view name, double forward = 0, double gradient = 0);
 
-// A namespace-scope object of a file kernels/OP/rows.cpp brings its rows, or its sizes to time, into the table. As all
-// of these files compile as one, each has a namespace of its own, called as its folder.
+// Draws the sizes of a row, those at which kernels go wrong more often than others: the same in another process.
+class Draw {
+ public:
+  Draw(uint64_t seed, uint32_t which) : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}) {}
+  // 1, an odd number, one beside a multiple of 8, or `most`; now and then 0.
+  int64_t size(int64_t most) { return below(16) == 0 ? 0 : positive(most); }
+  int64_t positive(int64_t most);  // the same without 0
+  Shape shape(int64_t most);       // of one to three dimensions, at most so many elements; only the first may be 0
+  bool coin() { return below(2) == 1; }
+  template <class T>
+  T pick(std::initializer_list<T> choices) {
+    return choices.begin()[below(static_cast<uint32_t>(choices.size()))];
+  }
+
+ private:
+  uint32_t below(uint32_t n) { return numbers_.next() % n; }
+  RandomSequence numbers_;
+};
+
+// A namespace-scope object of a file kernels/OP/rows.cpp brings its rows, its sizes to time, or what draws a row, into
+// the table. As all of these files compile as one, each has a namespace of its own, called as its folder.
 struct Examples {
   explicit Examples(void (*add_rows)(Table& table));
   explicit Examples(std::vector<TimedCase> (*timed)(int64_t batch));
+  explicit Examples(OpCase (*drawn)(Draw& draw));
 };
 
 }  // namespace hs::examples

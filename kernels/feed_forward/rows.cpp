@@ -9,23 +9,32 @@
 
 namespace hs::examples::feed_forward_rows {
 
+OpCase row_of(int64_t N, int64_t in, int64_t hidden, int64_t out) {
+  return {.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
+          .shapes = {{N, in}, {in, hidden}, {hidden}, {hidden, out}, {out}},
+          .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
+          .forward = tolerance::composed,
+          .gradient = tolerance::composed,
+          .reference = {[=](const std::vector<Numbers>& x) {
+            Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
+            for (double& value : h) value = std::max(value, 0.0);
+            return naive_gemm(h, x[3], x[4], N, out, hidden, {});
+          }},
+          .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
+          .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
+          .roundings = {2, 2, 2, 2, 2, 1}};  // the hidden layer and its gradient are 16 bits wide
+}
+
 const Examples rows([](Table& table) {
   for (const auto& [N, in, hidden, out] :
        {std::array<int64_t, 4>{5, 7, 3, 4}, {1, 1, 1, 1}, {19, 33, 130, 10}, {64, 40, 128, 40}}) {
-    table.push_back({.name = fmt::format("feed_forward {}x{}x{}x{}", N, in, hidden, out),
-                     .shapes = {{N, in}, {in, hidden}, {hidden}, {hidden, out}, {out}},
-                     .run = [](const Inputs& x) { return feed_forward(x[0], x[1], x[2], x[3], x[4]); },
-                     .forward = tolerance::composed,
-                     .gradient = tolerance::composed,
-                     .reference = {[=](const std::vector<Numbers>& x) {
-                       Numbers h = naive_gemm(x[0], x[1], x[2], N, hidden, in, {});
-                       for (double& value : h) value = std::max(value, 0.0);
-                       return naive_gemm(h, x[3], x[4], N, out, hidden, {});
-                     }},
-                     .nan = hidden > 1,  // the ReLU stops the only hidden number of the smallest row
-                     .flops = 2.0 * static_cast<double>(N * hidden * (in + out)),
-                     .roundings = {2, 2, 2, 2, 2, 1}});  // the hidden layer and its gradient are 16 bits wide
+    table.push_back(row_of(N, in, hidden, out));
   }
+});
+
+const Examples drawn([](Draw& draw) {
+  const int64_t N = draw.size(70), in = draw.positive(70), hidden = draw.positive(140);
+  return row_of(N, in, hidden, draw.positive(70));
 });
 
 }  // namespace hs::examples::feed_forward_rows

@@ -12,63 +12,61 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias, const GemmO
   return c;
 }
 
+struct Sizes {
+  int64_t M, N, K;
+};
+
+OpCase row_of(const Sizes& sizes, bool ta, bool tb, bool adds) {
+  const int64_t M = sizes.M, N = sizes.N, K = sizes.K;  // lambdas may not capture structured bindings
+  GemmOptions options{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
+  if (adds) options.beta = ta ? 1.0f : 2.0f;
+  OpCase row{.name = fmt::format("gemm {}{} {}x{}x{}{}", ta ? "T" : "N", tb ? "T" : "N", M, N, K, adds ? " added" : ""),
+             .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
+             .run = {[=](const Inputs& x) {
+               if (adds) return product(x[0], x[1], x[2], options, x[3].clone());
+               const DType type = x[0].dtype() == DType::f64 ? DType::f64 : DType::f32;
+               return product(x[0], x[1], parameter(x[2]), options, Tensor::empty({M, N}, type, x[0].device()));
+             }},
+             .forward = tolerance::gemm,
+             .reference = {[=](const std::vector<Numbers>& x) {
+               Numbers c = naive_gemm(x[0], x[1], x[2], M, N, K, options);
+               for (size_t i = 0; options.beta != 0 && i < c.size(); ++i) c[i] += options.beta * x[3][i];
+               return c;
+             }},
+             .cuda = (M < 512),  // the emulator would take minutes
+             .differentiable = false,
+             .nan = M > 0,
+             .terms = {K + 2},
+             .flops = 2.0 * static_cast<double>(M * N * K),
+             .optional = {2},
+             .nan_in_place = 4};
+  if (adds) row.shapes.push_back({M, N});
+  return row;
+}
+
 const Examples rows([](Table& table) {
-  struct Sizes {
-    int64_t M, N, K;
-  };
   // One, around the tiles' borders, nothing at all, few tiles with a long K: the sums of parts of K are added, and, on
-  // the CPU, tiles of so few rows that the last one begins below C, and so many rows that all tiles share what was packed
-  // of op(b).
-  for (const auto& [rows, columns, depth] : {Sizes{37, 19, 65},
-                                             {1, 1, 1},
-                                             {5, 3, 7},
-                                             {64, 72, 140},
-                                             {130, 65, 33},
-                                             {33, 10, 300},
-                                             {9, 200, 10},
-                                             {270, 70, 17},
-                                             {40, 72, 104},
-                                             {64, 64, 32},
-                                             {0, 4, 3},
-                                             {3, 4, 0},
-                                             {64, 10, 1101},
-                                             {40, 70, 900},
-                                             {57, 141, 257},
-                                             {530, 70, 300}}) {
-    const int64_t M = rows, N = columns, K = depth;  // lambdas may not capture structured bindings
+  // the CPU, tiles of so few rows that the last one begins below C, and so many rows that all tiles share what was
+  // packed of op(b).
+  for (const Sizes& sizes : {Sizes{37, 19, 65},
+                             {1, 1, 1},
+                             {5, 3, 7},
+                             {64, 72, 140},
+                             {130, 65, 33},
+                             {33, 10, 300},
+                             {9, 200, 10},
+                             {270, 70, 17},
+                             {40, 72, 104},
+                             {64, 64, 32},
+                             {0, 4, 3},
+                             {3, 4, 0},
+                             {64, 10, 1101},
+                             {40, 70, 900},
+                             {57, 141, 257},
+                             {530, 70, 300}}) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
-        const std::string name = fmt::format("gemm {}{} {}x{}x{}", ta ? "T" : "N", tb ? "T" : "N", M, N, K);
-        const auto add_row = [&](const std::string& what, const GemmOptions& options, std::vector<Shape> more,
-                                 std::function<Tensor(const Inputs&)> run) {
-          OpCase row{.name = name + what,
-                     .shapes = {ta ? Shape{K, M} : Shape{M, K}, tb ? Shape{N, K} : Shape{K, N}, {N}},
-                     .run = std::move(run),
-                     .forward = tolerance::gemm,
-                     .reference = {[=](const std::vector<Numbers>& x) {
-                       Numbers c = naive_gemm(x[0], x[1], x[2], M, N, K, options);
-                       for (size_t i = 0; options.beta != 0 && i < c.size(); ++i) c[i] += options.beta * x[3][i];
-                       return c;
-                     }},
-                     .cuda = (M < 512),  // the emulator would take minutes
-                     .differentiable = false,
-                     .nan = M > 0,
-                     .terms = {K + 2},
-                     .flops = 2.0 * static_cast<double>(M * N * K),
-                     .optional = {2},
-                     .nan_in_place = 4};
-          row.shapes.insert(row.shapes.end(), more.begin(), more.end());
-          table.push_back(std::move(row));
-        };
-        const GemmOptions plain{.transpose_a = ta, .transpose_b = tb, .alpha = 0.5f};
-        add_row("", plain, {}, [=](const Inputs& x) {
-          return product(x[0], x[1], parameter(x[2]), plain,
-                         Tensor::empty({M, N}, x[0].dtype() == DType::f64 ? DType::f64 : DType::f32, x[0].device()));
-        });
-        GemmOptions adds = plain;
-        adds.beta = ta ? 1.0f : 2.0f;
-        add_row(" added", adds, {{M, N}},
-                [=](const Inputs& x) { return product(x[0], x[1], x[2], adds, x[3].clone()); });
+        for (const bool adds : {false, true}) table.push_back(row_of(sizes, ta, tb, adds));
       }
     }
   }
@@ -96,6 +94,11 @@ const Examples rows([](Table& table) {
                      .integers = false,
                      .nan = false});
   }
+});
+
+const Examples drawn([](Draw& draw) {
+  const int64_t most = draw.pick<int64_t>({130, 130, 130, 130, 300});
+  return row_of({draw.size(most), draw.positive(most), draw.size(most)}, draw.coin(), draw.coin(), draw.coin());
 });
 
 }  // namespace hs::examples::gemm_rows

@@ -21,24 +21,31 @@ Numbers naive_layer_norm(const std::vector<Numbers>& in) {
   return y;
 }
 
+constexpr double u32 = tolerance::u32;
+
+OpCase row_of(const Shape& shape) {
+  // Sums of a row's numbers, which are about one, in f32: their error is a few u, in each number alike. dscale and
+  // dshift add up the rows' errors.
+  return {.name = "layer_norm " + shape.to_string(),
+          .shapes = {shape, {shape.back()}, {shape.back()}},
+          .run = [](const Inputs& in) { return layer_norm(in[0], parameter(in[1]), parameter(in[2])); },
+          .forward = {8 * u32, 16 * u32, 0},
+          .gradient = {16 * u32, 64 * u32, 0},
+          .reference = naive_layer_norm,
+          .integers = false,
+          .nan = shape.size() > 0,
+          .flops = 8 * count(shape),
+          .optional = {2}};
+}
+
 const Examples rows([](Table& table) {
-  constexpr double u32 = tolerance::u32;
   for (const Shape& shape :
        {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 33}, Shape{0, 4}, Shape{70, 130}, Shape{5, 3, 128}}) {
-    // Sums of a row's numbers, which are about one, in f32: their error is a few u, in each number alike. dscale and
-    // dshift add up the rows' errors.
-    table.push_back({.name = "layer_norm " + shape.to_string(),
-                     .shapes = {shape, {shape.back()}, {shape.back()}},
-                     .run = [](const Inputs& in) { return layer_norm(in[0], parameter(in[1]), parameter(in[2])); },
-                     .forward = {8 * u32, 16 * u32, 0},
-                     .gradient = {16 * u32, 64 * u32, 0},
-                     .reference = naive_layer_norm,
-                     .integers = false,
-                     .nan = shape.size() > 0,
-                     .flops = 8 * count(shape),
-                     .optional = {2}});
+    table.push_back(row_of(shape));
   }
   for (const char* name : {"layer_norm (3, 5)", "layer_norm (70, 130)"}) add_far_from_0(table, name, 0, 2048 * u32);
 });
+
+const Examples drawn([](Draw& draw) { return row_of({draw.size(70), draw.positive(300)}); });
 
 }  // namespace hs::examples::layer_norm_rows

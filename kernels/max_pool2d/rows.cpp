@@ -6,34 +6,44 @@
 
 namespace hs::examples::max_pool2d_rows {
 
+struct Sizes {
+  Shape x;
+  int64_t window, stride;
+};
+
+OpCase row_of(const Sizes& sizes) {
+  const auto& [shape, window, stride] = sizes;
+  return {.name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
+          .shapes = {shape},
+          .run = [c = sizes](const Inputs& x) { return max_pool2d(x[0], c.window, c.stride); },
+          .gradient = tolerance::two_roundings,  // overlapping windows add up
+          .reference =
+              [c = sizes](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], c.x, c.window, c.stride); },
+          .fill = Fill::spaced,
+          .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
+          .flops = count(shape),
+          .same_on_devices = true};
+}
+
 const Examples rows([](Table& table) {
-  struct Sizes {
-    Shape x;
-    int64_t window, stride;
-  };
-  for (const auto& [shape, window, stride] : {Sizes{{2, 6, 6, 3}, 2, 2},
-                                              {{2, 7, 5, 1}, 2, 2},
-                                              {{1, 2, 2, 1}, 2, 2},
-                                              {{2, 5, 5, 2}, 3, 2},
-                                              {{2, 5, 6, 3}, 2, 1},
-                                              {{3, 7, 9, 32}, 2, 2},
-                                              {{2, 7, 8, 16}, 3, 3},
-                                              {{2, 6, 6, 16}, 3, 1},
-                                              {{2, 5, 5, 70}, 2, 2},
-                                              {{2, 4, 4, 2}, 1, 1},
-                                              {{0, 4, 4, 2}, 2, 2}}) {
-    table.push_back(
-        {.name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
-         .shapes = {shape},
-         .run = [window, stride](const Inputs& x) { return max_pool2d(x[0], window, stride); },
-         .gradient = tolerance::two_roundings,  // overlapping windows add up
-         .reference = [shape, window,
-                       stride](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], shape, window, stride); },
-         .fill = Fill::spaced,
-         .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
-         .flops = count(shape),
-         .same_on_devices = true});
+  for (const Sizes& sizes : {Sizes{{2, 6, 6, 3}, 2, 2},
+                             {{2, 7, 5, 1}, 2, 2},
+                             {{1, 2, 2, 1}, 2, 2},
+                             {{2, 5, 5, 2}, 3, 2},
+                             {{2, 5, 6, 3}, 2, 1},
+                             {{3, 7, 9, 32}, 2, 2},
+                             {{2, 7, 8, 16}, 3, 3},
+                             {{2, 6, 6, 16}, 3, 1},
+                             {{2, 5, 5, 70}, 2, 2},
+                             {{2, 4, 4, 2}, 1, 1},
+                             {{0, 4, 4, 2}, 2, 2}}) {
+    table.push_back(row_of(sizes));
   }
+});
+
+const Examples drawn([](Draw& draw) {
+  const int64_t window = draw.pick<int64_t>({1, 2, 2, 3}), stride = draw.pick<int64_t>({1, 2, 2, 3});
+  return row_of({{draw.size(3), window + draw.size(9), window + draw.size(9), draw.positive(70)}, window, stride});
 });
 
 // On the largest tensors of mnist_cnn.

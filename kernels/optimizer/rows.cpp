@@ -86,6 +86,137 @@ void add_layerwise_steps(Table& table, int64_t size) {
                    }}});
 }
 
+void add_steps(Table& table, int64_t size) {
+  add_step(table, {.name = fmt::format("measure_gradients ({})", size),
+                   .shapes = {{size}},
+                   .run = {[](const Inputs& in) {
+                     const Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
+                     Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
+                     measure_gradients({in[0], scaler, measured});
+                     return measured;
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     double squares = 0;
+                     for (const double g : in[0]) squares += g * g / 64;
+                     return Numbers{squares, 0};
+                   }}});
+  // The first step, clipped to a norm of 0.01: what was measured, then the rates.
+  add_step(table, {.name = fmt::format("begin_step, measuring ({})", size),
+                   .shapes = {{size}},
+                   .run = {[=](const Inputs& in) {
+                     Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
+                     Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
+                     Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
+                     const StepRule rule{0.9f, 0.5f, 0.01f, {}, {.enabled = true}};
+                     begin_step({rule, measured, scaler, step, state, in[0]});
+                     return join({measured, state});
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     double squares = 0;
+                     for (const double g : in[0]) squares += g * g / 64;
+                     const double clip = std::min(1.0, double{0.01f} / std::sqrt(squares));
+                     return Numbers{squares, 0, 0.5, 1 / (1 - double{0.9f}), 2, clip / 8, 0, 0.5};
+                   }}});
+  add_step(table, {.name = fmt::format("sgd_step ({})", size),
+                   .shapes = {{size}, {size}, {size}},
+                   .run = {[=](const Inputs& in) {
+                     Tensor velocity = in[1].clone(), value = in[2].clone();
+                     sgd_step({in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value});
+                     return join({velocity, value});
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers v = in[1], w = in[2];
+                     for (size_t i = 0; i < v.size(); ++i) {
+                       v[i] = double{0.9f} * v[i] + 0.5 * in[0][i] + double{0.01f} * w[i];
+                       w[i] -= double{0.1f} * v[i];
+                     }
+                     return joined({v, w});
+                   }},
+                   .same_on_devices = true});
+  // Every second granule decays.
+  const auto decays = [=] {
+    std::vector<float> decay;
+    for (int64_t i = 0; i < size; i += ParameterArena::granule) decay.push_back(decay.size() % 2 ? 0.25f : 0);
+    return on_test_device(Tensor::from(decay, {static_cast<int64_t>(decay.size())}));
+  };
+  add_step(table, {.name = fmt::format("sgd_step nesterov, decay by granule ({})", size),
+                   .shapes = {{size}, {size}, {size}},
+                   .run = {[=](const Inputs& in) {
+                     Tensor velocity = in[1].clone(), value = in[2].clone();
+                     sgd_step({in[0], {0.9f, 7, true}, rates(0.1f), velocity, value, no_tensor(), decays()});
+                     return join({velocity, value});
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers v = in[1], w = in[2];
+                     for (size_t i = 0; i < v.size(); ++i) {
+                       const double g = 0.5 * in[0][i] + (i / ParameterArena::granule % 2 ? 0.25 : 0) * w[i];
+                       v[i] = double{0.9f} * v[i] + g;
+                       w[i] -= double{0.1f} * (g + double{0.9f} * v[i]);
+                     }
+                     return joined({v, w});
+                   }},
+                   .same_on_devices = true});
+  add_layerwise_steps(table, size);
+  add_step(table, {.name = fmt::format("average_step ({})", size),
+                   .shapes = {{size}, {size}},
+                   .run = {[=](const Inputs& in) {
+                     Tensor average = in[1].clone();
+                     const Tensor step = on_test_device(Tensor::from(std::vector<int32_t>{3}, {}));
+                     average_step({in[0], rates(0.1f), step, 0.99f, average});
+                     return average;
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers average = in[1];
+                     for (size_t i = 0; i < average.size(); ++i) {
+                       average[i] += (1 - 4.0 / 13) * (in[0][i] - average[i]);
+                     }
+                     return average;
+                   }},
+                   .same_on_devices = true});
+  add_step(table, {.name = fmt::format("fold_statistics ({})", size),
+                   .shapes = {{size}, {size}},
+                   .run = {[=](const Inputs& in) {
+                     Tensor value = in[1].clone();
+                     fold_statistics({in[0], rates(0.1f), 0.25f, 3, value});
+                     return value;
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers value = in[1];
+                     for (size_t i = 0; i < value.size(); ++i) value[i] += 0.25 * (in[0][i] / 3 - value[i]);
+                     return value;
+                   }},
+                   .same_on_devices = true});
+  for (const bool decoupled : {false, true}) {
+    add_step(table, {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
+                     .shapes = {{size}, {size}, {size}, {size}},
+                     .run = {[=](const Inputs& in) {
+                       Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
+                       adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
+                       return join({mean, square, value});
+                     }},
+                     .forward = tolerance::optimizer,
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       Numbers m = in[1], v = in[2], w = in[3];
+                       const double b1 = double{0.9f}, b2 = double{0.999f};
+                       for (size_t i = 0; i < m.size(); ++i) {
+                         const double g = 0.5 * in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
+                         m[i] = b1 * m[i] + (1 - b1) * g;
+                         v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
+                         if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
+                         w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
+                       }
+                       return joined({m, v, w});
+                     }},
+                     .same_on_devices = true});
+  }
+}
+
 const Examples rows([](Table& table) {
   // Three steps, the second one skipped, clipped to a norm of 2: the rates, then the counter and the scaler's state.
   add_step(table, {.name = "begin_step",
@@ -115,136 +246,18 @@ const Examples rows([](Table& table) {
                    .f64 = false,
                    .half = false,
                    .differentiable = false});
-  for (const int64_t size : {int64_t{1}, int64_t{7}, int64_t{40001}}) {
-    add_step(table, {.name = fmt::format("measure_gradients ({})", size),
-                     .shapes = {{size}},
-                     .run = {[](const Inputs& in) {
-                       const Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
-                       Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
-                       measure_gradients({in[0], scaler, measured});
-                       return measured;
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       double squares = 0;
-                       for (const double g : in[0]) squares += g * g / 64;
-                       return Numbers{squares, 0};
-                     }}});
-    // The first step, clipped to a norm of 0.01: what was measured, then the rates.
-    add_step(table, {.name = fmt::format("begin_step, measuring ({})", size),
-                     .shapes = {{size}},
-                     .run = {[=](const Inputs& in) {
-                       Tensor scaler = on_test_device(Tensor::from(std::vector<float>{8, 0, 0}, {3}));
-                       Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
-                       Tensor measured = Tensor::empty({2}, DType::f32, in[0].device());
-                       const StepRule rule{0.9f, 0.5f, 0.01f, {}, {.enabled = true}};
-                       begin_step({rule, measured, scaler, step, state, in[0]});
-                       return join({measured, state});
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       double squares = 0;
-                       for (const double g : in[0]) squares += g * g / 64;
-                       const double clip = std::min(1.0, double{0.01f} / std::sqrt(squares));
-                       return Numbers{squares, 0, 0.5, 1 / (1 - double{0.9f}), 2, clip / 8, 0, 0.5};
-                     }}});
-    add_step(table, {.name = fmt::format("sgd_step ({})", size),
-                     .shapes = {{size}, {size}, {size}},
-                     .run = {[=](const Inputs& in) {
-                       Tensor velocity = in[1].clone(), value = in[2].clone();
-                       sgd_step({in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value});
-                       return join({velocity, value});
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       Numbers v = in[1], w = in[2];
-                       for (size_t i = 0; i < v.size(); ++i) {
-                         v[i] = double{0.9f} * v[i] + 0.5 * in[0][i] + double{0.01f} * w[i];
-                         w[i] -= double{0.1f} * v[i];
-                       }
-                       return joined({v, w});
-                     }},
-                     .same_on_devices = true});
-    // Every second granule decays.
-    const auto decays = [=] {
-      std::vector<float> decay;
-      for (int64_t i = 0; i < size; i += ParameterArena::granule) decay.push_back(decay.size() % 2 ? 0.25f : 0);
-      return on_test_device(Tensor::from(decay, {static_cast<int64_t>(decay.size())}));
-    };
-    add_step(table, {.name = fmt::format("sgd_step nesterov, decay by granule ({})", size),
-                     .shapes = {{size}, {size}, {size}},
-                     .run = {[=](const Inputs& in) {
-                       Tensor velocity = in[1].clone(), value = in[2].clone();
-                       sgd_step({in[0], {0.9f, 7, true}, rates(0.1f), velocity, value, no_tensor(), decays()});
-                       return join({velocity, value});
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       Numbers v = in[1], w = in[2];
-                       for (size_t i = 0; i < v.size(); ++i) {
-                         const double g = 0.5 * in[0][i] + (i / ParameterArena::granule % 2 ? 0.25 : 0) * w[i];
-                         v[i] = double{0.9f} * v[i] + g;
-                         w[i] -= double{0.1f} * (g + double{0.9f} * v[i]);
-                       }
-                       return joined({v, w});
-                     }},
-                     .same_on_devices = true});
-    add_layerwise_steps(table, size);
-    add_step(table, {.name = fmt::format("average_step ({})", size),
-                     .shapes = {{size}, {size}},
-                     .run = {[=](const Inputs& in) {
-                       Tensor average = in[1].clone();
-                       const Tensor step = on_test_device(Tensor::from(std::vector<int32_t>{3}, {}));
-                       average_step({in[0], rates(0.1f), step, 0.99f, average});
-                       return average;
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       Numbers average = in[1];
-                       for (size_t i = 0; i < average.size(); ++i) {
-                         average[i] += (1 - 4.0 / 13) * (in[0][i] - average[i]);
-                       }
-                       return average;
-                     }},
-                     .same_on_devices = true});
-    add_step(table, {.name = fmt::format("fold_statistics ({})", size),
-                     .shapes = {{size}, {size}},
-                     .run = {[=](const Inputs& in) {
-                       Tensor value = in[1].clone();
-                       fold_statistics({in[0], rates(0.1f), 0.25f, 3, value});
-                       return value;
-                     }},
-                     .forward = tolerance::optimizer,
-                     .reference = {[](const std::vector<Numbers>& in) {
-                       Numbers value = in[1];
-                       for (size_t i = 0; i < value.size(); ++i) value[i] += 0.25 * (in[0][i] / 3 - value[i]);
-                       return value;
-                     }},
-                     .same_on_devices = true});
-    for (const bool decoupled : {false, true}) {
-      add_step(table, {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
-                       .shapes = {{size}, {size}, {size}, {size}},
-                       .run = {[=](const Inputs& in) {
-                         Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
-                         adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
-                         return join({mean, square, value});
-                       }},
-                       .forward = tolerance::optimizer,
-                       .reference = {[=](const std::vector<Numbers>& in) {
-                         Numbers m = in[1], v = in[2], w = in[3];
-                         const double b1 = double{0.9f}, b2 = double{0.999f};
-                         for (size_t i = 0; i < m.size(); ++i) {
-                           const double g = 0.5 * in[0][i] + (decoupled ? 0 : double{0.1f} * w[i]);
-                           m[i] = b1 * m[i] + (1 - b1) * g;
-                           v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
-                           if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
-                           w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
-                         }
-                         return joined({m, v, w});
-                       }},
-                       .same_on_devices = true});
-    }
-  }
+  for (const int64_t size : {1, 7, 40001}) add_steps(table, size);
 });
+
+template <size_t k>
+OpCase drawn_step(Draw& draw) {
+  Table table;
+  add_steps(table, draw.positive(40001));
+  return table.at(k);
+}
+const Examples drawn[] = {Examples(drawn_step<0>), Examples(drawn_step<1>), Examples(drawn_step<2>),
+                          Examples(drawn_step<3>), Examples(drawn_step<4>), Examples(drawn_step<5>),
+                          Examples(drawn_step<6>), Examples(drawn_step<7>), Examples(drawn_step<8>),
+                          Examples(drawn_step<9>)};
 
 }  // namespace hs::examples::optimizer_rows

@@ -5,17 +5,21 @@
 
 namespace hs::examples::relu_rows {
 
+OpCase row_of(const Shape& shape) {
+  return {.name = "relu " + shape.to_string(),
+          .shapes = {shape},
+          .run = [](const Inputs& in) { return relu(in[0]); },
+          .reference = elementwise([](double x) { return std::max(x, 0.0); }),
+          .fill = Fill::spaced,
+          .flops = count(shape),
+          .same_on_devices = true};
+}
+
 const Examples rows([](Table& table) {
-  for (const Shape& shape : elementwise_shapes) {
-    table.push_back({.name = "relu " + shape.to_string(),
-                     .shapes = {shape},
-                     .run = [](const Inputs& in) { return relu(in[0]); },
-                     .reference = elementwise([](double x) { return std::max(x, 0.0); }),
-                     .fill = Fill::spaced,
-                     .flops = count(shape),
-                     .same_on_devices = true});
-  }
+  for (const Shape& shape : elementwise_shapes) table.push_back(row_of(shape));
 });
+
+const Examples drawn([](Draw& draw) { return row_of(draw.shape(40001)); });
 
 // On the largest tensors of mnist_cnn.
 const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
