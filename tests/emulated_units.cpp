@@ -41,12 +41,14 @@ REGISTER_KERNEL(causal_attention_forward, cpu, "amx_emulated",
                 {.run = amx::attention_forward<EmulatedTiles>,
                  .supported = amx::takes_attention<CausalAttentionForward>,
                  .workspace = amx::attention_workspace<CausalAttentionForward>,
-                 .rank = emulated_rank()});
+                 .rank = emulated_rank(),
+                 .error_growth = amx::attention_growth});
 REGISTER_KERNEL(causal_attention_backward, cpu, "amx_emulated",
                 {.run = amx::attention_backward<EmulatedTiles>,
                  .supported = amx::takes_attention<CausalAttentionBackward>,
                  .workspace = amx::attention_workspace<CausalAttentionBackward>,
-                 .rank = emulated_rank()});
+                 .rank = emulated_rank(),
+                 .error_growth = amx::attention_growth});
 REGISTER_KERNEL(conv2d_forward, cpu, "amx_emulated",
                 {.run = amx::forward<EmulatedTiles>,
                  .supported = amx::takes,

@@ -11,13 +11,15 @@ REGISTER_KERNEL(causal_attention_forward, cpu, "amx",
                  .supported =
                      [](const CausalAttentionForward& call) { return amx::takes_attention(call) && amx::is_usable(); },
                  .workspace = amx::attention_workspace<CausalAttentionForward>,
-                 .rank = 20});
+                 .rank = 20,
+                 .error_growth = amx::attention_growth});
 REGISTER_KERNEL(causal_attention_backward, cpu, "amx",
                 {.run = amx::attention_backward<amx::HardwareTiles>,
                  .supported =
                      [](const CausalAttentionBackward& call) { return amx::takes_attention(call) && amx::is_usable(); },
                  .workspace = amx::attention_workspace<CausalAttentionBackward>,
-                 .rank = 20});
+                 .rank = 20,
+                 .error_growth = amx::attention_growth});
 
 }  // namespace
 }  // namespace hs

@@ -23,6 +23,9 @@
 
 namespace hs::amx {
 
+// Of P, split in two bf16 numbers, 2^-18 may be lost: 64 u, which means of v of up to one are then off by.
+inline constexpr double attention_growth = 8;  // times the 8 u of other variants
+
 inline constexpr int64_t strip = 32;  // queries
 
 // Packed copies of a thread. Rows of `keys` are longer than that: cache lines of rows 4 KiB apart compete.
