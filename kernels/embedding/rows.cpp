@@ -38,7 +38,7 @@ OpCase row_of(const Sizes& sizes) {
             }
             return y;
           }},
-          .nan = V == 1,  // of a larger table, some rows are not used
+          .nan = N > 0 && V == 1 && P == T,  // of larger tables, some rows are not used
           .terms = {2, std::max<int64_t>(N, 1), std::max<int64_t>(T ? N / T : 0, 1)},
           .flops = static_cast<double>(N * C),
           .optional = {1}};

@@ -87,6 +87,7 @@ struct Reference {
   std::vector<Numbers> values;
   std::vector<Numbers> allowance;  // on top of the row's tolerances, by element; may be empty
   std::vector<Numbers> sums;       // the part of it that sums may have; a variant's error_growth multiplies it
+  bool is_near_kink = false;  // of a kinked row, at these inputs: rounding may move a gradient, and none is checked
 };
 Reference reference_of(const OpCase& row, const RowRun& how);
 // Checks each result of run_row().
@@ -108,7 +109,7 @@ int check_combinations(const OpCase& row, RowRun how);
 
 // Checks with every variant that a NaN anywhere in any input reaches the output, or, if the row says so, just the
 // places that it reaches in f64 (and others, with an error_growth); and that a dy of all NaN reaches every gradient
-// (all, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place > 0
+// (all that are not 0, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place > 0
 void check_nan(const OpCase& row, const RowRun& how);
 
 // The numbers rounded once to the type.

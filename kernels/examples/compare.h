@@ -36,6 +36,14 @@ inline constexpr Tolerance gradient_check = {1e-6, 1e-8, 0};  // f64, central di
 // of random sign grow with sqrt(K); 8 standard deviations do not happen, and a lost term is far larger.
 double sum_allowance(int64_t K, double magnitude);
 
+// The same for K values of random signs that are added in turn, absolutely, where their root mean square is known: the
+// partial sums walk up to sqrt(K) of it, and each addition is off by up to u of its sum, u / sqrt(3) on average. That
+// is u K / sqrt(6) together, and this 8 standard deviations.
+constexpr double walk(int64_t K, double root_mean_square) {
+  return 3.3 * u32 * static_cast<double>(K) * root_mean_square;
+}
+inline constexpr double rms = 0.58;  // of numbers in [-1, 1), as most inputs are
+
 // Results in 16 bits are f32 arithmetic within the f32 bounds, rounded to the type: the error is at most u |value|, or
 // half the smallest subnormal. Over many values that error has a root mean square of 0.38 u (uniform in half a unit in
 // the last place), or 0.65 u after three intermediate roundings; `frobenius` is 0.82 u. u = 0: f32, no such rounding.
@@ -48,7 +56,7 @@ constexpr Rounding rounding_to(DType dtype) {
   return {};
 }
 // `f32` plus one rounding to the type. The norm is checked only for `averaging` results: few values, or copies of one,
-// may all be rounded by u.
+// may all be rounded by u, or cancel.
 Tolerance rounded_to(DType dtype, const Tolerance& f32, bool averaging);
 }  // namespace tolerance
 

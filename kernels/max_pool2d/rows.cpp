@@ -13,16 +13,18 @@ struct Sizes {
 
 OpCase row_of(const Sizes& sizes) {
   const auto& [shape, window, stride] = sizes;
-  return {.name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
-          .shapes = {shape},
-          .run = [c = sizes](const Inputs& x) { return max_pool2d(x[0], c.window, c.stride); },
-          .gradient = tolerance::two_roundings,  // overlapping windows add up
-          .reference =
-              [c = sizes](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], c.x, c.window, c.stride); },
-          .fill = Fill::spaced,
-          .nan = shape[1] % window == 0 && shape[2] % window == 0 && shape[0] > 0,
-          .flops = count(shape),
-          .same_on_devices = true};
+  const int64_t overlapping = (window + stride - 1) / stride;  // windows, each way, whose gradients add up
+  return {
+      .name = fmt::format("max_pool2d {} window {} stride {}", shape.to_string(), window, stride),
+      .shapes = {shape},
+      .run = [c = sizes](const Inputs& x) { return max_pool2d(x[0], c.window, c.stride); },
+      .gradient = {4 * tolerance::u32, tolerance::walk(overlapping * overlapping, tolerance::rms), 0},
+      .reference =
+          [c = sizes](const std::vector<Numbers>& x) { return naive_max_pool2d(x[0], c.x, c.window, c.stride); },
+      .fill = Fill::spaced,
+      .nan = stride <= window && (shape[1] - window) % stride == 0 && (shape[2] - window) % stride == 0 && shape[0] > 0,
+      .flops = count(shape),
+      .same_on_devices = true};
 }
 
 const Examples rows([](Table& table) {
