@@ -191,14 +191,14 @@ void map_elements(int64_t size, const F& f, Out* y, const In*... x) {
   parallel_ranges(size, elementwise_grain, [=](int64_t begin, int64_t end) { map_range(begin, end, f, y, x...); });
 }
 
-// gradient[i] = value(i, the old gradient[i] if `accumulate`, otherwise 0), rounded once to the gradient's type.
+// gradient[i] = value(i, the old gradient[i] if `adds`, otherwise 0), rounded once to the gradient's type.
 template <class F>
-void update_gradient(Tensor& gradient, bool accumulate, const F& value) {
+void update_gradient(Tensor& gradient, bool adds, const F& value) {
   for_float_type(gradient.dtype(), [&]<class T>() {
     T* to = gradient.mutable_data<T>();
     parallel_ranges(gradient.size(), elementwise_grain / 16, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const Computing<T> before = accumulate ? to_computing(to[i]) : 0;
+        const Computing<T> before = adds ? to_computing(to[i]) : 0;
         to[i] = from_computing<T>(static_cast<Computing<T>>(value(i, before)));
       }
     });
