@@ -4,11 +4,17 @@
 #include <cstring>
 
 #include "engine/check.h"
+#include "engine/registration.h"
 
 namespace hs {
 namespace {
 
 constinit KernelSlot* first_slot = nullptr;
+
+std::vector<RefusedVariant>& refused() {
+  static std::vector<RefusedVariant> all;  // exists before the first static object that registers
+  return all;
+}
 
 std::string variant_names(const KernelSlot& slot) {
   std::string names;
@@ -29,7 +35,16 @@ std::string described(CallTensors tensors) {
 
 }  // namespace
 
+const std::vector<RefusedVariant>& refused_variants() { return refused(); }
+
+// Static objects call it, where an exception would end the program.
 void KernelSlot::add(VariantBase& variant) {
+  for (const VariantBase* v = variants_; v; v = v->next) {
+    if (v->device == variant.device && std::strcmp(v->name, variant.name) == 0) {
+      refused().push_back({*this, variant});
+      return;
+    }
+  }
   if (!variants_) {
     next_slot_ = first_slot;
     first_slot = this;

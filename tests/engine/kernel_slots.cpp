@@ -13,6 +13,7 @@
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 #include "engine/kernel.h"
+#include "engine/registration.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/relu/relu.h"
@@ -439,17 +440,16 @@ TEST_CASE("every registered slot has a name of its own, a CPU variant, and no tw
     CHECK(previous < name);  // sorted
     previous = name;
     int cpu_variants = 0;
-    std::set<std::pair<Device, std::string>> variants;
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
       REQUIRE(v->name != nullptr);
       CAPTURE(v->name);
       CHECK(std::strlen(v->name) > 0);
-      CHECK(variants.insert({v->device, v->name}).second);
       cpu_variants += v->device == Device::cpu;
       if (v->next) CHECK(v->rank >= v->next->rank);
     }
     CHECK(cpu_variants >= 1);
   }
+  for (const RefusedVariant& one : refused_variants()) CHECK(&one.slot == &test_probe);  // by the test below
   // The walk above saw something: the linker dropped no registration, the ladder has its rungs.
   for (const char* name :
        {"accumulate", "adam_step", "argmax_matches", "cast_forward", "conv2d_backward", "conv2d_forward",
@@ -459,6 +459,13 @@ TEST_CASE("every registered slot has a name of its own, a CPU variant, and no tw
     CHECK(slot_names.count(name) == 1);
   }
   CHECK(slot_names.count("test_without_variants") == 0);
+}
+
+TEST_CASE("a variant whose name its slot has already is left out, and named as refused") {
+  static const Kernel<Probe>::Variant same{test_probe, Device::cpu, "fast", {.run = write<0>, .rank = 99}};
+  REQUIRE(refused_variants().size() == 1);
+  CHECK(&refused_variants()[0].variant == &same);
+  for (const VariantBase* v = test_probe.variants(); v; v = v->next) CHECK(v != &same);
 }
 
 TEST_CASE("the simple rung of a ladder is the last one") {
