@@ -37,6 +37,8 @@ constexpr hs::bench::cli::CommandEntry commands[] = {
      "Time a training step over batch, samples, image, channels and threads"},
     {"scaling ranks", "predict-ranks", make_predict_ranks_command,
      "Predict the time of a step on 2 to 4,096 processes, by a model"},
+    {"kernel build", "kernel-build", make_kernel_build_command, "Compile a kernel of your own, one file, for --plugin",
+     "Write a kernel outside of the tree"},
     {"bench gemm", "gemm", make_kernel_command, "Verify and time every variant of the matrix product",
      "Measure one part, and other engines"},
     {"bench conv", "conv", make_kernel_command, "Verify and time every variant of the convolution"},

@@ -1,6 +1,8 @@
 // bench/CMakeLists.txt sets compile definitions for this file only.
 #include "bench/cli/build_info.h"
 
+#include <halfstep/plugin_stamp.h>
+
 #include "commit.h"
 
 namespace hs::bench::cli {
@@ -13,6 +15,9 @@ const BuildInfo build_info = {
     .flags = BUILD_FLAGS,
     .native = BUILD_NATIVE != 0,
     .cuda = BUILD_CUDA,
+    .nvcc = BUILD_NVCC,
+    .emulator = BUILD_EMULATOR,
+    .plugin_stamp = HALFSTEP_PLUGIN_STAMP,
 };
 
 }  // namespace hs::bench::cli

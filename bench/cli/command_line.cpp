@@ -49,7 +49,7 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
      "--step-factor "
      "--warmup --momentum --beta2 --weight-decay --decay --clip --skip-outliers --skip-loss-outliers --ema "
      "--label-smoothing --patience --max-minutes --noise-scale --price-per-hour "},
-    {"Speed", " --precision --device --threads | --fuse --kernel --tuning --graph --graph-steps "},
+    {"Speed", " --precision --device --threads | --fuse --kernel --plugin --tuning --graph --graph-steps "},
     {"Memory", " --accumulate --checkpoint --memory |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
     {"Output",
@@ -346,6 +346,10 @@ Json Flags::recipe_of(const Json& record, const std::string& path) const {
   }
   if (!config.value("start_sha256", Json()).is_null() && !given("--start")) {
     fail(ExitCode::usage, "{}: its run began with the weights of a model; give --start FILE as well", path);
+  }
+  if (record.contains("plugins") && !given("--plugin")) {
+    fail(ExitCode::usage, "{}: its run had kernels of plug-ins, which its plugins name; give --plugin FILE as well",
+         path);
   }
   const bool has_choice = data.contains("choice") && data["choice"].is_object();  // older records have none
   if (!has_choice) data["data"] = data.value("synthetic", Json()) == true ? "synthetic" : data.value("name", Json());

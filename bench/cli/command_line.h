@@ -86,6 +86,7 @@ class Flags {
   Flags& checkpoint(const Reader& reader);
   Flags& fuse(bool& value);
   Flags& kernels(std::vector<std::string>& assignments);
+  Flags& plugins(std::vector<std::string>& files);  // for load_plugins(); a record has them by name and SHA-256
   // Five flags, each recorded as a member of "config" or of the named object in it. `cache` is what is given, a record
   // has that of `options`.
   Flags& loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object = "");

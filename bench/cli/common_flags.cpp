@@ -140,6 +140,11 @@ Flags& Flags::kernels(std::vector<std::string>& assignments) {
   return *this;
 }
 
+Flags& Flags::plugins(std::vector<std::string>& files) {
+  return list("--plugin", files, "FILE",
+              "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable");
+}
+
 Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object) {
   const std::string prefix = object.empty() ? "" : object + "/";
   integer("--prefetch", options.prefetch, 0, 1000, "Batches made ahead of time, 0: each when it is needed")

@@ -1,6 +1,8 @@
 #include "bench/cli/environment.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/evp.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <fstream>
 
 #include "bench/cli/build_info.h"
+#include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/parallel.h"
 
@@ -83,6 +86,15 @@ std::string device_names() {
 // Not getrusage(): its maximum survives exec, so it may come from the program that started this one.
 int64_t resident_bytes() { return status_bytes("VmRSS"); }
 int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
+
+std::string sha256_of(std::string_view bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1) {
+    fail(ExitCode::internal, "OpenSSL failed to compute a SHA-256");
+  }
+  return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
+}
 
 Json environment(Device device) {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);

@@ -19,6 +19,9 @@ std::string device_names();  // "cpu" or "cpu, cuda"
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
 
+// In hexadecimal, as records name the contents of a file.
+std::string sha256_of(std::string_view bytes);
+
 // The "environment" of a record: machine, build, and the date in UTC.
 Json environment(Device device);
 

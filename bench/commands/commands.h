@@ -10,6 +10,7 @@ std::unique_ptr<cli::Command> make_info_command();
 std::unique_ptr<cli::Command> make_convert_command();
 std::unique_ptr<cli::Command> make_scaler_command();
 std::unique_ptr<cli::Command> make_kernel_command();  // by its name: gemm, conv or ops
+std::unique_ptr<cli::Command> make_kernel_build_command();
 std::unique_ptr<cli::Command> make_tune_command();
 std::unique_ptr<cli::Command> make_scaling_command();
 std::unique_ptr<cli::Command> make_predict_ranks_command();

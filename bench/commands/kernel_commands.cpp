@@ -10,6 +10,7 @@
 
 #include "bench/cli/console.h"
 #include "bench/cli/inputs.h"
+#include "bench/cli/plugins.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/kernel_timing.h"
@@ -36,6 +37,7 @@ class KernelCommand : public cli::Command {
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
+  std::vector<std::string> plugins_;
   bool list_ = false, dry_run_ = false;
   report::Outputs outputs_;
 };
@@ -56,6 +58,7 @@ docs/command_line.md says what the columns mean.
   flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time").record();
   flags.threads(threads_);
   flags.device(device_);
+  flags.plugins(plugins_);
   outputs_.declare(flags);
   flags.list(list_);
   flags.dry_run(dry_run_);
@@ -100,6 +103,7 @@ void KernelCommand::print_plan(Device device) const {
 
 void KernelCommand::run(const cli::Flags& flags) {
   outputs_.open();
+  cli::load_plugins(plugins_);
   const Device device = cli::resolve_device(device_);
   if (list_ || dry_run_) return print_plan(device);
   cli::use_threads(threads_);

@@ -10,6 +10,7 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/energy.h"
@@ -540,6 +541,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   outputs_.open({&trace, &model.front()});
   fine_tuning_.open(flags, experiment_, settings_.context);
   cli::use_threads(settings_.threads);
+  cli::load_plugins(settings_.plugins);
   const cli::ForcedKernels forced(experiment_.kernels);
   memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
   settle_device();

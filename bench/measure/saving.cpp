@@ -11,6 +11,7 @@
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/plugins.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/files/crc32c.h"
@@ -94,6 +95,7 @@ void Saving::open(const Json& config, Device device, const cli::TrainingData& da
     if (!free_settings.contains(name)) identity_["config." + name] = value.dump();
   }
   identity_["config.device"] = name(device);  // the flag may have said auto
+  if (!cli::loaded_plugins().empty()) identity_["plugins"] = cli::describe_plugins().dump();
   identity_["training data"] = fingerprint(*data.train);
   identity_["test data"] = fingerprint(*data.test);
   std::map<std::string, std::string> common = identity_;

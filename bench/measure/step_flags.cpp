@@ -1,5 +1,6 @@
 #include "bench/measure/step_flags.h"
 
+#include "bench/cli/plugins.h"
 #include "engine/check.h"
 
 namespace hs::bench::measure {
@@ -67,6 +68,7 @@ void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
   if (takes.rate) flags.learning_rate(experiment.optimizer.learning_rate).record();
   declare_optimizer(flags);
   if (takes.step) declare_step(flags);
+  flags.plugins(plugins);
   if (takes.tuning) tuning.declare(flags);
   flags.seed(experiment.seed).record();
   flags.threads(threads).record();
@@ -88,6 +90,7 @@ void StepFlags::check(const cli::Flags& flags) const {
 
 void StepFlags::use(const cli::Flags& flags) {
   check(flags);
+  cli::load_plugins(plugins);
   cli::use_threads(threads);
   experiment.device = cli::resolve_device(device);
   experiment.precision = cli::resolve_precision(precision, experiment.device);

@@ -24,13 +24,14 @@ struct StepFlags {
   cli::DataChoice data;
   int64_t context = default_context, threads = 0;
   std::string device = "auto";
+  std::vector<std::string> plugins;
   TuningFile tuning;
   std::optional<Precision> precision;  // none: auto
 
   void declare(cli::Flags& flags, const StepParts& takes = {});
 
-  // Sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws Error (usage) for
-  // flags that do not go together.
+  // Loads the plug-ins, sets the threads, experiment.device and experiment.precision, and takes the tuning file. Throws
+  // Error (usage) for flags that do not go together.
   void use(const cli::Flags& flags);
   void check(const cli::Flags& flags) const;  // use() without its effects
 

@@ -1,8 +1,5 @@
 #include "bench/measure/tuning_file.h"
 
-#include <fmt/ranges.h>
-#include <openssl/evp.h>
-
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
@@ -14,15 +11,6 @@ namespace hs::bench::measure {
 namespace {
 
 constexpr size_t largest_file = size_t{1} << 20;
-
-std::string sha256_of(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1) {
-    fail(ExitCode::internal, "OpenSSL failed to compute a SHA-256");
-  }
-  return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
-}
 
 }  // namespace
 
@@ -49,7 +37,7 @@ void TuningFile::use(Device device) {
   if (path_.empty()) return;
   const std::vector<uint8_t> bytes = read_file(path_, largest_file);
   const std::string text(bytes.begin(), bytes.end());
-  sha256_ = sha256_of(text);
+  sha256_ = cli::sha256_of(text);
   TuningTable table = parse_tuning(text, "--tuning " + path_, tuning_machine(device));
   machine_ = table.machine;
   in_use_.emplace(std::move(table));

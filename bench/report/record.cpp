@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "bench/cli/environment.h"
+#include "bench/cli/plugins.h"
 #include "bench/report/schema.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
@@ -12,6 +13,7 @@ namespace hs::bench::report {
 
 Json new_record(const std::string& command, Device device, const Json& config, const Json& data) {
   Json record = {{"schema", schema_name}, {"command", command}, {"environment", cli::environment(device)}};
+  if (!cli::loaded_plugins().empty()) record["plugins"] = cli::describe_plugins();
   if (!data.is_null()) record["data"] = data;
   if (!config.is_null()) record["config"] = config;
   return record;

@@ -23,6 +23,7 @@ const char* const shapes = R"({
       "precision": "string", "warmed_up": "boolean", "kernels": ["string"],
       "before": "string", "after": "string"
     },
+    "plugins": [{"file": "string", "sha256": "string", "variants": ["string"]}],
     "sides": [{}],
     "energy": {"why_not": "string"},
     "engines": {"*": {"version": "string"}},

@@ -1,0 +1,224 @@
+#include "bench/cli/plugins.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <string_view>
+
+#include "bench/cli/build_info.h"
+#include "bench/cli/child.h"
+#include "bench/cli/environment.h"
+#include "engine/check.h"
+#include "engine/files/input_file.h"
+#include "engine/files/output_file.h"
+#include "engine/registration.h"
+
+namespace hs::bench::cli {
+namespace {
+
+constexpr uint64_t largest_plugin = uint64_t{1} << 30;
+
+std::vector<Plugin>& plugins() {
+  static std::vector<Plugin> all;
+  return all;
+}
+
+// A plug-in's static objects register its kernels as soon as it is loaded, so nothing may be loaded that does not fit.
+void check_fits(std::string_view bytes, const std::string& path) {
+  ElfW(Ehdr) head = {};
+  std::memcpy(&head, bytes.data(), std::min(bytes.size(), sizeof head));
+  const uint64_t end = head.e_shoff + uint64_t{head.e_shentsize} * head.e_shnum;  // of the last that a file has
+  if (std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_type != ET_DYN || end > bytes.size()) {
+    fail(ExitCode::bad_input,
+         "{}: is no whole shared object; halfstep-bench kernel build makes one of a .cpp or .cu file", path);
+  }
+  const std::string_view stamp = build_info.plugin_stamp;
+  if (bytes.find(std::string(stamp) + '\0') != std::string_view::npos) return;
+  const std::string_view begin = stamp.substr(0, stamp.rfind(' ', stamp.rfind(' ') - 1) + 1);  // before the version
+  const size_t at = bytes.find(begin);
+  if (at == std::string_view::npos) {
+    fail(ExitCode::bad_input,
+         "{}: is no plug-in; expected what halfstep-bench kernel build makes of a file that "
+         "includes <halfstep/kernel.h>",
+         path);
+  }
+  const std::string_view found = bytes.substr(at + begin.size(), 40);
+  fail(ExitCode::bad_input,
+       "{}: was built for version and ABI {}, and this program has {}; build it again with "
+       "halfstep-bench kernel build",
+       path, printable_text(std::string(found.substr(0, found.find('\0')))), stamp.substr(begin.size()));
+}
+
+std::set<const VariantBase*> registered_variants() {
+  std::set<const VariantBase*> all;
+  for (const KernelSlot* slot : kernel_slots()) {
+    for (const VariantBase* v = slot->variants(); v; v = v->next) all.insert(v);
+  }
+  return all;
+}
+
+// The folder of the headers is beside that of the program, where it is installed and where it is built.
+std::string headers_folder() {
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
+  const std::filesystem::path folder = (program.parent_path() / ".." / "include").lexically_normal();
+  if (std::filesystem::exists(folder / "halfstep" / "kernel.h")) return folder;
+  fail(ExitCode::io, "{}: has no halfstep/kernel.h; install the library's headers beside the program: cmake --install",
+       printable(folder));
+}
+
+// The arguments after the compiler: what the library's kernels are compiled with, so that a variant gives the bits that
+// it would give there. -march=native, whatever the library has: a plug-in is built where it runs, and need not choose
+// its instructions at run time.
+std::vector<std::string> arguments_for(bool is_cuda) {
+  const std::string include = headers_folder();
+  std::vector<std::string> words = {"-std=c++20", "-O3", "-shared", "-I" + include};
+  if (is_cuda) words.emplace_back("-DHALFSTEP_CUDA_PLUGIN");
+  if (is_cuda && *build_info.nvcc) {
+    words.insert(words.end(), {"--expt-relaxed-constexpr", "--fmad=false", "-lineinfo", "-arch=native",
+                               "-Xcompiler=-fPIC,-ffp-contract=off,-fno-math-errno"});
+    return words;
+  }
+  words.insert(words.end(), {"-fPIC", "-ffp-contract=off", "-fno-math-errno", "-march=native"});
+  if (is_cuda) {  // its headers say engine/float16.h, and a misaligned access traps, as CMakeLists.txt has it
+    words.insert(words.end(), {std::string("-I") + build_info.emulator, "-I" + include + "/halfstep", "-xc++", "-O1",
+                               "-Wno-unknown-pragmas", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+                               "-DHS_TRAPS_MISALIGNED"});
+  }
+  return words;
+}
+
+// Of the compiler: "my_relu.cpp:7:3: error: ...".
+std::string first_error(const std::string& said, const ChildEnd& end) {
+  const size_t at = said.find("error: ");
+  if (at == std::string::npos) return said.empty() ? end.text() : said.substr(0, said.find('\n'));
+  const size_t begin = said.rfind('\n', at) + 1;  // 0 without one
+  return said.substr(begin, said.find('\n', at) - begin);
+}
+
+void make_temporary(TemporaryPath& folder) {
+  if (folder.make_folder(std::filesystem::temp_directory_path(), 0700)) return;
+  fail(ExitCode::io, "no temporary folder can be made: {}; set TMPDIR", std::strerror(errno));
+}
+
+// By $CXX, which may be a command with arguments, or the first compiler that there is.
+void compile(const std::string& source, const std::string& output, bool is_cuda) {
+  const bool with_nvcc = is_cuda && *build_info.nvcc;
+  const char* given = with_nvcc ? nullptr : std::getenv("CXX");
+  const bool is_given = given && *given;
+  const std::string compilers = is_given    ? given
+                                : with_nvcc ? std::string("nvcc ") + build_info.nvcc
+                                            : "c++ g++ clang++";
+  std::vector<std::string> words = {
+      "/bin/sh", "-c",
+      is_given
+          ? "exec 2>&1; export LC_ALL=C; exec $0 \"$@\""
+          : "exec 2>&1; export LC_ALL=C; for c in $0; do command -v $c >/dev/null && exec $c \"$@\"; done; exit 127",
+      compilers};
+  std::ranges::copy(arguments_for(is_cuda), std::back_inserter(words));
+  words.insert(words.end(), {source, "-o", output});
+  const ChildEnd end =
+      run_program(words, std::numeric_limits<double>::infinity(), "while compiling a plug-in; nothing was written");
+  if (end.code == 127) {
+    fail(ExitCode::usage, "{}: no compiler was found, of {}; install {}", printable_text(source), compilers,
+         with_nvcc ? "the CUDA toolkit" : "one, such as the package g++, or name it in CXX");
+  }
+  if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, end)));
+}
+
+// `shown`: what messages call the file.
+Plugin load(const std::string& path, const std::string& shown) {
+  const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  check_fits(text, shown);
+  Plugin plugin = {std::filesystem::path(path).filename(), sha256_of(text), {}};
+  if (std::ranges::count(plugins(), plugin.sha256, &Plugin::sha256) > 0) {
+    fail(ExitCode::usage, "{}: is loaded already; give it once", shown);
+  }
+  const std::vector<KernelSlot*> slots = kernel_slots();
+  const std::set<const VariantBase*> variants = registered_variants();
+  const size_t refused = refused_variants().size();
+  // Never closed: slots keep pointers into it.
+  if (!::dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    fail(ExitCode::bad_input, "{}: cannot be loaded: {}", shown, printable_text(::dlerror()));
+  }
+  if (refused_variants().size() > refused) {
+    const auto& [slot, variant] = refused_variants()[refused];
+    fail(ExitCode::usage, "{}: {} has a variant {} for {} already; give yours another name", shown, slot.name(),
+         variant.name, hs::name(variant.device));
+  }
+  for (const KernelSlot* slot : kernel_slots()) {
+    const bool is_new = std::ranges::count(slots, slot) == 0;
+    if (is_new && std::ranges::count(slots, std::string_view(slot->name()), &KernelSlot::name) > 0) {
+      fail(ExitCode::usage, "{}: declares a slot {}, and there is one; include <halfstep/kernel.h> and use that", shown,
+           slot->name());
+    }
+    for (const VariantBase* v = slot->variants(); v; v = v->next) {
+      if (!variants.contains(v)) plugin.registered.push_back({slot->name(), v->name, v->device, is_new});
+    }
+  }
+  if (plugin.registered.empty()) {
+    fail(ExitCode::usage, "{}: registers no kernel; expected REGISTER_KERNEL(relu_forward, cpu, \"my_relu\", ...)",
+         shown);
+  }
+  return plugins().emplace_back(std::move(plugin));
+}
+
+}  // namespace
+
+const std::vector<Plugin>& loaded_plugins() { return plugins(); }
+
+Plugin load_plugin(const std::string& path) { return load(path, printable_text(path)); }
+
+void build_plugin(const std::string& source, const std::string& output) {
+  const InputFile readable(source);
+  const std::string ending = std::filesystem::path(source).extension(), shown = printable_text(source);
+  const bool is_cuda = ending == ".cu";
+  if (!is_cuda && ending != ".cpp") fail(ExitCode::usage, "{}: expected a .cpp or a .cu file", shown);
+  if (is_cuda && !*build_info.nvcc && !*build_info.emulator) {
+    fail(ExitCode::usage, "{}: this build has no CUDA; one with -D HALFSTEP_CUDA=ON or EMULATED compiles it", shown);
+  }
+  OutputFile out(output);
+  TemporaryPath folder;
+  make_temporary(folder);
+  const std::string made = folder.path() / "plugin.so";
+  compile(source, made, is_cuda);
+  const std::vector<uint8_t> bytes = read_file(made, largest_plugin);
+  out.write(bytes.data(), bytes.size());
+  out.keep();
+}
+
+void load_plugins(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::filesystem::path path = file;
+    if (path.extension() != ".cpp" && path.extension() != ".cu") {
+      load_plugin(file);
+      continue;
+    }
+    TemporaryPath folder;
+    make_temporary(folder);
+    const std::string built = folder.path() / path.stem().concat(".so");
+    build_plugin(file, built);
+    load(built, printable_text(file));
+  }
+}
+
+Json describe_plugins() {
+  Json all = Json::array();
+  for (const Plugin& plugin : plugins()) {
+    Json variants = Json::array();
+    for (const Plugin::Registered& one : plugin.registered) {
+      variants.push_back(fmt::format("{}={} ({})", one.slot, one.variant, hs::name(one.device)));
+    }
+    all.push_back({{"file", plugin.file}, {"sha256", plugin.sha256}, {"variants", variants}});
+  }
+  return all;
+}
+
+}  // namespace hs::bench::cli

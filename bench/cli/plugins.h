@@ -1,0 +1,40 @@
+// Plug-ins: kernels in a file outside of the tree, compiled against <halfstep/kernel.h> and loaded while the program
+// runs. Their variants then are in the slots as any other, and stay there until it ends.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/cli/json_file.h"
+#include "engine/device.h"
+
+namespace hs::bench::cli {
+
+struct Plugin {
+  struct Registered {
+    std::string slot, variant;
+    Device device;
+    bool is_new_slot;  // the plug-in brought the slot
+  };
+  std::string file, sha256;  // file: its name without folders
+  std::vector<Registered> registered;
+};
+
+// Loads what build_plugin() has made. Throws Error: io (unreadable), bad_input (not a shared object, or not built for
+// this program, which its bytes say before any of its code runs), usage (what its author can mend: it registers
+// nothing, a name that exists, or it is loaded already).
+Plugin load_plugin(const std::string& path);
+const std::vector<Plugin>& loaded_plugins();  // in order of loading
+
+// Compiles one .cpp or .cu file into `output`, for the machine that it runs on. Throws Error: usage (with the
+// compiler's first error and its line, or with what to install), io (a file, or the headers, cannot be read or
+// written).
+void build_plugin(const std::string& source, const std::string& output);
+
+// The files of --plugin: loads each, one that is a source after it is built into a temporary folder.
+void load_plugins(const std::vector<std::string>& files);
+
+// The loaded ones, for records: file, sha256, variants (SLOT=VARIANT and the device).
+Json describe_plugins();
+
+}  // namespace hs::bench::cli
