@@ -95,7 +95,9 @@ void Saving::open(const Json& config, Device device, const cli::TrainingData& da
     if (!free_settings.contains(name)) identity_["config." + name] = value.dump();
   }
   identity_["config.device"] = name(device);  // the flag may have said auto
-  if (!cli::loaded_plugins().empty()) identity_["plugins"] = cli::describe_plugins().dump();
+  std::string plugins;
+  for (const cli::Plugin& one : cli::loaded_plugins()) plugins += fmt::format("{} {} ", one.file, one.sha256);
+  if (!plugins.empty()) identity_["plugins"] = plugins;
   identity_["training data"] = fingerprint(*data.train);
   identity_["test data"] = fingerprint(*data.test);
   std::map<std::string, std::string> common = identity_;

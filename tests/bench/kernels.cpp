@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -11,8 +14,10 @@
 
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
+#include "source_dir.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -118,13 +123,140 @@ TEST_CASE("--type takes one type, and the table has a line for each variant") {
   CHECK(ended.out.find("f32  ") == std::string::npos);
 }
 
+// The block of docs/add_a_kernel.md that is this file.
+std::string block(const std::string& path) {
+  const std::string page = read_text(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "docs/add_a_kernel.md");
+  const std::string head = "<!-- file: " + path + " -->\n```cpp\n";
+  const size_t begin = page.find(head);
+  REQUIRE(begin != std::string::npos);
+  return page.substr(begin + head.size(), page.find("```\n", begin + head.size()) - begin - head.size());
+}
+
+// A folder with my_relu.cpp, the page's plug-in, and others that a test makes of it.
+struct Plugins {
+  const TemporaryFolder folder;
+  const std::string source = block("my_relu.cpp");
+  Plugins() { write("my_relu.cpp", source); }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(folder / name) << text; }
+  // The text, or that of a file, with one place changed.
+  static std::string changed(std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+  }
+  Surroundings around() const { return {.folder = folder.path, .variables = {"TMPDIR=" + folder.path.string()}}; }
+  Ended run(const std::string& line) const { return run_bench_line(line, around()); }
+};
+
+const std::string short_training = "train --fuse off --train 64 --test 8 --epochs 1 --quiet --device cpu";
+
+TEST_CASE("a plug-in is built from one file, verified, timed, trained with, and named by the records") {
+  const Plugins plugins;
+  const Ended built = plugins.run("kernel build my_relu.cpp");
+  REQUIRE_MESSAGE(built.code == 0, built.err);
+  CHECK(built.out.starts_with("my_relu.so: built in "));
+  const json timed = json::parse(bench("bench ops --type f32 --json - --plugin my_relu.so", plugins.around()).out);
+  REQUIRE(timed["plugins"].size() == 1);
+  CHECK(timed["plugins"][0]["file"] == "my_relu.so");
+  CHECK(timed["plugins"][0]["sha256"].get<std::string>().size() == 64);
+  CHECK(timed["plugins"][0]["variants"] == json({"relu_forward=my_relu (cpu)"}));
+  const auto relu = std::ranges::find(timed["kernels"], "relu_forward", [](const json& k) { return k["slot"]; });
+  REQUIRE(relu != timed["kernels"].end());
+  CHECK((*relu)["chosen"] == "my_relu");
+  CHECK((*relu)["variants"].size() == 2);
+  const json with = record_of(short_training + " --plugin my_relu.so", plugins.around());
+  CHECK(with["kernels"]["relu_forward"] == "my_relu");
+  // A source is built first, which leaves nothing behind, and gives the same bytes.
+  const json forced =
+      record_of(short_training + " --plugin my_relu.cpp --kernel relu_forward=my_relu", plugins.around());
+  CHECK(forced["plugins"] == with["plugins"]);
+  const json without = record_of(short_training, plugins.around());
+  CHECK_FALSE(without.contains("plugins"));
+  for (const json* one : {&with, &forced}) {
+    CHECK((*one)["rows"][0]["weights_sha256"] == without["rows"][0]["weights_sha256"]);
+  }
+  CHECK(std::distance(std::filesystem::directory_iterator(plugins.folder.path), {}) == 2);
+}
+
 TEST_CASE("a wrong variant is reported and not timed") {
-  const std::string library = std::string(HALFSTEP_WRONG_KERNEL);
-  const Ended ended =
-      bench("bench gemm --type f32", {.variables = {"ASAN_OPTIONS=verify_asan_link_order=0", "LD_PRELOAD=" + library}});
+  const Plugins plugins;
+  plugins.write("my_relu.cpp", Plugins::changed(plugins.source, "x <= 0", "x <= 1"));
+  const Ended ended = bench("bench ops --type f32 --plugin my_relu.cpp", plugins.around());
   CHECK(ended.code == 70);
-  CHECK(ended.out.find("WRONG: the largest accepted is 2.0e-06; not timed") != std::string::npos);
-  CHECK(ended.err.find("12 results are wrong") != std::string::npos);
+  CHECK(contains(ended.out, "WRONG: the largest accepted is 2.0e-06; not timed"));
+  CHECK(contains(ended.err, "1 results are wrong"));
+}
+
+TEST_CASE("a whole op in a plug-in brings its rows and its sizes to time: the page's, in one file") {
+  const Plugins plugins;
+  std::string text = "#include <halfstep/kernel.h>\n";
+  for (const char* file : {"leaky_relu.h", "leaky_relu.cpp", "rows.cpp"}) {
+    for (const std::string& line : lines_of(block(std::string("kernels/leaky_relu/") + file))) {
+      if (!line.starts_with("#") && !contains(line, "check(")) text += line + "\n";
+    }
+  }
+  plugins.write("leaky_relu.cpp", text);
+  const Ended list = plugins.run("bench ops --list --plugin leaky_relu.cpp");
+  REQUIRE_MESSAGE(list.code == 0, list.err);
+  CHECK(contains(list.out, "leaky_relu_backward"));
+  const Ended ended = bench("bench ops --type f32 --plugin leaky_relu.cpp", plugins.around());
+  CHECK_MESSAGE(ended.code == 0, ended.err);
+  CHECK(contains(ended.out, "leaky_relu_forward"));
+}
+
+TEST_CASE("what is no plug-in for this program is refused in one line, with the exit code of its kind") {
+  const Plugins plugins;
+  REQUIRE(plugins.run("kernel build my_relu.cpp").code == 0);
+  const std::string good = read_text(plugins.folder / "my_relu.so"), stamp = "halfstep plug-in for ";
+  const std::string version = good.substr(good.find(stamp) + stamp.size(), 22);
+  plugins.write("none.cpp", "#include <halfstep/kernel.h>\n");
+  plugins.write("exists.cpp", Plugins::changed(plugins.source, "\"my_relu\"", "\"simple\""));
+  plugins.write("unknown.cpp", Plugins::changed(plugins.source, "relu_forward", "relu_forwards"));
+  plugins.write("own.cpp", Plugins::changed(plugins.source, "namespace hs {",
+                                            "namespace own {\nusing namespace hs;\n"
+                                            "Kernel<ReluForward> relu_forward{\"relu_forward\"};"));
+  plugins.write("cut.so", good.substr(0, good.size() - 1));
+  plugins.write("text.so", plugins.source);
+  plugins.write("version.so", Plugins::changed(good, stamp, "halfstep plug-in for 9"));
+  plugins.write("abi.so", Plugins::changed(good, version, version.substr(0, version.size() - 1) + "x"));
+  plugins.write("stampless.so", Plugins::changed(good, stamp, "halfstep plug-ins for"));
+  plugins.write("folder.cu", plugins.source);
+  std::filesystem::create_directory(plugins.folder / "folder.so");
+  const std::string train = "train --plugin ";
+  check_mistakes(
+      {{train + "nowhere.so", 4, "nowhere.so: cannot be opened: No such file"},
+       {train + "nowhere.cpp", 4, "nowhere.cpp: cannot be opened: No such file"},
+       {train + "folder.so", 3, "folder.so: a folder, expected a regular file"},
+       {train + "text.so", 3, "text.so: is no whole shared object; halfstep-bench kernel build makes one"},
+       {train + "cut.so", 3, "cut.so: is no whole shared object"},
+       {train + "stampless.so", 3, "stampless.so: is no plug-in; expected what halfstep-bench kernel build makes"},
+       {train + "version.so", 3, "version.so: was built for version and ABI 90"},
+       {train + "abi.so", 3, "x, and this program has "},
+       {train + "my_relu.so --plugin my_relu.so", 2, "my_relu.so: is loaded already; give it once"},
+       {train + "none.cpp", 2, "none.cpp: registers no kernel; expected REGISTER_KERNEL("},
+       {train + "exists.cpp", 2, "exists.cpp: relu_forward has a variant simple for cpu already"},
+       {train + "own.cpp", 2, "own.cpp: declares a slot relu_forward, and there is one"},
+       {"kernel build unknown.cpp", 2, "unknown.cpp:11:17: error: 'relu_forwards' was not declared"},
+       {"kernel build my_relu.so", 2, "my_relu.so: expected a .cpp or a .cu file"},
+       {"kernel build my_relu.cpp --output nowhere/my_relu.so", 4, "nowhere/my_relu.so: cannot be written"}},
+      plugins.around());
+  for (const std::string& variable : {std::string("CXX=nowhere"), std::string("PATH=/nowhere")}) {
+    check_mistakes({{"kernel build my_relu.cpp", 2, "my_relu.cpp: no compiler was found, of "}},
+                   {.folder = plugins.folder.path, .variables = {variable}});
+  }
+}
+
+TEST_CASE("a run that was saved with a plug-in continues with the same one, and its recipe asks for it") {
+  const Plugins plugins;
+  record_of(short_training + " --save run --plugin my_relu.cpp", plugins.around());
+  CHECK(record_of("train --resume run --epochs 2 --quiet", plugins.around())["plugins"][0]["file"] == "my_relu.so");
+  plugins.write("record.json", record_of(short_training + " --plugin my_relu.cpp", plugins.around()).dump());
+  record_of(short_training + " --save other", plugins.around());
+  plugins.write("my_relu.cpp", Plugins::changed(plugins.source, ".rank = 10", ".rank = 11"));
+  check_mistakes({{"train --resume run --epochs 3", 5, "is another run: plugins was my_relu.so "},
+                  {"train --resume other --plugin my_relu.cpp", 5, "plugins was not saved, now my_relu.so "},
+                  {"train --recipe record.json", 2, "had kernels of plug-ins, which its plugins name; give --plugin"}},
+                 plugins.around());
 }
 
 TEST_CASE("--list and --dry-run time nothing") {

@@ -98,6 +98,21 @@ if(EXISTS ${work}/prefix/bin/halfstep-bench)
   endif()
 endif()
 
+# A kernel in one file, built, timed and trained with by the installed program, in a folder that has nothing else.
+if(EXISTS ${work}/prefix/bin/halfstep-bench)
+  set(page docs/add_a_kernel.md)
+  extract_block("#include <halfstep/kernel.h>" ${work}/plugin/my_relu.cpp)
+  foreach(command "kernel build my_relu.cpp" "bench ops --plugin my_relu.so --type f32 --batch 1 --rounds 3 --seconds 0"
+      "train --plugin my_relu.so --kernel relu_forward=my_relu --fuse off --train 640 --test 100 --epochs 1 --json -")
+    separate_arguments(words UNIX_COMMAND "${command}")
+    run(${CMAKE_COMMAND} -E chdir ${work}/plugin ${CMAKE_COMMAND} -E env --unset=HALFSTEP_DATA HOME=${work}
+      ${work}/prefix/bin/halfstep-bench ${words})
+    if(NOT output MATCHES "my_relu")
+      message(FATAL_ERROR "${command}: expected to read of my_relu, but it says\n${output}")
+    endif()
+  endforeach()
+endif()
+
 # Every way of compiling, by both compilers. With a sanitizer only as the library was: the others are the same code.
 set(compilers ${compiler})
 if(NOT flags)
