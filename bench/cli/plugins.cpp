@@ -94,12 +94,19 @@ std::vector<std::string> arguments_for(bool is_cuda) {
   return words;
 }
 
-// Of the compiler: "my_relu.cpp:7:3: error: ...".
-std::string first_error(const std::string& said, const ChildEnd& end) {
+// Of the compiler: "my_relu.cpp:7:3: error: ...", or an error in a header and the line of the file that led to it.
+std::string first_error(const std::string& said, const std::string& source, const ChildEnd& end) {
   const size_t at = said.find("error: ");
   if (at == std::string::npos) return said.empty() ? end.text() : said.substr(0, said.find('\n'));
   const size_t begin = said.rfind('\n', at) + 1;  // 0 without one
-  return said.substr(begin, said.find('\n', at) - begin);
+  std::string line = said.substr(begin, said.find('\n', at) - begin);
+  if (line.starts_with(source)) return line;
+  const std::string place = "\n" + source + ":";
+  for (size_t from = said.find(place, at); from != std::string::npos; from = said.find(place, from + 1)) {
+    const size_t number = from + place.size(), length = said.find_first_not_of("0123456789", number) - number;
+    if (length > 0) return fmt::format("{}; by {}:{}", line, source, said.substr(number, length));
+  }
+  return line;
 }
 
 void make_temporary(TemporaryPath& folder) {
@@ -129,7 +136,7 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
     fail(ExitCode::usage, "{}: no compiler was found, of {}; install {}", printable_text(source), compilers,
          with_nvcc ? "the CUDA toolkit" : "one, such as the package g++, or name it in CXX");
   }
-  if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, end)));
+  if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, source, end)));
 }
 
 // `shown`: what messages call the file.

@@ -211,6 +211,7 @@ TEST_CASE("what is no plug-in for this program is refused in one line, with the 
   const std::string version = good.substr(good.find(stamp) + stamp.size(), 22);
   plugins.write("none.cpp", "#include <halfstep/kernel.h>\n");
   plugins.write("exists.cpp", Plugins::changed(plugins.source, "\"my_relu\"", "\"simple\""));
+  plugins.write("header.cpp", Plugins::changed(plugins.source, "REGISTER_KERNEL(", "REGISTER_KERNEL(hs::"));
   plugins.write("unknown.cpp", Plugins::changed(plugins.source, "relu_forward", "relu_forwards"));
   plugins.write("own.cpp", Plugins::changed(plugins.source, "namespace hs {",
                                             "namespace own {\nusing namespace hs;\n"
@@ -236,7 +237,8 @@ TEST_CASE("what is no plug-in for this program is refused in one line, with the 
        {train + "none.cpp", 2, "none.cpp: registers no kernel; expected REGISTER_KERNEL("},
        {train + "exists.cpp", 2, "exists.cpp: relu_forward has a variant simple for cpu already"},
        {train + "own.cpp", 2, "own.cpp: declares a slot relu_forward, and there is one"},
-       {"kernel build unknown.cpp", 2, "unknown.cpp:11:17: error: 'relu_forwards' was not declared"},
+       {"kernel build unknown.cpp", 2, "unknown.cpp:11:17: error: "},
+       {"kernel build header.cpp", 2, "header.cpp:11"},
        {"kernel build my_relu.so", 2, "my_relu.so: expected a .cpp or a .cu file"},
        {"kernel build my_relu.cpp --output nowhere/my_relu.so", 4, "nowhere/my_relu.so: cannot be written"}},
       plugins.around());
