@@ -204,6 +204,28 @@ TEST_CASE("a whole op in a plug-in brings its rows and its sizes to time: the pa
   CHECK(contains(ended.out, "leaky_relu_forward"));
 }
 
+TEST_CASE("a .cu file is built by nvcc or for the emulator, and refused by a program that has neither") {
+  const Plugins plugins;
+  std::string text = "#include <halfstep/kernel.h>\n";
+  for (std::string line : lines_of(read_text(std::filesystem::path(HALFSTEP_SOURCE_DIR) / "kernels/relu/relu.cu"))) {
+    if (contains(line, "\"simple\""))
+      line = Plugins::changed(line, "simple", "mine");  // of the same rank, and before it
+    if (!line.starts_with("#")) text += line + "\n";
+  }
+  plugins.write("mine.cu", text);
+  const Ended built = plugins.run("kernel build mine.cu");
+  const std::string cuda = json::parse(run_bench_line("info --json -").out)["environment"]["cuda"];
+  if (cuda == "OFF")
+    return check_one_line(built, 2, "mine.cu: this build has no CUDA; one with -D HALFSTEP_CUDA=ON or ");
+  REQUIRE_MESSAGE(built.code == 0, built.err);
+  if (!cuda.starts_with("EMULATED")) return;  // there may be no device
+  const std::string training =
+      "train --device cuda --fuse off --train 8 --test 8 --batch 8 --epochs 1 --quiet --plugin ";
+  const json kernels = record_of(training + "mine.so", plugins.around())["kernels"];
+  CHECK(kernels["relu_forward"] == "mine");
+  CHECK(kernels["relu_backward"] == "mine");
+}
+
 TEST_CASE("what is no plug-in for this program is refused in one line, with the exit code of its kind") {
   const Plugins plugins;
   REQUIRE(plugins.run("kernel build my_relu.cpp").code == 0);
