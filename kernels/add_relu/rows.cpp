@@ -21,4 +21,12 @@ const Examples rows([](Table& table) {
 
 const Examples drawn([](Draw& draw) { return row_of(draw.shape(40001)); });
 
+// The first residual block of resnet8.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "add_relu",
+           .shapes = {{batch, 32, 32, 16}, {batch, 32, 32, 16}},
+           .slots = {&add_relu_forward},
+           .leaves = 2}};
+});
+
 }  // namespace hs::examples::add_relu_rows

@@ -89,4 +89,12 @@ const Examples drawn([](Draw& draw) {
   return row_of({draw.size(3), draw.size(draw.pick<int64_t>({40, 70, 130})), draw.positive(3), draw.positive(70)});
 });
 
+// Of char_gpt, but with the first row's two heads.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "causal_attention",
+           .shapes = {{batch, 128, 384}},
+           .slots = {&causal_attention_forward, &causal_attention_backward},
+           .leaves = 1}};
+});
+
 }  // namespace hs::examples::causal_attention_rows

@@ -29,4 +29,9 @@ const Examples rows([](Table& table) {
 
 const Examples drawn([](Draw& draw) { return row_of(draw.shape(40001)); });
 
+// Inside the blocks of char_gpt.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "gelu", .shapes = {{batch, 128, 512}}, .slots = {&gelu_forward, &gelu_backward}, .leaves = 1}};
+});
+
 }  // namespace hs::examples::gelu_rows

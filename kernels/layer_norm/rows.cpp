@@ -48,4 +48,12 @@ const Examples rows([](Table& table) {
 
 const Examples drawn([](Draw& draw) { return row_of({draw.size(70), draw.positive(300)}); });
 
+// Of char_gpt.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "layer_norm",
+           .shapes = {{batch, 128, 128}, {128}, {128}},
+           .slots = {&layer_norm_forward, &layer_norm_backward},
+           .leaves = 3}};
+});
+
 }  // namespace hs::examples::layer_norm_rows

@@ -38,4 +38,9 @@ const Examples rows([](Table& table) {
 
 const Examples drawn([](Draw& draw) { return row_of({draw.size(70), draw.positive(300)}); });
 
+// Of char_gpt's characters.
+const Examples timed([](int64_t batch) -> std::vector<TimedCase> {
+  return {{.op = "softmax", .shapes = {{batch, 128, 65}}, .slots = {&softmax_forward, &softmax_backward}, .leaves = 1}};
+});
+
 }  // namespace hs::examples::softmax_rows
