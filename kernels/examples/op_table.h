@@ -85,6 +85,7 @@ Inputs make_inputs(const OpCase& row, DType dtype, bool integers = false);
 
 // From which the inputs of rows are drawn: other ones for each seed, the same ones in another process with it. The
 // default is 2026.
+inline constexpr uint64_t default_input_seed = 2026;  // with which every tolerance of the table was tried
 void set_input_seed(uint64_t seed);
 uint64_t input_seed();
 

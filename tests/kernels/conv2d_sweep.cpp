@@ -20,8 +20,8 @@
 #include "engine/random.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/examples/guard_pages.h"
 #include "tests/support/checks.h"
-#include "tests/support/guard_pages.h"
 #include "tests/support/sanitized.h"
 
 namespace hs::test {

@@ -1,7 +1,7 @@
 // Every variant of every slot of the op table between guard pages: no kernel reads or writes outside of its tensors and
 // its workspace. (The workspace has the size that the variant asked for: what a kernel reads past its data there, it
 // has asked for.) First, the guard pages themselves.
-#include "tests/support/guard_pages.h"
+#include "kernels/examples/guard_pages.h"
 
 #include <doctest/doctest.h>
 

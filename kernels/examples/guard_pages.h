@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace hs::test {
+namespace hs::examples {
 
 // While one is alive, new storages of the CPU come from this allocator; there is at most one. From then on the engine
 // caches no blocks (set_caching). The first access to a guard page prints one line and ends the process with exit code
@@ -20,8 +20,9 @@ class GuardPages {
   GuardPages& operator=(const GuardPages&) = delete;
 
   enum class Side { behind, before };
+  static bool intact();                               // whether nobody has made a guard page accessible
   static void set_side(Side side);                    // of new storages; at first behind
   static void set_description(const std::string& s);  // of what runs, for the line about a fault
 };
 
-}  // namespace hs::test
+}  // namespace hs::examples

@@ -1,4 +1,4 @@
-#include "tests/support/guard_pages.h"
+#include "kernels/examples/guard_pages.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +17,7 @@
 #include "engine/device.h"
 #include "engine/storage.h"
 
-namespace hs::test {
+namespace hs::examples {
 namespace {
 
 // Usable pages between two inaccessible ones, and the storage that has them.
@@ -139,6 +140,18 @@ GuardPages::~GuardPages() {
   s.unused.clear();
 }
 
+bool GuardPages::intact() {
+  const auto is_closed = [](const uint8_t* page) {
+    return ::access(reinterpret_cast<const char*>(page), F_OK) != 0 && errno == EFAULT;
+  };
+  const auto is_fenced = [&](const Fenced& fenced) {
+    return is_closed(fenced.first) && is_closed(fenced.first + (fenced.pages + 1) * page());
+  };
+  const State& s = state();
+  return std::ranges::all_of(s.used, is_fenced, &std::pair<void* const, Fenced>::second) &&
+         std::ranges::all_of(s.unused, [&](const auto& some) { return std::ranges::all_of(some.second, is_fenced); });
+}
+
 void GuardPages::set_side(Side side) { state().side = side; }
 
 void GuardPages::set_description(const std::string& s) {
@@ -146,4 +159,4 @@ void GuardPages::set_description(const std::string& s) {
   text[s.copy(text.data(), text.size() - 1)] = 0;
 }
 
-}  // namespace hs::test
+}  // namespace hs::examples
