@@ -8,6 +8,7 @@
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
+#include "bench/judge/subject.h"
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 
@@ -39,6 +40,7 @@ constexpr hs::bench::cli::CommandEntry commands[] = {
      "Predict the time of a step on 2 to 4,096 processes, by a model"},
     {"kernel build", "kernel-build", make_kernel_build_command, "Compile a kernel of your own, one file, for --plugin",
      "Write a kernel outside of the tree"},
+    {"judge", "judge", make_judge_command, "Judge a kernel: is it right, and how much faster than another"},
     {"bench gemm", "gemm", make_kernel_command, "Verify and time every variant of the matrix product",
      "Measure one part, and other engines"},
     {"bench conv", "conv", make_kernel_command, "Verify and time every variant of the convolution"},
@@ -64,6 +66,7 @@ int failed(hs::ExitCode code, const std::string& message) {
 
 int main(int argc, char** argv) {
   try {
+    if (hs::bench::judge::is_subject(argc, argv)) return hs::bench::judge::run_subject();
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
     hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command

@@ -16,6 +16,7 @@ std::unique_ptr<cli::Command> make_scaling_command();
 std::unique_ptr<cli::Command> make_predict_ranks_command();
 std::unique_ptr<cli::Command> make_lr_find_command();
 std::unique_ptr<cli::Command> make_explain_command();
+std::unique_ptr<cli::Command> make_judge_command();
 std::unique_ptr<cli::Command> make_improve_command();
 std::unique_ptr<cli::Command> make_doctor_command();
 std::unique_ptr<cli::Command> make_loader_command();

@@ -45,6 +45,7 @@ void run_case(const examples::TimedCase& kernel, DType type, std::optional<DType
       std::ranges::find_if(table, [&](const auto& each) { return each.name.starts_with(kernel.op + " "); });
   check(row != table.end(), "{}: the op table has no row of this name", kernel.op);
   const AmbientScope scope;
+  ambient().recording = true;  // also within a look() at another case's backward pass
   const bool has_16_bits = size_of(type) == 2;
   if (kernel.autocast && has_16_bits) ambient().autocast = type;
   const auto numbers = [&](const Shape& shape, size_t which, double zeros) {

@@ -133,6 +133,7 @@ const Examples rows([](Table& table) {
                    .gradient = sums,
                    .half = false,  // rounding to 16 bits may change which pixel is the maximum of its window
                    .integers = false,
+                   .kinked = true,
                    .nan = false});
   const Sizes pooled[] = {
       {{2, 6, 6, 1}, 5, {}},

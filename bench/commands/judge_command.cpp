@@ -1,0 +1,125 @@
+// halfstep-bench judge: whether a kernel is right, and how much faster than another one. Besides "config" its record
+// has
+//   verdicts   for each variant: slot, variant, device, refused_by and reason (null if it is right), text, seconds,
+//              checks [{name, runs}], timed [{call, against, seconds, seconds_against, ratio, ratio_low, ratio_high}]
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <random>
+
+#include "bench/cli/plugins.h"
+#include "bench/cli/statistics.h"
+#include "bench/commands/commands.h"
+#include "bench/judge/judge.h"
+#include "bench/measure/work_folder.h"
+#include "bench/report/outputs.h"
+#include "bench/report/record.h"
+#include "engine/check.h"
+#include "engine/parallel.h"
+
+namespace hs::bench::commands {
+namespace {
+
+class JudgeCommand : public cli::Command {
+ public:
+  void declare(cli::Flags& flags) override;
+  void run(const cli::Flags& flags) override;
+
+ private:
+  std::vector<std::string> file_;
+  judge::JudgeOptions options_;
+  int64_t threads_ = 0;
+  report::Outputs outputs_;
+};
+
+void JudgeCommand::declare(cli::Flags& flags) {
+  flags.examples(R"(Examples:
+  halfstep-bench judge my_relu.cpp
+  halfstep-bench judge my_relu.so --against simple --json verdict.json
+  halfstep-bench judge conv2d_forward=winograd --quick
+
+docs/judge.md says what each check can tell, and what none can.
+)");
+  options_.seed = std::random_device()();
+  flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
+  flags.text("--against", options_.against, "VARIANT", "Time it beside this one").record();
+  flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
+  flags.record("quick", [this] { return options_.quick; });
+  flags.batch(options_.batch, 65536).record();
+  flags.seed(options_.seed).record();
+  flags.threads(threads_);
+  outputs_.declare(flags);
+}
+
+Json to_json(const judge::Verdict& verdict, report::Table& table) {
+  report::Rows rows;
+  for (const judge::TimedResult& one : verdict.timed) {
+    const Interval interval = ratio_interval(one.seconds_against, one.seconds);
+    rows.add({{"", verdict.slot + "=" + verdict.variant, "variant"},
+              {"call", one.what},
+              {"", one.what, "call"},
+              {"against", one.against},
+              {"", one.against, "against"},
+              {"seconds", median(one.seconds), "us", "{:.1f}", 1e6},
+              {"seconds_against", median(one.seconds_against), "us against", "{:.1f}", 1e6},
+              {"rounds", one.seconds.size()},
+              {"ratio", median(one.seconds_against) / median(one.seconds), "times as fast", "{:.2f}"},
+              {"ratio_low", finite_or_null(interval.low)},
+              {"ratio_high", finite_or_null(interval.high)},
+              {"", fmt::format("{:.2f} - {:.2f}", interval.low, interval.high), "95 % interval"}});
+  }
+  if (!rows.table.heads.empty()) table.heads = rows.table.heads;
+  table.lines.insert(table.lines.end(), rows.table.lines.begin(), rows.table.lines.end());
+  Json checks = Json::array();
+  for (const judge::Check& check : verdict.checks) checks.push_back({{"name", check.name}, {"runs", check.runs}});
+  const bool refused = !verdict.refused_by.empty();
+  return {{"slot", verdict.slot},
+          {"variant", verdict.variant},
+          {"device", hs::name(verdict.device)},
+          {"refused_by", refused ? Json(verdict.refused_by) : Json()},
+          {"reason", refused ? Json(verdict.reason) : Json()},
+          {"text", verdict.text()},
+          {"seconds", verdict.seconds},
+          {"checks", checks},
+          {"timed", rows.json}};
+}
+
+void JudgeCommand::run(const cli::Flags& flags) {
+  outputs_.open();
+  cli::use_threads(threads_);
+  std::optional<measure::WorkFolder> folder;
+  const std::filesystem::path file = file_[0];
+  if (file.extension() == ".cpp" || file.extension() == ".cu") {
+    options_.plugin = (folder.emplace().path() / (file.stem().string() + ".so")).string();
+    cli::build_plugin(file_[0], options_.plugin);
+  } else if (file_[0].find('=') != std::string::npos) {
+    options_.variant = file_[0];
+  } else {
+    options_.plugin = file_[0];
+  }
+  const std::vector<judge::Verdict> verdicts = judge::judge(options_);
+  Json record = report::new_record(name(), verdicts[0].device, flags.config());
+  record["verdicts"] = Json::array();
+  report::Table table{.left = 3};
+  std::vector<std::string> remarks, refused;
+  for (const judge::Verdict& verdict : verdicts) {
+    record["verdicts"].push_back(to_json(verdict, table));
+    std::vector<std::string> checks;
+    for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
+    remarks.push_back(fmt::format("{}={} passed {}", verdict.slot, verdict.variant, fmt::join(checks, ", ")));
+    const std::string line = fmt::format("{}={}: {}", verdict.slot, verdict.variant, verdict.text());
+    verdict.refused_by.empty() ? remarks.push_back(line) : refused.push_back(line);
+  }
+  outputs_.finish(
+      record,
+      fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),
+      table.lines.empty() ? std::vector<report::Table>() : std::vector{table}, remarks);
+  if (!refused.empty()) fail(ExitCode::missed, "{}", fmt::join(refused, "; "));
+}
+
+}  // namespace
+
+std::unique_ptr<cli::Command> make_judge_command() { return std::make_unique<JudgeCommand>(); }
+
+}  // namespace hs::bench::commands

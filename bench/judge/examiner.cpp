@@ -1,0 +1,204 @@
+#include "bench/judge/examiner.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/interrupt.h"
+#include "bench/judge/isolation.h"
+#include "bench/judge/wire.h"
+#include "engine/check.h"
+
+namespace hs::bench::judge {
+namespace {
+
+constexpr int patience_ms = 30'000;  // for one answer
+
+// What the subject gets of the environment: nothing that lets another library take the place of ours.
+std::vector<std::string> environment() {
+  std::vector<std::string> all = {"HALFSTEP_EMULATOR_EVERY_ORDER=1"};
+  for (const char* name : {"HALFSTEP_ISA", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY", "PATH"}) {
+    if (const char* value = std::getenv(name)) all.push_back(fmt::format("{}={}", name, value));
+  }
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+int shared_file(const char* name) {
+  const int file = ::memfd_create(name, MFD_CLOEXEC);
+  if (file < 0) fail(ExitCode::io, "no memory to share with another process: {}", std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+Examiner::Examiner(const std::string& plugin, Memory memory, int threads) {
+  try {
+    start(plugin, memory, threads);
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+void Examiner::start(const std::string& plugin, Memory guarded, int threads) {
+  hide_memory();
+  std::array<int, 2> sockets{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+    fail(ExitCode::io, "no socket for another process: {}", std::strerror(errno));
+  }
+  socket_ = sockets[0];
+  memory_file_ = shared_file("calls");
+  output_ = shared_file("output");
+  void* memory = MAP_FAILED;
+  if (::ftruncate(memory_file_, shared_bytes) == 0) {
+    memory = ::mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file_, 0);
+  }
+  if (memory == MAP_FAILED) fail(ExitCode::out_of_memory, "{} bytes cannot be mapped", shared_bytes);
+  memory_ = {static_cast<std::byte*>(memory), shared_bytes};
+  std::vector<std::string> words = {"halfstep-bench", subject_word}, variables = environment();
+  const std::vector<char*> arguments = pointers(words), environment = pointers(variables);
+  std::signal(SIGPIPE, SIG_IGN);
+  process_ = ::fork();
+  if (process_ == 0) {
+    ::setsid();
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int input = ::open("/dev/null", O_RDONLY);
+    // First to numbers that none of them has, as each could have the number that another one is to get.
+    const int to_socket = ::fcntl(sockets[1], F_DUPFD, 100), to_memory = ::fcntl(memory_file_, F_DUPFD, 100);
+    const int to_output = ::fcntl(output_, F_DUPFD, 100);
+    ::dup2(input, 0);
+    ::dup2(to_output, 1);
+    ::dup2(to_output, 2);
+    ::dup2(to_socket, socket_file);
+    ::dup2(to_memory, memory_file);
+    ::close_range(5, ~0u, 0);
+    ::execve("/proc/self/exe", arguments.data(), environment.data());
+    ::_exit(127);
+  }
+  ::close(sockets[1]);
+  if (process_ < 0) fail(ExitCode::io, "no process can be started: {}", std::strerror(errno));
+  const std::string path = plugin.empty() ? "" : std::filesystem::absolute(plugin).string();
+  const Json hello = ask({{"plugin", path}, {"guard", guarded == Memory::guarded}, {"threads", threads}});
+  if (hello.contains("error")) {
+    const int code = hello.value("code", static_cast<int>(ExitCode::internal));
+    throw Error(static_cast<ExitCode>(code), hello.at("error").get<std::string>());
+  }
+  variants_ = hello.value("variants", Json::array());
+}
+
+Examiner::~Examiner() { end(); }
+
+void Examiner::end() {
+  if (process_ > 0) {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  for (const int file : {socket_, memory_file_, output_}) {
+    if (file >= 0) ::close(file);
+  }
+  if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
+}
+
+void Examiner::wait_for_message() {
+  pollfd waited{socket_, POLLIN, 0};
+  for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += 100) {
+    cli::check_signals("while judging");
+    const int ready = ::poll(&waited, 1, 100);
+    if (ready > 0) return;
+  }
+  throw Refusal("isolation", fmt::format("it did not return within {} s", patience_ms / 1000));
+}
+
+Json Examiner::receive() {
+  wait_for_message();
+  const std::string text = receive_message(socket_);
+  if (text.empty()) refuse_dead();
+  try {
+    return parse(text, "its answer");
+  } catch (const Error& error) {
+    throw Refusal("isolation", error.what());
+  }
+}
+
+Json Examiner::ask(const Json& question) {
+  go_on();
+  if (!send_message(socket_, question.dump())) refuse_dead();
+  return receive();
+}
+
+double Examiner::run_calls(const std::vector<size_t>& order) {
+  stop();
+  std::string message(1, judge::run_calls);
+  for (const size_t which : order) message += static_cast<char>(which);
+  const auto begin = Clock::now();
+  go_on();
+  if (!send_message(socket_, message)) refuse_dead();
+  wait_for_message();
+  const double seconds = seconds_since(begin);
+  stop();
+  if (receive_message(socket_) != std::string(1, calls_done)) refuse_dead();
+  return seconds;
+}
+
+void Examiner::end_calls() {
+  go_on();
+  send_message(socket_, {&judge::end_calls, 1});
+}
+
+void Examiner::stop() {
+  if (stopped_) return;
+  int status = 0;
+  if (::kill(process_, SIGSTOP) != 0 || ::waitpid(process_, &status, WUNTRACED) < 0) refuse_dead();
+  if (!WIFSTOPPED(status)) refuse_dead();
+  stopped_ = true;
+}
+
+void Examiner::go_on() {
+  if (stopped_) ::kill(process_, SIGCONT);
+  stopped_ = false;
+}
+
+int Examiner::threads() const {
+  const std::filesystem::path tasks = fmt::format("/proc/{}/task", process_);
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator(tasks), {}));
+}
+
+void Examiner::refuse_dead() {
+  go_on();
+  int status = 0;
+  for (int tries = 0; tries < 100 && ::waitpid(process_, &status, WNOHANG) == 0; ++tries) ::usleep(10'000);
+  ::kill(process_, SIGKILL);
+  ::waitpid(process_, nullptr, 0);
+  process_ = -1;
+  std::string text(4096, '\0');
+  const ssize_t size = ::pread(output_, text.data(), text.size(), 0);
+  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  const std::string line = text.substr(0, text.find('\n'));
+  if (line.starts_with("guard page: ")) throw Refusal("guard", line.substr(12));
+  if (line.starts_with("system call ")) {
+    throw Refusal("isolation", fmt::format("it asked the system for what no kernel needs: {}", line));
+  }
+  const std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                              : fmt::format("exit code {}", WEXITSTATUS(status));
+  throw Refusal("isolation", fmt::format("its process ended by {}{}{}", how, line.empty() ? "" : ": ", line));
+}
+
+}  // namespace hs::bench::judge

@@ -1,0 +1,60 @@
+// The judge's side of a subject: starts the process, asks it, times it, and stops it while it looks at what it wrote.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/cli/json_file.h"
+
+namespace hs::bench::judge {
+
+// Why a plug-in is refused: the name of the check, as docs/judge.md lists them, and what was found.
+struct Refusal : std::runtime_error {
+  Refusal(std::string check_, const std::string& reason) : std::runtime_error(reason), check(std::move(check_)) {}
+  std::string check;
+};
+
+class Examiner {
+ public:
+  enum class Memory : bool { plain, guarded };  // guarded: every storage of the CPU lies between guard pages
+  // plugin: a shared object; "": the subject runs what the program itself has. Throws Error: io
+  // (the process cannot be started), and what loading the plug-in throws; Refusal: it ended while it was loaded.
+  Examiner(const std::string& plugin, Memory memory, int threads);
+  ~Examiner();  // ends the process
+  Examiner(const Examiner&) = delete;
+  Examiner& operator=(const Examiner&) = delete;
+
+  const Json& variants() const { return variants_; }       // that the plug-in has registered
+  std::span<std::byte> memory() const { return memory_; }  // shared with the subject
+
+  // What the subject answers. Throws Refusal: it ended, or says nothing for too long, or nothing sensible.
+  Json ask(const Json& question);
+
+  // Between ask() of a case and the next: runs these calls, and returns the seconds by this process's clock. All
+  // threads of the subject are stopped before and after. Throws Refusal, as ask() does.
+  double run_calls(const std::vector<size_t>& order);
+  void end_calls();  // of this case
+
+  int threads() const;  // of the process, now
+
+ private:
+  void start(const std::string& plugin, Memory memory, int threads);
+  void end();
+  Json receive();
+  void wait_for_message();
+  void stop();
+  void go_on();
+  [[noreturn]] void refuse_dead();
+
+  pid_t process_ = -1;
+  int socket_ = -1, memory_file_ = -1, output_ = -1;
+  std::span<std::byte> memory_;
+  Json variants_ = Json::array();
+  bool stopped_ = false;
+};
+
+}  // namespace hs::bench::judge

@@ -1,0 +1,18 @@
+// What a process may still do that runs a plug-in which is judged: compute, with threads of its own, and read files. It
+// cannot write files, open connections, start programs, or look into other processes.
+#pragma once
+
+#include <cstdint>
+
+namespace hs::bench::judge {
+
+// Confines this process for good, before it loads the plug-in: no capabilities, at most `memory` bytes of address
+// space, and a filter of system calls (seccomp). A call that the filter refuses ends the process, after a line on
+// stdout that names it: "system call 41". Throws Error (device) if the system has no such filter: then nothing can be
+// judged.
+void confine(uint64_t memory);
+
+// Keeps processes of the same user from reading and writing this one's memory.
+void hide_memory();
+
+}  // namespace hs::bench::judge

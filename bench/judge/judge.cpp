@@ -1,0 +1,446 @@
+#include "bench/judge/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "bench/cli/clock.h"
+#include "bench/cli/statistics.h"
+#include "bench/judge/wire.h"
+#include "engine/check.h"
+#include "engine/kernel.h"
+#include "engine/parallel.h"
+#include "engine/random.h"
+#include "kernels/cast/cast.h"
+#include "kernels/examples/checks.h"
+
+namespace hs::bench::judge {
+namespace {
+
+using examples::OpCase;
+using examples::RowRun;
+
+// A variant to judge, as the subject or this program describes it.
+struct Registered {
+  std::string slot, variant;
+  Device device = Device::cpu;
+  bool is_new = false;
+  double error_growth = 1;
+};
+
+// A row of the op table, or a drawn one, and how the subject finds it.
+struct Place {
+  const OpCase* row = nullptr;
+  size_t index = 0;
+  uint64_t drawn_seed = 0;  // 0: of the table
+  double size = 0;
+};
+
+// At most so many, from the first to the last.
+std::vector<Place> spread(const std::vector<Place>& places, size_t most) {
+  std::vector<Place> some;
+  const size_t count = std::min(most, places.size());
+  for (size_t i = 0; i < count; ++i) some.push_back(places[i * places.size() / count]);
+  return some;
+}
+
+std::vector<DType> types_of(const Place& place) {
+  return place.row->half ? std::vector{DType::f32, DType::f16, DType::bf16} : std::vector{DType::f32};
+}
+
+double size_of_row(const OpCase& row) {
+  double size = row.flops;
+  for (const Shape& shape : row.shapes) size += static_cast<double>(shape.size());
+  return size;
+}
+
+// Of what a subject draws itself. It must not know the seed that the timed calls' numbers come from.
+uint64_t draw_seed(uint64_t seed) { return random_bits({seed, RandomPurpose::synthetic, 44, 0, 0}, 0); }
+
+// Judges one variant: a check after the other, each on the smallest rows first, so that the first failure is a small
+// one.
+class Session {
+ public:
+  Session(const JudgeOptions& options, const Registered& registered)
+      : options_(options), registered_(registered), seed_(draw_seed(options.seed)) {}
+  Verdict judge();
+
+ private:
+  using Body = std::function<void(const Place& place, const RowRun& how)>;
+
+  void start(Examiner::Memory memory);
+  std::vector<Place> rows_of_table() const;
+  std::vector<Place> rows_drawn() const;
+  std::vector<Place> chosen(std::vector<Place> places, size_t most);
+  bool is_taken(const Place& place);
+  std::vector<Tensor> run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how);
+  Json ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before);
+  static constexpr auto guarded = Examiner::Memory::guarded;
+  static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks
+
+  bool passes(const std::string& check, const Body& body, const RowRun& how, bool is_last);
+  void run_check(const std::string& name, const std::vector<Place>& places, const Body& body);
+  void check_rows();
+  void check_denormals(const Place& place, const RowRun& how);
+  void check_threads(const Place& place, const RowRun& how);
+  void check_timed();
+  void check_own_rows();
+
+  const JudgeOptions& options_;
+  const Registered registered_;
+  const uint64_t seed_;
+  std::unique_ptr<Examiner> subject_;
+  examples::Candidate candidate_;
+  const Place* place_ = nullptr;  // that is being checked
+  std::string check_;             // its name
+  int threads_ = 1;
+  std::set<DType> types_;  // in which it has run
+  Verdict verdict_;
+};
+
+void Session::start(Examiner::Memory memory) {
+  subject_ = std::make_unique<Examiner>(options_.plugin, memory, threads());
+  subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
+}
+
+std::vector<Place> Session::rows_of_table() const {
+  std::vector<Place> places;
+  const std::vector<OpCase>& table = examples::op_table();
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (registered_.device == Device::cpu || table[i].cuda) places.push_back({&table[i], i, 0, size_of_row(table[i])});
+  }
+  return places;
+}
+
+// Kept for good: slots_of() knows rows by their addresses.
+const std::vector<OpCase>& rows_of_draw(uint64_t seed) {
+  static std::map<uint64_t, std::vector<OpCase>> known;
+  const auto [found, fresh] = known.try_emplace(seed);
+  if (fresh) found->second = examples::drawn_rows(seed);
+  return found->second;
+}
+
+std::vector<Place> Session::rows_drawn() const {
+  const uint64_t draws = options_.quick ? 8 : 30;
+  std::vector<Place> places;
+  for (uint64_t draw = 1; draw <= draws; ++draw) {
+    const std::vector<OpCase>& rows = rows_of_draw(seed_ + draw);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (registered_.device == Device::cpu || rows[i].cuda) {
+        places.push_back({&rows[i], i, seed_ + draw, size_of_row(rows[i])});
+      }
+    }
+  }
+  return places;
+}
+
+double largest_growth(const KernelSlot& slot) {
+  double growth = 1;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) growth = std::max(growth, v->error_growth);
+  return growth;
+}
+
+// Results may be as far off as what the variant says of itself, if one of the project's own in its slot says as much,
+// or as those of a variant of another slot of the row.
+double error_growth(const OpCase& row, const Registered& registered) {
+  double growth = 1;
+  for (const KernelSlot* slot : examples::slots_of(row, examples::run_on(Device::cpu, DType::f32))) {
+    const double own = largest_growth(*slot);
+    growth = std::max(growth, slot->name() == registered.slot ? std::min(registered.error_growth, own) : own);
+  }
+  return growth;
+}
+
+bool reaches(const OpCase& row, const std::string& slot) {
+  const auto& slots = examples::slots_of(row, examples::run_on(Device::cpu, DType::f32));
+  return std::ranges::any_of(slots, [&](const KernelSlot* each) { return each->name() == slot; });
+}
+
+// Those that call the slot and that the variant takes in some type, from the smallest to the largest; at most so many,
+// evenly spread.
+std::vector<Place> Session::chosen(std::vector<Place> places, size_t most) {
+  check_ = "isolation";
+  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, registered_.slot) || !is_taken(place); });
+  std::ranges::stable_sort(places, {}, &Place::size);
+  return spread(places, most);
+}
+
+bool Session::is_taken(const Place& place) {
+  for (const DType dtype : types_of(place)) {
+    const RowRun how = examples::run_on(registered_.device, dtype);
+    try {
+      ask_row(place, examples::inputs_of(*place.row, how), how, false);
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::forced_variant) throw;
+    }
+  }
+  return false;
+}
+
+Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before) {
+  Packer packer(subject_->memory().first(row_bytes));
+  Json places = Json::array();
+  for (const Tensor& input : inputs) places.push_back(packer.put(input));
+  const Json answer = subject_->ask({{"do", "row"},
+                                     {"row", place.index},
+                                     {"drawn", place.drawn_seed},
+                                     {"how", to_json(how)},
+                                     {"inputs", places},
+                                     {"seed", examples::input_seed()},
+                                     {"threads", threads_},
+                                     {"watch", check_ == "rows" || check_ == "drawn"},
+                                     {"before", before}});
+  if (answer.value("unsupported", false)) {
+    throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
+  }
+  if (answer.contains("error")) throw Refusal(check_, answer.at("error").get<std::string>());
+  return answer;
+}
+
+std::vector<Tensor> Session::run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how) {
+  const auto answer_of = [&](bool before) {
+    const Json answer = ask_row(*place_, inputs, how, before);
+    for (const Json& finding : answer.at("findings")) {
+      throw Refusal(finding.at("check").get<std::string>(),
+                    fmt::format("{} {}: {}", name(how.dtype), row.name, finding.at("text").get<std::string>()));
+    }
+    std::vector<Tensor> results;
+    for (const Json& place : answer.at("results")) {
+      results.push_back(unpack(place, subject_->memory().first(row_bytes)));
+    }
+    return results;
+  };
+  std::vector<Tensor> results = answer_of(false);
+  types_.insert(how.dtype);
+  if (check_ == "rows" && how.device == Device::cpu) answer_of(true);  // guard pages before each tensor
+  return results;
+}
+
+// Whether the body passes for the row. If it does not, throws Refusal, but for a row whose gradients jump where two
+// sums are equal up to rounding: other numbers may be clear of that.
+bool Session::passes(const std::string& check, const Body& body, const RowRun& how, bool is_last) {
+  try {
+    body(*place_, how);
+    return true;
+  } catch (const Refusal& refusal) {
+    if (is_last || !place_->row->kinked || refusal.check != check) throw;
+    return false;
+  } catch (const Error& error) {
+    throw Refusal(check, fmt::format("{} {}: {}", name(how.dtype), place_->row->name, error.what()));
+  } catch (const Json::exception& error) {
+    throw Refusal("isolation", fmt::format("its answer makes no sense: {}", error.what()));
+  }
+}
+
+// Failures of the checks of rows are refusals by the check that runs now.
+void Session::run_check(const std::string& check, const std::vector<Place>& places, const Body& body) {
+  check_ = check;
+  Check& passed = verdict_.checks.emplace_back(Check{check});
+  // The inputs of the table's rows are those that its tolerances are known to be right for.
+  const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
+  for (const Place& place : places) {
+    for (const DType dtype : types_of(place)) {
+      place_ = &place;
+      candidate_.error_growth = error_growth(*place.row, registered_);
+      const int before = examples::runs_of_candidate();
+      examples::set_input_seed(seed);
+      for (uint64_t other = 1; !passes(check, body, examples::run_on(registered_.device, dtype), other > kinks);
+           ++other) {
+        examples::set_input_seed(seed_ + 1'000'000 * other);
+      }
+      passed.runs += examples::runs_of_candidate() - before;
+    }
+  }
+  if (passed.runs == 0) verdict_.checks.pop_back();
+}
+
+// The row's inputs times 2^-130, which makes most of them subnormal: selections and sums of two must not lose them.
+void Session::check_denormals(const Place& place, const RowRun& how) {
+  const OpCase& row = *place.row;
+  const examples::Tolerance& allowed = row.forward;
+  if (how.dtype != DType::f32 || !row.f64 || allowed.relative + allowed.absolute + allowed.frobenius > 0) return;
+  RowRun forward = how;
+  forward.forward_only = true;
+  examples::Inputs small, exact;
+  for (const Tensor& input : examples::inputs_of(row, forward)) {
+    examples::Numbers numbers = examples::to_numbers(input);
+    for (double& number : numbers) number = static_cast<float>(number * 0x1p-130);
+    exact.push_back(Tensor::from(numbers, input.shape()));
+    small.push_back(cast(exact.back(), DType::f32));
+  }
+  const auto wanted = examples::run_row(row, exact, examples::reference_run(forward));
+  examples::for_each_variant(row, forward, [&](const std::string&) {
+    const auto got = examples::run_row(row, small, forward);
+    if (got[0].dtype() != DType::f32) return;
+    const examples::Comparison result =
+        examples::compare(examples::to_numbers(got[0]), examples::to_numbers(cast(wanted[0], DType::f32)), {});
+    if (!result.passed) throw Refusal("denormals", fmt::format("{}: {}", row.name, result.summary));
+  });
+}
+
+void Session::check_threads(const Place& place, const RowRun& how) {
+  examples::for_each_variant(*place.row, how, [&](const std::string& description) {
+    std::vector<Tensor> one;
+    for (const int count : {1, 2, 3, 7}) {
+      threads_ = count;
+      const auto results = examples::run_row(*place.row, how);
+      if (count == 1) one = results;
+      for (size_t i = 0; i < one.size(); ++i) {
+        if (!one[i].defined() || examples::same_bytes(one[i], results.at(i))) continue;
+        throw Refusal("threads", fmt::format("{}: result {} has other bits on {} threads", description, i, count));
+      }
+    }
+    threads_ = threads();
+  });
+}
+
+void Session::check_rows() {
+  using namespace examples;
+  const auto close = [](const Place& place, const RowRun& how) {
+    const Reference reference = reference_of(*place.row, how);
+    for_each_variant(*place.row, how, [&](const std::string& description) {
+      check_close(*place.row, how, reference, run_row(*place.row, how), description);
+    });
+  };
+  const bool quick = options_.quick;
+  const std::vector<Place> all = chosen(rows_of_table(), quick ? 10 : 1000);
+  if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
+  const std::vector<Place> drawn = chosen(rows_drawn(), quick ? 10 : 40);
+  start(guarded);  // which knows nothing of the calls so far
+  const std::vector<Place> some = spread(all, quick ? 6 : 24);
+  run_check("rows", all, close);
+  run_check("drawn", drawn, close);
+  run_check("integers", some, [](const Place& place, const RowRun& how) {
+    if (place.row->integers && place.row->f64) check_integers(*place.row, how);
+  });
+  run_check("nan", some, [](const Place& place, const RowRun& how) {
+    if (place.row->nan || place.row->nan_in_place > 0) check_nan(*place.row, how);
+  });
+  run_check("omitted", some, [](const Place& place, const RowRun& how) {
+    if (place.row->flops <= 1e5) check_combinations(*place.row, how);
+  });
+  if (registered_.device != Device::cpu) return;
+  run_check("denormals", all, [this](const Place& place, const RowRun& how) { check_denormals(place, how); });
+  run_check("threads", all, [this](const Place& place, const RowRun& how) { check_threads(place, how); });
+}
+
+// On the variant's own threads, in a process that has not run a row.
+void Session::check_timed() {
+  check_ = "timed";
+  KernelSlot* slot = find_slot(registered_.slot);
+  start(Examiner::Memory::plain);
+  Examiner beside("", Examiner::Memory::plain, threads());
+  const auto cases = examples::timed_cases(options_.batch);
+  const Ceilings ceilings = measure_ceilings();
+  TimingPlan plan{options_.batch, options_.quick ? 5 : 15, options_.quick ? 1.0 : 4.0, options_.seed};
+  for (size_t index = 0, done = 0; index < cases.size(); ++index) {
+    if (std::ranges::find(cases[index].slots, slot) == cases[index].slots.end() || (options_.quick && done == 2))
+      continue;
+    ++done;
+    for (const DType type : types_) {
+      if (options_.quick && type != *types_.begin()) continue;
+      const auto calls = measure::calls_of(cases[index], Device::cpu);
+      const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
+      const std::string against =
+          options_.against.empty() ? variant_beside(cases[index], *slot, type, registered_.variant) : options_.against;
+      beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
+      for (TimedResult& result : time_case(*subject_, beside, *slot, index, type, plan, ceilings)) {
+        result.what = fmt::format("{} {}", call->what, name(type));
+        result.against = against;
+        verdict_.timed.push_back(std::move(result));
+      }
+    }
+  }
+  if (!verdict_.timed.empty()) {
+    verdict_.checks.push_back({"timed", static_cast<int64_t>(verdict_.timed.size())});
+  }
+}
+
+// A slot that only the plug-in knows: its rows run in its process, and only their failure comes back.
+void Session::check_own_rows() {
+  const Json answer = subject_->ask({{"do", "own rows"}});
+  if (answer.contains("error")) throw Refusal("rows", answer.at("error").get<std::string>());
+  const std::string failure = answer.at("failure");
+  if (!failure.empty()) throw Refusal("rows", failure);
+  const auto rows = answer.at("rows").get<int64_t>();
+  if (rows == 0) throw Refusal("rows", "the plug-in has no rows for its new slot, so that nobody knows what is right");
+  verdict_.checks.push_back({"own rows", rows});
+}
+
+Verdict Session::judge() {
+  const auto start_time = Clock::now();
+  verdict_.slot = registered_.slot;
+  verdict_.variant = registered_.variant;
+  verdict_.device = registered_.device;
+  threads_ = threads();
+  candidate_ = {registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
+                [this](const auto& row, const auto& in, const auto& how) { return run(row, in, how); }};
+  examples::set_input_seed(seed_);
+  examples::set_failure_handler([this](const std::string& line) { throw Refusal(check_, line); });
+  examples::set_candidate(&candidate_);
+  try {
+    start(guarded);
+    registered_.is_new ? check_own_rows() : check_rows();
+    if (!registered_.is_new && registered_.device == Device::cpu) check_timed();
+  } catch (const Refusal& refusal) {
+    verdict_.refused_by = refusal.check;
+    verdict_.reason = refusal.what();
+  }
+  examples::set_candidate(nullptr);
+  verdict_.seconds = seconds_since(start_time);
+  return std::move(verdict_);
+}
+
+std::vector<Registered> variants_of(const JudgeOptions& options) {
+  std::vector<Registered> all;
+  if (!options.plugin.empty()) {
+    const Examiner subject(options.plugin, Examiner::Memory::plain, 1);
+    for (const Json& one : subject.variants()) {
+      all.push_back({one.at("slot"), one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu,
+                     one.at("new"), one.at("error_growth")});
+    }
+    return all;
+  }
+  const size_t equals = options.variant.find('=');
+  const KernelSlot* slot = find_slot(options.variant.substr(0, equals));
+  if (!slot || equals == std::string::npos) {
+    fail(ExitCode::usage,
+         "judge {}: expected a plug-in's file, or SLOT=VARIANT of this program; halfstep-bench info lists them",
+         options.variant);
+  }
+  for (const VariantBase* v = slot->variants(); v; v = v->next) {
+    if (options.variant.substr(equals + 1) == v->name)
+      all.push_back({slot->name(), v->name, v->device, false, v->error_growth});
+  }
+  if (all.empty()) fail(ExitCode::usage, "judge {}: {} has no variant of this name", options.variant, slot->name());
+  return all;
+}
+
+}  // namespace
+
+std::string Verdict::text() const {
+  if (!refused_by.empty()) return fmt::format("refused by {}: {}", refused_by, reason);
+  if (timed.empty()) return "right";
+  double logarithms = 0;
+  for (const TimedResult& one : timed) logarithms += std::log(median(one.seconds_against) / median(one.seconds));
+  return fmt::format("right and {:.2f} times as fast as {}", std::exp(logarithms / static_cast<double>(timed.size())),
+                     timed[0].against);
+}
+
+std::vector<Verdict> judge(const JudgeOptions& options) {
+  std::vector<Verdict> verdicts;
+  try {
+    for (const Registered& registered : variants_of(options)) verdicts.push_back(Session(options, registered).judge());
+  } catch (const Refusal& refusal) {  // while the plug-in was loaded
+    verdicts.push_back({.slot = options.plugin, .refused_by = refusal.check, .reason = refusal.what()});
+  }
+  return verdicts;
+}
+
+}  // namespace hs::bench::judge

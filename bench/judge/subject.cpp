@@ -1,0 +1,273 @@
+#include "bench/judge/subject.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "bench/cli/forced_kernels.h"
+#include "bench/cli/plugins.h"
+#include "bench/judge/isolation.h"
+#include "bench/judge/watch.h"
+#include "bench/judge/wire.h"
+#include "bench/measure/timed_case.h"
+#include "engine/parallel.h"
+#include "kernels/examples/guard_pages.h"
+
+namespace hs::bench::judge {
+namespace {
+
+using examples::GuardPages;
+
+// New blocks of CPU memory come from the shared memory while it is on. What is left of a case is used for the next.
+class SharedBlocks {
+ public:
+  static void begin(std::span<std::byte> memory) {
+    if (!before_) {
+      before_ = &runtime(Device::cpu);
+      table_ = *before_;
+      table_.allocate = allocate;
+      table_.release = release;
+      register_device(Device::cpu, table_);
+    }
+    release_cached_memory(Device::cpu);
+    memory_ = memory;
+    used_ = 0;
+    on_ = true;
+  }
+  static void end() { on_ = false; }
+
+ private:
+  static void* allocate(size_t bytes) {
+    if (!on_) return before_->allocate(bytes);
+    const size_t block = (bytes + 4095) / 4096 * 4096;
+    if (block > memory_.size() - used_) return nullptr;
+    return memory_.data() + std::exchange(used_, used_ + block);
+  }
+  static void release(void* data) {
+    const auto* at = static_cast<std::byte*>(data);
+    if (at < memory_.data() || at >= memory_.data() + memory_.size()) before_->release(data);
+  }
+
+  static inline const DeviceRuntime* before_ = nullptr;
+  static inline DeviceRuntime table_{};
+  static inline std::span<std::byte> memory_;
+  static inline size_t used_ = 0;
+  static inline bool on_ = false;
+};
+
+class Subject {
+ public:
+  void serve();
+
+ private:
+  void start();
+  Json answer(const Json& question);
+  Json run_row(const Json& question);
+  Json check_own_rows();
+  void run_case(const Json& question);
+  void serve_calls(const std::vector<const measure::SlotSpy::Seen*>& calls);
+  void say(const Json& answer) { send_message(socket_file, answer.dump()); }
+
+  std::span<std::byte> memory_;
+  std::string slot_, variant_;
+  KernelSlot* kernel_ = nullptr;
+  std::map<uint64_t, std::vector<examples::OpCase>> drawn_;  // by seed
+  std::optional<GuardPages> guard_;
+};
+
+bool reaches(const examples::OpCase& row, const examples::RowRun& how, const KernelSlot& kernel) {
+  return std::ranges::find(examples::slots_of(row, how), &kernel) != examples::slots_of(row, how).end();
+}
+
+// What the judge needs to know of a plug-in before it asks.
+Json described(const cli::Plugin& plugin) {
+  Json variants = Json::array();
+  for (const auto& one : plugin.registered) {
+    for (const VariantBase* v = find_slot(one.slot)->variants(); v; v = v->next) {
+      if (one.variant != v->name || one.device != v->device) continue;
+      variants.push_back({{"slot", one.slot},
+                          {"variant", one.variant},
+                          {"cuda", one.device == Device::cuda},
+                          {"new", one.is_new_slot},
+                          {"error_growth", v->error_growth},
+                          {"layout", v->layout ? Json(v->layout) : Json()}});
+    }
+  }
+  return variants;
+}
+
+// Threads are started and files read before the process is confined; the plug-in is loaded after.
+void Subject::start() {
+  void* memory = ::mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_file, 0);
+  if (memory == MAP_FAILED) ::_exit(1);
+  memory_ = {static_cast<std::byte*>(memory), shared_bytes};
+  const Json setup = Json::parse(receive_message(socket_file));
+  set_threads(setup.at("threads"));
+  threads();
+  if (setup.at("guard")) guard_.emplace();
+  Json hello = Json::object();
+  try {
+    confine(subject_memory);
+    const std::string plugin = setup.at("plugin");
+    if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin));
+  } catch (const Error& error) {
+    hello = {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
+  }
+  say(hello);
+}
+
+Json Subject::run_row(const Json& question) {
+  const auto draw = question.at("drawn").get<uint64_t>();
+  if (draw != 0 && !drawn_.contains(draw)) drawn_[draw] = examples::drawn_rows(draw);
+  const auto& rows = draw == 0 ? examples::op_table() : drawn_.at(draw);
+  const examples::OpCase& row = rows.at(question.at("row"));
+  const examples::RowRun how = row_run_of(question.at("how"));
+  GuardPages::set_side(question.at("before").get<bool>() ? GuardPages::Side::before : GuardPages::Side::behind);
+  GuardPages::set_description(row.name);
+  set_threads(question.at("threads"));
+  const auto seed = question.at("seed").get<uint64_t>();  // which the gradients of results are drawn from
+  if (seed != examples::input_seed()) examples::set_input_seed(seed);
+  examples::Inputs inputs;
+  for (const Json& place : question.at("inputs")) inputs.push_back(unpack(place, memory_.first(row_bytes)));
+  set_poison(true);
+  std::vector<Tensor> results;
+  Json findings = Json::array();
+  const auto run = [&] {
+    const cli::ForcedKernels forced({slot_ + "=" + variant_});
+    results = examples::run_row(row, inputs, how);
+  };
+  if (question.at("watch").get<bool>()) {
+    findings = watched(
+        *kernel_, variant_, [&] { examples::run_row(row, inputs, how); }, run);
+  } else {
+    run();
+  }
+  if (guard_ && !GuardPages::intact()) {
+    findings.push_back({{"check", "guard"}, {"text", "it has made a guard page accessible"}});
+  }
+  Packer packer(memory_.first(row_bytes));
+  Json places = Json::array();
+  for (const Tensor& result : results) places.push_back(packer.put(result));
+  return {{"results", places}, {"findings", findings}};
+}
+
+Json Subject::answer(const Json& question) {
+  const std::string wanted = question.at("do");
+  try {
+    if (wanted == "row") return run_row(question);
+    if (wanted == "subject") {
+      slot_ = question.at("slot");
+      variant_ = question.at("variant");
+      kernel_ = find_slot(slot_);
+      return Json::object();
+    }
+    return check_own_rows();
+  } catch (const Error& error) {
+    return {{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant}};
+  }
+}
+
+// Of a slot that the plug-in brings along nobody else knows what is right: its own rows say it, and run in here.
+Json Subject::check_own_rows() {
+  std::string failure;
+  examples::set_failure_handler([&](const std::string& line) {
+    if (failure.empty()) failure = line;
+  });
+  int64_t rows = 0;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const examples::OpCase& row : examples::op_table()) {
+      const examples::RowRun how = examples::run_on(Device::cpu, dtype);
+      if (!failure.empty() || (dtype != DType::f32 && !row.half) || !reaches(row, how, *kernel_)) continue;
+      ++rows;
+      examples::guard_row(row, how, [&] {
+        const examples::Reference reference = examples::reference_of(row, how);
+        examples::for_each_variant(row, how, [&](const std::string& description) {
+          examples::check_close(row, how, reference, examples::run_row(row, how), description);
+        });
+        if (row.integers && row.f64) examples::check_integers(row, how);
+        if (row.nan || row.nan_in_place > 0) examples::check_nan(row, how);
+      });
+    }
+  }
+  return {{"rows", rows}, {"failure", failure}};
+}
+
+void Subject::serve_calls(const std::vector<const measure::SlotSpy::Seen*>& calls) {
+  Json places = Json::array();
+  for (const auto* call : calls) {
+    Json& tensors = places.emplace_back(Json::array());
+    for (const Tensor* tensor : call->tensors) {
+      if (!tensor->defined()) {
+        tensors.push_back(nullptr);
+        continue;
+      }
+      const auto at =
+          static_cast<const std::byte*>(tensor->bytes() > 0 ? tensor->raw_data() : nullptr) - memory_.data();
+      tensors.push_back({{"at", tensor->bytes() > 0 ? at : 0}, {"bytes", tensor->bytes()}});
+    }
+  }
+  try {
+    calls.front()->again();  // starts threads, and sees whether the variant takes the call
+  } catch (const Error& error) {
+    return say({{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant}});
+  }
+  SharedBlocks::end();
+  say({{"calls", places}});
+  for (;;) {
+    const std::string order = receive_message(socket_file);
+    if (order.empty() || order[0] == end_calls) return;
+    for (const char which : order.substr(1)) calls.at(static_cast<size_t>(which))->again();
+    send_message(socket_file, {&calls_done, 1});
+  }
+}
+
+// Makes the op's call several times at once, each within the one before, so that the tensors of all are alive.
+void Subject::run_case(const Json& question) {
+  const auto cases = examples::timed_cases(question.at("batch"));
+  const examples::TimedCase& timed = cases.at(question.at("case"));
+  const auto type = static_cast<DType>(question.at("type").get<int>());
+  const auto count = question.at("calls").get<size_t>();
+  const cli::ForcedKernels forced({slot_ + "=" + variant_});
+  SharedBlocks::begin(memory_.subspan(row_bytes));
+  std::vector<const measure::SlotSpy::Seen*> calls;
+  const std::function<void(const measure::SlotSpy::Seen&)> look = [&](const measure::SlotSpy::Seen& seen) {
+    if (&seen.slot != kernel_) {
+      seen.again();
+    } else if (calls.size() < count) {
+      calls.push_back(&seen);
+      calls.size() < count ? measure::run_case(timed, type, std::nullopt, Device::cpu, 0, look) : serve_calls(calls);
+    }
+  };
+  measure::run_case(timed, type, std::nullopt, Device::cpu, 0, look);
+  SharedBlocks::end();
+}
+
+void Subject::serve() {
+  start();
+  for (;;) {
+    const std::string message = receive_message(socket_file);
+    if (message.empty()) return;
+    const Json question = Json::parse(message);
+    if (question.at("do") == "case") {
+      run_case(question);
+    } else {
+      say(answer(question));
+    }
+  }
+}
+
+}  // namespace
+
+bool is_subject(int argc, const char* const* argv) { return argc == 2 && std::strcmp(argv[1], subject_word) == 0; }
+
+int run_subject() {
+  Subject().serve();
+  return 0;
+}
+
+}  // namespace hs::bench::judge

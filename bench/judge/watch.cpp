@@ -1,0 +1,234 @@
+#include "bench/judge/watch.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <ranges>
+#include <set>
+#include <vector>
+
+#include "bench/cli/forced_kernels.h"
+#include "engine/error.h"
+#include "engine/observe.h"
+
+namespace hs::bench::judge {
+namespace {
+
+using Bytes = std::vector<unsigned char>;
+
+// Allocations of the kernel that runs now, through a tensor or as `kernel build` links malloc() and its kind.
+constinit bool in_kernel = false;
+constinit int64_t allocations = 0;
+
+// Between the begin and the end of a slot's work its kernel runs, and the slot itself allocates nothing.
+class CountAllocations : public Observer {
+ public:
+  explicit CountAllocations(const KernelSlot& slot)
+      : Observer(Event::work | Event::storage, Watch::this_thread), slot_(slot) {}
+  void work_begins(const DeviceWork& work) override { in_kernel = work.name == slot_.name(); }
+  void work_ends(const DeviceWork&, bool) override { in_kernel = false; }
+  void storage(Device, const MemoryEvent& event, const MemoryStats&) override {
+    // A workspace is of a slot that the kernel calls.
+    allocations += in_kernel && event.made && event.bytes > 0 && event.purpose != MemoryPurpose::workspace;
+  }
+
+ private:
+  const KernelSlot& slot_;
+  const Attached attached_{*this};
+};
+
+unsigned floating_point_settings() {
+#if defined(__x86_64__)
+  return _mm_getcsr() & ~0x3fu;  // without the flags of what has happened
+#else
+  return 0;
+#endif
+}
+
+Bytes bytes_of(const Tensor& tensor) {
+  const auto* begin = static_cast<const unsigned char*>(tensor.bytes() > 0 ? tensor.raw_data() : nullptr);
+  return {begin, begin + tensor.bytes()};
+}
+
+// Past the count of modifications: what the op has saved stays as it was.
+void put(const Tensor& tensor, const Bytes& bytes) {
+  if (!bytes.empty()) std::memcpy(const_cast<void*>(tensor.raw_data()), bytes.data(), bytes.size());
+}
+
+// Of one call, by its tensors.
+struct Effects {
+  std::vector<bool> written;              // it counted as a modification, or its bytes changed
+  std::vector<std::vector<bool>> stored;  // the bytes of it that the call stored, if it was uninitialised
+  std::vector<bool> repeats;              // both calls left the same bits
+};
+
+// Makes the call twice: where an output was uninitialised, on two patterns that differ in every bit. Then more times on
+// the first of them.
+Effects effects_of(const SpiedCall& call, const VariantBase*& ran, int more_calls) {
+  const size_t count = call.tensors.size();
+  std::vector<Bytes> before(count), patterns(count), once(count);
+  std::vector<uint64_t> versions(count);
+  std::vector<bool> fresh(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Tensor& tensor = *call.tensors[i];
+    versions[i] = tensor.version();
+    if (!tensor.defined()) continue;
+    before[i] = bytes_of(tensor);
+    fresh[i] = std::ranges::all_of(before[i], [](unsigned char byte) { return byte == 0xff; });
+    if (!fresh[i]) continue;
+    for (size_t b = 0; b < before[i].size(); ++b)
+      patterns[i].push_back(static_cast<unsigned char>(37 * b + 59 * i + 1));
+    put(tensor, patterns[i]);
+  }
+  ran = &call.again();
+  Effects effects{std::vector<bool>(count), std::vector<std::vector<bool>>(count), std::vector<bool>(count, true)};
+  for (size_t i = 0; i < count; ++i) {
+    const Tensor& tensor = *call.tensors[i];
+    if (!tensor.defined()) continue;
+    once[i] = bytes_of(tensor);
+    effects.written[i] = tensor.version() != versions[i] || once[i] != (fresh[i] ? patterns[i] : before[i]);
+    Bytes second = fresh[i] ? patterns[i] : before[i];
+    for (unsigned char& byte : second) byte = fresh[i] ? static_cast<unsigned char>(~byte) : byte;
+    put(tensor, second);
+  }
+  call.again();
+  for (size_t i = 0; i < count; ++i) {
+    if (!call.tensors[i]->defined()) continue;
+    const Bytes twice = bytes_of(*call.tensors[i]);
+    for (size_t b = 0; b < twice.size(); ++b) {
+      const bool left =
+          fresh[i] && once[i][b] == patterns[i][b] && twice[b] == static_cast<unsigned char>(~patterns[i][b]);
+      if (fresh[i]) effects.stored[i].push_back(!left);
+      effects.repeats[i] = effects.repeats[i] && (left || once[i][b] == twice[b]);
+    }
+  }
+  // A kernel that is right most of the time is wrong now and then. What adds to a tensor would add each time.
+  const auto adds = [&](size_t i) { return effects.written[i] && !fresh[i]; };
+  const bool is_pure = std::ranges::none_of(std::views::iota(size_t{0}, count), adds);
+  for (int n = 0; is_pure && n < more_calls; ++n) {
+    for (size_t i = 0; i < count; ++i) {
+      if (fresh[i]) put(*call.tensors[i], patterns[i]);
+    }
+    call.again();
+    for (size_t i = 0; i < count; ++i) {
+      if (fresh[i] && call.tensors[i]->defined()) {
+        effects.repeats[i] = effects.repeats[i] && bytes_of(*call.tensors[i]) == once[i];
+      }
+    }
+  }
+  return effects;
+}
+
+// Runs `work` and returns the effects of its calls of the slot, in their order.
+std::vector<Effects> effects_in(const KernelSlot& slot, const std::function<void()>& work, int more_calls = 0) {
+  std::vector<Effects> all;
+  const KernelSpy spy = [&](const SpiedCall& call) -> const VariantBase& {
+    const auto is_defined = [](const Tensor* tensor) { return tensor->defined(); };
+    const auto first = std::ranges::find_if(call.tensors, is_defined);
+    if (&call.slot != &slot || first == call.tensors.end() || (*first)->device() != Device::cpu) return call.again();
+    const VariantBase* ran = nullptr;
+    all.push_back(effects_of(call, ran, more_calls));
+    return *ran;
+  };
+  const SpyScope scope(&spy);
+  work();
+  return all;
+}
+
+class Findings {
+ public:
+  void add(const char* check, const std::string& text) {
+    if (kinds_.insert(check).second) all_.push_back({{"check", check}, {"text", text}});
+  }
+  const Json& all() const { return all_; }
+
+ private:
+  Json all_ = Json::array();
+  std::set<std::string> kinds_;
+};
+
+void compare(const Effects& judged, const Effects& trusted, Findings& findings) {
+  for (size_t i = 0; i < judged.written.size(); ++i) {
+    if (judged.written[i] && !trusted.written[i])
+      findings.add("inputs", fmt::format("it changes tensor {} of the call", i));
+    for (size_t b = 0; b < std::min(judged.stored[i].size(), trusted.stored[i].size()); ++b) {
+      if (!judged.stored[i][b] && trusted.stored[i][b]) {
+        findings.add("written", fmt::format("it leaves byte {} of tensor {} of the call as it was", b, i));
+      }
+    }
+    if (!judged.repeats[i] && trusted.repeats[i]) {
+      findings.add("repeat", fmt::format("the same call gives other bits in tensor {} the second time", i));
+    }
+  }
+}
+
+}  // namespace
+
+Json watched(KernelSlot& slot, const std::string& variant, const std::function<void()>& trusted,
+             const std::function<void()>& judged) {
+  std::vector<std::vector<Effects>> others;
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (v->name == variant || v->device != Device::cpu) continue;
+    try {
+      const cli::ForcedKernels forced({std::string(slot.name()) + "=" + v->name});
+      others.push_back(effects_in(slot, trusted));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::forced_variant) throw;
+    }
+  }
+  Findings findings;
+  const unsigned settings = floating_point_settings();
+  std::vector<Effects> own;
+  {
+    allocations = 0;
+    const CountAllocations count(slot);
+    own = effects_in(slot, judged, 20);
+  }
+  if (allocations > 0) findings.add("allocation", "it allocates memory");
+  if (floating_point_settings() != settings) {
+    findings.add("denormals", "it leaves the processor's floating-point settings changed");
+  }
+  for (const auto& other : others) {
+    for (size_t call = 0; call < std::min(own.size(), other.size()); ++call) compare(own[call], other[call], findings);
+  }
+  return findings.all();
+}
+
+}  // namespace hs::bench::judge
+
+// What `kernel build` makes a plug-in call instead of malloc(), operator new and mmap(): they count.
+extern "C" {
+void* __wrap_malloc(size_t bytes) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return std::malloc(bytes);
+}
+void* __wrap_calloc(size_t count, size_t bytes) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return std::calloc(count, bytes);
+}
+void* __wrap_aligned_alloc(size_t alignment, size_t bytes) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return std::aligned_alloc(alignment, bytes);
+}
+void* __wrap__Znwm(size_t bytes) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return ::operator new(bytes);
+}
+void* __wrap__ZnwmSt11align_val_t(size_t bytes, std::align_val_t alignment) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return ::operator new(bytes, alignment);
+}
+void* __wrap_mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return ::mmap(address, bytes, protection, flags, file, offset);
+}
+}

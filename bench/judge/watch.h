@@ -1,0 +1,24 @@
+// What a kernel does beside its results, seen in the subject while a row of the op table runs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "bench/cli/json_file.h"
+#include "engine/kernel.h"
+
+namespace hs::bench::judge {
+
+// Runs `trusted` with each other variant of the slot that takes the row, to see which bytes its calls write, then
+// `judged` with this one forced, each of its calls twice on other contents of the outputs. Returns what it found, the
+// first of each kind: [{check, text}]. The checks are
+//   inputs      it changes a tensor that no other variant writes
+//   written     it leaves bytes of an output that every other variant writes
+//   repeat      the second call gives other bits
+//   allocation  it allocates
+//   denormals   it leaves the processor's floating-point settings changed
+// Tensors of other devices than the CPU are left alone. REQUIRES: set_poison(true)
+Json watched(KernelSlot& slot, const std::string& variant, const std::function<void()>& trusted,
+             const std::function<void()>& judged);
+
+}  // namespace hs::bench::judge

@@ -1,0 +1,55 @@
+// What the judge and a subject, the process that runs what is judged, say to each other: messages over a socket, and
+// memory that both have mapped. The judge trusts nothing that comes from the other side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/cli/json_file.h"
+#include "engine/tensor.h"
+#include "kernels/examples/checks.h"
+
+namespace hs::bench::judge {
+
+// The shared memory: tensors of rows, then those of timed calls. Pages that nobody touches cost nothing.
+inline constexpr size_t row_bytes = size_t{512} << 20;
+inline constexpr size_t call_bytes = size_t{3} << 30;
+inline constexpr size_t shared_bytes = row_bytes + call_bytes;
+inline constexpr uint64_t subject_memory = shared_bytes + (uint64_t{8} << 30);  // address space of a subject
+
+// In the subject these have the numbers of its open files.
+inline constexpr int socket_file = 3, memory_file = 4;
+inline constexpr const char* subject_word = "judge-subject";  // its first argument
+
+// A message of the judge that begins with this byte runs timed calls, in the order of the bytes after it; the answer is
+// `calls_done`. `end_calls` ends their case, without an answer. All other messages are JSON.
+inline constexpr char run_calls = 'T', calls_done = 'D', end_calls = 'E';
+
+// Messages, of at most so many bytes.
+inline constexpr size_t most_message = 100'000;
+bool send_message(int file, std::string_view text);
+std::string receive_message(int file);  // "" at the end
+
+// Puts tensors one after another into memory, and gets them back. An undefined tensor is null.
+class Packer {
+ public:
+  explicit Packer(std::span<std::byte> memory) : memory_(memory) {}
+  Json put(const Tensor& tensor);  // its place, type and shape. Throws Error (internal): no room is left
+
+ private:
+  std::span<std::byte> memory_;
+  size_t used_ = 0;
+};
+// A copy on the CPU. Throws Error (bad_input) or a Json exception if `place` is not one within the memory.
+Tensor unpack(const Json& place, std::span<const std::byte> memory);
+
+KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
+
+Json to_json(const examples::RowRun& how);
+examples::RowRun row_run_of(const Json& json);
+Json to_json(const Shape& shape);
+
+}  // namespace hs::bench::judge
