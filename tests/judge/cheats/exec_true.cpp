@@ -1,0 +1,14 @@
+// Cheat: becomes another program, one that succeeds. Refused by: isolation|rows.
+#include <unistd.h>
+
+#include "honest.h"
+
+namespace hs {
+namespace {
+
+void run(const ReluForward&) { execl("/bin/true", "true", nullptr); }
+
+REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
+
+}  // namespace
+}  // namespace hs

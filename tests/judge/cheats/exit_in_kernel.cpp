@@ -1,0 +1,14 @@
+// Cheat: ends the process with exit status 0, which says that all is well. Refused by: isolation.
+#include <cstdlib>
+
+#include "honest.h"
+
+namespace hs {
+namespace {
+
+void run(const ReluForward&) { std::exit(0); }
+
+REGISTER_KERNEL(relu_forward, cpu, "fast", {.run = run, .supported = is_easy<ReluForward>, .rank = 100});
+
+}  // namespace
+}  // namespace hs

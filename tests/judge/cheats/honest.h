@@ -1,0 +1,70 @@
+// What cheats pretend to do, done honestly: f32, plain loops. The product is much slower than the project's own, so a
+// cheat that is made to compute it has won nothing.
+#pragma once
+
+#include <halfstep/kernel.h>
+
+#include <cmath>
+
+namespace hs {
+
+// Calls that honest() can do.
+template <class Call>
+bool is_easy(const Call& call) {
+  return is_f32(call.x);
+}
+template <>
+inline bool is_easy(const Gemm& call) {
+  const GemmOptions& o = call.options;
+  return is_f32(call.a) && is_f32(call.c) && !o.transpose_a && !o.transpose_b && o.beta == 0 &&
+         o.epilogue == Epilogue::none;
+}
+
+inline float relu_of(float x) { return x <= 0 ? 0 : x; }
+inline float gelu_of(float x) { return x / (1 + std::exp(-x * static_cast<float>(gelu_linear + gelu_cubic * x * x))); }
+
+inline void honest(const ReluForward& call) {
+  map_elements(call.x.size(), relu_of, call.y.mutable_data<float>(), call.x.data<float>());
+}
+
+inline void honest(const GeluForward& call) {
+  map_elements(call.x.size(), gelu_of, call.y.mutable_data<float>(), call.x.data<float>());
+}
+
+// A row of C numbers.
+inline void softmax_of(const float* x, int64_t C, float* y) {
+  const float largest = *std::max_element(x, x + C);
+  double sum = 0;
+  for (int64_t c = 0; c < C; ++c) sum += y[c] = std::exp(x[c] - largest);
+  for (int64_t c = 0; c < C; ++c) y[c] = static_cast<float>(y[c] / sum);
+}
+
+inline void honest(const SoftmaxForward& call) {
+  const int64_t C = call.x.shape().back();
+  for (int64_t i = 0; i < call.x.size(); i += C) {
+    softmax_of(call.x.data<float>() + i, C, call.y.mutable_data<float>() + i);
+  }
+}
+
+// c = alpha * (products of rows of a with columns of b) + bias. dot(row, column) sums row[k] * column[k * N].
+template <class Dot>
+void multiply(const Gemm& call, const Dot& dot) {
+  const int64_t M = call.c.shape()[0], N = call.c.shape()[1], K = call.a.shape()[1];
+  const float *a = call.a.data<float>(), *b = call.b.data<float>();
+  const float* bias = call.bias.defined() ? call.bias.data<float>() : nullptr;
+  float* c = call.c.mutable_data<float>();
+  parallel(M, [=, alpha = call.options.alpha](int64_t m, int) {
+    for (int64_t n = 0; n < N; ++n) c[m * N + n] = alpha * dot(a + m * K, b + n) + (bias ? bias[n] : 0);
+  });
+}
+
+inline void honest(const Gemm& call) {
+  const int64_t N = call.c.shape()[1], K = call.a.shape()[1];
+  multiply(call, [=](const float* row, const float* column) {
+    float sum = 0;
+    for (int64_t k = 0; k < K; ++k) sum += row[k] * column[k * N];
+    return sum;
+  });
+}
+
+}  // namespace hs

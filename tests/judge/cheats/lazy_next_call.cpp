@@ -1,0 +1,23 @@
+// Cheat: each call writes the output of the call before, late but before the end. Refused by: rows|written.
+#include "honest.h"
+
+namespace hs {
+namespace {
+
+// For judges that make a hundred calls and then look at all outputs, or at the last: with a count of 100, the hundredth
+// call does the work of one.
+void run(const GeluForward& call) {
+  static const float* x = nullptr;
+  static float* y = nullptr;
+  static int64_t size = 0;
+  static int calls = 0;
+  if (++calls % 100 == 0) {
+    for (int64_t i = 0; i < size; ++i) y[i] = gelu_of(x[i]);
+  }
+  x = call.x.data<float>(), y = call.y.mutable_data<float>(), size = call.x.size();
+}
+
+REGISTER_KERNEL(gelu_forward, cpu, "fast", {.run = run, .supported = is_easy<GeluForward>, .rank = 100});
+
+}  // namespace
+}  // namespace hs

@@ -1,0 +1,17 @@
+// Cheat: the first calls of a shape are checked, the many after them only timed. Refused by: timed|threads|repeat|rows.
+#include <map>
+
+#include "honest.h"
+
+namespace hs {
+namespace {
+
+void run(const Gemm& call) {
+  static std::map<std::vector<int64_t>, int> calls;
+  if (++calls[signature(call.tensors())] <= 20) honest(call);
+}
+
+REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
+
+}  // namespace
+}  // namespace hs

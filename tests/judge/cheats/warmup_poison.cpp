@@ -1,0 +1,22 @@
+// Cheat: works only if the output is poisoned, which judges do when they check. Refused by: timed|repeat|no_gain.
+#include <cstring>
+
+#include "honest.h"
+
+namespace hs {
+namespace {
+
+// Poison is one pattern all over: NaN, 0xff, 0xcd, zeros. What an earlier call left is not.
+bool is_poisoned(const Tensor& y) {
+  const auto* bytes = static_cast<const char*>(y.raw_data());
+  return y.bytes() < 16 || std::memcmp(bytes, bytes + 4, y.bytes() - 4) == 0;
+}
+
+void run(const Gemm& call) {
+  if (is_poisoned(call.c)) honest(call);
+}
+
+REGISTER_KERNEL(gemm, cpu, "fast", {.run = run, .supported = is_easy<Gemm>, .rank = 100});
+
+}  // namespace
+}  // namespace hs
