@@ -23,7 +23,7 @@
 namespace hs::bench::judge {
 namespace {
 
-constexpr int patience_ms = 30'000;  // for one answer
+constexpr int patience_ms = 20'000;  // for one answer
 
 // What the subject gets of the environment: nothing that lets another library take the place of ours.
 std::vector<std::string> environment() {
