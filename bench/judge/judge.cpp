@@ -42,11 +42,21 @@ struct Place {
 };
 
 // At most so many, from the first to the last.
-std::vector<Place> spread(const std::vector<Place>& places, size_t most) {
-  std::vector<Place> some;
-  const size_t count = std::min(most, places.size());
-  for (size_t i = 0; i < count; ++i) some.push_back(places[i * places.size() / count]);
+template <class T>
+std::vector<T> spread(const std::vector<T>& all, size_t most) {
+  std::vector<T> some;
+  const size_t count = std::min(most, all.size());
+  for (size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
   return some;
+}
+
+// From the smallest to the largest, but some of all sizes first: there may not be time for all.
+std::vector<Place> in_order(const std::vector<Place>& places) {
+  std::vector<Place> order = spread(places, 6);
+  for (const Place& place : places) {
+    if (std::ranges::find(order, place.row, &Place::row) == order.end()) order.push_back(place);
+  }
+  return order;
 }
 
 std::vector<DType> types_of(const Place& place, Device device) {
@@ -247,7 +257,9 @@ void Session::run_check(const std::string& check, const std::vector<Place>& plac
   Check& passed = verdict_.checks.emplace_back(Check{check});
   // The inputs of the table's rows are those that its tolerances are known to be right for.
   const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
-  for (const Place& place : places) {
+  const auto start = Clock::now();
+  for (const Place& place : in_order(places)) {
+    if (seconds_since(start) > (options_.quick ? 1 : 6) && passed.runs > 0) break;
     for (const DType dtype : types_of(place, registered_.device)) {
       place_ = &place;
       candidate_.error_growth = error_growth(*place.row, registered_);
@@ -345,25 +357,25 @@ void Session::check_timed() {
   start(Examiner::Memory::plain);
   Examiner beside("", Examiner::Memory::plain, threads());
   const auto cases = examples::timed_cases(options_.batch);
-  const Ceilings ceilings = measure_ceilings();
-  TimingPlan plan{options_.batch, options_.quick ? 5 : 15, options_.quick ? 1.0 : 4.0, options_.seed};
-  for (size_t index = 0, done = 0; index < cases.size(); ++index) {
-    if (std::ranges::find(cases[index].slots, slot) == cases[index].slots.end() || (options_.quick && done == 2))
-      continue;
-    ++done;
+  std::vector<std::pair<size_t, DType>> wanted;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    if (std::ranges::find(cases[i].slots, slot) == cases[i].slots.end()) continue;
     for (const DType type : types_) {
-      if (type == DType::f64) continue;  // for checks alone
-      if (options_.quick && type != *types_.begin()) continue;
-      const auto calls = measure::calls_of(cases[index], Device::cpu);
-      const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
-      const std::string against =
-          options_.against.empty() ? variant_beside(cases[index], *slot, type, registered_.variant) : options_.against;
-      beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
-      for (TimedResult& result : time_case(*subject_, beside, *slot, index, type, plan, ceilings)) {
-        result.what = fmt::format("{} {}", call->what, name(type));
-        result.against = against;
-        verdict_.timed.push_back(std::move(result));
-      }
+      if (type != DType::f64) wanted.emplace_back(i, type);  // that is for checks alone
+    }
+  }
+  Ceilings ceilings = measure_ceilings();
+  const TimingPlan plan{options_.batch, options_.quick ? 5 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
+  for (const auto& [index, type] : spread(wanted, options_.quick ? 2 : 9)) {
+    const auto calls = measure::calls_of(cases[index], Device::cpu);
+    const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
+    const std::string against =
+        options_.against.empty() ? variant_beside(cases[index], *slot, type, registered_.variant) : options_.against;
+    beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
+    for (TimedResult& result : time_case(*subject_, beside, *slot, index, type, plan, ceilings)) {
+      result.what = fmt::format("{} {}", call->what, name(type));
+      result.against = against;
+      verdict_.timed.push_back(std::move(result));
     }
   }
   if (!verdict_.timed.empty()) {
@@ -406,6 +418,13 @@ Verdict Session::judge() {
   return std::move(verdict_);
 }
 
+bool has_variant(const KernelSlot& slot, const std::string& name) {
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (name == v->name) return true;
+  }
+  return false;
+}
+
 std::vector<Registered> variants_of(const JudgeOptions& options) {
   std::vector<Registered> all;
   if (!options.plugin.empty()) {
@@ -445,7 +464,14 @@ std::string Verdict::text() const {
 std::vector<Verdict> judge(const JudgeOptions& options) {
   std::vector<Verdict> verdicts;
   try {
-    for (const Registered& registered : variants_of(options)) verdicts.push_back(Session(options, registered).judge());
+    for (const Registered& registered : variants_of(options)) {
+      const KernelSlot* slot = find_slot(registered.slot);
+      if (slot && !options.against.empty() && !has_variant(*slot, options.against)) {
+        fail(ExitCode::usage, "--against {}: {} has no variant of this name; halfstep-bench info lists them",
+             options.against, slot->name());
+      }
+      verdicts.push_back(Session(options, registered).judge());
+    }
   } catch (const Refusal& refusal) {  // while the plug-in was loaded
     verdicts.push_back({.slot = options.plugin, .refused_by = refusal.check, .reason = refusal.what()});
   }
