@@ -79,7 +79,7 @@ void multiply(const Gemm& call) {
     if (mask) relu_row(N, row, mask + m * gemm_mask_row(N), gemm_mask_row(N));
     if (saved) apply_mask(N, saved + m * gemm_mask_row(N), row);
   });
-  if (saved) sum_columns(call.c, call.bias_gradient);
+  if (o.epilogue == Epilogue::relu_backward) sum_columns(call.c, call.bias_gradient);  // of an empty C too
 }
 
 void gemm_naive(const Gemm& call) {
