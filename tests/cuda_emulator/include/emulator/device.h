@@ -19,9 +19,8 @@
 #define __host__
 #define __constant__
 #define __shared__ static  // blocks run one after another, so one copy will do
-#define __forceinline__ inline
-#define HS_AT_CALLER \
-  __attribute__((always_inline)) inline  // one access in the code for each in the source, to be counted
+#define __forceinline__ \
+  __attribute__((always_inline)) inline  // also: one access in the code for each in the source, to be counted
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
 
@@ -65,7 +64,7 @@ void publish(const void* address, size_t bytes);  // what an atomic has changed
 
 // A memcpy that is one access to global memory where accesses are counted (source/counters.cpp).
 void counted_copy(void* to, const void* from, size_t bytes, bool write);
-HS_AT_CALLER void copy_vector(void* to, const void* from, size_t bytes, [[maybe_unused]] bool write) {
+__forceinline__ void copy_vector(void* to, const void* from, size_t bytes, [[maybe_unused]] bool write) {
 #ifdef HS_EMULATOR_COUNTS
   counted_copy(to, from, bytes, write);
 #else
@@ -172,15 +171,15 @@ float atomicAdd(float*, float) = delete;
 double atomicAdd(double*, double) = delete;
 
 template <class T>
-HS_AT_CALLER T __ldg(const T* at) {
+__forceinline__ T __ldg(const T* at) {
   return *at;
 }
 template <class T>
-HS_AT_CALLER T __ldcs(const T* at) {
+__forceinline__ T __ldcs(const T* at) {
   return *at;
 }
 template <class T>
-HS_AT_CALLER void __stcs(T* at, T value) {
+__forceinline__ void __stcs(T* at, T value) {
   *at = value;
 }
 

@@ -20,23 +20,23 @@ class SharedReference {
   using Value = std::remove_const_t<T>;
 
   SharedReference(emulator::SharedBuffer* buffer, ptrdiff_t offset) : buffer_(buffer), offset_(offset) {}
-  HS_AT_CALLER operator Value() const {
+  __forceinline__ operator Value() const {
     Value value{};
     if (buffer_->access(offset_, sizeof(T), emulator::Access::read)) memcpy(&value, buffer_->at(offset_), sizeof(T));
     return value;
   }
-  HS_AT_CALLER const SharedReference& operator=(Value value) const requires(!std::is_const_v<T>) {
+  __forceinline__ const SharedReference& operator=(Value value) const requires(!std::is_const_v<T>) {
     if (buffer_->access(offset_, sizeof(T), emulator::Access::write)) memcpy(buffer_->at(offset_), &value, sizeof(T));
     return *this;
   }
-  HS_AT_CALLER const SharedReference& operator=(const SharedReference& other) const {
+  __forceinline__ const SharedReference& operator=(const SharedReference& other) const {
     return *this = static_cast<Value>(other);
   }
   SharedReference(const SharedReference&) = default;
-  HS_AT_CALLER const SharedReference& operator+=(Value v) const { return *this = static_cast<Value>(Value(*this) + v); }
-  HS_AT_CALLER const SharedReference& operator-=(Value v) const { return *this = static_cast<Value>(Value(*this) - v); }
-  HS_AT_CALLER const SharedReference& operator*=(Value v) const { return *this = static_cast<Value>(Value(*this) * v); }
-  HS_AT_CALLER const SharedReference& operator|=(Value v) const { return *this = static_cast<Value>(Value(*this) | v); }
+  __forceinline__ const SharedReference& operator+=(Value v) const { return *this = Value(Value(*this) + v); }
+  __forceinline__ const SharedReference& operator-=(Value v) const { return *this = Value(Value(*this) - v); }
+  __forceinline__ const SharedReference& operator*=(Value v) const { return *this = Value(Value(*this) * v); }
+  __forceinline__ const SharedReference& operator|=(Value v) const { return *this = Value(Value(*this) | v); }
   SharedPointer<T> operator&() const { return {buffer_, offset_}; }
 
  private:
@@ -95,15 +95,15 @@ SharedPointer<To> shared_cast(SharedPointer<T> pointer) {
 
 // One access of sizeof(Vector) bytes. REQUIRES: the address is a multiple of sizeof(Vector)
 template <class Vector, class T>
-HS_AT_CALLER Vector load_vector(SharedPointer<T> from) {
+__forceinline__ Vector load_vector(SharedPointer<T> from) {
   return shared_cast<const Vector>(from)[0];
 }
 template <class Vector, class T>
-HS_AT_CALLER void store_vector(SharedPointer<T> to, Vector value) {
+__forceinline__ void store_vector(SharedPointer<T> to, Vector value) {
   shared_cast<Vector>(to)[0] = value;
 }
 template <class Vector, class T>
-HS_AT_CALLER Vector load_vector(const T* from) {
+__forceinline__ Vector load_vector(const T* from) {
   emulator::check_vector(from, sizeof(Vector), false);
   Vector value;
   emulator::copy_vector(&value, from, sizeof value,
@@ -111,7 +111,7 @@ HS_AT_CALLER Vector load_vector(const T* from) {
   return value;
 }
 template <class Vector, class T>
-HS_AT_CALLER void store_vector(T* to, Vector value) {
+__forceinline__ void store_vector(T* to, Vector value) {
   emulator::check_vector(to, sizeof(Vector), true);
   emulator::copy_vector(to, &value, sizeof value, true);
 }
