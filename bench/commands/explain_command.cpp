@@ -1,6 +1,6 @@
 // halfstep-bench profile kernels: one training step, kernel by kernel, with measured numbers. Its record has "peaks",
 // "phases" and "calls": phase, op, kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops,
-// bytes, live_bytes.
+// bytes, live_bytes; on an emulated device that counts, "counts" (measure::to_json).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,6 +19,7 @@
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
+#include "bench/measure/step_profile.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
@@ -122,7 +123,7 @@ TracedStep trace_step(measure::OneStep& step, const std::vector<Batch>& batches,
 std::vector<report::Figure> figures_of(const measure::TimedCall& one, const char* phase, int64_t kept,
                                        double peak_flops) {
   const double seconds = one.end - one.begin, flops = measure::flops_of(one);
-  const Json rate = flops > 0 ? flops / seconds : NAN;  // "-" of what only moves bytes
+  const double rate = flops > 0 ? flops / seconds : NAN;  // "-" of what only moves bytes
   const bool again = phase == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
   Json shapes = Json::array();
   for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
@@ -138,7 +139,7 @@ std::vector<report::Figure> figures_of(const measure::TimedCall& one, const char
           {"milliseconds", seconds * 1e3, "us", "{:.1f}", 1e3},
           {"flops", flops},
           {"", rate, "GFLOP/s", "{:.1f}", 1e-9},
-          {"", rate, "of peak", "{:.0f} %", 100 / peak_flops},
+          {"", rate / peak_flops, "of peak", "{:.0f} %", 100},
           {"bytes", one.bytes},
           {"", one.bytes / seconds, "GB/s", "{:.1f}", 1e-9},
           {"kept_bytes", kept, "change MiB", "{:+.2f}", report::to_mebibytes},
@@ -157,7 +158,17 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
     double in_kernels = 0;
     for (; at < phase.end; ++at) {
       const measure::TimedCall& one = step.calls[at];
-      rows.add(figures_of(one, phase.name, static_cast<int64_t>(one.live) - live, peak_flops));
+      std::vector<report::Figure> figures =
+          figures_of(one, phase.name, static_cast<int64_t>(one.live) - live, peak_flops);
+      if (one.counts) {
+        const Json counts = measure::to_json(*one.counts);
+        figures.insert(figures.end(), {{"counts", counts},
+                                       {"", counts["sectors_per_request"], "sectors each", "{:.2f}"},
+                                       {"", counts["bytes_moved"], "moved KiB", "{:.1f}", 1.0 / 1024},
+                                       {"", counts["bytes_used"], "used KiB", "{:.1f}", 1.0 / 1024},
+                                       {"", counts["bank_conflicts"], "conflicts"}});
+      }
+      rows.add(figures);
       live = static_cast<int64_t>(one.live);
       in_kernels += one.end - one.begin;
     }

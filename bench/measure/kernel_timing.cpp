@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "bench/cli/build_info.h"
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
@@ -106,6 +107,8 @@ Peaks measure_peaks(Device device) {
   if (device == Device::cpu) {
     peaks.flops = peak_flops_of_cpu();
     peaks.flops_of = "f32 multiply-adds in registers on every thread";
+  } else if (std::string_view(cli::build_info.cuda).starts_with("EMULATED")) {
+    return {NAN, NAN, "not measured on an emulated device"};  // which would take minutes
   } else {
     peaks.flops = peak_flops_of_gemm(device);
     peaks.flops_of = "the f16 product of two 4096 x 4096 matrices";

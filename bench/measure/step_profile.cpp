@@ -111,6 +111,14 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
   return result;
 }
 
+Json to_json(const MemoryCounts& counts) {
+  return {{"requests", counts.requests},
+          {"sectors_per_request", static_cast<double>(counts.sectors) / static_cast<double>(counts.requests)},
+          {"bytes_moved", 32 * counts.sectors},
+          {"bytes_used", counts.bytes_used},
+          {"bank_conflicts", counts.bank_conflicts}};
+}
+
 std::string trace_events(const StepProfile& steps, const TraceProcess& process) {
   const Profile& profile = steps.profile;
   const int64_t pid = process.id;
@@ -131,6 +139,7 @@ std::string trace_events(const StepProfile& steps, const TraceProcess& process) 
     Json args = Json::object();
     if (*span.variant) args["variant"] = span.variant;
     if (span.number >= 0) args["number"] = span.number;
+    if (span.counts) args["counts"] = to_json(*span.counts);
     events.push_back(
         {{"ph", "X"},
          {"pid", pid},

@@ -23,6 +23,8 @@ struct StepProfile {
 StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
                           int64_t steps, uint64_t seed, const TrainHooks& hooks);
 
+Json to_json(const MemoryCounts& counts);  // of a record's call, and of a span's in a trace
+
 // One process of a trace.
 struct TraceProcess {
   int64_t id = 1;

@@ -18,12 +18,12 @@ namespace {
 
 constexpr int64_t batch = 8, batches = 6;
 
-Profile profile_training(bool graph) {
+Profile profile_training(bool graph, const char* model_name = "mlp") {
   const MemorySource digits = synthetic_digits(synthetic_train_seed, batch * batches);
   const MemorySource few = synthetic_digits(synthetic_test_seed, batch);
   Loader training(digits, {.batch = batch, .device = Device::cuda, .prefetch = 2, .workers = 2});
   Loader test(few, {.batch = batch, .device = Device::cuda});
-  const auto model = make_model("mlp", 1);
+  const auto model = make_model(model_name, 1);
   ParameterArena arena(*model, Device::cuda);
   Profiler profiler(Device::cuda);
   TrainConfig config;
@@ -53,7 +53,7 @@ TEST_CASE("copies and kernels stand on the device's rows, a copy before the kern
     CHECK(readers[i].begin > copies[i].begin);
     CHECK(readers[i].end >= copies[i].end - 2e-6);
   }
-  for (const ProfileSpan& kernel : kernels) CHECK(kernel.begin >= 0);
+  for (const ProfileSpan& kernel : kernels) CHECK((kernel.begin >= 0 && !kernel.counts));
   CHECK(spans_called(spans_on(profile, "training"), "step").size() == static_cast<size_t>(batches));
   CHECK(!profile.memory.empty());
 }
@@ -100,6 +100,18 @@ TEST_CASE("a kernel's time is when it ran, not when it was launched") {
     late += kernels.back().begin > launch.end;
   }
   CHECK(late > 0);
+}
+
+TEST_CASE("the kernels of a profile together have what the emulator counted") {
+  const Emulator fresh;
+  emulator::options().count = true;
+  uint64_t conflicts = 0, counted = 0;
+  for (const ProfileSpan& kernel : spans_on(profile_training(false, "mnist_cnn"), "compute")) {
+    if (kernel.depth == 0) conflicts += kernel.counts.value().bank_conflicts;
+  }
+  for (const emulator::Counts& kernel : emulator::take_counts()) counted += kernel.shared.conflicts;
+  CHECK(conflicts > 0);
+  CHECK(conflicts == counted);
 }
 
 TEST_CASE("ranges are NVTX ranges, which begin and end in pairs") {

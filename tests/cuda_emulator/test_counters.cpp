@@ -21,14 +21,16 @@ __global__ void copy_some(const float* x, float* y, int lanes) {
   const int t = static_cast<int>(threadIdx.x);
   if (t % 32 < lanes) y[t] = x[t];
 }
-__global__ void copy_bytes(const unsigned char* x, unsigned char* y) { y[threadIdx.x] = x[threadIdx.x]; }
-__global__ void copy_doubles(const double* x, double* y) { y[threadIdx.x] = x[threadIdx.x]; }
+template <class T>
+__global__ void copy_as(const float* x, float* y) {
+  reinterpret_cast<T*>(y)[threadIdx.x] = reinterpret_cast<const T*>(x)[threadIdx.x];
+}
 __global__ void add_to(float* y) { y[threadIdx.x] += 1; }
 __global__ void copy_vectors(const float* x, float* y, int stride) {
   const int t = static_cast<int>(threadIdx.x);
   hs::store_vector(y + 4 * t, hs::load_vector<float4>(x + 4 * stride * t));
 }
-__global__ void grid_stride(int n, const float* x, float* y) {
+__global__ void grid_stride(const float* x, float* y, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) y[i] = x[i];
 }
 // Lanes leave the loop one after the other: lane t makes t + 1 turns.
@@ -146,26 +148,13 @@ TEST_CASE("counts: closed forms") {
       {"4 warps", block(copy, 128, 1, 0), {4, 16, 512}, {4, 16, 512}, {}},
       {"half a warp", block(copy_some, 64, 16), {2, 4, 128}, {2, 4, 128}, {}},
       {"one lane", block(copy_some, 32, 1), {1, 1, 4}, {1, 1, 4}, {}},
-      {"bytes: one sector",
-       [](cudaStream_t s, float* x, float* y) {
-         return launch(copy_bytes, 1, 32, 0, s, reinterpret_cast<unsigned char*>(x),
-                       reinterpret_cast<unsigned char*>(y));
-       },
-       {1, 1, 32},
-       {1, 1, 32},
-       {}},
-      {"doubles: 8 sectors",
-       [](cudaStream_t s, float* x, float* y) {
-         return launch(copy_doubles, 1, 32, 0, s, reinterpret_cast<double*>(x), reinterpret_cast<double*>(y));
-       },
-       {1, 8, 256},
-       {1, 8, 256},
-       {}},
+      {"bytes: one sector", block(copy_as<unsigned char>, 32), {1, 1, 32}, {1, 1, 32}, {}},
+      {"doubles: 8 sectors", block(copy_as<double>, 32), {1, 8, 256}, {1, 8, 256}, {}},
       {"y += 1: a load and a store", writer(add_to), {1, 4, 128}, {1, 4, 128}, {}},
       {"float4: 512 bytes in one request", block(copy_vectors, 32, 1), {1, 16, 512}, {1, 16, 512}, {}},
       {"every other float4: half of each sector", block(copy_vectors, 32, 2), {1, 32, 512}, {1, 16, 512}, {}},
-      {"grid stride: 100 floats are 3 requests of 4 sectors and one lot of 16 bytes",
-       [](cudaStream_t s, float* x, float* y) { return launch(grid_stride, 1, 32, 0, s, 100, x, y); },
+      {"grid stride: of 100 floats, the last 16 bytes alone",
+       block(grid_stride, 32, 100),
        {4, 13, 400},
        {4, 13, 400},
        {}},
@@ -178,23 +167,11 @@ TEST_CASE("counts: closed forms") {
       {"shared, stride 24: gcd(24, 32) = 8", writer(shared_stride, 24), {}, {1, 4, 128}, {33, 7}},
       {"shared, broadcast", writer(shared_stride, 0), {}, {1, 4, 128}, {33, 0}},
       {"shared, float4: quarters without conflicts", writer(shared_vectors<float4>, 4), {}, {1, 4, 128}, {33, 0}},
-      {"shared, float4 32 bytes apart: 2 wavefronts for each quarter",
-       writer(shared_vectors<float4>, 8),
-       {},
-       {1, 4, 128},
-       {33, 4}},
+      {"shared, every other float4: quarters in two", writer(shared_vectors<float4>, 8), {}, {1, 4, 128}, {33, 4}},
       {"shared, float2", writer(shared_vectors<float2>, 2), {}, {1, 4, 128}, {33, 0}},
-      {"shared, float2 16 bytes apart: 2 wavefronts for each half",
-       writer(shared_vectors<float2>, 4),
-       {},
-       {1, 4, 128},
-       {33, 2}},
+      {"shared, every other float2: halves in two", writer(shared_vectors<float2>, 4), {}, {1, 4, 128}, {33, 2}},
       {"shared, bytes: four lanes share a word", writer(shared_bytes), {}, {1, 4, 128}, {2, 0}},
-      {"transpose without shared memory",
-       block(transpose_directly, dim3(32, 8)),
-       {32, 128, 4096},
-       {32, 1024, 4096},
-       {}},
+      {"transpose, directly", block(transpose_directly, dim3(32, 8)), {32, 128, 4096}, {32, 1024, 4096}, {}},
       {"transpose: a column is 32 wavefronts",
        block(transpose<32>, dim3(32, 8)),
        {32, 128, 4096},
@@ -226,6 +203,12 @@ TEST_CASE("counts: closed forms") {
     for (const Row& row : rows) {
       INFO(std::string(row.name));
       REQUIRE(row.run(stream, x.data, y.data) == cudaSuccess);
+      uint64_t totals[4] = {};
+      CHECK(hs::emulator::hs_emulator_memory_counts(totals));
+      CHECK(totals[0] == row.loads.requests + row.stores.requests);
+      CHECK(totals[1] == row.loads.sectors + row.stores.sectors);
+      CHECK(totals[2] == row.loads.bytes_used + row.stores.bytes_used);
+      CHECK(totals[3] == row.shared.conflicts);
       const std::vector<Counts> all = hs::emulator::take_counts();
       REQUIRE(all.size() == 1);
       const auto check_global = [](const Counts::Global& got, const Counts::Global& expected) {

@@ -23,6 +23,7 @@ void KernelTrace::work_begins(const DeviceWork& work) {
   TimedCall& one = timed_calls_.emplace_back();
   one.call = calls_.back();
   one.purpose = MemoryPurposeScope::current();
+  if (work.device != Device::cpu) one.counts = memory_counts();
   one.begin = now();
 }
 
@@ -36,6 +37,7 @@ void KernelTrace::work_ends(const DeviceWork& work, bool failed) {
   runtime(work.device).synchronize();
   TimedCall& one = timed_calls_.back();
   one.end = now();
+  one.counts = memory_counts(one.counts);
   one.live = memory_stats(work.device).live;
   const auto bytes = [](const Tensor& tensor) {
     return tensor.defined() ? static_cast<double>(tensor.size()) * static_cast<double>(size_of(tensor.dtype())) : 0;

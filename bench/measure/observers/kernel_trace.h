@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/observers/memory_counts.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {
@@ -25,6 +26,7 @@ struct TimedCall {
   // Purpose of storages allocated in the call: within backward(), activations are those of a recomputed segment.
   MemoryPurpose purpose = MemoryPurpose::other;
   size_t live = 0;  // bytes of all storages on the device after the call
+  std::optional<MemoryCounts> counts = {};
 };
 
 // While it is alive, every call on this thread is recorded, at the cost of a few strings per call. A timed trace also

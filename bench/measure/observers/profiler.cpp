@@ -10,7 +10,18 @@
 
 #include "engine/storage.h"
 
+// The emulator's, where there is one.
+extern "C" [[gnu::weak]] bool hs_emulator_memory_counts(uint64_t (&totals)[4]);
+
 namespace hs::bench::measure {
+
+std::optional<MemoryCounts> memory_counts(const std::optional<MemoryCounts>& before) {
+  uint64_t now[4] = {};
+  if (!before || !hs_emulator_memory_counts || !hs_emulator_memory_counts(now)) return {};
+  return MemoryCounts{now[0] - before->requests, now[1] - before->sectors, now[2] - before->bytes_used,
+                      now[3] - before->bank_conflicts};
+}
+
 namespace {
 
 // Unlike a std::thread::id, the number is never reused.
@@ -84,6 +95,7 @@ void Profiler::work_begins(const DeviceWork& work) {
     begun.begin_event = make_event(device_, EventTiming::on);
     begun.end_event = make_event(device_, EventTiming::on);
     runtime(device_).record_event(begun.begin_event.get(), work.stream);
+    begun.counts = memory_counts();
   }
   const std::lock_guard lock(mutex_);
   works_[&work] = std::move(begun);
@@ -95,8 +107,8 @@ void Profiler::work_ends(const DeviceWork& work, bool /*failed*/) {
   if (!begun) return;
   if (device_ != Device::cpu) runtime(device_).record_event(begun.mapped().end_event.get(), work.stream);
   if (!has_room()) return;
-  const ProfileSpan span{work.name, work.variant,         -1,   row_called(row_name(work.stream)),
-                         0,         begun.mapped().begin, now()};
+  const ProfileSpan span{work.name, work.variant,         -1,    row_called(row_name(work.stream)),
+                         0,         begun.mapped().begin, now(), memory_counts(begun.mapped().counts)};
   if (device_ == Device::cpu) {
     profile_.spans.push_back(span);
   } else {

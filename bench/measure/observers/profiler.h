@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/observers/memory_counts.h"
 #include "engine/observe.h"
 
 namespace hs::bench::measure {
@@ -20,8 +21,9 @@ struct ProfileSpan {
   const char* variant;  // of a kernel, or ""
   int64_t number;       // which batch, or -1
   size_t row;
-  int depth;          // of enclosing spans on the same row
-  double begin, end;  // seconds since the Profiler was constructed
+  int depth;                                // of enclosing spans on the same row
+  double begin, end;                        // seconds since the Profiler was constructed
+  std::optional<MemoryCounts> counts = {};  // of work
 };
 
 struct MemorySample {
@@ -55,6 +57,7 @@ class Profiler : public Observer {
   struct Work {
     double begin = 0;
     DeviceEvent begin_event, end_event;  // not on the CPU
+    std::optional<MemoryCounts> counts = {};
   };
   struct PendingSpan {  // its times are known once the device has done the work
     ProfileSpan span;

@@ -202,6 +202,17 @@ std::vector<Counts> take_counts() {
   return result;
 }
 
+extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[4]) {
+  std::lock_guard guard(mutex());
+  for (const auto& [kernel, c] : all_counts) {
+    totals[0] += c.loads.requests + c.stores.requests;
+    totals[1] += c.loads.sectors + c.stores.sectors;
+    totals[2] += c.loads.bytes_used + c.stores.bytes_used;
+    totals[3] += c.shared.conflicts;
+  }
+  return options().count;
+}
+
 // As cuda_occupancy.h of the toolkit computes it, whose constants these are.
 int resident_blocks(const Multiprocessor& sm, int threads, int registers, size_t shared_bytes) {
   const int warps = (threads + 31) / 32;
