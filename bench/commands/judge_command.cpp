@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 
+#include "bench/cli/environment.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
@@ -16,6 +17,7 @@
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
+#include "engine/files/input_file.h"
 #include "engine/parallel.h"
 
 namespace hs::bench::commands {
@@ -85,6 +87,19 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
           {"timed", rows.json}};
 }
 
+// As --plugin records one.
+Json described(const std::filesystem::path& file, const std::string& plugin,
+               const std::vector<judge::Verdict>& verdicts) {
+  const std::vector<uint8_t> bytes = read_file(plugin, uint64_t{1} << 30);
+  Json variants = Json::array();
+  for (const judge::Verdict& verdict : verdicts) {
+    variants.push_back(fmt::format("{}={} ({})", verdict.slot, verdict.variant, hs::name(verdict.device)));
+  }
+  return {{"file", file.filename().string()},
+          {"sha256", cli::sha256_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()})},
+          {"variants", variants}};
+}
+
 void JudgeCommand::run(const cli::Flags& flags) {
   outputs_.open();
   cli::use_threads(threads_);
@@ -100,6 +115,7 @@ void JudgeCommand::run(const cli::Flags& flags) {
   }
   const std::vector<judge::Verdict> verdicts = judge::judge(options_);
   Json record = report::new_record(name(), verdicts[0].device, flags.config());
+  if (!options_.plugin.empty()) record["plugins"] = {described(file, options_.plugin, verdicts)};
   record["verdicts"] = Json::array();
   report::Table table{.left = 3};
   std::vector<std::string> remarks, refused;
