@@ -323,7 +323,7 @@ void Session::check_infinities(const Place& place, const RowRun& how) {
       }
     });
   };
-  for (size_t k = 0; k < inputs.size(); ++k) {
+  for (size_t k = 0; k < std::min(inputs.size(), row.nan_in_place); ++k) {
     if (!inputs[k].defined() || inputs[k].size() == 0) continue;
     for (const float value : {INFINITY, -INFINITY}) {
       examples::Inputs changed = inputs;
