@@ -27,7 +27,8 @@ constexpr int patience_ms = 20'000;  // for one answer
 
 // What the subject gets of the environment: nothing that lets another library take the place of ours.
 std::vector<std::string> environment() {
-  std::vector<std::string> all = {"HALFSTEP_EMULATOR_EVERY_ORDER=1"};
+  std::vector<std::string> all = {"HALFSTEP_EMULATOR_EVERY_ORDER=1", "HALFSTEP_EMULATOR_PRIVATE_PAGES=1",
+                                  "HALFSTEP_EMULATOR_STREAMS=random"};
   for (const char* name : {"HALFSTEP_ISA", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY", "PATH"}) {
     if (const char* value = std::getenv(name)) all.push_back(fmt::format("{}={}", name, value));
   }
@@ -47,18 +48,27 @@ int shared_file(const char* name) {
   return file;
 }
 
+// If the emulator has reported a mistake. Its error would do too, but says less, and a plug-in could reset it.
+void refuse_reported(const std::string& printed) {
+  constexpr std::string_view sign = "CUDA emulator: ";
+  const size_t at = printed.find(sign);
+  if (at == std::string::npos) return;
+  const size_t begin = at + sign.size();
+  throw Refusal("emulator", printed.substr(begin, printed.find('\n', begin) - begin));
+}
+
 }  // namespace
 
-Examiner::Examiner(const std::string& plugin, Memory memory, int threads) {
+Examiner::Examiner(const std::string& plugin, Memory memory, int threads, Device device) {
   try {
-    start(plugin, memory, threads);
+    start(plugin, memory, threads, device);
   } catch (...) {
     end();
     throw;
   }
 }
 
-void Examiner::start(const std::string& plugin, Memory guarded, int threads) {
+void Examiner::start(const std::string& plugin, Memory guarded, int threads, Device device) {
   hide_memory();
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
@@ -96,7 +106,10 @@ void Examiner::start(const std::string& plugin, Memory guarded, int threads) {
   ::close(sockets[1]);
   if (process_ < 0) fail(ExitCode::io, "no process can be started: {}", std::strerror(errno));
   const std::string path = plugin.empty() ? "" : std::filesystem::absolute(plugin).string();
-  const Json hello = ask({{"plugin", path}, {"guard", guarded == Memory::guarded}, {"threads", threads}});
+  const Json hello = ask({{"plugin", path},
+                          {"guard", guarded == Memory::guarded},
+                          {"threads", threads},
+                          {"cuda", device == Device::cuda}});
   if (hello.contains("error")) {
     const int code = hello.value("code", static_cast<int>(ExitCode::internal));
     throw Error(static_cast<ExitCode>(code), hello.at("error").get<std::string>());
@@ -131,6 +144,7 @@ Json Examiner::receive() {
   wait_for_message();
   const std::string text = receive_message(socket_);
   if (text.empty()) refuse_dead();
+  refuse_reported(printed());
   try {
     return parse(text, "its answer");
   } catch (const Error& error) {
@@ -181,6 +195,15 @@ int Examiner::threads() const {
   return static_cast<int>(std::distance(std::filesystem::directory_iterator(tasks), {}));
 }
 
+std::string Examiner::printed() {
+  std::string all;
+  std::array<char, 4096> part{};
+  for (ssize_t size; (size = ::pread(output_, part.data(), part.size(), printed_)) > 0; printed_ += size) {
+    if (all.size() < most_message) all.append(part.data(), static_cast<size_t>(size));
+  }
+  return all;
+}
+
 void Examiner::refuse_dead() {
   go_on();
   int status = 0;
@@ -188,9 +211,8 @@ void Examiner::refuse_dead() {
   ::kill(process_, SIGKILL);
   ::waitpid(process_, nullptr, 0);
   process_ = -1;
-  std::string text(4096, '\0');
-  const ssize_t size = ::pread(output_, text.data(), text.size(), 0);
-  text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  const std::string text = printed();
+  refuse_reported(text);
   const std::string line = text.substr(0, text.find('\n'));
   if (line.starts_with("guard page: ")) throw Refusal("guard", line.substr(12));
   if (line.starts_with("system call ")) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/cli/json_file.h"
+#include "engine/device.h"
 
 namespace hs::bench::judge {
 
@@ -23,7 +24,8 @@ class Examiner {
   enum class Memory : bool { plain, guarded };  // guarded: every storage of the CPU lies between guard pages
   // plugin: a shared object; "": the subject runs what the program itself has. Throws Error: io
   // (the process cannot be started), and what loading the plug-in throws; Refusal: it ended while it was loaded.
-  Examiner(const std::string& plugin, Memory memory, int threads);
+  // device: what it is to run on; the emulated one needs more than a process has that only computes.
+  Examiner(const std::string& plugin, Memory memory, int threads, Device device = Device::cpu);
   ~Examiner();  // ends the process
   Examiner(const Examiner&) = delete;
   Examiner& operator=(const Examiner&) = delete;
@@ -31,7 +33,8 @@ class Examiner {
   const Json& variants() const { return variants_; }       // that the plug-in has registered
   std::span<std::byte> memory() const { return memory_; }  // shared with the subject
 
-  // What the subject answers. Throws Refusal: it ended, or says nothing for too long, or nothing sensible.
+  // What the subject answers. Throws Refusal: it ended, or says nothing for too long, or nothing sensible, or the
+  // emulator has found a mistake in a kernel.
   Json ask(const Json& question);
 
   // Between ask() of a case and the next: runs these calls, and returns the seconds by this process's clock. All
@@ -42,18 +45,20 @@ class Examiner {
   int threads() const;  // of the process, now
 
  private:
-  void start(const std::string& plugin, Memory memory, int threads);
+  void start(const std::string& plugin, Memory memory, int threads, Device device);
   void end();
   Json receive();
   void wait_for_message();
   void stop();
   void go_on();
+  std::string printed();  // by the subject since the last call
   [[noreturn]] void refuse_dead();
 
   pid_t process_ = -1;
   int socket_ = -1, memory_file_ = -1, output_ = -1;
   std::span<std::byte> memory_;
   Json variants_ = Json::array();
+  off_t printed_ = 0;  // bytes that have been looked at
   bool stopped_ = false;
 };
 

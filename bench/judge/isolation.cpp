@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "engine/check.h"
@@ -41,7 +42,7 @@ void allow_if(Filter& filter, uint32_t call, size_t i, uint32_t mask, uint32_t v
   // Falls through to the calls that follow, and in the end to the refusal.
 }
 
-// What memory, threads, clocks and loading a library need. Not a handler of signals, which would hide a fault.
+// What memory, threads, clocks and loading a library need. Not a handler of signals, which could hide a fault.
 constexpr uint32_t allowed[] = {__NR_read,
                                 __NR_write,
                                 __NR_close,
@@ -89,7 +90,7 @@ constexpr uint32_t allowed[] = {__NR_read,
                                 __NR_getrusage,
                                 __NR_times};
 
-Filter make_filter() {
+Filter make_filter(bool catches_faults) {
   Filter filter = {load(offsetof(seccomp_data, arch)), skip_unless_equal(AUDIT_ARCH_X86_64, 1),
                    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0), end(SECCOMP_RET_KILL_PROCESS), load(number_at)};
   for (const uint32_t call : allowed) {
@@ -105,6 +106,9 @@ Filter make_filter() {
   allow_if(filter, __NR_open, 1, writes, 0);
   allow_if(filter, __NR_tgkill, 0, ~0u, static_cast<uint32_t>(::getpid()));  // abort()
   allow_if(filter, __NR_prlimit64, 2, ~0u, 0);                               // it asks, and sets nothing
+  for (const uint32_t signal : {SIGSEGV, SIGILL}) {
+    if (catches_faults) allow_if(filter, __NR_rt_sigaction, 0, ~0u, signal);
+  }
   filter.push_back(end(SECCOMP_RET_TRAP));
   return filter;
 }
@@ -117,14 +121,21 @@ void on_refused(int, siginfo_t* info, void*) {
   ::_exit(1);
 }
 
+uint64_t mapped_bytes() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
-void confine(uint64_t memory) {
+void confine(uint64_t memory, bool catches_faults) {
   const auto set = [](int resource, rlim_t value) {
     const rlimit limit{value, value};
     ::setrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
   };
-  set(RLIMIT_AS, memory);
+  set(RLIMIT_AS, mapped_bytes() + memory);
+  set(RLIMIT_DATA, memory);  // of what is mapped, too, the device's memory for example
   set(RLIMIT_CORE, 0);
   struct sigaction action {};
   action.sa_sigaction = on_refused;
@@ -134,7 +145,7 @@ void confine(uint64_t memory) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, 2> none{};
   ::syscall(SYS_capset, &header, none.data());
-  Filter filter = make_filter();
+  Filter filter = make_filter(catches_faults);
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
     fail(

@@ -6,11 +6,11 @@
 
 namespace hs::bench::judge {
 
-// Confines this process for good, before it loads the plug-in: no capabilities, at most `memory` bytes of address
-// space, and a filter of system calls (seccomp). A call that the filter refuses ends the process, after a line on
-// stdout that names it: "system call 41". Throws Error (device) if the system has no such filter: then nothing can be
-// judged.
-void confine(uint64_t memory);
+// Confines this process for good, before it loads the plug-in: no capabilities, at most `memory` bytes of address space
+// beside what it has now, and a filter of system calls (seccomp). A call that the filter refuses ends the process,
+// after a line on stdout that names it: "system call 41". catches_faults: it may handle bad accesses to memory, as the
+// emulator of CUDA does. Throws Error (device) if the system has no such filter: then nothing can be judged.
+void confine(uint64_t memory, bool catches_faults);
 
 // Keeps processes of the same user from reading and writing this one's memory.
 void hide_memory();

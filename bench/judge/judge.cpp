@@ -118,7 +118,7 @@ class Session {
 };
 
 void Session::start(Examiner::Memory memory) {
-  subject_ = std::make_unique<Examiner>(options_.plugin, memory, threads());
+  subject_ = std::make_unique<Examiner>(options_.plugin, memory, threads(), registered_.device);
   subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
 }
 

@@ -112,7 +112,8 @@ void Subject::start() {
   if (setup.at("guard")) guard_.emplace();
   Json hello = Json::object();
   try {
-    confine(subject_memory);
+    if (setup.at("cuda")) Tensor::empty({1}, DType::f32, Device::cuda);  // reserves the emulated device's addresses
+    confine(subject_memory, setup.at("cuda"));
     const std::string plugin = setup.at("plugin");
     if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin));
   } catch (const Error& error) {
