@@ -40,11 +40,16 @@ void JudgeCommand::declare(cli::Flags& flags) {
   halfstep-bench judge my_relu.cpp
   halfstep-bench judge my_relu.so --against simple --json verdict.json
   halfstep-bench judge conv2d_forward=winograd --quick
+  halfstep-bench judge my_relu.cu --device emulated
 
 docs/judge.md says what each check can tell, and what none can.
 )");
   options_.seed = std::random_device()();
   flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
+  flags
+      .choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
+              "Variants for it alone; emulated: cuda, with an error where there is no emulator")
+      .record();
   flags.text("--against", options_.against, "VARIANT", "Time it beside this one").record();
   flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
   flags.record("quick", [this] { return options_.quick; });

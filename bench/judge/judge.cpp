@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 
+#include "bench/cli/build_info.h"
 #include "bench/cli/clock.h"
 #include "bench/cli/statistics.h"
 #include "bench/judge/wire.h"
@@ -467,7 +468,7 @@ bool has_variant(const KernelSlot& slot, const std::string& name) {
   return false;
 }
 
-std::vector<Registered> variants_of(const JudgeOptions& options) {
+std::vector<Registered> all_variants_of(const JudgeOptions& options) {
   std::vector<Registered> all;
   if (!options.plugin.empty()) {
     const Examiner subject(options.plugin, Examiner::Memory::plain, 1);
@@ -492,10 +493,33 @@ std::vector<Registered> variants_of(const JudgeOptions& options) {
   return all;
 }
 
+// Those for the device. A GPU cannot be judged: what runs on it is not confined, and nobody sees what it does.
+std::vector<Registered> variants_of(const JudgeOptions& options) {
+  const bool is_emulated = *cli::build_info.emulator;
+  if (options.device == "emulated" && !is_emulated) {
+    fail(ExitCode::usage,
+         "judge --device emulated: this build has no emulator; one with -D HALFSTEP_CUDA=EMULATED has");
+  }
+  std::vector<Registered> all = all_variants_of(options);
+  const Device wanted = options.device == "cpu" ? Device::cpu : Device::cuda;
+  if (options.device != "all") std::erase_if(all, [&](const Registered& one) { return one.device != wanted; });
+  if (all.empty()) {
+    fail(ExitCode::usage, "judge --device {}: {} has no variant for it", options.device,
+         options.plugin.empty() ? options.variant : "the plug-in");
+  }
+  if (!is_emulated && std::ranges::count(all, Device::cuda, &Registered::device) > 0) {
+    fail(ExitCode::device,
+         "judge: a GPU cannot be isolated as a process can, so a build with -D HALFSTEP_CUDA=EMULATED judges variants "
+         "for CUDA; --device cpu judges the others");
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string Verdict::text() const {
   if (!refused_by.empty()) return fmt::format("refused by {}: {}", refused_by, reason);
+  if (device == Device::cuda) return "right on the emulator, which says nothing about speed";
   if (timed.empty()) return "right";
   double logarithms = 0;
   for (const TimedResult& one : timed) logarithms += std::log(median(one.seconds_against) / median(one.seconds));

@@ -12,12 +12,13 @@
 namespace hs::bench::judge {
 
 struct JudgeOptions {
-  std::string plugin;   // a shared object; "": `variant` is one of the program's own
-  std::string variant;  // SLOT=VARIANT; "": all that the plug-in registers
-  std::string against;  // the variant to be faster than; "": the one that a call takes without the plug-in
-  bool quick = false;   // about ten seconds: fewer rows, draws and rounds
-  int64_t batch = 64;   // of the timed calls
-  uint64_t seed = 0;    // of everything that is drawn: another one for each judgement
+  std::string plugin;          // a shared object; "": `variant` is one of the program's own
+  std::string variant;         // SLOT=VARIANT; "": all that the plug-in registers
+  std::string device = "all";  // or "cpu", "cuda" or "emulated": variants of it alone
+  std::string against;         // the variant to be faster than; "": the one that a call takes without the plug-in
+  bool quick = false;          // about ten seconds: fewer rows, draws and rounds
+  int64_t batch = 64;          // of the timed calls
+  uint64_t seed = 0;           // of everything that is drawn: another one for each judgement
 };
 
 struct Check {
@@ -36,8 +37,8 @@ struct Verdict {
   std::string text() const;  // "right and 1.31 times as fast as direct"
 };
 
-// One verdict for each variant. Throws Error: what loading a plug-in throws; usage (no such variant, or no slot that
-// the op table reaches); device (no isolation on this system).
+// One verdict for each variant. Throws Error: what loading a plug-in throws; usage (no such variant, or none for the
+// device, or no slot that the op table reaches); device (no isolation on this system, or of a GPU).
 std::vector<Verdict> judge(const JudgeOptions& options);
 
 }  // namespace hs::bench::judge

@@ -76,6 +76,7 @@ class Subject {
   std::span<std::byte> memory_;
   std::string slot_, variant_;
   KernelSlot* kernel_ = nullptr;
+  Device device_ = Device::cpu;
   std::map<uint64_t, std::vector<examples::OpCase>> drawn_;  // by seed
   std::optional<GuardPages> guard_;
 };
@@ -112,8 +113,9 @@ void Subject::start() {
   if (setup.at("guard")) guard_.emplace();
   Json hello = Json::object();
   try {
-    if (setup.at("cuda")) Tensor::empty({1}, DType::f32, Device::cuda);  // reserves the emulated device's addresses
-    confine(subject_memory, setup.at("cuda"));
+    if (setup.at("cuda")) device_ = Device::cuda;
+    Tensor::empty({1}, DType::f32, device_);  // reserves the emulated device's addresses
+    confine(subject_memory, device_ == Device::cuda);
     const std::string plugin = setup.at("plugin");
     if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin));
   } catch (const Error& error) {
@@ -182,7 +184,8 @@ Json Subject::check_own_rows() {
   int64_t rows = 0;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (const examples::OpCase& row : examples::op_table()) {
-      const examples::RowRun how = examples::run_on(Device::cpu, dtype);
+      const examples::RowRun how = examples::run_on(device_, dtype);
+      if (device_ == Device::cuda && !row.cuda) continue;
       if (!failure.empty() || (dtype != DType::f32 && !row.half) || !reaches(row, how, *kernel_)) continue;
       ++rows;
       examples::guard_row(row, how, [&] {
