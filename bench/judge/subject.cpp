@@ -146,7 +146,7 @@ Json Subject::run_row(const Json& question) {
   };
   if (question.at("watch").get<bool>()) {
     findings = watched(
-        *kernel_, variant_, [&] { examples::run_row(row, inputs, how); }, run);
+        *kernel_, variant_, how.device, [&] { examples::run_row(row, inputs, how); }, run);
   } else {
     run();
   }

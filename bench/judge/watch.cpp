@@ -55,13 +55,16 @@ unsigned floating_point_settings() {
 }
 
 Bytes bytes_of(const Tensor& tensor) {
-  const auto* begin = static_cast<const unsigned char*>(tensor.bytes() > 0 ? tensor.raw_data() : nullptr);
+  const Tensor host = tensor.to(Device::cpu);
+  const auto* begin = static_cast<const unsigned char*>(host.bytes() > 0 ? host.raw_data() : nullptr);
   return {begin, begin + tensor.bytes()};
 }
 
 // Past the count of modifications: what the op has saved stays as it was.
 void put(const Tensor& tensor, const Bytes& bytes) {
-  if (!bytes.empty()) std::memcpy(const_cast<void*>(tensor.raw_data()), bytes.data(), bytes.size());
+  if (bytes.empty()) return;
+  runtime(tensor.device())
+      .copy(const_cast<void*>(tensor.raw_data()), bytes.data(), bytes.size(), CopyDirection::to_device);
 }
 
 // Of one call, by its tensors.
@@ -129,12 +132,13 @@ Effects effects_of(const SpiedCall& call, const VariantBase*& ran, int more_call
 }
 
 // Runs `work` and returns the effects of its calls of the slot, in their order.
-std::vector<Effects> effects_in(const KernelSlot& slot, const std::function<void()>& work, int more_calls = 0) {
+std::vector<Effects> effects_in(const KernelSlot& slot, Device device, const std::function<void()>& work,
+                                int more_calls = 0) {
   std::vector<Effects> all;
   const KernelSpy spy = [&](const SpiedCall& call) -> const VariantBase& {
     const auto is_defined = [](const Tensor* tensor) { return tensor->defined(); };
     const auto first = std::ranges::find_if(call.tensors, is_defined);
-    if (&call.slot != &slot || first == call.tensors.end() || (*first)->device() != Device::cpu) return call.again();
+    if (&call.slot != &slot || first == call.tensors.end() || (*first)->device() != device) return call.again();
     const VariantBase* ran = nullptr;
     all.push_back(effects_of(call, ran, more_calls));
     return *ran;
@@ -173,14 +177,14 @@ void compare(const Effects& judged, const Effects& trusted, Findings& findings) 
 
 }  // namespace
 
-Json watched(KernelSlot& slot, const std::string& variant, const std::function<void()>& trusted,
+Json watched(KernelSlot& slot, const std::string& variant, Device device, const std::function<void()>& trusted,
              const std::function<void()>& judged) {
   std::vector<std::vector<Effects>> others;
   for (const VariantBase* v = slot.variants(); v; v = v->next) {
-    if (v->name == variant || v->device != Device::cpu) continue;
+    if (v->name == variant || v->device != device) continue;
     try {
       const cli::ForcedKernels forced({std::string(slot.name()) + "=" + v->name});
-      others.push_back(effects_in(slot, trusted));
+      others.push_back(effects_in(slot, device, trusted));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::forced_variant) throw;
     }
@@ -191,9 +195,9 @@ Json watched(KernelSlot& slot, const std::string& variant, const std::function<v
   {
     allocations = 0;
     const CountAllocations count(slot);
-    own = effects_in(slot, judged, 20);
+    own = effects_in(slot, device, judged, device == Device::cpu ? 20 : 0);  // the emulator repeats by itself
   }
-  if (allocations > 0) findings.add("allocation", "it allocates memory");
+  if (allocations > 0 && device == Device::cpu) findings.add("allocation", "it allocates memory");
   if (floating_point_settings() != settings) {
     findings.add("denormals", "it leaves the processor's floating-point settings changed");
   }

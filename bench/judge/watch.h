@@ -15,10 +15,10 @@ namespace hs::bench::judge {
 //   inputs      it changes a tensor that no other variant writes
 //   written     it leaves bytes of an output that every other variant writes
 //   repeat      the second call gives other bits
-//   allocation  it allocates
+//   allocation  it allocates; not for CUDA, where a launch does on the emulator
 //   denormals   it leaves the processor's floating-point settings changed
-// Tensors of other devices than the CPU are left alone. REQUIRES: set_poison(true)
-Json watched(KernelSlot& slot, const std::string& variant, const std::function<void()>& trusted,
+// Calls whose first tensor is not on the device are left alone. REQUIRES: set_poison(true)
+Json watched(KernelSlot& slot, const std::string& variant, Device device, const std::function<void()>& trusted,
              const std::function<void()>& judged);
 
 }  // namespace hs::bench::judge
