@@ -202,15 +202,22 @@ Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const 
   Packer packer(subject_->memory().first(row_bytes));
   Json places = Json::array();
   for (const Tensor& input : inputs) places.push_back(packer.put(input));
-  const Json answer = subject_->ask({{"do", "row"},
-                                     {"row", place.index},
-                                     {"drawn", place.drawn_seed},
-                                     {"how", to_json(how)},
-                                     {"inputs", places},
-                                     {"seed", examples::input_seed()},
-                                     {"threads", threads_},
-                                     {"watch", check_ == "rows" || check_ == "drawn"},
-                                     {"before", before}});
+  const Json question = {{"do", "row"},
+                         {"row", place.index},
+                         {"drawn", place.drawn_seed},
+                         {"how", to_json(how)},
+                         {"inputs", places},
+                         {"seed", examples::input_seed()},
+                         {"threads", threads_},
+                         {"watch", check_ == "rows" || check_ == "drawn"},
+                         {"before", before}};
+  Json answer;
+  try {
+    answer = subject_->ask(question);
+  } catch (const Refusal& refusal) {
+    if (refusal.check != "emulator") throw;
+    throw Refusal(refusal.check, fmt::format("{} {}: {}", name(how.dtype), place.row->name, refusal.what()));
+  }
   if (answer.value("unsupported", false)) {
     throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
   }
