@@ -19,6 +19,7 @@
 #include "bench/judge/isolation.h"
 #include "bench/judge/wire.h"
 #include "engine/check.h"
+#include "engine/files/input_file.h"
 
 namespace hs::bench::judge {
 namespace {
@@ -57,6 +58,16 @@ void refuse_reported(const std::string& printed) {
   throw Refusal("emulator", printed.substr(begin, printed.find('\n', begin) - begin));
 }
 
+// What tests ask of the emulator, and a kernel does not: it would see less, or forget what it has seen.
+void check_leaves_emulator(const std::string& plugin) {
+  const std::vector<uint8_t> bytes = read_file(plugin, uint64_t{1} << 30);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const std::string name : {"options", "reset", "take_reports"}) {
+    if (text.find(fmt::format("_ZN2hs8emulator{}{}Ev", name.size(), name)) == std::string_view::npos) continue;
+    throw Refusal("isolation", fmt::format("it calls hs::emulator::{}(), which is for tests", name));
+  }
+}
+
 }  // namespace
 
 Examiner::Examiner(const std::string& plugin, Memory memory, int threads, Device device) {
@@ -69,6 +80,7 @@ Examiner::Examiner(const std::string& plugin, Memory memory, int threads, Device
 }
 
 void Examiner::start(const std::string& plugin, Memory guarded, int threads, Device device) {
+  if (device == Device::cuda && !plugin.empty()) check_leaves_emulator(plugin);
   hide_memory();
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
