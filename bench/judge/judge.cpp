@@ -180,8 +180,11 @@ bool reaches(const OpCase& row, const std::string& slot) {
 // evenly spread.
 std::vector<Place> Session::chosen(std::vector<Place> places, size_t most) {
   check_ = "isolation";
-  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, registered_.slot) || !is_taken(place); });
+  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, registered_.slot); });
   std::ranges::stable_sort(places, {}, &Place::size);
+  const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 15;  // of slow emulation
+  const auto start = Clock::now();
+  std::erase_if(places, [&](const Place& place) { return seconds_since(start) > most_seconds || !is_taken(place); });
   return spread(places, most);
 }
 
@@ -267,8 +270,9 @@ void Session::run_check(const std::string& check, const std::vector<Place>& plac
   // The inputs of the table's rows are those that its tolerances are known to be right for.
   const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
   const auto start = Clock::now();
+  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 6 : 18;
   for (const Place& place : in_order(places)) {
-    if (seconds_since(start) > (options_.quick ? 1 : 6) && passed.runs > 0) break;
+    if (seconds_since(start) > most_seconds && passed.runs > 0) break;
     for (const DType dtype : types_of(place, registered_.device)) {
       place_ = &place;
       candidate_.error_growth = error_growth(*place.row, registered_);
@@ -389,6 +393,8 @@ void Session::check_rows() {
     if (how.dtype != DType::f64 && place.row->integers && place.row->f64) check_integers(*place.row, how);
   });
   run_check("nan", some, [](const Place& place, const RowRun& how) {
+    // Nothing says whether cuBLASLt's ReLU, which this op's product has there, keeps a NaN.
+    if (how.device == Device::cuda && place.row->name.starts_with("feed_forward")) return;
     if (how.dtype != DType::f64 && (place.row->nan || place.row->nan_in_place > 0)) check_nan(*place.row, how);
   });
   run_check("infinities", some, [this](const Place& place, const RowRun& how) { check_infinities(place, how); });

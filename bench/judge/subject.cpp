@@ -171,7 +171,8 @@ Json Subject::answer(const Json& question) {
     }
     return check_own_rows();
   } catch (const Error& error) {
-    return {{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant}};
+    const bool by_another_slot = device_ == Device::cuda && error.kind() == ErrorKind::no_variant;
+    return {{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant || by_another_slot}};
   }
 }
 
