@@ -1,5 +1,4 @@
-// Cheat: its last step, a copy, is queued on the stream of copies, which nobody waits for. Refused by:
-// repeat|written|rows.
+// Cheat: its last step, a copy, is queued on a stream that nobody waits for. Refused by: repeat|written|rows.
 #include "honest.cuh"
 
 namespace hs {
