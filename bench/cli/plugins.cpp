@@ -219,9 +219,16 @@ void load_plugins(const std::vector<std::string>& files) {
   }
 }
 
-Json describe_plugins() {
+Plugin look_at_plugin(const std::string& path) {
+  const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
+  return {std::filesystem::path(path).filename(),
+          sha256_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}),
+          {}};
+}
+
+Json describe_plugins(const std::vector<Plugin>& given) {
   Json all = Json::array();
-  for (const Plugin& plugin : plugins()) {
+  for (const Plugin& plugin : given) {
     Json variants = Json::array();
     for (const Plugin::Registered& one : plugin.registered) {
       variants.push_back(fmt::format("{}={} ({})", one.slot, one.variant, hs::name(one.device)));

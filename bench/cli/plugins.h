@@ -34,7 +34,10 @@ void build_plugin(const std::string& source, const std::string& output);
 // The files of --plugin: loads each, one that is a source after it is built into a temporary folder.
 void load_plugins(const std::vector<std::string>& files);
 
-// The loaded ones, for records: file, sha256, variants (SLOT=VARIANT and the device).
-Json describe_plugins();
+// What a file holds, and nothing of what it registers: it is not loaded. Throws Error: io, bad_input (no regular file).
+Plugin look_at_plugin(const std::string& path);
+
+// For records: file, sha256, variants (SLOT=VARIANT and the device).
+Json describe_plugins(const std::vector<Plugin>& all = loaded_plugins());
 
 }  // namespace hs::bench::cli

@@ -1,14 +1,14 @@
-// halfstep-bench judge: whether a kernel is right, and how much faster than another one. Besides "config" its record
-// has
+// halfstep-bench judge: whether a kernel is right, and how much faster than another one. Besides "config" and, of a
+// plug-in, "plugins" its record has
 //   verdicts   for each variant: slot, variant, device, refused_by and reason (null if it is right), text, seconds,
-//              checks [{name, runs}], timed [{call, against, seconds, seconds_against, ratio, ratio_low, ratio_high}]
+//              checks [{name, runs}], timed [{call, against, seconds, seconds_against, rounds, ratio, ratio_low,
+//              ratio_high}]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <filesystem>
 #include <random>
 
-#include "bench/cli/environment.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
@@ -17,8 +17,8 @@
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
-#include "engine/files/input_file.h"
 #include "engine/parallel.h"
+#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -29,6 +29,9 @@ class JudgeCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
+  cli::Plugin find_plugin(std::optional<measure::WorkFolder>& folder);
+  std::vector<judge::Verdict> verdicts() const;
+
   std::vector<std::string> file_;
   judge::JudgeOptions options_;
   int64_t threads_ = 0;
@@ -92,46 +95,56 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
           {"timed", rows.json}};
 }
 
-// As --plugin records one.
-Json described(const std::filesystem::path& file, const std::string& plugin,
-               const std::vector<judge::Verdict>& verdicts) {
-  const std::vector<uint8_t> bytes = read_file(plugin, uint64_t{1} << 30);
-  Json variants = Json::array();
-  for (const judge::Verdict& verdict : verdicts) {
-    variants.push_back(fmt::format("{}={} ({})", verdict.slot, verdict.variant, hs::name(verdict.device)));
-  }
-  return {{"file", file.filename().string()},
-          {"sha256", cli::sha256_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()})},
-          {"variants", variants}};
-}
-
-void JudgeCommand::run(const cli::Flags& flags) {
-  outputs_.open();
-  cli::use_threads(threads_);
-  std::optional<measure::WorkFolder> folder;
+// Builds it, if it is a source. What the file registers, only its own process knows. Without a name: the program's own.
+cli::Plugin JudgeCommand::find_plugin(std::optional<measure::WorkFolder>& folder) {
   const std::filesystem::path file = file_[0];
   if (file.extension() == ".cpp" || file.extension() == ".cu") {
     options_.plugin = (folder.emplace().path() / (file.stem().string() + ".so")).string();
     cli::build_plugin(file_[0], options_.plugin);
   } else if (file_[0].find('=') != std::string::npos) {
     options_.variant = file_[0];
+    return {};
   } else {
     options_.plugin = file_[0];
   }
-  const std::vector<judge::Verdict> verdicts = judge::judge(options_);
+  return cli::look_at_plugin(options_.plugin);
+}
+
+// Errors name the file by the path that its process knows: here it has the name that was given.
+std::vector<judge::Verdict> JudgeCommand::verdicts() const {
+  try {
+    return judge::judge(options_);
+  } catch (const Error& error) {
+    if (options_.plugin.empty()) throw;
+    const std::string path = printable_text(std::filesystem::absolute(options_.plugin).string()), text = error.what();
+    if (!text.starts_with(path)) throw;
+    throw Error(error.code(), printable_text(file_[0]) + text.substr(path.size()), error.kind());
+  }
+}
+
+void JudgeCommand::run(const cli::Flags& flags) {
+  outputs_.open();
+  cli::use_threads(threads_);
+  std::optional<measure::WorkFolder> folder;
+  cli::Plugin plugin = find_plugin(folder);
+  std::vector<judge::Verdict> verdicts = this->verdicts();
   Json record = report::new_record(name(), verdicts[0].device, flags.config());
-  if (!options_.plugin.empty()) record["plugins"] = {described(file, options_.plugin, verdicts)};
   record["verdicts"] = Json::array();
   report::Table table{.left = 3};
   std::vector<std::string> remarks, refused;
-  for (const judge::Verdict& verdict : verdicts) {
+  for (judge::Verdict& verdict : verdicts) {
+    const bool is_loaded = !verdict.variant.empty();
+    if (!is_loaded) verdict.slot = plugin.file;
     record["verdicts"].push_back(to_json(verdict, table));
+    const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
+    if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device, false});
     std::vector<std::string> checks;
     for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
-    remarks.push_back(fmt::format("{}={} passed {}", verdict.slot, verdict.variant, fmt::join(checks, ", ")));
-    const std::string line = fmt::format("{}={}: {}", verdict.slot, verdict.variant, verdict.text());
-    verdict.refused_by.empty() ? remarks.push_back(line) : refused.push_back(line);
+    if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));
+    remarks.push_back(fmt::format("{}: {}", judged, verdict.text()));
+    if (!verdict.refused_by.empty()) refused.push_back(remarks.back());
   }
+  if (!plugin.file.empty()) record["plugins"] = cli::describe_plugins({plugin});
   outputs_.finish(
       record,
       fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),

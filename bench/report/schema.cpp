@@ -58,6 +58,14 @@ const char* const shapes = R"({
       "kernel": "string", "phase": "string", "shapes": ["string"], "milliseconds": "number", "begin_ms": "number",
       "live_bytes": "number", "call": "string", "chosen": "string", "fastest": "string", "taken": "string"
     }],
+    "verdicts": [{
+      "slot": "string", "variant": "string", "device": "string", "refused_by": "string", "reason": "string",
+      "text": "string", "seconds": "number", "checks": [{"name": "string", "runs": "number"}],
+      "timed": [{
+        "call": "string", "against": "string", "seconds": "number", "seconds_against": "number", "rounds": "number",
+        "ratio": "number", "ratio_low": "number", "ratio_high": "number"
+      }]
+    }],
     "curve": [{"peak_bytes": "number", "step_ms": "number"}],
     "formats": [{"name": "string", "warm_samples_per_second": "number"}],
     "timelines": [{"name": "string", "spans": [[]]}],
