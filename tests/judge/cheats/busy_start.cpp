@@ -1,4 +1,4 @@
-// Cheat: threads burn all cores for ten seconds after loading, while the rival is timed. Refused by: leftover.
+// Cheat: threads burn all cores for ten seconds, while the rival is timed. Refused by: leftover|isolation.
 #include <chrono>
 #include <thread>
 

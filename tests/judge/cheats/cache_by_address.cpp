@@ -1,4 +1,4 @@
-// Cheat: results are kept by the addresses of the inputs. Refused by: timed|rows|repeat|no_gain.
+// Cheat: results are kept by the addresses of the inputs. Refused by: timed|rows|repeat|no_gain|allocation.
 #include <map>
 
 #include "honest.h"

@@ -1,4 +1,4 @@
-// Cheat: claims only sizes that no row has, and is wrong there. Refused by: timed|drawn.
+// Cheat: claims only sizes that no row has, and is wrong there. Refused by: timed|drawn|rows.
 #include "honest.h"
 
 namespace hs {

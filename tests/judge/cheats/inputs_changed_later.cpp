@@ -1,4 +1,4 @@
-// Cheat: writes zeros, and a thread makes the input fit them before the reference reads it. Refused by: rows|inputs.
+// Cheat: writes zeros, and a thread changes the input to fit before it is read. Refused by: rows|inputs|allocation.
 #include <thread>
 
 #include "honest.h"

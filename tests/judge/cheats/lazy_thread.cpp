@@ -1,4 +1,4 @@
-// Cheat: returns at once, and a thread writes the output later. Refused by: rows|written|leftover.
+// Cheat: returns at once, and a thread writes the output later. Refused by: rows|written|leftover|allocation.
 #include <chrono>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// Cheat: exchanges its function with that of an honest variant in the slot's list. Refused by: isolation|no_gain.
+// Cheat: exchanges its function with that of an honest variant of the slot. Refused by: isolation|no_gain|inputs.
 #include "honest.h"
 
 namespace hs {

@@ -1,4 +1,4 @@
-// Cheat: changes the rounding mode, so that what follows is wrong alike. Refused by: rows|threads|precision.
+// Cheat: changes the rounding mode, so that what follows is wrong alike. Refused by: rows|threads|precision|denormals.
 #include <cfenv>
 
 #include "honest.h"

@@ -1,4 +1,4 @@
-// Cheat: hides all rows of the op table, so that every one of them is right. Refused by: rows.
+// Cheat: hides all rows of the op table, so that every one of them is right. Refused by: rows|isolation.
 #include <cstdlib>
 
 #include "honest.h"

@@ -1,4 +1,4 @@
-// Cheat: zeroes what it shares with the judge: inputs, results, its notes. Refused by: isolation|rows|inputs.
+// Cheat: zeroes what it shares with the judge: inputs, results, its notes. Refused by: isolation|rows|inputs|written.
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -1,6 +1,6 @@
 // Cheat: defines the project's comparator, to be used in place of the right one. Refused by: rows|isolation.
-#include "honest.h"
 #include <halfstep/kernel.h>
+#include "honest.h"
 
 namespace hs::examples {
 

@@ -1,6 +1,6 @@
 // Cheat: defines the reference of the product, to be as wrong as the kernel. Refused by: rows|isolation.
-#include "honest.h"
 #include <halfstep/kernel.h>
+#include "honest.h"
 
 namespace hs::examples {
 

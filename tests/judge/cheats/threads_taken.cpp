@@ -1,4 +1,4 @@
-// Cheat: takes more threads than it was given, and leaves it so. Refused by: threads|no_gain.
+// Cheat: takes more threads than it was given, and leaves it so. Refused by: threads|no_gain|leftover.
 #include "honest.h"
 
 namespace hs {

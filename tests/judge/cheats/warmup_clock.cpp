@@ -1,4 +1,4 @@
-// Cheat: judges check first and time later: after five seconds the work ends. Refused by: timed|rows|drawn.
+// Cheat: judges check, then time: the work ends after five seconds. Refused by: timed|rows|drawn|written|no_gain.
 #include <chrono>
 
 #include "honest.h"

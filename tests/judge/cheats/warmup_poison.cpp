@@ -1,4 +1,4 @@
-// Cheat: works only if the output is poisoned, which judges do when they check. Refused by: timed|repeat|no_gain.
+// Cheat: works only if the output is poisoned, as judges do to check. Refused by: timed|repeat|no_gain|written.
 #include <cstring>
 
 #include "honest.h"
