@@ -1,0 +1,213 @@
+// halfstep-bench judge: every plug-in of tests/judge/cheats is refused, and the project's own variants are not. All
+// that is judged runs in processes of the program, never in this one.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/judge/judge.h"
+#include "engine/cpu_features.h"
+#include "source_dir.h"
+#include "tests/support/bench_program.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace hs;
+using namespace hs::bench::judge;
+using namespace hs::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+TEST_CASE("the least time of a call: its bytes, and the fewest products of any known algorithm") {
+  const Ceilings ceilings{1e9, 1e6};  // products, bytes in a second
+  const auto least = [&](const char* slot, const std::vector<Shape>& shapes, double bytes, DType type,
+                         double nonzero = 1) { return least_seconds(slot, shapes, bytes, type, nonzero, ceilings); };
+  const auto is = [](double seconds) { return doctest::Approx(0.6 * seconds).epsilon(1e-12); };
+  CHECK(least("relu_forward", {{10, 100}, {10, 100}}, 8000, DType::f32) == is(8e-3));
+  const std::vector<Shape> small = {{64, 100}, {100, 64}, {64, 64}}, large = {{256, 300}, {300, 512}, {256, 512}};
+  CHECK(least("gemm", small, 8000, DType::f32) == is(8e-3));  // of bytes: 2 * 64 * 100 * 64 operations take less
+  CHECK(least("gemm", small, 0, DType::f32) == is(2.0 * 64 * 100 * 64 / 1e9));
+  CHECK(least("gemm", small, 0, DType::f32, 0.25) == is(0.25 * 2 * 64 * 100 * 64 / 1e9));
+  CHECK(least("gemm", large, 0, DType::f32) == is(2.0 * 256 * 300 * 512 * 7 / 8 * 7 / 8 / 1e9));  // to 128, to 64
+  CHECK(least("gemm", large, 0, DType::bf16) ==
+        is(2.0 * 256 * 300 * 512 * 49 / 64 / 1e9 / (cpu_features().amx_bf16 ? 32 : 2)));
+  const std::vector<Shape> convolution = {{1, 8, 8, 3}, {27, 16}, {16}, {1, 6, 6, 16}};
+  CHECK(least("conv2d_forward", convolution, 0, DType::f32) == is(2.0 * 27 * 6 * 6 * 16 * 64 / 324 / 1e9));
+}
+
+TEST_CASE("the text of a verdict: the mean ratio of all calls, or the check and its reason") {
+  Verdict verdict{.slot = "gemm", .variant = "mine"};
+  CHECK(verdict.text() == "right");  // nothing of it is timed
+  verdict.timed = {{"1x1x1 f32", "blocked", {2, 1, 3}, {4, 4, 9}}, {"2x2x2 f32", "eigen", {1, 1}, {8, 8}}};
+  CHECK(verdict.text() == "right and 4.00 times as fast as blocked");  // 2 and 8
+  verdict.refused_by = "rows";
+  verdict.reason = "f32 gemm: off by 1";
+  CHECK(verdict.text() == "refused by rows: f32 gemm: off by 1");
+}
+
+// The verdicts on files or SLOT=VARIANTs. Two are judged at a time, each in a session of its own.
+std::vector<Ended> judged(const std::vector<std::string>& subjects, const std::string& flags) {
+  std::vector<Ended> all(subjects.size());
+  std::atomic<size_t> next = 0;
+  const Surroundings around{.prepare =
+                                [] {
+                                  setsid();
+                                  prctl(PR_SET_PDEATHSIG, SIGKILL);
+                                },
+                            .patience = 300};
+  const auto work = [&] {
+    for (size_t i = next++; i < subjects.size(); i = next++) {
+      all[i] = run_bench_line("judge " + subjects[i] + " --quick --json - " + flags, around);
+    }
+  };
+  std::future<void> other = std::async(std::launch::async, work);
+  work();
+  other.get();
+  return all;
+}
+
+// The first verdict that is a refusal, or else the first one.
+json verdict_of(const Ended& ended) {
+  const json record = json::parse(ended.out, nullptr, false);
+  REQUIRE_MESSAGE(!record.is_discarded(), ended.err);
+  const json& all = record["verdicts"];
+  const auto refused = std::ranges::find_if(all, [](const json& one) { return !one["refused_by"].is_null(); });
+  REQUIRE(ended.code == (refused == all.end() ? 0 : 1));
+  if (refused == all.end()) return all.at(0);
+  CHECK(contains(ended.err, (*refused)["text"].get<std::string>()));
+  return *refused;
+}
+
+// Whether a cheat is judged as its first line says: "Refused by: rows|timed.", where no_gain means right, if it is not
+// faster.
+bool is_as_wanted(const json& verdict, const std::string& first_line) {
+  const std::string mark = "Refused by: ";
+  const size_t begin = first_line.find(mark);
+  REQUIRE(begin != std::string::npos);
+  const std::string checks = "|" + first_line.substr(begin + mark.size(), first_line.rfind('.') - begin - mark.size());
+  if (!verdict["refused_by"].is_null()) {
+    return contains(checks + "|", "|" + verdict["refused_by"].get<std::string>() + "|");
+  }
+  double ratio = 1;
+  std::sscanf(verdict["text"].get<std::string>().c_str(), "right and %lf", &ratio);
+  return contains(checks + "|", "|no_gain|") && ratio < 1.1;
+}
+
+TEST_CASE("every cheat is refused, by a check that its first line names") {
+  std::vector<std::string> names, plugins, first_lines;
+  for (const auto& entry : fs::directory_iterator(HALFSTEP_SOURCE_DIR "/tests/judge/cheats")) {
+    if (entry.path().extension() != ".cpp") continue;
+    names.push_back(entry.path().stem());
+    plugins.push_back(fmt::format("{}/{}.so", HALFSTEP_CHEATS, names.back()));
+    first_lines.push_back(lines_of(read_text(entry.path())).at(0));
+  }
+  CHECK(names.size() >= 30);
+  const std::vector<Ended> all = judged(plugins, "--seed 44");
+  for (size_t i = 0; i < all.size(); ++i) {
+    json verdict = verdict_of(all[i]);
+    // Whose rival had to wait for another process looks faster, but not each time.
+    for (int tries = 0; verdict["refused_by"].is_null() && !is_as_wanted(verdict, first_lines[i]) && tries < 3;
+         ++tries) {
+      verdict = verdict_of(judged({plugins[i]}, "--seed 44")[0]);
+    }
+    CHECK_MESSAGE(is_as_wanted(verdict, first_lines[i]), names[i], ": ", verdict["text"].get<std::string>());
+  }
+}
+
+// Of this CPU: those that are named as an instruction set need it.
+std::vector<std::string> own_variants() {
+  const json info = record_of("info");
+  std::vector<std::string> names;
+  for (const auto& [slot, variants] : info["kernels"].items()) {
+    for (const json& variant : variants) {
+      const std::string name = variant["variant"];
+      const bool is_unit = name == "amx" || name == "avx512_bf16";
+      const auto has = [&](const json& feature) { return feature.get<std::string>().starts_with(name); };
+      if (variant["device"] != "cpu" || (is_unit && std::ranges::none_of(info["cpu_features"], has))) continue;
+      names.push_back(slot + "=" + name);
+    }
+  }
+  return names;
+}
+
+// Each day another sixth of them. HALFSTEP_JUDGE_ALL=3 judges all of them three times, with other numbers each
+// time.
+TEST_CASE("the project's own variants are right") {
+  constexpr size_t groups = 6;
+  const std::vector<std::string> names = own_variants();
+  CHECK(names.size() >= 60);
+  const char* times = std::getenv("HALFSTEP_JUDGE_ALL");
+  std::vector<std::string> some;
+  for (size_t i = static_cast<size_t>(std::time(nullptr) / 86400) % groups; !times && i < names.size(); i += groups) {
+    some.push_back(names[i]);
+  }
+  for (int i = 0; times && i < std::stoi(times); ++i) some.insert(some.end(), names.begin(), names.end());
+  const std::vector<Ended> all = judged(some, times ? "" : "--seed 44");
+  for (size_t i = 0; i < all.size(); ++i) {
+    const json verdict = verdict_of(all[i]);
+    CHECK_MESSAGE(verdict["refused_by"].is_null(), some[i], ": ", verdict["text"].get<std::string>(), "; ", all[i].err);
+  }
+}
+
+TEST_CASE("a record of the judge is shown again, whatever the verdict") {
+  const TemporaryFolder folder;
+  const Surroundings around{.folder = folder.path};
+  const std::string plugin = HALFSTEP_CHEATS "/half_output.so";
+  CHECK(run_bench_line("judge " + plugin + " --quick --json refused.json", around).code == 1);
+  const json refused = json::parse(read_text(folder / "refused.json"));
+  REQUIRE(refused["plugins"].size() == 1);
+  CHECK(refused["plugins"][0]["file"] == "half_output.so");
+  CHECK(refused["plugins"][0]["sha256"].get<std::string>().size() == 64);
+  CHECK(refused["plugins"][0]["variants"] == json({"gelu_forward=fast (cpu)"}));
+  REQUIRE(run_bench_line("judge begin_step=simple --quick --json right.json", around).code == 0);
+  CHECK_FALSE(json::parse(read_text(folder / "right.json")).contains("plugins"));
+  for (const std::string file : {"refused.json", "right.json"}) {
+    const std::string text = json::parse(read_text(folder / file))["verdicts"][0]["text"];
+    CHECK(contains(run_bench_line("report " + file, around).out, text));
+    CHECK(run_bench_line("report " + file + " --csv verdict.csv --html page.html", around).code == 0);
+    CHECK(contains(read_text(folder / "page.html"), text));
+  }
+}
+
+TEST_CASE("what cannot be judged is refused in one line, with the exit code of its kind") {
+  const TemporaryFolder folder;
+  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
+  const std::string good = read_text(HALFSTEP_CHEATS "/half_output.so"), stamp = "halfstep plug-in for ";
+  const std::string source = "#include <halfstep/kernel.h>\nnamespace hs {\nvoid run(const ReluForward&) {}\n";
+  write("none.cpp", "#include <halfstep/kernel.h>\n");
+  write("broken.cpp", source + "REGISTER_KERNEL(relu_forwards, cpu, \"mine\", {.run = run});\n}\n");
+  write("exists.cpp", source + "REGISTER_KERNEL(relu_forward, cpu, \"simple\", {.run = run});\n}\n");
+  write("text.so", source);
+  write("version.so", std::string(good).replace(good.find(stamp), stamp.size(), "halfstep plug-in for 9"));
+  fs::create_directory(folder / "folder.so");
+  check_mistakes({{"judge nowhere.so", 4, " nowhere.so: cannot be opened: No such file"},
+                  {"judge nowhere.cpp", 4, " nowhere.cpp: cannot be opened: No such file"},
+                  {"judge folder.so", 3, " folder.so: a folder, expected a regular file"},
+                  {"judge text.so", 3, " text.so: is no whole shared object"},
+                  {"judge version.so", 3, " version.so: was built for version and ABI 90"},
+                  {"judge none.cpp", 2, " none.cpp: registers no kernel; expected REGISTER_KERNEL("},
+                  {"judge exists.cpp", 2, " exists.cpp: relu_forward has a variant simple for cpu already"},
+                  {"judge broken.cpp", 2, " broken.cpp:4:17: error: "},
+                  {"judge nonsense=nothing", 2, "judge nonsense=nothing: expected a plug-in's file, or SLOT=VARIANT"},
+                  {"judge gemm=nothing", 2, "judge gemm=nothing: gemm has no variant of this name"},
+                  {"judge relu_forward=simple --against nothing", 2,
+                   "--against nothing: relu_forward has no variant of this name"}},
+                 {.folder = folder.path, .variables = {"TMPDIR=" + folder.path.string()}});
+  CHECK(folder.names().size() == 6);  // nothing was left behind
+}
+
+}  // namespace
