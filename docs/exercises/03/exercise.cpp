@@ -1,7 +1,5 @@
 // The starter: wrong for some numbers, and for some tensors. Change it until tests/exercise 03 is content.
-#include "docs/exercises/03/exercise.h"
-
-#include "kernels/relu/relu.h"
+#include <halfstep/kernel.h>
 
 namespace {
 

@@ -1,29 +1,36 @@
 #include "docs/exercises/01/exercise.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "engine/autograd.h"
-
-namespace exercise {
-
-using namespace hs;
+namespace hs {
 
 Tensor softplus(const Tensor& x) {
   const Op op("softplus");
   Tensor y = x.empty_like();
-  const float* in = x.data<float>();
-  float* out = y.mutable_data<float>();
-  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|): the exponent is never positive, so nothing overflows.
-  for (int64_t i = 0; i < x.size(); ++i) out[i] = std::max(in[i], 0.0f) + std::log1p(std::exp(-std::abs(in[i])));
-  // dy/dx = e^x / (1 + e^x) = 1 - e^-y, and expm1 keeps the digits where y is small.
+  softplus_forward({x, y});
   return record("softplus", y, {x}, [y = y.saved()](const Tensor& dy) -> Gradients {
     Tensor dx = dy.empty_like();
-    const float *out = y.data<float>(), *dout = dy.data<float>();
-    float* din = dx.mutable_data<float>();
-    for (int64_t i = 0; i < dx.size(); ++i) din[i] = dout[i] * -std::expm1(-out[i]);
+    softplus_backward({y, dy, dx});
     return {dx};
   });
 }
 
-}  // namespace exercise
+namespace {
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|): the exponent is never positive, so nothing overflows.
+void forward(const SoftplusForward& call) {
+  const auto f = [](float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); };
+  map_elements(call.x.size(), f, call.y.mutable_data<float>(), call.x.data<float>());
+}
+
+// dy/dx = e^x / (1 + e^x) = 1 - e^-y, and expm1 keeps the digits where y is small.
+void backward(const SoftplusBackward& call) {
+  const auto f = [](float y, float dy) { return dy * -std::expm1(-y); };
+  map_elements(call.y.size(), f, call.dx.mutable_data<float>(), call.y.data<float>(), call.dy.data<float>());
+}
+
+REGISTER_KERNEL(softplus_forward, cpu, "mine", {.run = forward});
+REGISTER_KERNEL(softplus_backward, cpu, "mine", {.run = backward});
+
+}  // namespace
+}  // namespace hs

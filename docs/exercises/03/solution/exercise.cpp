@@ -1,7 +1,4 @@
-#include "docs/exercises/03/exercise.h"
-
-#include "engine/parallel.h"
-#include "kernels/relu/relu.h"
+#include <halfstep/kernel.h>
 
 namespace {
 
