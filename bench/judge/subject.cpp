@@ -194,6 +194,8 @@ Json Subject::check_own_rows() {
         examples::for_each_variant(row, how, [&](const std::string& description) {
           examples::check_close(row, how, reference, examples::run_row(row, how), description);
         });
+        if (dtype == DType::f32 && row.f64 && row.reference) examples::check_definition(row);
+        if (dtype == DType::f32 && row.differentiable) examples::check_gradients(row);
         if (row.integers && row.f64) examples::check_integers(row, how);
         if (row.nan || row.nan_in_place > 0) examples::check_nan(row, how);
       });
@@ -217,7 +219,7 @@ void Subject::serve_calls(const std::vector<const measure::SlotSpy::Seen*>& call
     }
   }
   try {
-    calls.front()->again();  // starts threads, and sees whether the variant takes the call
+    for (const auto* call : calls) call->again();  // maps their memory, and sees whether the variant takes the call
   } catch (const Error& error) {
     return say({{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant}});
   }

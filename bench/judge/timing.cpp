@@ -168,6 +168,7 @@ class Timing {
   void run(TimedResult& result, Ceilings& ceilings);
 
  private:
+  static constexpr int64_t least_rounds = 6;
   static constexpr size_t sets = 10;  // calls that exist at once, each at a place of its own
 
   Json prepare(Examiner& side, size_t index);
@@ -260,8 +261,8 @@ void Timing::compare_exactly(size_t set, const Sample& sample) {
 
 // So many that they take the time of a hundred messages.
 size_t Timing::calls_a_round() {
-  sides_[1]->run_calls({0});
-  const double one = sides_[1]->run_calls({1});
+  double one = 0;
+  for (Examiner* side : sides_) one = side->run_calls({0, 1}) / 2;  // of the variant beside, the second
   return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
 }
 
@@ -273,7 +274,8 @@ void Timing::run(TimedResult& result, Ceilings& ceilings) {
   std::vector<size_t> order(sets);
   std::iota(order.begin(), order.end(), size_t{0});
   // The first one warms up.
-  for (int64_t round = 0; round <= plan_.rounds && (round < 4 || seconds_since(start) < plan_.seconds); ++round) {
+  for (int64_t round = 0; round <= plan_.rounds && (round <= least_rounds || seconds_since(start) < plan_.seconds);
+       ++round) {
     for (size_t i = sets - 1; i > 0; --i) std::swap(order[i], order[draw_.next() % (i + 1)]);
     const std::vector<size_t> calls(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
     const uint64_t first_seed = plan_.seed + 1 + static_cast<uint64_t>(round) * sets;

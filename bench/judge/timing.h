@@ -36,7 +36,7 @@ std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, D
 
 struct TimingPlan {
   int64_t batch = 64, rounds = 15;
-  double seconds = 2;  // no new round after it, from the third one on
+  double seconds = 2;  // no new round after it, from the sixth one on
   uint64_t seed = 0;   // of what the calls work on
 };
 

@@ -540,6 +540,98 @@ void check_nan(const OpCase& row, const RowRun& how) {
   });
 }
 
+double output_weight(size_t i) {
+  return 2 * to_unit_float(random_bits({5, RandomPurpose::init, 77, 0, 0}, i)) - 1 + 0x1p-30;
+}
+
+namespace {
+
+double weighted_output(const OpCase& row, const Inputs& inputs) {
+  const NoGrad no_grad;
+  const Numbers y = to_numbers(row.run(inputs));
+  double total = 0;
+  for (size_t i = 0; i < y.size(); ++i) total += output_weight(i) * y[i];
+  return total;
+}
+
+}  // namespace
+
+std::vector<Numbers> gradients_in_f64(const OpCase& row, const Inputs& inputs, double factor) {
+  Inputs leaves;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(input.clone());
+    leaves.back().set_requires_grad(true);
+  }
+  const Tensor y = row.run(leaves);
+  Numbers dy(static_cast<size_t>(y.size()));
+  for (size_t i = 0; i < dy.size(); ++i) dy[i] = factor * output_weight(i);
+  backward(y, Tensor::from(dy, y.shape()));
+  std::vector<Numbers> result;
+  for (const Tensor& leaf : leaves) {
+    check(leaf.grad().defined() && leaf.grad().shape() == leaf.shape() && leaf.grad().dtype() == leaf.dtype(),
+          "{}: the gradient of input {} is {}, expected {}", row.name, result.size(), leaf.grad(), leaf);
+    result.push_back(to_numbers(leaf.grad()));
+  }
+  return result;
+}
+
+namespace {
+
+// dL along `direction` of input k, by central differences: (L(x + h d) - L(x - h d)) / 2h.
+double difference(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& direction) {
+  const double h = 6e-6;  // balances rounding, about 2e-11 |L|, against the third derivative (reliability of f64)
+  const Numbers x = to_numbers(inputs[k]);
+  const auto at = [&](double step) {
+    Numbers moved = x;
+    for (size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+    Inputs changed = inputs;
+    changed[k] = Tensor::from(moved, inputs[k].shape());
+    return weighted_output(row, changed);
+  };
+  return (at(h) - at(-h)) / (2 * h);
+}
+
+// The whole gradient of a small input, four random +-1 directions of a large one.
+void check_gradient(const OpCase& row, const Inputs& inputs, size_t k, const Numbers& analytic) {
+  const size_t size = analytic.size();
+  Numbers measured, from_backward;
+  const bool whole = size <= 64;
+  for (size_t n = 0; n < (whole ? size : 4); ++n) {
+    Numbers direction(size);
+    double along = 0;
+    for (size_t i = 0; i < size; ++i) {
+      const uint32_t draw = random_bits({6, RandomPurpose::init, static_cast<uint32_t>(n), 0, 0}, i);
+      direction[i] = whole ? (i == n ? 1 : 0) : (draw & 1 ? 1 : -1);
+      along += direction[i] * analytic[i];
+    }
+    measured.push_back(difference(row, inputs, k, direction));
+    from_backward.push_back(along);
+  }
+  const Comparison result = compare(from_backward, measured, tolerance::gradient_check);
+  if (!result.passed) on_failure(fmt::format("{}, gradient of input {}: {}", row.name, k, result.summary));
+}
+
+}  // namespace
+
+void check_gradients(const OpCase& row) {
+  const Inputs inputs = make_inputs(row, DType::f64);
+  const auto analytic = gradients_in_f64(row, inputs);
+  for (size_t k = 0; k < inputs.size(); ++k) check_gradient(row, inputs, k, analytic[k]);
+}
+
+void check_definition(const OpCase& row) {
+  std::vector<Inputs> all = {make_inputs(row, DType::f64)};
+  for (const size_t k : row.optional) {
+    all.push_back(all[0]);
+    all.back()[k] = Tensor();
+  }
+  for (const Inputs& inputs : all) {
+    const Comparison result =
+        compare(to_numbers(row.run(inputs)), row.reference(as_numbers(inputs)), {1e-12, 1e-12, 0});
+    if (!result.passed) on_failure(fmt::format("{} in f64, not as it is defined: {}", row.name, result.summary));
+  }
+}
+
 Numbers rounded_to(DType dtype, const Numbers& numbers) {
   return to_numbers(cast(Tensor::from(numbers, {static_cast<int64_t>(numbers.size())}), dtype));
 }

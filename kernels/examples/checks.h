@@ -112,6 +112,15 @@ int check_combinations(const OpCase& row, RowRun how);
 // (all that are not 0, because ReLU rightly stops some). REQUIRES: row.nan or row.nan_in_place > 0
 void check_nan(const OpCase& row, const RowRun& how);
 
+// Fixed "random" weights in (-1, 1), never zero, that turn the output into one number: L = sum_i weight_i * y_i.
+double output_weight(size_t i);
+// The gradients of all inputs in f64, of L times a factor.
+std::vector<Numbers> gradients_in_f64(const OpCase& row, const Inputs& inputs, double factor = 1);
+// Checks them against central differences in f64. REQUIRES: row.differentiable
+void check_gradients(const OpCase& row);
+// Checks the f64 run against the row's definition, also without what is optional. REQUIRES: row.f64 and row.reference
+void check_definition(const OpCase& row);
+
 // The numbers rounded once to the type.
 Numbers rounded_to(DType dtype, const Numbers& numbers);
 std::vector<Numbers> as_numbers(const std::vector<Tensor>& tensors);

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -147,15 +146,14 @@ std::vector<std::string> own_variants() {
   return names;
 }
 
-// Each day another sixth of them. HALFSTEP_JUDGE_ALL=3 judges all of them three times, with other numbers each
-// time.
+// A sixth of them. HALFSTEP_JUDGE_ALL=3 judges all of them three times, with other numbers each time.
 TEST_CASE("the project's own variants are right") {
   constexpr size_t groups = 6;
   const std::vector<std::string> names = own_variants();
   CHECK(names.size() >= 60);
   const char* times = std::getenv("HALFSTEP_JUDGE_ALL");
   std::vector<std::string> some;
-  for (size_t i = static_cast<size_t>(std::time(nullptr) / 86400) % groups; !times && i < names.size(); i += groups) {
+  for (size_t i = 0; !times && i < names.size(); i += groups) {
     some.push_back(names[i]);
   }
   for (int i = 0; times && i < std::stoi(times); ++i) some.insert(some.end(), names.begin(), names.end());
