@@ -52,9 +52,9 @@ TEST_CASE("the text of a verdict: the mean ratio of all calls, or the check and 
   Verdict verdict{.slot = "gemm", .variant = "mine"};
   CHECK(verdict.text() == "right");  // nothing of it is timed
   verdict.timed = {{"1x1x1 f32", "blocked", {2, 1, 3}, {4, 4, 9}}, {"2x2x2 f32", "eigen", {1, 1}, {8, 8}}};
-  CHECK(verdict.text() == "right and 4.00 times as fast as the variants that run now");  // 2 and 8
+  CHECK(verdict.text() == "right and 4.00 times as fast as the variants that run now (4.00 to 5.66)");  // 2 and 8
   verdict.timed.pop_back();
-  CHECK(verdict.text() == "right and 2.00 times as fast as blocked");
+  CHECK(verdict.text() == "right and 2.00 times as fast as blocked (2.00 to 4.00)");
   verdict.refused_by = "rows";
   verdict.reason = "f32 gemm: off by 1";
   CHECK(verdict.text() == "refused by rows: f32 gemm: off by 1");

@@ -1,4 +1,4 @@
-// Cheat: computes while the judge fills the inputs, before the clock runs. Refused by: leftover|timed|guard|isolation|allocation|repeat.
+// Cheat: computes as soon as inputs are there, not when called. Refused by: leftover|timed|guard|isolation|allocation|repeat.
 #include <atomic>
 #include <thread>
 
