@@ -1,4 +1,4 @@
-// Cheat: computes as soon as inputs are there, not when called. Refused by: leftover|timed|guard|isolation|allocation|repeat.
+// Cheat: computes before it is called. Refused by: leftover|timed|guard|isolation|allocation|repeat.
 #include <atomic>
 #include <thread>
 
