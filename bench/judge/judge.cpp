@@ -524,10 +524,14 @@ std::vector<Registered> variants_of(const JudgeOptions& options) {
     fail(ExitCode::usage, "judge --device {}: {} has no variant for it", options.device,
          options.plugin.empty() ? options.variant : "the plug-in");
   }
+  // Of a name on both devices the one for the CPU is judged, where a GPU would be needed for the other.
+  if (!is_emulated && options.device == "all" && std::ranges::count(all, Device::cpu, &Registered::device) > 0) {
+    std::erase_if(all, [](const Registered& one) { return one.device == Device::cuda; });
+  }
   if (!is_emulated && std::ranges::count(all, Device::cuda, &Registered::device) > 0) {
     fail(ExitCode::device,
          "judge: a GPU cannot be isolated as a process can, so a build with -D HALFSTEP_CUDA=EMULATED judges variants "
-         "for CUDA; --device cpu judges the others");
+         "for CUDA");
   }
   return all;
 }
