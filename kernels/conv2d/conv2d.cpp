@@ -1,5 +1,5 @@
 // The op: checks the shapes, allocates, calls the slots and records the backward rule. Its kernels, simplest first: the
-// naive ones below; im2col.cpp, direct.cpp; for bf16 avx512_bf16.cpp and amx.cpp; for CUDA im2col.cu.
+// naive ones below; im2col.cpp, direct.cpp, winograd.cpp; bf16: avx512_bf16.cpp, amx.cpp; CUDA: im2col.cu, direct.cu.
 #include "kernels/conv2d/conv2d.h"
 
 #include <algorithm>

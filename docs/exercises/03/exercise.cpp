@@ -8,7 +8,8 @@ using namespace hs;
 void relu_mine(const ReluForward& call) {
   const float* x = call.x.data<float>();
   float* y = call.y.mutable_data<float>();
-  for (int64_t i = 0; i < call.x.size(); ++i) y[i] = x[i] > 0 ? x[i] : 0;
+  const int64_t size = call.x.size();  // a call into the library: ten times slower in the loop's condition
+  for (int64_t i = 0; i < size; ++i) y[i] = x[i] > 0 ? x[i] : 0;
 }
 
 REGISTER_KERNEL(relu_forward, cpu, "mine", {.run = relu_mine, .rank = 100});
