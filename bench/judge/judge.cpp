@@ -183,7 +183,7 @@ std::vector<Place> Session::chosen(std::vector<Place> places, size_t most) {
   check_ = "isolation";
   std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, registered_.slot); });
   std::ranges::stable_sort(places, {}, &Place::size);
-  const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 15;  // of slow emulation
+  const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
   const auto start = Clock::now();
   std::erase_if(places, [&](const Place& place) { return seconds_since(start) > most_seconds || !is_taken(place); });
   return spread(places, most);
@@ -271,7 +271,7 @@ void Session::run_check(const std::string& check, const std::vector<Place>& plac
   // The inputs of the table's rows are those that its tolerances are known to be right for.
   const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
   const auto start = Clock::now();
-  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 6 : 18;
+  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 6 : 14;
   size_t done = 0;
   for (const Place& place : in_order(places)) {
     // A slow kernel must not choose that only the smallest rows are looked at.
