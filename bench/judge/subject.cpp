@@ -16,6 +16,7 @@
 #include "bench/judge/watch.h"
 #include "bench/judge/wire.h"
 #include "bench/measure/timed_case.h"
+#include "engine/observe.h"
 #include "engine/parallel.h"
 #include "kernels/examples/guard_pages.h"
 
@@ -161,8 +162,24 @@ Json Subject::run_row(const Json& question) {
   return {{"results", places}, {"findings", findings}};
 }
 
+// Whether a kernel of the slot has thrown. What its `supported` refuses never begins.
+class Thrown : public Observer {
+ public:
+  explicit Thrown(const std::string& slot) : Observer(Event::work, Watch::this_thread), slot_(slot) {}
+  void work_ends(const DeviceWork& work, bool failed) override {
+    by_kernel_ = by_kernel_ || (failed && slot_ == work.name);
+  }
+  bool by_kernel() const { return by_kernel_; }
+
+ private:
+  const std::string& slot_;
+  bool by_kernel_ = false;
+  const Attached attached_{*this};
+};
+
 Json Subject::answer(const Json& question) {
   const std::string wanted = question.at("do");
+  const Thrown thrown(slot_);
   try {
     if (wanted == "row") return run_row(question);
     if (wanted == "subject") {
@@ -174,7 +191,8 @@ Json Subject::answer(const Json& question) {
     return check_own_rows();
   } catch (const Error& error) {
     const bool by_another_slot = device_ == Device::cuda && error.kind() == ErrorKind::no_variant;
-    return {{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant || by_another_slot}};
+    const bool is_unsupported = error.kind() == ErrorKind::forced_variant && !thrown.by_kernel();
+    return {{"error", error.what()}, {"unsupported", is_unsupported || by_another_slot}};
   }
 }
 
@@ -220,11 +238,18 @@ void Subject::serve_calls(const std::vector<const measure::SlotSpy::Seen*>& call
       tensors.push_back({{"at", tensor->bytes() > 0 ? at : 0}, {"bytes", tensor->bytes()}});
     }
   }
-  try {
-    for (const auto* call : calls) call->again();  // maps their memory, and sees whether the variant takes the call
-  } catch (const Error& error) {
-    return say({{"error", error.what()}, {"unsupported", error.kind() == ErrorKind::forced_variant}});
-  }
+  // Maps their memory, and sees whether the variant takes the call.
+  const auto refusal = [&]() -> Json {
+    const Thrown thrown(slot_);
+    try {
+      for (const auto* call : calls) call->again();
+    } catch (const Error& error) {
+      const bool is_unsupported = error.kind() == ErrorKind::forced_variant && !thrown.by_kernel();
+      return {{"error", error.what()}, {"unsupported", is_unsupported}};
+    }
+    return nullptr;
+  }();
+  if (!refusal.is_null()) return say(refusal);
   SharedBlocks::end();
   say({{"calls", places}});
   for (;;) {

@@ -106,13 +106,13 @@ Effects effects_of(const SpiedCall& call, const VariantBase*& ran, int more_call
   call.again();
   for (size_t i = 0; i < count; ++i) {
     if (!call.tensors[i]->defined()) continue;
-    const bool is_cuda = call.tensors[i]->device() == Device::cuda;
-    if (is_cuda && ran->layout && call.tensors[i]->dtype() == DType::u8) continue;  // cuBLASLt's mask has spare bits
+    const bool is_mask = ran->layout && call.tensors[i]->dtype() == DType::u8;  // in a layout that others do not have
+    if (is_mask && call.tensors[i]->device() == Device::cuda) continue;         // cuBLASLt's has spare bits
     const Bytes twice = bytes_of(*call.tensors[i]);
     for (size_t b = 0; b < twice.size(); ++b) {
       const bool left =
           fresh[i] && once[i][b] == patterns[i][b] && twice[b] == static_cast<unsigned char>(~patterns[i][b]);
-      if (fresh[i]) effects.stored[i].push_back(!left);
+      if (fresh[i] && !is_mask) effects.stored[i].push_back(!left);
       effects.repeats[i] = effects.repeats[i] && (left || once[i][b] == twice[b]);
     }
   }
