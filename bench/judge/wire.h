@@ -18,7 +18,7 @@ namespace hs::bench::judge {
 inline constexpr size_t row_bytes = size_t{512} << 20;
 inline constexpr size_t call_bytes = size_t{3} << 30;
 inline constexpr size_t shared_bytes = row_bytes + call_bytes;
-inline constexpr uint64_t subject_memory = uint64_t{8} << 30;  // what a subject may map beside it
+inline constexpr uint64_t subject_memory = uint64_t{4} << 30;  // what a subject may map beside it
 
 // In the subject these have the numbers of its open files.
 inline constexpr int socket_file = 3, memory_file = 4;
