@@ -90,7 +90,7 @@ class Session {
 
   void start(Examiner::Memory memory);
   std::vector<Place> rows_of_table() const;
-  std::vector<Place> rows_drawn() const;
+  std::vector<Place> rows_drawn();
   std::vector<Place> chosen(std::vector<Place> places, size_t most);
   bool is_taken(const Place& place);
   std::vector<Tensor> run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how);
@@ -111,6 +111,7 @@ class Session {
   const Registered registered_;
   const uint64_t seed_;
   std::unique_ptr<Examiner> subject_;
+  std::map<uint64_t, std::vector<OpCase>> drawn_;  // by seed
   examples::Candidate candidate_;
   const Place* place_ = nullptr;  // that is being checked
   std::string check_;             // its name
@@ -133,19 +134,11 @@ std::vector<Place> Session::rows_of_table() const {
   return places;
 }
 
-// Kept for good: slots_of() knows rows by their addresses.
-const std::vector<OpCase>& rows_of_draw(uint64_t seed) {
-  static std::map<uint64_t, std::vector<OpCase>> known;
-  const auto [found, fresh] = known.try_emplace(seed);
-  if (fresh) found->second = examples::drawn_rows(seed);
-  return found->second;
-}
-
-std::vector<Place> Session::rows_drawn() const {
+std::vector<Place> Session::rows_drawn() {
   const uint64_t draws = options_.quick ? 8 : 30;
   std::vector<Place> places;
   for (uint64_t draw = 1; draw <= draws; ++draw) {
-    const std::vector<OpCase>& rows = rows_of_draw(seed_ + draw);
+    const std::vector<OpCase>& rows = drawn_[seed_ + draw] = examples::drawn_rows(seed_ + draw);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (registered_.device == Device::cpu || rows[i].cuda) {
         places.push_back({&rows[i], i, seed_ + draw, size_of_row(rows[i])});
@@ -172,16 +165,12 @@ double error_growth(const OpCase& row, const Registered& registered) {
   return growth;
 }
 
-bool reaches(const OpCase& row, const std::string& slot) {
-  const auto& slots = examples::slots_of(row, examples::run_on(Device::cpu, DType::f32));
-  return std::ranges::any_of(slots, [&](const KernelSlot* each) { return each->name() == slot; });
-}
-
 // Those that call the slot and that the variant takes in some type, from the smallest to the largest; at most so many,
 // evenly spread.
 std::vector<Place> Session::chosen(std::vector<Place> places, size_t most) {
   check_ = "isolation";
-  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, registered_.slot); });
+  const RowRun on_cpu = examples::run_on(Device::cpu, DType::f32);  // this process may lack the device
+  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, on_cpu, registered_.slot); });
   std::ranges::stable_sort(places, {}, &Place::size);
   const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
   const auto start = Clock::now();
@@ -432,11 +421,11 @@ void Session::check_timed() {
     const std::string against =
         options_.against.empty() ? variant_beside(cases[index], *slot, type, registered_.variant) : options_.against;
     beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
-    for (TimedResult& result : time_case(*subject_, beside, *slot, index, type, plan, ceilings)) {
-      result.what = fmt::format("{} {}", call->what, name(type));
-      result.against = against;
-      verdict_.timed.push_back(std::move(result));
-    }
+    std::optional<TimedResult> result = time_case(*subject_, beside, *slot, index, type, plan, ceilings);
+    if (!result) continue;
+    result->what = fmt::format("{} {}", call->what, name(type));
+    result->against = against;
+    verdict_.timed.push_back(std::move(*result));
   }
   if (!verdict_.timed.empty()) {
     verdict_.checks.push_back({"timed", static_cast<int64_t>(verdict_.timed.size())});

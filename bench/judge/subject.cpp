@@ -83,10 +83,6 @@ class Subject {
   std::optional<GuardPages> guard_;
 };
 
-bool reaches(const examples::OpCase& row, const examples::RowRun& how, const KernelSlot& kernel) {
-  return std::ranges::find(examples::slots_of(row, how), &kernel) != examples::slots_of(row, how).end();
-}
-
 // What the judge needs to know of a plug-in before it asks.
 Json described(const cli::Plugin& plugin) {
   Json variants = Json::array();
@@ -97,8 +93,7 @@ Json described(const cli::Plugin& plugin) {
                           {"variant", one.variant},
                           {"cuda", one.device == Device::cuda},
                           {"new", one.is_new_slot},
-                          {"error_growth", v->error_growth},
-                          {"layout", v->layout ? Json(v->layout) : Json()}});
+                          {"error_growth", v->error_growth}});
     }
   }
   return variants;
@@ -162,14 +157,14 @@ Json Subject::run_row(const Json& question) {
   return {{"results", places}, {"findings", findings}};
 }
 
-// Whether a kernel of the slot has thrown. What its `supported` refuses never begins.
+// Tells a call that `supported` refuses, whose kernel never begins, from a kernel of the slot that has thrown.
 class Thrown : public Observer {
  public:
   explicit Thrown(const std::string& slot) : Observer(Event::work, Watch::this_thread), slot_(slot) {}
   void work_ends(const DeviceWork& work, bool failed) override {
     by_kernel_ = by_kernel_ || (failed && slot_ == work.name);
   }
-  bool by_kernel() const { return by_kernel_; }
+  bool is_unsupported(const Error& error) const { return error.kind() == ErrorKind::forced_variant && !by_kernel_; }
 
  private:
   const std::string& slot_;
@@ -191,8 +186,7 @@ Json Subject::answer(const Json& question) {
     return check_own_rows();
   } catch (const Error& error) {
     const bool by_another_slot = device_ == Device::cuda && error.kind() == ErrorKind::no_variant;
-    const bool is_unsupported = error.kind() == ErrorKind::forced_variant && !thrown.by_kernel();
-    return {{"error", error.what()}, {"unsupported", is_unsupported || by_another_slot}};
+    return {{"error", error.what()}, {"unsupported", thrown.is_unsupported(error) || by_another_slot}};
   }
 }
 
@@ -207,7 +201,7 @@ Json Subject::check_own_rows() {
     for (const examples::OpCase& row : examples::op_table()) {
       const examples::RowRun how = examples::run_on(device_, dtype);
       if (device_ == Device::cuda && !row.cuda) continue;
-      if (!failure.empty() || (dtype != DType::f32 && !row.half) || !reaches(row, how, *kernel_)) continue;
+      if (!failure.empty() || (dtype != DType::f32 && !row.half) || !reaches(row, how, slot_)) continue;
       ++rows;
       examples::guard_row(row, how, [&] {
         const examples::Reference reference = examples::reference_of(row, how);
@@ -244,8 +238,7 @@ void Subject::serve_calls(const std::vector<const measure::SlotSpy::Seen*>& call
     try {
       for (const auto* call : calls) call->again();
     } catch (const Error& error) {
-      const bool is_unsupported = error.kind() == ErrorKind::forced_variant && !thrown.by_kernel();
-      return {{"error", error.what()}, {"unsupported", is_unsupported}};
+      return {{"error", error.what()}, {"unsupported", thrown.is_unsupported(error)}};
     }
     return nullptr;
   }();

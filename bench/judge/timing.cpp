@@ -165,7 +165,7 @@ class Timing {
   Timing(const Timing&) = delete;
   Timing& operator=(const Timing&) = delete;
   bool is_supported() const { return !places_[0].empty() && !places_[1].empty(); }
-  void run(TimedResult& result, Ceilings& ceilings);
+  TimedResult run(Ceilings& ceilings);
 
  private:
   static constexpr int64_t least_rounds = 6;
@@ -266,7 +266,8 @@ size_t Timing::calls_a_round() {
   return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
 }
 
-void Timing::run(TimedResult& result, Ceilings& ceilings) {
+TimedResult Timing::run(Ceilings& ceilings) {
+  TimedResult result;
   const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
   own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
   const size_t count = calls_a_round();
@@ -298,6 +299,7 @@ void Timing::run(TimedResult& result, Ceilings& ceilings) {
     compare_exactly(calls[exact], samples[exact]);
   }
   check_floor(median(result.seconds), sample, ceilings);
+  return result;
 }
 
 // Ceilings that were measured while others computed may be too low: they are measured again before they refuse.
@@ -371,13 +373,11 @@ std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, D
   return name;
 }
 
-std::vector<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
-                                   DType type, const TimingPlan& plan, Ceilings& ceilings) {
+std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
+                                     DType type, const TimingPlan& plan, Ceilings& ceilings) {
   Timing timing(judged, against, slot, index, type, plan);
-  if (!timing.is_supported()) return {};
-  TimedResult result;
-  timing.run(result, ceilings);
-  return {result};
+  if (!timing.is_supported()) return std::nullopt;
+  return timing.run(ceilings);
 }
 
 }  // namespace hs::bench::judge

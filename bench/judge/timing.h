@@ -3,6 +3,7 @@
 // faster than the machine can be is refused.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,7 +44,7 @@ struct TimingPlan {
 // judged, against: have been told the variants. The slot's call in the case number `index` of timed_cases(plan.batch).
 // Returns nothing if a variant does not take it. Throws Refusal: timed, precision, inputs, leftover, floor, and what
 // Examiner throws. Measures the ceilings again before it refuses by them.
-std::vector<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
-                                   DType type, const TimingPlan& plan, Ceilings& ceilings);
+std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
+                                     DType type, const TimingPlan& plan, Ceilings& ceilings);
 
 }  // namespace hs::bench::judge

@@ -41,6 +41,11 @@ KernelSlot* find_slot(const std::string& name) {
   return found == slots.end() ? nullptr : *found;
 }
 
+bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot) {
+  const auto& slots = examples::slots_of(row, how);
+  return std::ranges::find(slots, slot, &KernelSlot::name) != slots.end();
+}
+
 bool send_message(int file, std::string_view text) {
   return ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }

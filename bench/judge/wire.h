@@ -47,6 +47,8 @@ class Packer {
 Tensor unpack(const Json& place, std::span<const std::byte> memory);
 
 KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
+// Whether the row calls the slot of this name.
+bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot);
 
 Json to_json(const examples::RowRun& how);
 examples::RowRun row_run_of(const Json& json);
