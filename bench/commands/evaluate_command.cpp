@@ -1,14 +1,17 @@
 // halfstep-bench evaluate: how well a trained model does on a test set, and where it is wrong. Its record has
-// "accuracy", "loss", "confusion" (a list for each label, with the number of its samples that each class was predicted
-// for), "rows" (a class each) and "mistakes": the wrong predictions of highest probability, with their pixels.
+// "accuracy", "loss", "samples_per_second" (of the model alone, reading left out; the median of its batches),
+// "confusion" (a list for each label, with the number of its samples that each class was predicted for), "rows" (a
+// class each) and "mistakes": the wrong predictions of highest probability, with their pixels.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "bench/cli/clock.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/predictions.h"
 #include "bench/report/outputs.h"
@@ -31,6 +34,7 @@ struct Mistake {
 struct Result {
   std::vector<std::vector<int64_t>> confusion;  // by label, by predicted class
   std::vector<Mistake> mistakes;                // the most certain first
+  std::vector<double> rates;                    // samples per second, by batch
   double loss_sum = 0;
   int64_t right = 0, samples = 0;
 
@@ -75,7 +79,9 @@ Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& 
     cli::check_signals("while evaluating; no results were written");
     const Batch batch = on_device(loader.next(), device);
     const std::vector<int32_t> labels = batch.labels.to_vector<int32_t>();
+    const Clock::time_point start = Clock::now();
     const auto predictions = measure::log_probabilities(*loaded.model, batch.images, loaded.description.scale);
+    result.rates.push_back(static_cast<double>(labels.size()) / seconds_since(start));
     for (size_t n = 0; n < labels.size(); ++n) {
       const auto label = static_cast<size_t>(labels[n]);
       const size_t predicted = measure::most_probable(predictions[n]);
@@ -173,6 +179,7 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["accuracy"] = result.accuracy();
   record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
+  record["samples_per_second"] = median(result.rates);
   record["confusion"] = result.confusion;
   const report::Rows classes = classes_of(result, loaded.description),
                      mistakes = mistakes_of(result, loaded.description, *data.test);
@@ -184,11 +191,12 @@ void EvaluateCommand::run(const cli::Flags& flags) {
   if (loaded.description.data != info.name) {
     remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));
   }
-  outputs_.finish(record,
-                  fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}", loaded.description.model,
-                              info.name, result.right, result.samples, 100 * result.accuracy(),
-                              result.loss_sum / static_cast<double>(result.samples)),
-                  tables, remarks);
+  outputs_.finish(
+      record,
+      fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}, {:.0f} samples/s",
+                  loaded.description.model, info.name, result.right, result.samples, 100 * result.accuracy(),
+                  result.loss_sum / static_cast<double>(result.samples), median(result.rates)),
+      tables, remarks);
 }
 
 }  // namespace

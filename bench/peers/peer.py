@@ -53,9 +53,9 @@ def parser(doc, version, models, precisions):
     return result
 
 
-def parse(parser, words=None):
+def parse(parser, words=None, counts=("train", "test", "epochs", "batch", "repeat", "threads")):
     args = parser.parse_args(words)
-    for name in ("train", "test", "epochs", "batch", "repeat", "threads"):
+    for name in counts:
         if getattr(args, name) < 1: parser.error(f"--{name} must be at least 1")
     if args.json and args.json != "-":  # before any work
         try:

@@ -104,6 +104,7 @@ TEST_CASE("evaluate: accuracy, confusion and the worst mistakes") {
   const nlohmann::json record = check_outputs(flags + " --test 100");
   CHECK(record["accuracy"] == accuracy);
   CHECK(record["loss"].get<double>() == doctest::Approx(loss).epsilon(1e-5));
+  CHECK(record["samples_per_second"] > 0);
   int64_t samples = 0, right = 0;
   REQUIRE(record["confusion"].size() == 10);
   for (size_t label = 0; label < 10; ++label) {
@@ -388,6 +389,20 @@ TEST_CASE("train --tensorboard: TensorBoard reads the curves") {
   }
   CHECK(seen.at("training/samples_per_second").size() == 3);
   CHECK(curves(folder / "two/run-1").at("test/loss").size() == 1);
+}
+
+TEST_CASE("ONNX Runtime beside evaluate: the same accuracy, and both rates") {
+  if (!python_has("numpy onnxruntime")) return;
+  const Trained trained;
+  const std::string digits = (trained.folder / "digits").string(), file = (trained.folder / "speed.json").string();
+  REQUIRE(run_bench_line("data convert synthetic " + digits + " --train 10 --test 300 --format idx").code == 0);
+  const auto ended = run_python(fmt::format("'{}' --data '{}' --repeat 1 --halfstep '{}' --json '{}'", trained.file,
+                                            digits, bench_program(), file),
+                                "bench/peers/onnx_runtime.py");
+  REQUIRE_MESSAGE(ended.status == 0, ended.output);
+  const auto rows = nlohmann::json::parse(read_text(file))["rows"];
+  CHECK(rows[0]["test_accuracy"] == rows[1]["test_accuracy"]);
+  for (const auto& row : rows) CHECK(row["samples_per_second"] > 0);
 }
 
 }  // namespace
