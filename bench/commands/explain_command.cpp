@@ -166,7 +166,8 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
                                        {"", counts["sectors_per_request"], "sectors each", "{:.2f}"},
                                        {"", counts["bytes_moved"], "moved KiB", "{:.1f}", 1.0 / 1024},
                                        {"", counts["bytes_used"], "used KiB", "{:.1f}", 1.0 / 1024},
-                                       {"", counts["bank_conflicts"], "conflicts"}});
+                                       {"", counts["bank_conflicts"], "conflicts"},
+                                       {"", counts["divergent_branches"], "divergent"}});
       }
       rows.add(figures);
       live = static_cast<int64_t>(one.live);

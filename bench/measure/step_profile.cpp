@@ -116,7 +116,8 @@ Json to_json(const MemoryCounts& counts) {
           {"sectors_per_request", static_cast<double>(counts.sectors) / static_cast<double>(counts.requests)},
           {"bytes_moved", 32 * counts.sectors},
           {"bytes_used", counts.bytes_used},
-          {"bank_conflicts", counts.bank_conflicts}};
+          {"bank_conflicts", counts.bank_conflicts},
+          {"divergent_branches", counts.divergent}};
 }
 
 std::string trace_events(const StepProfile& steps, const TraceProcess& process) {

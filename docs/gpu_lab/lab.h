@@ -97,9 +97,12 @@ inline int finish(const Counts& counts, const Limits& limits) {
     expect_at_most("requests to shared memory", counts.shared.requests, limits.shared_requests);
     expect_at_most("bank conflicts", counts.shared.conflicts, limits.conflicts);
   }
-  std::printf("%s: %lu requests to global memory, %lu sectors; %lu to shared memory, %lu bank conflicts\n",
-              mistakes ? "not yet" : "right", static_cast<unsigned long>(requests), static_cast<unsigned long>(sectors),
-              static_cast<unsigned long>(counts.shared.requests), static_cast<unsigned long>(counts.shared.conflicts));
+  std::printf(
+      "%s: %lu requests to global memory, %lu sectors; %lu to shared memory, %lu bank conflicts; %lu divergent "
+      "branches\n",
+      mistakes ? "not yet" : "right", static_cast<unsigned long>(requests), static_cast<unsigned long>(sectors),
+      static_cast<unsigned long>(counts.shared.requests), static_cast<unsigned long>(counts.shared.conflicts),
+      static_cast<unsigned long>(counts.divergent));
   return mistakes;
 }
 

@@ -48,6 +48,32 @@ __global__ void in_turns(const float* x, float* y) {
     __syncwarp();
   }
 }
+// Two ways, and one of them again in two.
+__global__ void nested(const float* x, float* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (t < 16) {
+    y[t] = x[t];
+    if (t < 8) y[t + 64] = x[t];
+  } else {
+    y[t] = x[t + 32];
+  }
+}
+// The lanes leave an inner loop one after the other, and come together in each turn of the outer one.
+__global__ void loops(const float* x, float* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  float value = x[t];
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < t % 4; ++j) value = value * value + 1;
+    value *= 2;
+  }
+  y[t] = value;
+}
+__global__ void leave(const float* x, float* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (t >= 20) return;
+  y[t] = x[t];
+  if (t < 10) y[t + 32] = x[t];
+}
 // A table in shared memory, read at `stride`; written without a conflict.
 __global__ void shared_stride(float* y, int stride) {
   __shared__ hs::SharedArray<float, 1024> tile;
@@ -125,6 +151,7 @@ struct Row {
   std::function<cudaError_t(cudaStream_t, float*, float*)> run;
   Counts::Global loads, stores;  // requests, sectors, bytes used
   Counts::Shared shared;         // requests, conflicts
+  uint64_t divergent = 0;
 };
 
 template <class... P, class... A>
@@ -146,8 +173,8 @@ TEST_CASE("counts: closed forms") {
       {"backwards: as forwards", block(copy, 32, -1, 31), {1, 4, 128}, {1, 4, 128}, {}},
       {"broadcast: one sector, 4 bytes of it", block(copy, 32, 0, 0), {1, 1, 4}, {1, 4, 128}, {}},
       {"4 warps", block(copy, 128, 1, 0), {4, 16, 512}, {4, 16, 512}, {}},
-      {"half a warp", block(copy_some, 64, 16), {2, 4, 128}, {2, 4, 128}, {}},
-      {"one lane", block(copy_some, 32, 1), {1, 1, 4}, {1, 1, 4}, {}},
+      {"half a warp", block(copy_some, 64, 16), {2, 4, 128}, {2, 4, 128}, {}, 2},
+      {"one lane", block(copy_some, 32, 1), {1, 1, 4}, {1, 1, 4}, {}, 1},
       {"bytes: one sector", block(copy_as<unsigned char>, 32), {1, 1, 32}, {1, 1, 32}, {}},
       {"doubles: 8 sectors", block(copy_as<double>, 32), {1, 8, 256}, {1, 8, 256}, {}},
       {"y += 1: a load and a store", writer(add_to), {1, 4, 128}, {1, 4, 128}, {}},
@@ -157,10 +184,15 @@ TEST_CASE("counts: closed forms") {
        block(grid_stride, 32, 100),
        {4, 13, 400},
        {4, 13, 400},
-       {}},
+       {},
+       1},
       // Turn i has lanes i to 31: 4 sectors for i < 8, then 3, 2, 1; all of the 528 floats are used.
-      {"triangle: the turns of a lane are told apart", block(triangle, 32), {32, 80, 2112}, {1, 4, 128}, {}},
-      {"odd and even lanes in turns: 4 requests and not 2", block(in_turns, 32), {4, 16, 256}, {4, 16, 256}, {}},
+      {"triangle: the turns of a lane are told apart", block(triangle, 32), {32, 80, 2112}, {1, 4, 128}, {}, 31},
+      {"odd and even lanes in turns: 4 requests and not 2", block(in_turns, 32), {4, 16, 256}, {4, 16, 256}, {}, 4},
+      {"branches, one in another", block(nested, 32), {3, 5, 160}, {3, 5, 160}, {}, 2},
+      // Of the inner loop's 0 to 3 turns: at its beginning a quarter of the lanes parts, and after the first two turns.
+      {"branches, loops", block(loops, 32), {1, 4, 128}, {1, 4, 128}, {}, 3 * 3},
+      {"branches, lanes that end early", block(leave, 32), {2, 5, 120}, {2, 5, 120}, {}, 2},
       {"shared, stride 1", writer(shared_stride, 1), {}, {1, 4, 128}, {33, 0}},
       {"shared, stride 2: two lanes to a bank", writer(shared_stride, 2), {}, {1, 4, 128}, {33, 1}},
       {"shared, stride 31: 31 and 32 have no factor in common", writer(shared_stride, 31), {}, {1, 4, 128}, {33, 0}},
@@ -179,15 +211,16 @@ TEST_CASE("counts: closed forms") {
        {64, 32 * 31}},
       {"transpose, padded", block(transpose<33>, dim3(32, 8)), {32, 128, 4096}, {32, 128, 4096}, {64, 0}},
       // Steps 128, 64 and 32 have 4, 2 and 1 warps, each of the other five has one: 12 times two loads and a store.
-      {"reduction, sequential", block(reduce<true>, 256), {8, 32, 1024}, {1, 1, 4}, {8 + 3 * 12 + 1, 0}},
+      {"reduction, sequential", block(reduce<true>, 256), {8, 32, 1024}, {1, 1, 4}, {8 + 3 * 12 + 1, 0}, 5 + 1},
       // Step s has 128/s lanes 2s words apart: n = min(32, 128/s) lanes of a warp on 32 / min(32, 2s) banks. Conflicts,
       // for 4, 2 and then one warp: 1, 3, 7, then 16 lanes on 2 banks 7, and 8, 4, 2, 1 lanes on one bank 7, 3, 1, 0.
       {"reduction, strided",
        block(reduce<false>, 256),
        {8, 32, 1024},
        {1, 1, 4},
-       {8 + 3 * 12 + 1, 3 * (4 * 1 + 2 * 3 + 7 + 7 + 7 + 3 + 1)}},
-      {"reduction by shuffles", block(warp_reduce, 32), {1, 4, 128}, {1, 1, 4}, {}},
+       {8 + 3 * 12 + 1, 3 * (4 * 1 + 2 * 3 + 7 + 7 + 7 + 3 + 1)},
+       5 + 1},
+      {"reduction by shuffles", block(warp_reduce, 32), {1, 4, 128}, {1, 1, 4}, {}, 1},
       {"cp.async: a load and a store to shared memory", block(copy_async, 32), {1, 16, 512}, {1, 16, 512}, {2, 0}},
       // Halves are written as 16 words by 32 lanes. Rows of 8 words: of 8 rows two each begin in one of four places.
       {"ldmatrix: each 8x8 tile in two wavefronts", writer(load_matrix<16>), {}, {1, 4, 128}, {8 + 1, 4}},
@@ -203,12 +236,13 @@ TEST_CASE("counts: closed forms") {
     for (const Row& row : rows) {
       INFO(std::string(row.name));
       REQUIRE(row.run(stream, x.data, y.data) == cudaSuccess);
-      uint64_t totals[4] = {};
+      uint64_t totals[5] = {};
       CHECK(hs::emulator::hs_emulator_memory_counts(totals));
       CHECK(totals[0] == row.loads.requests + row.stores.requests);
       CHECK(totals[1] == row.loads.sectors + row.stores.sectors);
       CHECK(totals[2] == row.loads.bytes_used + row.stores.bytes_used);
       CHECK(totals[3] == row.shared.conflicts);
+      CHECK(totals[4] == row.divergent);
       const std::vector<Counts> all = hs::emulator::take_counts();
       REQUIRE(all.size() == 1);
       const auto check_global = [](const Counts::Global& got, const Counts::Global& expected) {
@@ -220,6 +254,7 @@ TEST_CASE("counts: closed forms") {
       check_global(all[0].stores, row.stores);
       CHECK(all[0].shared.requests == row.shared.requests);
       CHECK(all[0].shared.conflicts == row.shared.conflicts);
+      CHECK(all[0].divergent == row.divergent);
     }
     CHECK(no_reports());
   }

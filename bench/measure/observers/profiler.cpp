@@ -11,15 +11,15 @@
 #include "engine/storage.h"
 
 // The emulator's, where there is one.
-extern "C" [[gnu::weak]] bool hs_emulator_memory_counts(uint64_t (&totals)[4]);
+extern "C" [[gnu::weak]] bool hs_emulator_memory_counts(uint64_t (&totals)[5]);
 
 namespace hs::bench::measure {
 
 std::optional<MemoryCounts> memory_counts(const std::optional<MemoryCounts>& before) {
-  uint64_t now[4] = {};
+  uint64_t now[5] = {};
   if (!before || !hs_emulator_memory_counts || !hs_emulator_memory_counts(now)) return {};
   return MemoryCounts{now[0] - before->requests, now[1] - before->sectors, now[2] - before->bytes_used,
-                      now[3] - before->bank_conflicts};
+                      now[3] - before->bank_conflicts, now[4] - before->divergent};
 }
 
 namespace {

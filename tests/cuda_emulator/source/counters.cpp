@@ -6,9 +6,14 @@
 // Shared memory is told of each access anyway. Global memory is used through plain pointers; where the kernels are
 // compiled with -fsanitize=thread, the compiler calls __tsan_read4(address) and the like at each access. They are
 // defined here, in place of ThreadSanitizer, which is never linked.
+//
+// Branches: with -fsanitize-coverage=trace-pc it calls __sanitizer_cov_trace_pc() at the beginning of each basic block,
+// so that each lane's way is known. A warp's are followed at once, the lanes with the lowest address first, as blocks
+// that stand further down are where ways meet again (Collange, "Stack-less SIMT reconvergence at low cost", 2011).
 #include "counters.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -38,7 +43,10 @@ struct LaneAccess {
 };
 using Request = std::vector<LaneAccess>;
 
+using Ways = std::array<std::vector<uintptr_t>, 32>;  // the blocks that each lane has entered
+
 auto& pending = *new std::vector<Request>;  // per warp, not yet split into requests
+auto& ways = *new std::vector<Ways>;        // per warp, since it was together
 auto& all_counts = *new std::vector<std::pair<const void*, Counts>>;
 auto& arrays = *new std::set<const SharedBuffer*>;  // that the launch has used
 bool sees_global = false;                           // some kernel's file was compiled for it
@@ -108,6 +116,35 @@ void count_requests(Request& all) {
   all.clear();
 }
 
+// Counts the places of a warp's way at which its lanes, having come together, go on in more than one direction.
+void count_branches(size_t warp) {
+  constexpr uintptr_t end = UINTPTR_MAX;
+  size_t place[32] = {};
+  const auto next = [&](int lane) {
+    const std::vector<uintptr_t>& way = ways[warp][static_cast<size_t>(lane)];
+    return place[lane] < way.size() ? way[place[lane]] : end;
+  };
+  const auto lanes = static_cast<int>(std::min<size_t>(32, block.threads.size() - 32 * warp));
+  uint32_t together = ~0u;
+  for (uintptr_t lowest = 0; lowest != end;) {
+    uintptr_t first = 0;
+    bool parted = false;
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (!(together >> lane & 1)) continue;
+      parted = parted || (first != 0 && next(lane) != first);
+      first = next(lane);
+    }
+    counts->divergent += parted;
+    lowest = end;
+    for (int lane = 0; lane < lanes; ++lane) lowest = std::min(lowest, next(lane));
+    together = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (next(lane) == lowest) together |= 1u << lane, ++place[lane];
+    }
+  }
+  for (std::vector<uintptr_t>& way : ways[warp]) way.clear();
+}
+
 // The kernel's name without its arguments, and of a long one the beginning.
 std::string short_name(const std::string& name) {
   int depth = 0;
@@ -127,18 +164,18 @@ void print_counts() {
                registers ? format("with %d registers per thread", registers).c_str()
                          : "if registers do not limit it (HALFSTEP_EMULATOR_REGISTERS=number per thread)");
   if (!sees_global) std::fputs("Global memory is not counted: build with -D HALFSTEP_EMULATOR_COUNTS=ON.\n", stderr);
-  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s | %6s %6s\n", "kernel", "launches", "global",
-               "sectors", "bytes", "bytes", "shared", "bank", "sm_80", "sm_90");
-  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s |\n", "", "", "requests", "each", "moved", "used",
-               "requests", "conflicts");
+  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s | %9s | %6s %6s\n", "kernel", "launches", "global",
+               "sectors", "bytes", "bytes", "shared", "bank", "divergent", "sm_80", "sm_90");
+  std::fprintf(stderr, "%-36s %8s | %10s %7s %11s %11s | %10s %9s | %9s |\n", "", "", "requests", "each", "moved",
+               "used", "requests", "conflicts", "branches");
   for (const Counts& c : all) {
     const uint64_t requests = c.loads.requests + c.stores.requests, sectors = c.loads.sectors + c.stores.sectors;
-    std::fprintf(stderr, "%-36s %8ld | %10lu %7.2f %11lu %11lu | %10lu %9lu | %4.0f %% %4.0f %%\n",
+    std::fprintf(stderr, "%-36s %8ld | %10lu %7.2f %11lu %11lu | %10lu %9lu | %9lu | %4.0f %% %4.0f %%\n",
                  short_name(c.kernel).c_str(), static_cast<long>(c.launches), static_cast<unsigned long>(requests),
                  ratio(sectors, requests), static_cast<unsigned long>(32 * sectors),
                  static_cast<unsigned long>(c.loads.bytes_used + c.stores.bytes_used),
                  static_cast<unsigned long>(c.shared.requests), static_cast<unsigned long>(c.shared.conflicts),
-                 100 * occupancy(sm_80, c.threads, registers, c.shared_bytes),
+                 static_cast<unsigned long>(c.divergent), 100 * occupancy(sm_80, c.threads, registers, c.shared_bytes),
                  100 * occupancy(sm_90, c.threads, registers, c.shared_bytes));
   }
 }
@@ -164,6 +201,7 @@ void begin_counting() {
   ++counts->launches;
   counts->threads = static_cast<int>(block.threads.size());
   pending.assign(block.warps.size(), {});
+  ways.assign(block.warps.size(), {});
   arrays.clear();
   counting = true;
 }
@@ -179,8 +217,11 @@ void end_counting() {
 
 void warp_is_together(int warp) {
   if (!counting) return;
-  if (warp >= 0) return count_requests(pending[static_cast<size_t>(warp)]);
-  for (Request& of_warp : pending) count_requests(of_warp);
+  for (size_t w = 0; w < pending.size(); ++w) {
+    if (warp >= 0 && w != static_cast<size_t>(warp)) continue;
+    count_requests(pending[w]);
+    count_branches(w);
+  }
 }
 
 void count_shared(const SharedBuffer& buffer, ptrdiff_t offset, size_t bytes, int lane, const void* site) {
@@ -202,13 +243,14 @@ std::vector<Counts> take_counts() {
   return result;
 }
 
-extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[4]) {
+extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[5]) {
   std::lock_guard guard(mutex());
   for (const auto& [kernel, c] : all_counts) {
     totals[0] += c.loads.requests + c.stores.requests;
     totals[1] += c.loads.sectors + c.stores.sectors;
     totals[2] += c.loads.bytes_used + c.stores.bytes_used;
     totals[3] += c.shared.conflicts;
+    totals[4] += c.divergent;
   }
   return options().count;
 }
@@ -238,6 +280,13 @@ void counted_copy(void* to, const void* from, size_t bytes, bool write) {
 }
 
 }  // namespace hs::emulator
+
+extern "C" void __sanitizer_cov_trace_pc() {
+  using namespace hs::emulator;
+  if (!counting || !running) return;
+  const auto site = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  ways[static_cast<size_t>(running->warp)][static_cast<size_t>(running->lane)].push_back(site);
+}
 
 // In a build with the real ThreadSanitizer these are its own, and global memory is not counted.
 #if !defined(__SANITIZE_THREAD__)

@@ -78,15 +78,16 @@ struct Counts {
     uint64_t requests = 0;
     uint64_t conflicts = 0;  // wavefronts more than without any: 31 for 32 words of one bank
   } shared;
+  uint64_t divergent = 0;   // how often lanes of a warp that were together went on in different directions; see loads
   int threads = 0;          // of a block of the last launch
   size_t shared_bytes = 0;  // of it: dynamic, and the static arrays that it has used
 };
 // Since the last call, in the order of first launches. Empty unless options().count was on.
 std::vector<Counts> take_counts();
-// The same of all kernels together: requests to global memory, sectors, bytes used, bank conflicts. False if
+// The same of all kernels together: requests to global memory, sectors, bytes used, bank conflicts, divergent branches. False if
 // options().count is off. A C function, because bench/measure/observers finds it by its name where there is an
 // emulator.
-extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[4]);
+extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[5]);
 
 // What the threads resident on one multiprocessor share: registers, places for warps and for blocks, shared memory.
 struct Multiprocessor {
