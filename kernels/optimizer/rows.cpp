@@ -13,8 +13,14 @@
 
 namespace hs::examples::optimizer_rows {
 
-Tensor rates(float learning_rate) {
-  return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3, 0.5f, 0, learning_rate}, {step_rates}));
+// skip: not 0 if the step is not taken.
+Tensor rates(float learning_rate, float skip = 0) {
+  return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3, 0.5f, skip, learning_rate}, {step_rates}));
+}
+
+// Zeros, if `narrow` is what cast() makes of the value.
+Tensor distance(const Tensor& narrow, const Tensor& value) {
+  return add(cast(narrow, DType::f32), scale(cast(cast(value, narrow.dtype()), DType::f32), -1));
 }
 
 Numbers joined(const std::vector<Numbers>& parts) {
@@ -119,54 +125,46 @@ void add_steps(Table& table, int64_t size) {
                      const double clip = std::min(1.0, double{0.01f} / std::sqrt(squares));
                      return Numbers{squares, 0, 0.5, 1 / (1 - double{0.9f}), 2, clip / 8, 0, 0.5};
                    }}});
-  add_step(table, {.name = fmt::format("sgd_step ({})", size),
-                   .shapes = {{size}, {size}, {size}},
-                   .run = {[=](const Inputs& in) {
-                     Tensor velocity = in[1].clone(), value = in[2].clone();
-                     sgd_step({in[0], {0.9f, 0.01f}, rates(0.1f), velocity, value});
-                     return join({velocity, value});
-                   }},
-                   .forward = tolerance::optimizer,
-                   .reference = {[](const std::vector<Numbers>& in) {
-                     Numbers v = in[1], w = in[2];
-                     for (size_t i = 0; i < v.size(); ++i) {
-                       v[i] = double{0.9f} * v[i] + 0.5 * in[0][i] + double{0.01f} * w[i];
-                       w[i] -= double{0.1f} * v[i];
-                     }
-                     return joined({v, w});
-                   }},
-                   .same_on_devices = true});
   // Every second granule decays.
   const auto decays = [=] {
     std::vector<float> decay;
     for (int64_t i = 0; i < size; i += ParameterArena::granule) decay.push_back(decay.size() % 2 ? 0.25f : 0);
     return on_test_device(Tensor::from(decay, {static_cast<int64_t>(decay.size())}));
   };
-  add_step(table, {.name = fmt::format("sgd_step nesterov, decay by granule ({})", size),
-                   .shapes = {{size}, {size}, {size}},
-                   .run = {[=](const Inputs& in) {
-                     Tensor velocity = in[1].clone(), value = in[2].clone();
-                     sgd_step({in[0], {0.9f, 7, true}, rates(0.1f), velocity, value, no_tensor(), decays()});
-                     return join({velocity, value});
-                   }},
-                   .forward = tolerance::optimizer,
-                   .reference = {[](const std::vector<Numbers>& in) {
-                     Numbers v = in[1], w = in[2];
-                     for (size_t i = 0; i < v.size(); ++i) {
-                       const double g = 0.5 * in[0][i] + (i / ParameterArena::granule % 2 ? 0.25 : 0) * w[i];
-                       v[i] = double{0.9f} * v[i] + g;
-                       w[i] -= double{0.1f} * (g + double{0.9f} * v[i]);
-                     }
-                     return joined({v, w});
-                   }},
-                   .same_on_devices = true});
+  // A second step, which is not taken, changes nothing.
+  for (const bool nesterov : {false, true}) {
+    add_step(table, {.name = fmt::format("sgd_step {}({})", nesterov ? "nesterov, decay by granule " : "", size),
+                     .shapes = {{size}, {size}, {size}},
+                     .run = {[=](const Inputs& in) {
+                       Tensor velocity = in[1].clone(), value = in[2].clone();
+                       Tensor narrow = Tensor::empty(value.shape(), DType::bf16, value.device());
+                       const SgdRule rule{0.9f, nesterov ? 7 : 0.01f, nesterov};
+                       const Tensor decay = nesterov ? decays() : Tensor();
+                       for (const float skip : {0.0f, 1.0f})
+                         sgd_step({in[0], rule, rates(0.1f, skip), velocity, value, narrow, decay});
+                       return join({velocity, value, distance(narrow, value)});
+                     }},
+                     .forward = tolerance::optimizer,
+                     .reference = {[=](const std::vector<Numbers>& in) {
+                       Numbers v = in[1], w = in[2];
+                       for (size_t i = 0; i < v.size(); ++i) {
+                         const double decay = !nesterov ? double{0.01f} : i / ParameterArena::granule % 2 ? 0.25 : 0;
+                         const double g = 0.5 * in[0][i] + decay * w[i];
+                         v[i] = double{0.9f} * v[i] + g;
+                         w[i] -= double{0.1f} * (nesterov ? g + double{0.9f} * v[i] : v[i]);
+                       }
+                       return joined({v, w, Numbers(w.size())});
+                     }},
+                     .same_on_devices = true});
+  }
   add_layerwise_steps(table, size);
   add_step(table, {.name = fmt::format("average_step ({})", size),
                    .shapes = {{size}, {size}},
                    .run = {[=](const Inputs& in) {
                      Tensor average = in[1].clone();
                      const Tensor step = on_test_device(Tensor::from(std::vector<int32_t>{3}, {}));
-                     average_step({in[0], rates(0.1f), step, 0.99f, average});
+                     for (const float skip : {0.0f, 1.0f})
+                       average_step({in[0], rates(0.1f, skip), step, 0.99f, average});
                      return average;
                    }},
                    .forward = tolerance::optimizer,
@@ -182,7 +180,7 @@ void add_steps(Table& table, int64_t size) {
                    .shapes = {{size}, {size}},
                    .run = {[=](const Inputs& in) {
                      Tensor value = in[1].clone();
-                     fold_statistics({in[0], rates(0.1f), 0.25f, 3, value});
+                     for (const float skip : {0.0f, 1.0f}) fold_statistics({in[0], rates(0.1f, skip), 0.25f, 3, value});
                      return value;
                    }},
                    .forward = tolerance::optimizer,
@@ -197,8 +195,11 @@ void add_steps(Table& table, int64_t size) {
                      .shapes = {{size}, {size}, {size}, {size}},
                      .run = {[=](const Inputs& in) {
                        Tensor mean = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
-                       adam_step({in[0], {0.9f, 0.999f, 1e-8f, 0.1f, decoupled}, rates(0.01f), mean, square, value});
-                       return join({mean, square, value});
+                       Tensor narrow = Tensor::empty(value.shape(), DType::f16, value.device());
+                       const AdamRule rule{0.9f, 0.999f, 1e-8f, 0.1f, decoupled};
+                       for (const float skip : {0.0f, 1.0f})
+                         adam_step({in[0], rule, rates(0.01f, skip), mean, square, value, narrow});
+                       return join({mean, square, value, distance(narrow, value)});
                      }},
                      .forward = tolerance::optimizer,
                      .reference = {[=](const std::vector<Numbers>& in) {
@@ -211,7 +212,7 @@ void add_steps(Table& table, int64_t size) {
                          if (decoupled) w[i] *= 1 - double{0.01f} * double{0.1f};
                          w[i] -= double{0.01f} * m[i] * 2 / (std::sqrt(v[i] * 3) + double{1e-8f});
                        }
-                       return joined({m, v, w});
+                       return joined({m, v, w, Numbers(w.size())});
                      }},
                      .same_on_devices = true});
   }
