@@ -94,17 +94,22 @@ void release(void* data) {
 void on_fault(int signal, siginfo_t* info, void*) {
   State& s = state();
   const auto* address = static_cast<const uint8_t*>(info->si_addr);
+  std::array<char, 500> line{};
+  int length = std::snprintf(line.data(), line.size(), "bad address: %s: access at %p, which is beside no storage\n",
+                             s.description.data(), info->si_addr);
+  bool is_guard = false;
   for (const auto& [data, fenced] : s.used) {
     if (address < fenced.first || address >= fenced.first + (fenced.pages + 2) * page()) continue;
-    std::array<char, 500> line{};
     const bool is_before = address < fenced.data;
     const auto distance = is_before ? fenced.data - address : address - (fenced.data + fenced.bytes);
-    const int length = std::snprintf(
-        line.data(), line.size(), "guard page: %s: access %zd bytes %s of %zu bytes\n", s.description.data(), distance,
-        is_before ? "before the beginning of a storage" : "past the end of a storage", fenced.bytes);
-    [[maybe_unused]] const auto written = write(STDOUT_FILENO, line.data(), static_cast<size_t>(length));
-    _exit(1);
+    length = std::snprintf(line.data(), line.size(), "guard page: %s: access %zd bytes %s of %zu bytes\n",
+                           s.description.data(), distance,
+                           is_before ? "before the beginning of a storage" : "past the end of a storage", fenced.bytes);
+    is_guard = true;
+    break;
   }
+  [[maybe_unused]] const auto written = write(STDOUT_FILENO, line.data(), static_cast<size_t>(length));
+  if (is_guard) _exit(1);
   sigaction(signal, signal == SIGBUS ? &s.bus : &s.segv, nullptr);  // another fault: returning repeats it
 }
 
