@@ -43,58 +43,21 @@ void allow_if(Filter& filter, uint32_t call, size_t i, uint32_t mask, uint32_t v
 }
 
 // What memory, threads, clocks and loading a library need. Not a handler of signals, which could hide a fault.
-constexpr uint32_t allowed[] = {__NR_read,
-                                __NR_write,
-                                __NR_close,
-                                __NR_fstat,
-                                __NR_newfstatat,
-                                __NR_lseek,
-                                __NR_pread64,
-                                __NR_readlink,
-                                __NR_readlinkat,
-                                __NR_access,
-                                __NR_faccessat,
-                                __NR_getdents64,
-                                __NR_brk,
-                                __NR_mmap,
-                                __NR_munmap,
-                                __NR_mprotect,
-                                __NR_mremap,
-                                __NR_madvise,
-                                __NR_futex,
-                                __NR_sched_yield,
-                                __NR_exit,
-                                __NR_exit_group,
-                                __NR_rt_sigprocmask,
-                                __NR_rt_sigreturn,
-                                __NR_clock_gettime,
-                                __NR_clock_getres,
-                                __NR_time,
-                                __NR_nanosleep,
-                                __NR_clock_nanosleep,
-                                __NR_getpid,
-                                __NR_gettid,
-                                __NR_getrandom,
-                                __NR_getcpu,
-                                __NR_uname,
-                                __NR_sysinfo,
-                                __NR_sched_getaffinity,
-                                __NR_set_robust_list,
-                                __NR_rseq,
-                                __NR_membarrier,
-                                __NR_restart_syscall,
-                                __NR_poll,
-                                __NR_getuid,
-                                __NR_getppid,
-                                __NR_getrusage,
-                                __NR_times};
+constexpr std::initializer_list<uint32_t> allowed[] = {
+    {__NR_read, __NR_write, __NR_close, __NR_fstat, __NR_lseek, __NR_pread64, __NR_poll},
+    {__NR_newfstatat, __NR_readlink, __NR_readlinkat, __NR_access, __NR_faccessat, __NR_getdents64},
+    {__NR_brk, __NR_mmap, __NR_munmap, __NR_mprotect, __NR_mremap, __NR_madvise},
+    {__NR_futex, __NR_sched_yield, __NR_sched_getaffinity, __NR_set_robust_list, __NR_rseq, __NR_membarrier},
+    {__NR_clock_gettime, __NR_clock_getres, __NR_time, __NR_nanosleep, __NR_clock_nanosleep, __NR_times},
+    {__NR_exit, __NR_exit_group, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_restart_syscall},
+    {__NR_getpid, __NR_gettid, __NR_getppid, __NR_getuid, __NR_getcpu, __NR_uname, __NR_sysinfo, __NR_getrusage,
+     __NR_getrandom}};
 
 Filter make_filter(bool catches_faults) {
   Filter filter = {load(offsetof(seccomp_data, arch)), skip_unless_equal(AUDIT_ARCH_X86_64, 1),
                    BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0), end(SECCOMP_RET_KILL_PROCESS), load(number_at)};
-  for (const uint32_t call : allowed) {
-    filter.push_back(skip_unless_equal(call, 1));
-    filter.push_back(end(SECCOMP_RET_ALLOW));
+  for (const auto& calls : allowed) {
+    for (const uint32_t call : calls) filter.insert(filter.end(), {skip_unless_equal(call, 1), end(SECCOMP_RET_ALLOW)});
   }
   // The C library does without: it then uses clone(), whose flags can be looked at.
   filter.insert(filter.end(), {skip_unless_equal(__NR_clone3, 1), end(SECCOMP_RET_ERRNO | ENOSYS)});

@@ -405,21 +405,21 @@ void Session::check_timed() {
   KernelSlot* slot = find_slot(registered_.slot);
   start(Examiner::Memory::plain);
   Examiner beside("", Examiner::Memory::plain, threads());
-  const auto cases = examples::timed_cases(options_.batch);
+  const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
   std::vector<std::pair<size_t, DType>> wanted;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    if (std::ranges::find(cases[i].slots, slot) == cases[i].slots.end()) continue;
+  for (size_t i = 0; i < plan.cases.size(); ++i) {
+    if (std::ranges::find(plan.cases[i].slots, slot) == plan.cases[i].slots.end()) continue;
     for (const DType type : types_) {
       if (type != DType::f64) wanted.emplace_back(i, type);  // that is for checks alone
     }
   }
   Ceilings ceilings = measure_ceilings();
-  const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
   for (const auto& [index, type] : spread(wanted, options_.quick ? 2 : 9)) {
-    const auto calls = measure::calls_of(cases[index], Device::cpu);
+    const auto calls = measure::calls_of(plan.cases[index], Device::cpu);
     const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
-    const std::string against =
-        options_.against.empty() ? variant_beside(cases[index], *slot, type, registered_.variant) : options_.against;
+    const std::string against = options_.against.empty()
+                                    ? variant_beside(plan.cases[index], *slot, type, registered_.variant)
+                                    : options_.against;
     beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
     std::optional<TimedResult> result = time_case(*subject_, beside, *slot, index, type, plan, ceilings);
     if (!result) continue;

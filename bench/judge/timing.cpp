@@ -11,6 +11,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
+#include "bench/judge/watch.h"
 #include "bench/judge/wire.h"
 #include "bench/measure/kernel_work.h"
 #include "bench/measure/timed_case.h"
@@ -44,11 +45,6 @@ void look_at(const examples::TimedCase& timed, const KernelSlot& slot, DType typ
   });
 }
 
-bool is_poison(const Tensor& tensor) {
-  const auto* begin = static_cast<const unsigned char*>(tensor.raw_data());
-  return std::all_of(begin, begin + tensor.bytes(), [](unsigned char byte) { return byte == 0xff; });
-}
-
 double nonzero_share(const Tensor& tensor) {
   if (!measure::is_measured(tensor) || tensor.size() == 0) return 1;
   const std::vector<double> numbers = measure::numbers_of(tensor);
@@ -71,7 +67,9 @@ Sample sample_of(const examples::TimedCase& timed, const KernelSlot& slot, DType
       const Tensor& tensor = *seen.tensors[i];
       sample.written.push_back(tensor.version() != versions[i]);
       sample.after.push_back(sample.written[i] ? tensor.clone() : Tensor());
-      sample.fresh.push_back(sample.written[i] && is_poison(sample.before[i]));
+      const Tensor& before = sample.before[i];
+      sample.fresh.push_back(sample.written[i] &&
+                             is_poison({static_cast<const unsigned char*>(before.raw_data()), before.bytes()}));
       if (tensor.defined() && !sample.written[i]) sample.nonzero *= nonzero_share(tensor);
     }
   });
@@ -150,11 +148,7 @@ std::vector<measure::Output> exact_outputs(const examples::TimedCase& timed, con
 class Timing {
  public:
   Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
-      : sides_{&judged, &against},
-        slot_(slot),
-        type_(type),
-        plan_(plan),
-        timed_(examples::timed_cases(plan.batch)[index]) {
+      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), timed_(plan.cases[index]) {
     for (size_t side = 0; side < 2; ++side) places_[side] = prepare(*sides_[side], index);
   }
   ~Timing() {
@@ -183,7 +177,7 @@ class Timing {
   const KernelSlot& slot_;
   const DType type_;
   const TimingPlan& plan_;
-  const examples::TimedCase timed_;
+  const examples::TimedCase& timed_;
   Json places_[2];
   std::vector<Errors> own_;
   RandomSequence draw_{{plan_.seed, RandomPurpose::synthetic, 77, 0, 0}};

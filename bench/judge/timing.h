@@ -39,9 +39,10 @@ struct TimingPlan {
   int64_t batch = 64, rounds = 15;
   double seconds = 2;  // no new round after it, from the sixth one on
   uint64_t seed = 0;   // of what the calls work on
+  std::vector<examples::TimedCase> cases = examples::timed_cases(batch);
 };
 
-// judged, against: have been told the variants. The slot's call in the case number `index` of timed_cases(plan.batch).
+// judged, against: have been told the variants. The slot's call in plan.cases[index].
 // Returns nothing if a variant does not take it. Throws Refusal: timed, precision, inputs, leftover, floor, and what
 // Examiner throws. Measures the ceilings again before it refuses by them.
 std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,

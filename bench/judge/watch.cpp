@@ -86,7 +86,7 @@ Effects effects_of(const SpiedCall& call, const VariantBase*& ran, int more_call
     versions[i] = tensor.version();
     if (!tensor.defined()) continue;
     before[i] = bytes_of(tensor);
-    fresh[i] = std::ranges::all_of(before[i], [](unsigned char byte) { return byte == 0xff; });
+    fresh[i] = is_poison(before[i]);
     if (!fresh[i]) continue;
     for (size_t b = 0; b < before[i].size(); ++b)
       patterns[i].push_back(static_cast<unsigned char>(37 * b + 59 * i + 1));

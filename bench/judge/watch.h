@@ -1,13 +1,20 @@
 // What a kernel does beside its results, seen in the subject while a row of the op table runs.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 
 #include "bench/cli/json_file.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::judge {
+
+// Whether nothing was written to these bytes since set_poison(true) made them.
+inline bool is_poison(std::span<const unsigned char> bytes) {
+  return std::ranges::all_of(bytes, [](unsigned char byte) { return byte == 0xff; });
+}
 
 // Runs `trusted` with each other variant of the slot that takes the row, to see which bytes its calls write, then
 // `judged` with this one forced, each of its calls twice on other contents of the outputs. Returns what it found, the

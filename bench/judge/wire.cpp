@@ -11,26 +11,35 @@
 namespace hs::bench::judge {
 namespace {
 
-Shape shape_of(const Json& dims) {
-  switch (dims.size()) {
-    case 0:
-      return {};
-    case 1:
-      return {dims[0].get<int64_t>()};
-    case 2:
-      return {dims[0].get<int64_t>(), dims[1].get<int64_t>()};
-    case 3:
-      return {dims[0].get<int64_t>(), dims[1].get<int64_t>(), dims[2].get<int64_t>()};
-    default:
-      return {dims.at(0).get<int64_t>(), dims.at(1).get<int64_t>(), dims.at(2).get<int64_t>(),
-              dims.at(3).get<int64_t>()};
-  }
+Shape shape_of(const Json& json) {
+  const auto dims = json.get<std::vector<int64_t>>();
+  return dims.empty()       ? Shape()
+         : dims.size() == 1 ? Shape{dims[0]}
+         : dims.size() == 2 ? Shape{dims[0], dims[1]}
+         : dims.size() == 3 ? Shape{dims[0], dims[1], dims[2]}
+                            : Shape{dims[0], dims[1], dims[2], dims[3]};
 }
 
 DType dtype_of_number(const Json& number) {
   const auto value = number.get<size_t>();
   if (value >= std::size(dtype_info)) fail(ExitCode::bad_input, "type {} of a tensor", value);
   return static_cast<DType>(value);
+}
+
+// Calls field(name, value) for all but `held`.
+void each_field(auto& how, const auto& field) {
+  field("device", how.device);
+  field("dtype", how.dtype);
+  field("numbers", how.numbers);
+  field("integers", how.integers);
+  field("absolute", how.absolute);
+  field("forward_only", how.forward_only);
+  field("nan_gradient", how.nan_gradient);
+  field("unaligned", how.unaligned);
+  field("autocast", how.autocast);
+  field("frozen", how.frozen);
+  field("missing", how.missing);
+  field("sparse", how.sparse);
 }
 
 }  // namespace
@@ -83,36 +92,15 @@ Tensor unpack(const Json& place, std::span<const std::byte> memory) {
 }
 
 Json to_json(const examples::RowRun& how) {
-  return {{"device", how.device == Device::cuda},
-          {"dtype", static_cast<int>(how.dtype)},
-          {"numbers", static_cast<int>(how.numbers)},
-          {"integers", how.integers},
-          {"absolute", how.absolute},
-          {"forward_only", how.forward_only},
-          {"nan_gradient", how.nan_gradient},
-          {"unaligned", how.unaligned},
-          {"autocast", static_cast<int>(how.autocast)},
-          {"held", how.held ? Json(*how.held) : Json()},
-          {"frozen", how.frozen},
-          {"missing", how.missing},
-          {"sparse", how.sparse}};
+  Json json = {{"held", how.held ? Json(*how.held) : Json()}};
+  each_field(how, [&](const char* name, const auto& value) { json[name] = value; });
+  return json;
 }
 
 examples::RowRun row_run_of(const Json& json) {
   examples::RowRun how;
-  how.device = json.at("device").get<bool>() ? Device::cuda : Device::cpu;
-  how.dtype = dtype_of_number(json.at("dtype"));
-  how.numbers = dtype_of_number(json.at("numbers"));
-  how.integers = json.at("integers");
-  how.absolute = json.at("absolute");
-  how.forward_only = json.at("forward_only");
-  how.nan_gradient = json.at("nan_gradient");
-  how.unaligned = json.at("unaligned");
-  how.autocast = dtype_of_number(json.at("autocast"));
   if (!json.at("held").is_null()) how.held = json.at("held").get<float>();
-  how.frozen = json.at("frozen").get<std::set<size_t>>();
-  how.missing = json.at("missing").get<std::set<size_t>>();
-  how.sparse = json.at("sparse");
+  each_field(how, [&](const char* name, auto& value) { json.at(name).get_to(value); });
   return how;
 }
 
