@@ -39,6 +39,7 @@ struct Place {
   const OpCase* row = nullptr;
   size_t index = 0;
   uint64_t drawn_seed = 0;  // 0: of the table
+  int walk = 0;             // of drawn_rows()
   double size = 0;
 };
 
@@ -89,8 +90,8 @@ class Session {
   using Body = std::function<void(const Place& place, const RowRun& how)>;
 
   void start(Examiner::Memory memory);
-  std::vector<Place> rows_of_table() const;
-  std::vector<Place> rows_drawn();
+  void add_places(std::vector<Place>& places, const std::vector<OpCase>& rows, uint64_t seed, int walk) const;
+  std::vector<Place> rows_drawn(int count, bool walks);
   std::vector<Place> chosen(std::vector<Place> places, size_t most);
   bool is_taken(const Place& place);
   std::vector<Tensor> run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how);
@@ -103,6 +104,7 @@ class Session {
   void check_rows();
   void check_denormals(const Place& place, const RowRun& how);
   void check_infinities(const Place& place, const RowRun& how);
+  void check_aliases(const Place& place, const RowRun& how);
   void check_threads(const Place& place, const RowRun& how);
   void check_timed();
   void check_own_rows();
@@ -111,7 +113,7 @@ class Session {
   const Registered registered_;
   const uint64_t seed_;
   std::unique_ptr<Examiner> subject_;
-  std::map<uint64_t, std::vector<OpCase>> drawn_;  // by seed
+  std::map<std::pair<uint64_t, int>, std::vector<OpCase>> drawn_;  // by seed and walk
   examples::Candidate candidate_;
   const Place* place_ = nullptr;  // that is being checked
   std::string check_;             // its name
@@ -125,25 +127,21 @@ void Session::start(Examiner::Memory memory) {
   subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
 }
 
-std::vector<Place> Session::rows_of_table() const {
-  std::vector<Place> places;
-  const std::vector<OpCase>& table = examples::op_table();
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (registered_.device == Device::cpu || table[i].cuda) places.push_back({&table[i], i, 0, size_of_row(table[i])});
+// Those of the rows that the device has.
+void Session::add_places(std::vector<Place>& places, const std::vector<OpCase>& rows, uint64_t seed, int walk) const {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (registered_.device == Device::cuda && !rows[i].cuda) continue;
+    places.push_back({&rows[i], i, seed, walk, size_of_row(rows[i])});
   }
-  return places;
 }
 
-std::vector<Place> Session::rows_drawn() {
-  const uint64_t draws = options_.quick ? 8 : 30;
+// `walks`: through small sizes.
+std::vector<Place> Session::rows_drawn(int count, bool walks) {
   std::vector<Place> places;
-  for (uint64_t draw = 1; draw <= draws; ++draw) {
-    const std::vector<OpCase>& rows = drawn_[seed_ + draw] = examples::drawn_rows(seed_ + draw);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (registered_.device == Device::cpu || rows[i].cuda) {
-        places.push_back({&rows[i], i, seed_ + draw, size_of_row(rows[i])});
-      }
-    }
+  for (int n = 1; n <= count; ++n) {
+    const uint64_t seed = seed_ + static_cast<uint64_t>(n);
+    const int walk = walks ? n : 0;
+    add_places(places, drawn_[{seed, walk}] = examples::drawn_rows(seed, walk), seed, walk);
   }
   return places;
 }
@@ -198,6 +196,7 @@ Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const 
   const Json question = {{"do", "row"},
                          {"row", place.index},
                          {"drawn", place.drawn_seed},
+                         {"walk", place.walk},
                          {"how", to_json(how)},
                          {"inputs", places},
                          {"seed", examples::input_seed()},
@@ -260,7 +259,7 @@ void Session::run_check(const std::string& check, const std::vector<Place>& plac
   // The inputs of the table's rows are those that its tolerances are known to be right for.
   const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
   const auto start = Clock::now();
-  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 6 : 14;
+  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 5 : 14;
   size_t done = 0;
   for (const Place& place : in_order(places)) {
     // A slow kernel must not choose that only the smallest rows are looked at.
@@ -345,6 +344,29 @@ void Session::check_infinities(const Place& place, const RowRun& how) {
   check(large, "inputs times 128");
 }
 
+// Inputs may be the same memory, as in add(x, x): copies of it must give the same bits.
+void Session::check_aliases(const Place& place, const RowRun& how) {
+  const OpCase& row = *place.row;
+  RowRun forward = how;
+  forward.forward_only = true;
+  examples::Inputs inputs = examples::inputs_of(row, forward);
+  bool has_twins = false;
+  for (size_t k = 1; k < inputs.size(); ++k) {
+    const auto twin = std::ranges::find(inputs, row.shapes[k], &Tensor::shape);
+    if (twin == inputs.begin() + static_cast<std::ptrdiff_t>(k) || !twin->defined() || !inputs[k].defined()) continue;
+    inputs[k] = *twin;
+    has_twins = true;
+  }
+  if (!has_twins) return;
+  examples::for_each_variant(row, forward, [&](const std::string& description) {
+    RowRun shared = forward;
+    shared.shared = true;
+    if (examples::same_bytes(examples::run_row(row, inputs, shared)[0], examples::run_row(row, inputs, forward)[0]))
+      return;
+    throw Refusal("aliases", fmt::format("{}: other bits if inputs of one shape are the same tensor", description));
+  });
+}
+
 void Session::check_threads(const Place& place, const RowRun& how) {
   examples::for_each_variant(*place.row, how, [&](const std::string& description) {
     std::vector<Tensor> one;
@@ -375,9 +397,11 @@ void Session::check_rows() {
     });
   };
   const bool quick = options_.quick;
-  const std::vector<Place> all = chosen(rows_of_table(), quick ? 10 : 1000);
+  std::vector<Place> table;
+  add_places(table, op_table(), 0, 0);
+  const std::vector<Place> all = chosen(table, quick ? 10 : 1000);
   if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
-  const std::vector<Place> drawn = chosen(rows_drawn(), quick ? 10 : 40);
+  const std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
   start(guarded);  // which knows nothing of the calls so far
   const std::vector<Place> some = spread(all, quick ? 6 : 24);
   run_check("rows", all, close);
@@ -394,7 +418,14 @@ void Session::check_rows() {
   run_check("omitted", some, [](const Place& place, const RowRun& how) {
     if (how.dtype != DType::f64 && place.row->flops <= 1e5) check_combinations(*place.row, how);
   });
+  run_check("aliases", some, [this](const Place& place, const RowRun& how) { check_aliases(place, how); });
   if (registered_.device != Device::cpu) return;
+  std::vector<Place> walked = rows_drawn(walks, true);  // of the ops whose drawn rows reach the slot
+  std::erase_if(
+      walked, [&](const Place& place) { return std::ranges::find(drawn, place.index, &Place::index) == drawn.end(); });
+  run_check("sizes", walked, [&](const Place& place, const RowRun& how) {
+    if (how.dtype == *types_.begin()) close(place, how);
+  });
   run_check("denormals", all, [this](const Place& place, const RowRun& how) { check_denormals(place, how); });
   run_check("threads", all, [this](const Place& place, const RowRun& how) { check_threads(place, how); });
 }

@@ -79,7 +79,7 @@ class Subject {
   std::string slot_, variant_;
   KernelSlot* kernel_ = nullptr;
   Device device_ = Device::cpu;
-  std::map<uint64_t, std::vector<examples::OpCase>> drawn_;  // by seed
+  std::map<std::pair<uint64_t, int>, std::vector<examples::OpCase>> drawn_;  // by seed and walk
   std::optional<GuardPages> guard_;
 };
 
@@ -123,9 +123,9 @@ void Subject::start() {
 }
 
 Json Subject::run_row(const Json& question) {
-  const auto draw = question.at("drawn").get<uint64_t>();
-  if (draw != 0 && !drawn_.contains(draw)) drawn_[draw] = examples::drawn_rows(draw);
-  const auto& rows = draw == 0 ? examples::op_table() : drawn_.at(draw);
+  const std::pair draw{question.at("drawn").get<uint64_t>(), question.at("walk").get<int>()};
+  if (draw.first != 0 && !drawn_.contains(draw)) drawn_[draw] = examples::drawn_rows(draw.first, draw.second);
+  const auto& rows = draw.first == 0 ? examples::op_table() : drawn_.at(draw);
   const examples::OpCase& row = rows.at(question.at("row"));
   const examples::RowRun how = row_run_of(question.at("how"));
   GuardPages::set_side(question.at("before").get<bool>() ? GuardPages::Side::before : GuardPages::Side::behind);

@@ -199,7 +199,9 @@ Json watched(KernelSlot& slot, const std::string& variant, Device device, const 
     const CountAllocations count(slot);
     own = effects_in(slot, device, judged, device == Device::cpu ? 20 : 0);  // the emulator repeats by itself
   }
-  if (allocations > 0 && device == Device::cpu) findings.add("allocation", "it allocates memory");
+  if (allocations > 0 && device == Device::cpu)
+    findings.add("allocation",
+                 "it allocates memory; expected what .workspace asks for (Eigen allocates above 128 KiB)");
   if (floating_point_settings() != settings) {
     findings.add("denormals", "it leaves the processor's floating-point settings changed");
   }

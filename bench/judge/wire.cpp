@@ -40,6 +40,7 @@ void each_field(auto& how, const auto& field) {
   field("frozen", how.frozen);
   field("missing", how.missing);
   field("sparse", how.sparse);
+  field("shared", how.shared);
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ Sizes some_sizes(Draw& draw, int64_t room) {
   Sizes c{{}, channels(), {.kernel_h = side, .kernel_w = KW, .stride = draw.pick<int64_t>({1, 1, 1, 2, 3})}};
   c.options.padding = draw.pick<int64_t>({0, 0, side / 2, 1});
   const int64_t most = draw.pick<int64_t>({3, 5, 7}) + (room > 0 ? 0 : draw.pick<int64_t>({0, 0, 16}));
-  c.x = {draw.size(3), side + room + draw.size(most), KW + room + draw.size(most), channels()};
+  c.x = {draw.size(3), draw.size(most, side + room), draw.size(most, KW + room), channels()};
   return c;
 }
 const Examples drawn([](Draw& draw) { return plain_row(some_sizes(draw, 0)); });

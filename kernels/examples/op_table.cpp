@@ -34,30 +34,32 @@ Examples::Examples(void (*add_rows)(Table& table)) { registered().rows.push_back
 Examples::Examples(std::vector<TimedCase> (*timed)(int64_t batch)) { registered().timed.push_back(timed); }
 Examples::Examples(OpCase (*drawn)(Draw& draw)) { registered().drawn.push_back(drawn); }
 
-int64_t Draw::positive(int64_t most) {
-  switch (below(8)) {
-    case 0:
-      return 1;
-    case 1:
-      return most;
-    case 2:
-    case 3:
-    case 4:
-      return std::min<int64_t>(2 * below(static_cast<uint32_t>(most + 1) / 2) + 1, most);
-    default:
-      return std::clamp<int64_t>(8 * below(static_cast<uint32_t>(most) / 8 + 1) + pick({-1, 0, 1}), 1, most);
-  }
+Draw::Draw(uint64_t seed, uint32_t which, int walk)
+    : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}) {
+  if (walk == 0) return;
+  largest_ = 8;
+  walked_ = 1 + (walk - 1) % most_walked;
+  until_walked_ = (walk - 1) / most_walked;
+}
+
+int64_t Draw::any(int64_t most) {
+  most = std::min(most, largest_);
+  const uint32_t lot = below(8);
+  if (lot < 2) return lot == 0 ? 1 : most;
+  if (lot < 5) return std::min<int64_t>(2 * below(static_cast<uint32_t>(most + 1) / 2) + 1, most);
+  return std::clamp<int64_t>(8 * below(static_cast<uint32_t>(most) / 8 + 1) + pick({-1, 0, 1}), 1, most);
+}
+
+int64_t Draw::size(int64_t most, int64_t least) {
+  if (until_walked_-- == 0) return std::max(walked_, least);
+  return least + (below(16) == 0 ? 0 : any(most));
 }
 
 Shape Draw::shape(int64_t most) {
-  switch (below(3)) {
-    case 0:
-      return {size(most)};
-    case 1:
-      return {size(64), positive(most / 64)};
-    default:
-      return {size(16), positive(8), positive(most / 128)};
-  }
+  const uint32_t axes = 1 + below(3);
+  if (axes == 1) return {size(most)};
+  if (axes == 2) return {size(64), positive(most / 64)};
+  return {size(16), positive(8), positive(most / 128)};
 }
 
 namespace {
@@ -67,10 +69,10 @@ void complete(OpCase& row) {
 }
 }  // namespace
 
-std::vector<OpCase> drawn_rows(uint64_t seed) {
+std::vector<OpCase> drawn_rows(uint64_t seed, int walk) {
   Table rows;
   for (const auto& drawn : registered().drawn) {
-    Draw draw(seed, static_cast<uint32_t>(rows.size()));
+    Draw draw(seed, static_cast<uint32_t>(rows.size()), walk);
     complete(rows.emplace_back(drawn(draw)));
     rows.back().name += ", drawn";
   }
