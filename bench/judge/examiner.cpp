@@ -213,6 +213,7 @@ std::string Examiner::printed() {
   for (ssize_t size; (size = ::pread(output_, part.data(), part.size(), printed_)) > 0; printed_ += size) {
     if (all.size() < most_message) all.append(part.data(), static_cast<size_t>(size));
   }
+  if (printed_ >= most_printed) throw Refusal("isolation", fmt::format("it printed {} bytes or more", most_printed));
   return all;
 }
 

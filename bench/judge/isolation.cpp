@@ -99,6 +99,7 @@ void confine(uint64_t memory, bool catches_faults) {
   set(RLIMIT_AS, mapped_bytes() + memory);
   set(RLIMIT_DATA, memory);  // of what is mapped, too, the device's memory for example
   set(RLIMIT_CORE, 0);
+  set(RLIMIT_FSIZE, most_printed);
   struct sigaction action {};
   action.sa_sigaction = on_refused;
   action.sa_flags = SA_SIGINFO;

@@ -301,7 +301,7 @@ void Timing::check_floor(double seconds, const Sample& sample, Ceilings& ceiling
   for (int again = 0;; ++again) {
     const double least = least_seconds(slot_.name(), sample.shapes, sample.bytes, type_, sample.nonzero, ceilings);
     if (seconds >= least) return;
-    if (again == 3) {
+    if (again == 10) {
       throw Refusal("floor",
                     fmt::format("a call took {:.3g} us, and no algorithm on this machine can take less than {:.3g}",
                                 seconds * 1e6, least * 1e6));
@@ -315,11 +315,11 @@ void Timing::check_floor(double seconds, const Sample& sample, Ceilings& ceiling
 
 Ceilings measure_ceilings() {
   constexpr size_t size = 96 << 10;  // in and out fit into the second level of every cache
-  constexpr int64_t copies = 2000;
+  constexpr int64_t copies = 200;    // in a millisecond or two: some rounds have the cores for themselves
   const auto team = static_cast<size_t>(threads());
   std::vector<std::vector<char>> from(team, std::vector<char>(size, 1)), to(team, std::vector<char>(size, 2));
   double best = 0;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 40; ++round) {
     const auto start = Clock::now();
     parallel(static_cast<int64_t>(team), [&](int64_t piece, int) {
       const auto i = static_cast<size_t>(piece);

@@ -213,30 +213,20 @@ Json watched(KernelSlot& slot, const std::string& variant, Device device, const 
 
 }  // namespace hs::bench::judge
 
-// What `kernel build` makes a plug-in call instead of malloc(), operator new and mmap(): they count.
+// What `kernel build` makes a plug-in call instead of malloc(), operator new and mmap() (bench/cli/plugins.cpp).
+namespace {
+void* counted(void* memory) {
+  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
+  return memory;
+}
+}  // namespace
 extern "C" {
-void* __wrap_malloc(size_t bytes) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return std::malloc(bytes);
-}
-void* __wrap_calloc(size_t count, size_t bytes) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return std::calloc(count, bytes);
-}
-void* __wrap_aligned_alloc(size_t alignment, size_t bytes) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return std::aligned_alloc(alignment, bytes);
-}
-void* __wrap__Znwm(size_t bytes) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return ::operator new(bytes);
-}
-void* __wrap__ZnwmSt11align_val_t(size_t bytes, std::align_val_t alignment) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return ::operator new(bytes, alignment);
-}
+void* __wrap_malloc(size_t bytes) { return counted(std::malloc(bytes)); }
+void* __wrap_calloc(size_t count, size_t bytes) { return counted(std::calloc(count, bytes)); }
+void* __wrap_aligned_alloc(size_t alignment, size_t bytes) { return counted(std::aligned_alloc(alignment, bytes)); }
+void* __wrap__Znwm(size_t bytes) { return counted(::operator new(bytes)); }
+void* __wrap__ZnwmSt11align_val_t(size_t bytes, std::align_val_t to) { return counted(::operator new(bytes, to)); }
 void* __wrap_mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
-  hs::bench::judge::allocations += hs::bench::judge::in_kernel;
-  return ::mmap(address, bytes, protection, flags, file, offset);
+  return counted(::mmap(address, bytes, protection, flags, file, offset));
 }
 }

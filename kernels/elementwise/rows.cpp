@@ -15,21 +15,25 @@ OpCase add_row(const Shape& shape) {
 }
 
 OpCase mul_row(const Shape& shape) {
-  return {.name = "mul " + shape.to_string(),
-          .shapes = {shape, shape},
-          .run = [](const Inputs& in) { return mul(in[0], in[1]); },
-          .forward = tolerance::two_roundings,
-          .gradient = tolerance::two_roundings,
-          .reference = elementwise([](double a, double b) { return a * b; }),
-          .flops = count(shape),
-          .same_on_devices = true};
+  OpCase row = add_row(shape);
+  row.name = "mul " + shape.to_string();
+  row.run = [](const Inputs& in) { return mul(in[0], in[1]); };
+  row.gradient = tolerance::two_roundings;
+  row.reference = elementwise([](double a, double b) { return a * b; });
+  return row;
 }
 
 OpCase scale_row(const Shape& shape) {
-  return {.name = "scale by 0.5 " + shape.to_string(),
+  const bool is_rounded = shape == Shape{7};  // the factor
+  const double factor = is_rounded ? 1.0 / 3 : 0.5;
+  const Tolerance allowed = is_rounded ? tolerance::two_roundings : tolerance::exact;
+  return {.name = (is_rounded ? "scale by 1/3 " : "scale by 0.5 ") + shape.to_string(),
           .shapes = {shape},
-          .run = [](const Inputs& in) { return scale(in[0], 0.5); },
-          .reference = elementwise([](double x) { return 0.5 * x; }),
+          .run = [=](const Inputs& in) { return scale(in[0], factor); },
+          .forward = allowed,
+          .gradient = allowed,
+          .reference = elementwise([=](double x) { return factor * x; }),
+          .integers = !is_rounded,
           .flops = count(shape),
           .same_on_devices = true};
 }
@@ -61,15 +65,7 @@ const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
     for (const auto row_of : {add_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
   }
-  table.push_back({.name = "scale by 1/3 (7)",
-                   .shapes = {{7}},
-                   .run = [](const Inputs& in) { return scale(in[0], 1.0 / 3); },
-                   .forward = tolerance::two_roundings,
-                   .gradient = tolerance::two_roundings,
-                   .reference = elementwise([](double x) { return x / 3; }),
-                   .integers = false,
-                   .flops = 7,
-                   .same_on_devices = true});
+  table.push_back(scale_row({7}));
   for (const Shape& shape : {Shape{4, 7}, Shape{2, 3, 4, 5}, Shape{1, 1}, Shape{0, 3}, Shape{1025, 17}}) {
     table.push_back(bias_add_row(shape));
   }

@@ -213,10 +213,8 @@ std::vector<Tensor> run_row(const OpCase& row, const Inputs& inputs, const RowRu
     }
     const bool is_parameter = how.autocast != DType::f32 && leaf.shape().rank() == 1 && inputs[0].shape().rank() > 1;
     Tensor operand = has_16_bits(how.dtype) && !is_parameter ? cast(leaf, how.dtype) : leaf;
-    const auto twin = std::ranges::find_if(operands, [&](const Tensor& other) {
-      return how.shared && other.defined() && other.shape() == operand.shape() && other.dtype() == operand.dtype();
-    });
-    if (twin != operands.end()) operand = *twin;
+    for (const Tensor& other : operands)
+      if (how.shared && other.defined() && other.shape() == operand.shape()) operand = other;
     operands.push_back(cast_unaligned ? placed(operand, how) : operand);
   }
   const Tensor y = row.run(operands);

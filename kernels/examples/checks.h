@@ -37,7 +37,7 @@ struct RowRun {
   std::set<size_t> frozen = {};              // inputs that need no gradient
   std::set<size_t> missing = {};             // inputs that are undefined
   bool sparse = false;                       // most of dy is zero, as it is after ReLU and pooling
-  bool shared = false;                       // an input is the same tensor as the first one of its shape and type
+  bool shared = false;                       // an input is the same tensor as the first one of its shape
 };
 
 // A run on a device in a type, with numbers representable in that type.

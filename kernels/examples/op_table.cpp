@@ -35,12 +35,10 @@ Examples::Examples(std::vector<TimedCase> (*timed)(int64_t batch)) { registered(
 Examples::Examples(OpCase (*drawn)(Draw& draw)) { registered().drawn.push_back(drawn); }
 
 Draw::Draw(uint64_t seed, uint32_t which, int walk)
-    : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}) {
-  if (walk == 0) return;
-  largest_ = 8;
-  walked_ = 1 + (walk - 1) % most_walked;
-  until_walked_ = (walk - 1) / most_walked;
-}
+    : numbers_({.seed = seed, .purpose = RandomPurpose::synthetic, .layer = which}),
+      largest_(walk == 0 ? INT64_MAX : 8),
+      walked_((walk - 1) % most_walked + 1),
+      until_walked_(walk == 0 ? -1 : (walk - 1) / most_walked) {}
 
 int64_t Draw::any(int64_t most) {
   most = std::min(most, largest_);

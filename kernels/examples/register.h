@@ -68,7 +68,7 @@ class Draw {
   uint32_t below(uint32_t n) { return numbers_.next() % n; }
   int64_t any(int64_t most);
   RandomSequence numbers_;
-  int64_t largest_ = INT64_MAX, walked_ = 0, until_walked_ = -1;  // until_walked_: so many sizes come first
+  int64_t largest_, walked_, until_walked_;  // until_walked_: so many sizes come first
 };
 
 // A namespace-scope object of a file kernels/OP/rows.cpp brings its rows, its sizes to time, or what draws a row, into

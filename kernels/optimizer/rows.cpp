@@ -13,7 +13,7 @@
 
 namespace hs::examples::optimizer_rows {
 
-// skip: not 0 if the step is not taken.
+// skip: not 0 if the step is not taken: rows make such a step, too, which changes nothing.
 Tensor rates(float learning_rate, float skip = 0) {
   return on_test_device(Tensor::from(std::vector<float>{learning_rate, 2, 3, 0.5f, skip, learning_rate}, {step_rates}));
 }
@@ -30,7 +30,8 @@ Numbers joined(const std::vector<Numbers>& parts) {
 }
 
 // A row of a kernel that is f32 alone, and whose result is no function to differentiate.
-void add_step(Table& table, OpCase row) {
+void add_step(Table& table, OpCase row, const Tolerance& forward = tolerance::optimizer) {
+  row.forward = forward;
   row.f64 = row.half = row.differentiable = row.integers = false;
   table.push_back(std::move(row));
 }
@@ -55,7 +56,6 @@ void add_layerwise_steps(Table& table, int64_t size) {
                      lars_step({in[0], {0.9f, 0.1f, 0.25f}, rates(0.5f), two_parts(size), velocity, value});
                      return join({velocity, value});
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      Numbers g = in[0], v = in[1], w = in[2];
                      for (double& each : g) each *= 0.5;
@@ -76,7 +76,6 @@ void add_layerwise_steps(Table& table, int64_t size) {
                      lamb_step({in[0], rule, rates(0.01f), two_parts(size), mean, square, value});
                      return join({mean, square, value});
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      Numbers m = in[1], v = in[2], w = in[3], u(m.size());
                      const double b1 = double{0.9f}, b2 = double{0.999f};
@@ -101,7 +100,6 @@ void add_steps(Table& table, int64_t size) {
                      measure_gradients({in[0], scaler, measured});
                      return measured;
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      double squares = 0;
                      for (const double g : in[0]) squares += g * g / 64;
@@ -118,7 +116,6 @@ void add_steps(Table& table, int64_t size) {
                      begin_step({rule, measured, scaler, step, state, in[0]});
                      return join({measured, state});
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      double squares = 0;
                      for (const double g : in[0]) squares += g * g / 64;
@@ -131,7 +128,6 @@ void add_steps(Table& table, int64_t size) {
     for (int64_t i = 0; i < size; i += ParameterArena::granule) decay.push_back(decay.size() % 2 ? 0.25f : 0);
     return on_test_device(Tensor::from(decay, {static_cast<int64_t>(decay.size())}));
   };
-  // A second step, which is not taken, changes nothing.
   for (const bool nesterov : {false, true}) {
     add_step(table, {.name = fmt::format("sgd_step {}({})", nesterov ? "nesterov, decay by granule " : "", size),
                      .shapes = {{size}, {size}, {size}},
@@ -144,7 +140,6 @@ void add_steps(Table& table, int64_t size) {
                          sgd_step({in[0], rule, rates(0.1f, skip), velocity, value, narrow, decay});
                        return join({velocity, value, distance(narrow, value)});
                      }},
-                     .forward = tolerance::optimizer,
                      .reference = {[=](const std::vector<Numbers>& in) {
                        Numbers v = in[1], w = in[2];
                        for (size_t i = 0; i < v.size(); ++i) {
@@ -167,7 +162,6 @@ void add_steps(Table& table, int64_t size) {
                        average_step({in[0], rates(0.1f, skip), step, 0.99f, average});
                      return average;
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      Numbers average = in[1];
                      for (size_t i = 0; i < average.size(); ++i) {
@@ -183,7 +177,6 @@ void add_steps(Table& table, int64_t size) {
                      for (const float skip : {0.0f, 1.0f}) fold_statistics({in[0], rates(0.1f, skip), 0.25f, 3, value});
                      return value;
                    }},
-                   .forward = tolerance::optimizer,
                    .reference = {[](const std::vector<Numbers>& in) {
                      Numbers value = in[1];
                      for (size_t i = 0; i < value.size(); ++i) value[i] += 0.25 * (in[0][i] / 3 - value[i]);
@@ -201,7 +194,6 @@ void add_steps(Table& table, int64_t size) {
                          adam_step({in[0], rule, rates(0.01f, skip), mean, square, value, narrow});
                        return join({mean, square, value, distance(narrow, value)});
                      }},
-                     .forward = tolerance::optimizer,
                      .reference = {[=](const std::vector<Numbers>& in) {
                        Numbers m = in[1], v = in[2], w = in[3];
                        const double b1 = double{0.9f}, b2 = double{0.999f};
@@ -220,22 +212,23 @@ void add_steps(Table& table, int64_t size) {
 
 const Examples rows([](Table& table) {
   // Three steps, the second one skipped, clipped to a norm of 2: the rates, then the counter and the scaler's state.
-  add_step(table, {.name = "begin_step",
-                   .run = {[=](const Inputs&) {
-                     Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
-                     Tensor scaler = on_test_device(Tensor::from(std::vector<float>{1024, 0, 0}, {3}));
-                     const StepRule rule{0.9f, 0.999f, 2, {ScheduleKind::linear, 0, 10}, {.enabled = true}};
-                     for (const float bad : {0.0f, 3.0f, 0.0f}) {
-                       Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
-                       begin_step({rule, measured, scaler, step, state});
-                     }
-                     return join({state, step, scaler});
-                   }},
-                   .forward = tolerance::two_roundings,
-                   .reference = {[](const std::vector<Numbers>&) {
-                     const double b1 = double{0.9f}, b2 = double{0.999f};
-                     return Numbers{0.45, 1 / (1 - b1 * b1), 1 / (1 - b2 * b2), 0.5 / 512, 0, 0.5, 2, 512, 1, 1};
-                   }}});
+  add_step(table,
+           {.name = "begin_step",
+            .run = {[=](const Inputs&) {
+              Tensor step = on_test_device(Tensor::zeros({}, DType::i32)), state = rates(0.5f);
+              Tensor scaler = on_test_device(Tensor::from(std::vector<float>{1024, 0, 0}, {3}));
+              const StepRule rule{0.9f, 0.999f, 2, {ScheduleKind::linear, 0, 10}, {.enabled = true}};
+              for (const float bad : {0.0f, 3.0f, 0.0f}) {
+                Tensor measured = on_test_device(Tensor::from(std::vector<float>{16, bad}, {2}));
+                begin_step({rule, measured, scaler, step, state});
+              }
+              return join({state, step, scaler});
+            }},
+            .reference = {[](const std::vector<Numbers>&) {
+              const double b1 = double{0.9f}, b2 = double{0.999f};
+              return Numbers{0.45, 1 / (1 - b1 * b1), 1 / (1 - b2 * b2), 0.5 / 512, 0, 0.5, 2, 512, 1, 1};
+            }}},
+           tolerance::two_roundings);
   table.push_back({.name = "scale_loss",
                    .shapes = {{1}},
                    .run = {[](const Inputs& in) {

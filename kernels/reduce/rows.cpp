@@ -20,17 +20,15 @@ OpCase sum_row(const Shape& shape) {
 }
 
 OpCase mean_row(const Shape& shape) {
-  return {.name = "mean " + shape.to_string(),
-          .shapes = {shape},
-          .run = [](const Inputs& in) { return mean(in[0]); },
-          .forward = tolerance::sum,
-          .gradient = tolerance::two_roundings,
-          .reference = {[](const std::vector<Numbers>& in) {
-            return Numbers{total(in)[0] / static_cast<double>(in[0].size())};
-          }},
-          .integers = false,
-          .terms = {1, 1},
-          .flops = count(shape)};
+  OpCase row = sum_row(shape);
+  row.name = "mean " + shape.to_string();
+  row.run = [](const Inputs& in) { return mean(in[0]); };
+  row.gradient = tolerance::two_roundings;
+  row.reference = [](const std::vector<Numbers>& in) {
+    return Numbers{total(in)[0] / static_cast<double>(in[0].size())};
+  };
+  row.integers = false;
+  return row;
 }
 
 const Examples rows([](Table& table) {
