@@ -1,6 +1,7 @@
 // halfstep-bench profile kernels: one training step, kernel by kernel, with measured numbers. Its record has "peaks",
-// "phases" and "calls": phase, op, kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops,
-// bytes, live_bytes; on an emulated device that counts, "counts" (measure::to_json).
+// "phases" (with the bytes of each, and its time in kernels that memory or arithmetic limits) and "calls": phase, op,
+// kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops, bytes, live_bytes; on an
+// emulated device that counts, "counts" (measure::to_json).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -147,19 +148,49 @@ std::vector<report::Figure> figures_of(const measure::TimedCall& one, const char
           {"live_bytes", one.live, "live MiB", "{:.2f}", report::to_mebibytes}};
 }
 
-// Adds the members "phases" and "calls", and returns one table per phase.
-std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops, Json& record) {
-  record["phases"] = record["calls"] = Json::array();
-  std::vector<report::Table> tables;
+// What the kernels of a phase, or of the whole step, do, and by which peak that is limited.
+struct Totals {
+  double seconds = 0, in_memory_bound = 0, in_compute_bound = 0, flops = 0, bytes = 0;
+
+  void add(const measure::TimedCall& one, const measure::Peaks& peaks) {
+    const double its_flops = measure::flops_of(one);
+    (peaks.limits_by_arithmetic(its_flops, one.bytes) ? in_compute_bound : in_memory_bound) += one.end - one.begin;
+    flops += its_flops;
+    bytes += one.bytes;
+  }
+  std::vector<report::Figure> figures(const char* phase) const {
+    const double in_kernels = in_memory_bound + in_compute_bound;
+    return {{"phase", phase, "phase"},
+            {"milliseconds", seconds * 1e3, "ms", "{:.3f}"},
+            {"milliseconds_in_kernels", in_kernels * 1e3, "in kernels", "{:.3f}"},
+            {"bytes", bytes, "moved MiB", "{:.2f}", report::to_mebibytes},
+            {"", bytes / in_kernels, "GB/s", "{:.1f}", 1e-9},
+            {"", flops / in_kernels, "GFLOP/s", "{:.1f}", 1e-9},
+            {"milliseconds_memory_bound", in_memory_bound * 1e3},
+            {"milliseconds_compute_bound", in_compute_bound * 1e3},
+            {"", in_memory_bound / seconds, "memory-bound", "{:.1f} %", 100},
+            {"", in_compute_bound / seconds, "compute-bound", "{:.1f} %", 100},
+            {"", 1 - in_kernels / seconds, "between kernels", "{:.1f} %", 100}};
+  }
+};
+
+// Adds the members "phases" and "calls", and returns a table of all phases and one of each.
+std::vector<report::Table> add_phases(const TracedStep& step, const measure::Peaks& peaks, Json& record) {
+  record["calls"] = Json::array();
+  std::vector<report::Table> tables(1);
+  report::Rows phases;
+  Totals all;
   size_t at = 0;
   auto live = static_cast<int64_t>(step.live_before);
   for (const TracedStep::Phase& phase : step.phases) {
     report::Rows rows{.table = {.left = 5}};
-    double in_kernels = 0;
+    rows.table.title = phase.name;
+    Totals totals{.seconds = phase.seconds};
+    all.seconds += phase.seconds;
     for (; at < phase.end; ++at) {
       const measure::TimedCall& one = step.calls[at];
       std::vector<report::Figure> figures =
-          figures_of(one, phase.name, static_cast<int64_t>(one.live) - live, peak_flops);
+          figures_of(one, phase.name, static_cast<int64_t>(one.live) - live, peaks.flops);
       if (one.counts) {
         const Json counts = measure::to_json(*one.counts);
         figures.insert(figures.end(), {{"counts", counts},
@@ -171,15 +202,16 @@ std::vector<report::Table> add_phases(const TracedStep& step, double peak_flops,
       }
       rows.add(figures);
       live = static_cast<int64_t>(one.live);
-      in_kernels += one.end - one.begin;
+      totals.add(one, peaks);
+      all.add(one, peaks);
     }
-    rows.table.title =
-        fmt::format("{}: {:.3f} ms, of these {:.3f} in kernels", phase.name, phase.seconds * 1e3, in_kernels * 1e3);
     tables.push_back(rows.table);
     record["calls"].insert(record["calls"].end(), rows.json.begin(), rows.json.end());
-    record["phases"].push_back(
-        {{"phase", phase.name}, {"milliseconds", phase.seconds * 1e3}, {"milliseconds_in_kernels", in_kernels * 1e3}});
+    phases.add(totals.figures(phase.name));
   }
+  record["phases"] = phases.json;
+  phases.add(all.figures("step"));
+  tables[0] = phases.table;
   return tables;
 }
 
@@ -208,7 +240,7 @@ void ExplainCommand::run(const cli::Flags& flags) {
 
   Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
-  const std::vector<report::Table> tables = add_phases(traced, peaks.flops, record);
+  const std::vector<report::Table> tables = add_phases(traced, peaks, record);
   record["loss"] = step.loss();
   record["loss_scale"] = step.loss_scale();
   record["peak_bytes"] = traced.peak;

@@ -48,7 +48,8 @@ StepTimes measure_step_times(const std::function<void()>& load, const std::funct
       const double seconds = call.end - call.begin, flops = flops_of(call);
       const double of_flops = flops / seconds / peaks.flops, of_bytes = call.bytes / seconds / peaks.bytes;
       const bool is_tiny = seconds < tiny_seconds && std::max(of_flops, of_bytes) < tiny_share;
-      (is_tiny ? profile.tiny : of_flops > of_bytes ? profile.compute : profile.memory) += seconds / traced_steps;
+      const bool computes = peaks.limits_by_arithmetic(flops, call.bytes);
+      (is_tiny ? profile.tiny : computes ? profile.compute : profile.memory) += seconds / traced_steps;
       profile.flops += flops / traced_steps;
       profile.bytes += call.bytes / traced_steps;
     }

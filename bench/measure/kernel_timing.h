@@ -26,6 +26,10 @@ struct Peaks {
   double flops = 0;           // per second: f32 multiply-adds on every thread (CPU), the fastest large gemm (CUDA)
   double bytes = 0;           // per second: a copy far larger than any cache, bytes read and written
   std::string flops_of = "";  // in words
+
+  // Whether work at best takes longer for its arithmetic than for its bytes. (Williams, Waterman and Patterson,
+  // "Roofline", 2009.)
+  bool limits_by_arithmetic(double its_flops, double its_bytes) const { return its_flops / flops > its_bytes / bytes; }
 };
 Peaks measure_peaks(Device device);
 double peak_flops_of_cpu();  // f32 multiply-adds a second on every thread

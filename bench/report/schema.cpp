@@ -54,9 +54,11 @@ const char* const shapes = R"({
       "loss": "number", "smoothed": "number", "milliseconds": "number", "share": "number",
       "seconds_before": "number", "seconds_after": "number", "samples": "number", "right": "number", "settings": {}
     }],
+    "peaks": {"flops_per_second": "number", "bytes_per_second": "number"},
     "calls": [{
-      "kernel": "string", "phase": "string", "shapes": ["string"], "milliseconds": "number", "begin_ms": "number",
-      "live_bytes": "number", "call": "string", "chosen": "string", "fastest": "string", "taken": "string"
+      "kernel": "string", "phase": "string", "variant": "string", "shapes": ["string"], "milliseconds": "number",
+      "begin_ms": "number", "flops": "number", "bytes": "number", "live_bytes": "number", "call": "string",
+      "chosen": "string", "fastest": "string", "taken": "string"
     }],
     "verdicts": [{
       "slot": "string", "variant": "string", "device": "string", "refused_by": "string", "reason": "string",

@@ -248,6 +248,20 @@ TEST_CASE("profile kernels: the step of each model from the first kernel to the 
     CHECK(record["calls"].back()["kernel"] == (folds ? "fold_statistics" : "adam_step"));
     CHECK(flops > 0);
     CHECK(record["phases"].size() == 3);
+    for (const Json& phase : record["phases"]) {
+      double bytes = 0, by_memory = 0, by_arithmetic = 0;
+      for (const Json& call : record["calls"]) {
+        if (call["phase"] != phase["phase"]) continue;
+        bytes += call["bytes"].get<double>();
+        const double seconds_of_flops = call["flops"].get<double>() / record["peaks"]["flops_per_second"].get<double>();
+        const double seconds_of_bytes = call["bytes"].get<double>() / record["peaks"]["bytes_per_second"].get<double>();
+        (seconds_of_flops > seconds_of_bytes ? by_arithmetic : by_memory) += call["milliseconds"].get<double>();
+      }
+      CHECK(phase["bytes"] == doctest::Approx(bytes));
+      CHECK(phase["milliseconds_memory_bound"] == doctest::Approx(by_memory));
+      CHECK(phase["milliseconds_compute_bound"] == doctest::Approx(by_arithmetic));
+      CHECK(phase["milliseconds"] >= phase["milliseconds_in_kernels"]);
+    }
     const std::string graph = read_text(dot);
     CHECK(graph.starts_with("digraph step {"));
     CHECK(graph.find("softmax_cross_entropy") != std::string::npos);

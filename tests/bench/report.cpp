@@ -239,6 +239,28 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
   }
 }
 
+TEST_CASE("the roofline: a point for each kernel with arithmetic, and a roof of the two peaks") {
+  Json record = new_record("explain", Device::cpu);
+  record["peaks"] = {{"flops_per_second", 1e11}, {"bytes_per_second", 1e10}};
+  const auto call = [](const char* kernel, double flops) -> Json {
+    return {{"kernel", kernel},  {"phase", "forward"}, {"variant", "v"}, {"shapes", {"(2)"}}, {"begin_ms", 0},
+            {"milliseconds", 1}, {"flops", flops},     {"bytes", 1e6},   {"live_bytes", 1}};
+  };
+  record["calls"] = {call("gemm", 1e7), call("conv", 1e6), call("copy", 0)};
+  CHECK_NOTHROW(check_record(record, "F"));
+  const std::string page = drawn_record(record);
+  if (page.empty()) return;
+  // FLOP per byte from 1 to 10, GFLOP/s from 1 to 100: gemm stands at the ridge, a factor of 10 below it.
+  CHECK(contains(page, "d=\"M0.000 50.000L100.000 0.000L100.000 0.000\""));
+  CHECK(contains(page,
+                 "d=\"M100.000 50.000h0\" style=\"stroke-width:16\"><title>gemm v (2), forward: 1 ms, 10 GFLOP/s<"));
+  CHECK(contains(page, "d=\"M0.000 100.000h0\""));
+  CHECK_FALSE(contains(page, "<title>copy"));
+  CHECK(contains(page, "only move bytes, 1 calls with 33.3 % of the time"));
+  record.erase("peaks");  // of an older program
+  CHECK_FALSE(contains(drawn_record(record), "Roofline"));
+}
+
 TEST_CASE("text of a record is text in the report, and digits that are synthetic are said to be") {
   Json record = good_record();
   const std::string script = "</script><script>alert(\"1\" & '2')</script><!-- <script>";
