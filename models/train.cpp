@@ -171,7 +171,8 @@ bool TrainingRun::steps() {
   if (config_.sum.exchange || losses_->is_due() || step_ == steps_) read_losses(last);  // all ranks in the same step
   bool wants_state = false;
   for (int64_t done = first; done <= step_; ++done) {
-    const Progress progress{epoch_, done, steps_, losses_->mean(), result_.seconds + steady_seconds() - start};
+    const double seconds = result_.seconds + steady_seconds() - start;
+    const Progress progress{epoch_, done, steps_, losses_->mean(), seconds, result_.parts};
     if (hooks_.on_step) hooks_.on_step(progress);
     wants_state = (hooks_.wants_state && hooks_.wants_state(progress)) || wants_state;
   }

@@ -63,11 +63,24 @@ struct TrainConfig {
   int64_t test_every = 1;  // epochs from one test to the next; the last epoch's end is always tested
 };
 
+// Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
+// of the device: `wait` is still the time that the host had no batch (the device may have been busy meanwhile), and the
+// others are the time to launch the work.
+struct StepSeconds {
+  double wait = 0;                               // for the loader's next batch
+  double upload = 0;                             // of batches on another device, and to a captured step's fixed tensors
+  double forward = 0, backward = 0, update = 0;  // the phases of a step
+  double exchange = 0;                           // summing by the tree, and waiting for other ranks
+  double replay = 0;                             // of a captured step: forward, backward and update in one launch
+  double save = 0;                               // copying the state, and TrainHooks::on_state
+};
+
 // How far training is, as TrainHooks are told.
 struct Progress {
   int64_t epoch, step, steps_per_epoch;  // epoch from 1, optimizer step within the epoch from 1
   double loss;                           // mean over the samples of this epoch, as last read from the device
   double seconds;                        // of training so far, evaluation excluded
+  StepSeconds parts;                     // of these seconds
 };
 
 // One epoch of training, and the test after it.
@@ -84,18 +97,6 @@ struct Validation {
   Evaluation result;        // over the validation samples
   double seconds;           // that it took
   double training_seconds;  // of the run until then, evaluations excluded
-};
-
-// Where the training time went, by the host's clock. On the CPU this is the work itself. On a GPU the host runs ahead
-// of the device: `wait` is still the time that the host had no batch (the device may have been busy meanwhile), and the
-// others are the time to launch the work.
-struct StepSeconds {
-  double wait = 0;                               // for the loader's next batch
-  double upload = 0;                             // of batches on another device, and to a captured step's fixed tensors
-  double forward = 0, backward = 0, update = 0;  // the phases of a step
-  double exchange = 0;                           // summing by the tree, and waiting for other ranks
-  double replay = 0;                             // of a captured step: forward, backward and update in one launch
-  double save = 0;                               // copying the state, and TrainHooks::on_state
 };
 
 // Of a resumed run, everything counts from its very beginning.

@@ -13,6 +13,7 @@
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
+#include "bench/measure/course.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/event_file.h"
 #include "bench/measure/fine_tuning.h"
@@ -346,6 +347,9 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
       cli::allow_to_finish();
       hooks.is_interrupted = cli::stop_requested;
     }
+    measure::Course course(experiment_.seed + static_cast<uint64_t>(run - 1), samples,
+                           experiment_.batch * experiment_.accumulate);
+    course.attach(hooks);
     saving_.attach(hooks);
     if (const TrainingState* from = hooks.resume_from) {
       continues = true;
@@ -368,6 +372,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
+    row.runs.back().course = course.points();
     if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });

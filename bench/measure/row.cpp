@@ -98,6 +98,27 @@ Json parts_of(const Row& row) {
           {"replay", seconds(&StepSeconds::replay)},   {"save", seconds(&StepSeconds::save)}};
 }
 
+// Of the last run: the loss, and the shares of each interval between two points, the first of which begins with the
+// run.
+Json course_of(const Row& row) {
+  Json course = Json::array();
+  CoursePoint last{};
+  for (const CoursePoint& point : row.runs.empty() ? std::vector<CoursePoint>() : row.runs.back().course) {
+    const auto share = [&](std::initializer_list<double StepSeconds::*> parts) {
+      double seconds = 0;
+      for (const auto part : parts) seconds += point.parts.*part - last.parts.*part;
+      return seconds / (point.seconds - last.seconds);
+    };
+    course.push_back({{"seconds", point.seconds},
+                      {"loss", finite_or_null(point.loss)},
+                      {"wait", share({&StepSeconds::wait})},
+                      {"compute", share({&StepSeconds::forward, &StepSeconds::backward, &StepSeconds::update,
+                                         &StepSeconds::replay})}});
+    last = point;
+  }
+  return course;
+}
+
 // The bytes that the stage's tape keeps until backward.
 int64_t kept_bytes(const StageCost& stage) {
   return stage.saved + (stage.saves_input ? stage.input : 0) + (stage.saves_output ? stage.output : 0);
@@ -162,6 +183,7 @@ Json to_json(const Row& row) {
       {"resident_bytes_by_epoch", resident},
       {"energy_joules", finite_or_null(mean(joules))},
       {"parts", parts_of(row)},
+      {"course", course_of(row)},
       {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
       {"weights_sha256_all", hashes},
       {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},

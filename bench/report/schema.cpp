@@ -40,7 +40,8 @@ const char* const shapes = R"({
       "verdict": "string", "for_memory": "boolean", "error": "string", "cost": {},
       "target": {"seconds_all": ["number"]},
       "precision": "string", "mode": "string", "channels_last": "boolean", "experiment": {"precision": "string"},
-      "parts": {"*": "number"}, "written": {"temperature": "number", "text": "string"},
+      "parts": {"*": "number"},
+      "course": [{"seconds": "number", "loss": "number", "wait": "number", "compute": "number"}], "written": {"temperature": "number", "text": "string"},
       "step": {
         "purposes": [{"name": "string", "live_bytes": ["number"]}],
         "lanes": [{"name": "string", "spans": [{"name": "string", "start": "number", "end": "number"}]}]

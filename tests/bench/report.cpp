@@ -223,6 +223,8 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
       {"first", 65536}, {"changes", {{{"after_step", 3}, {"scale", 32768}}}}, {"last", 32768}};
   record["rows"][0]["steps"] = 9;
   record["rows"][0]["parts"] = {{"wait", 0.5}, {"upload", 0.0}, {"forward", nullptr}, {"backward", 1.5}};
+  record["rows"][0]["course"] = {{{"seconds", 1}, {"loss", 2}, {"wait", 0.25}, {"compute", 0.5}},
+                                 {{"seconds", 2}, {"loss", nullptr}, {"wait", 0}, {"compute", 1}}};
   check_report(html_report(record), record);
   const std::string page = drawn(html), full = drawn_record(record);
   if (page.empty()) return;
@@ -232,8 +234,9 @@ TEST_CASE("the HTML report: well formed, self-contained, with the record inside,
     CHECK(contains(page, part));
   }
   CHECK_FALSE(contains(page, "Memory by purpose"));
-  for (const char* part : {"Memory by purpose over one step", "Where a step", "Loss scale", "2^16",
-                           "Where the seconds went", ">backward<"}) {
+  for (const char* part :
+       {"Memory by purpose over one step", "Where a step", "Loss scale", "2^16", "Where the seconds went", ">backward<",
+        "Utilisation and loss over time", "waiting for data", "d=\"M50.000 50.000L100.000 0.000\""}) {
     CAPTURE(part);
     CHECK(contains(full, part));
   }

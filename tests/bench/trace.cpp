@@ -1,4 +1,5 @@
-// halfstep-bench train --trace: the file is what viewers of traces expect, and shows the training that it is of.
+// What a training shows of itself over time: halfstep-bench train --trace, whose file is what viewers of traces expect,
+// and the course in its record.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -6,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "bench/measure/course.h"
+#include "bench/measure/row.h"
 #include "bench/measure/step_profile.h"
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
@@ -190,12 +193,65 @@ TEST_CASE("the step that a record shows is one of median length, with times of i
   CHECK(bench::measure::typical_step({}).is_null());
 }
 
+TEST_CASE("the course of a run: shares of each interval, which grow so that there are never many") {
+  bench::measure::Course course(7, 100, 10);
+  TrainHooks hooks;
+  int64_t told = 0;
+  hooks.on_step = [&](const Progress&) { ++told; };
+  course.attach(hooks);
+  Progress progress{.epoch = 1, .step = 0, .steps_per_epoch = 10, .loss = 2, .seconds = 0, .parts = {}};
+  constexpr int64_t steps = 1000;
+  for (int64_t step = 0; step < steps; ++step) {
+    progress.epoch = 1 + step / 10;
+    progress.step = 1 + step % 10;
+    progress.seconds += 1;
+    progress.parts.wait += step < steps / 2 ? 0.75 : 0.25;
+    progress.parts.forward += 0.125;
+    progress.parts.replay += 0.0625;
+    hooks.on_step(progress);
+    if (progress.step < 10) continue;
+    hooks.on_epoch(progress.epoch, {.training_loss = 1, .seconds = 10, .test = {0.5, 3}, .evaluation_seconds = 1});
+  }
+  CHECK(told == steps);
+  ++progress.epoch, progress.step = 1, progress.seconds += 1;
+  hooks.on_step(progress);
+  bench::measure::Row row{.name = "m", .runs = {course.so_far(64)}, .error = ""};
+  const json shown = to_json(row), &points = shown["course"];
+  CHECK(points.size() >= 30);
+  CHECK(points.size() < 60);
+  double last = 0;
+  for (const json& point : points) {
+    const double seconds = point["seconds"];
+    CHECK(seconds > last);
+    CHECK(point["compute"] == 0.1875);
+    if (seconds <= steps / 2) CHECK(point["wait"] == 0.75);
+    if (last >= steps / 2 && seconds <= steps) CHECK(point["wait"] == 0.25);
+    last = seconds;
+  }
+  CHECK(last > 0.9 * steps);
+  CHECK(shown["epochs"].size() == steps / 10 + 1);
+  CHECK(shown["epochs"][0]["test_accuracy"] == 0.5);
+  CHECK(shown["epochs"].back()["seconds"] == 1.0);
+  CHECK(shown["epochs"].back()["test_accuracy"].is_null());
+  CHECK(shown["runs"][0]["steps"] == steps + 1);
+  CHECK(shown["samples_per_second"] == 10.0);
+  CHECK(shown["peak_bytes"] == 64);
+}
+
 TEST_CASE("a trace beside other results, and a run that fails") {
   const TemporaryFolder folder;
   const std::string trace = (folder / "trace.json").string(), record = (folder / "r.json").string();
   CHECK(run_bench_line(tiny + " --trace-steps 2 --trace " + trace + " --json " + record).code == 0);
   check_trace(json::parse(read_text(trace)));
   CHECK(json::parse(read_text(record))["rows"][0]["step"]["lanes"].size() >= 2);
+  const json course = record_of(
+      "train --quiet --model mnist_cnn_large --train 640 --test 1 --epochs 2 --threads 1")["rows"][0]["course"];
+  REQUIRE(!course.empty());
+  for (const json& point : course) {
+    CHECK(point["wait"] >= 0);
+    CHECK(point["compute"] > 0.5);
+    CHECK(point["wait"].get<double>() + point["compute"].get<double>() <= 1.0001);
+  }
   std::filesystem::remove(trace);
   CHECK(run_bench_line(tiny + " --optimizer sgd --lr 1000 --trace " + trace).code == 6);
   CHECK_FALSE(std::filesystem::exists(trace));
