@@ -8,7 +8,7 @@ top=$(unset CDPATH && cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ ${HALFSTEP_DATA:-/} == /* ]] || export HALFSTEP_DATA="$PWD/$HALFSTEP_DATA"
 
 # shellcheck disable=SC2034  # used by the scripts that source this one
-build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libpng-dev libssl-dev)
+build_packages=(g++ cmake ninja-build libeigen3-dev libfmt-dev nlohmann-json3-dev zlib1g-dev libpng-dev libjpeg-dev libssl-dev)
 
 say() { printf 'halfstep: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }

@@ -151,8 +151,8 @@ FoundDataset find_in_folder(const fs::path& folder) {
     fail(ExitCode::bad_input,
          "{}: no data set in this folder; looked for the files of idx (train-images-idx3-ubyte ...), record "
          "(train.record-00000-of-...), tfrecord (train.tfrecord ...), cifar10 (data_batch_1.bin ...), text (input.txt, "
-         "or one .txt file) and for folders of PNG or PGM images; `data/get NAME DIR` downloads mnist, fashion_mnist, "
-         "cifar10 or tinyshakespeare",
+         "or one .txt file) and for folders of PNG, JPEG or PGM images; `data/get NAME DIR` downloads mnist, "
+         "fashion_mnist, cifar10 or tinyshakespeare",
          printable(folder));
   }
   if (all.size() > 1) {

@@ -50,7 +50,7 @@ docs/data_formats.md describes the formats.
 )");
   flags.words("SRC DST", names_, 2, 2,
               "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
-  flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "pgm"}, "Format of DST");
+  flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
   flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
   flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
   flags.size(size_);
@@ -65,6 +65,7 @@ std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder
   if (format_ == "record") return write_records(fs::path(base) += ".record", info, {shards_, compress_, 0});
   if (format_ == "tfrecord") return write_tfrecords(fs::path(base) += ".tfrecord", info, shards_);
   if (format_ == "png") return write_image_folder(base, info, ImageFormat::png);
+  if (format_ == "jpeg") return write_image_folder(base, info, ImageFormat::jpeg);
   if (format_ == "pgm") return write_image_folder(base, info, ImageFormat::pgm);
   const std::string stem = part == Part::train ? "train" : "t10k";
   return write_idx(folder / (stem + "-images-idx3-ubyte"), folder / (stem + "-labels-idx1-ubyte"), info);

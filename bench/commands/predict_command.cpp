@@ -59,7 +59,7 @@ light strokes on black: --invert is for ink on paper. docs/model_files.md descri
 )");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.words("IMAGE", images_, 0, 1000,
-                "PNG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
+                "PNG, JPEG or PGM files of at most 4096 x 4096 pixels and 16 MiB, folders of them, or - for stdin");
     flags.on_off("--test", test_, "Images of the test part of the model's data, or of --data, instead of files");
     flags.integer("--count", count_, 1, 10000, "How many of them");
     flags.data(data_);

@@ -166,6 +166,14 @@ std::vector<int64_t> shuffled(int64_t count, uint64_t seed) {
   return order;
 }
 
+Format folder_of(const char* name, ImageFormat format) {
+  return {name,
+          [format](const fs::path& at, const SampleInfo& info) {
+            return write_image_folder(at / "set", info, format, Lifetime::temporary);
+          },
+          [](const fs::path& at) { return open_image_folder(at / "set", {}); }};
+}
+
 }  // namespace
 
 const std::vector<Format>& formats() {
@@ -180,16 +188,9 @@ const std::vector<Format>& formats() {
        [](const fs::path& at) { return open_records(at / "set"); }},
       {"tfrecord", [](const fs::path& at, const SampleInfo& info) { return write_tfrecords(at / "set", info, 1); },
        [](const fs::path& at) { return open_tfrecords(at / "set", {}); }},
-      {"pgm",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::pgm, Lifetime::temporary);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
-      {"png",
-       [](const fs::path& at, const SampleInfo& info) {
-         return write_image_folder(at / "set", info, ImageFormat::png, Lifetime::temporary);
-       },
-       [](const fs::path& at) { return open_image_folder(at / "set", {}); }},
+      folder_of("pgm", ImageFormat::pgm),
+      folder_of("jpeg", ImageFormat::jpeg),
+      folder_of("png", ImageFormat::png),
   };
   return all;
 }

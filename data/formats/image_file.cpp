@@ -1,12 +1,16 @@
 #include "data/formats/image_file.h"
 
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
 #ifdef HALFSTEP_PNG
 #include <png.h>
 #endif
-
-#include <algorithm>
-#include <csetjmp>
-#include <cstring>
+#ifdef HALFSTEP_JPEG
+#include <jpeglib.h>  // wants <cstdio>
+#endif
 
 #include "data/io/sample_source.h"
 #include "engine/check.h"
@@ -79,6 +83,7 @@ bool is_png(View file) {
   return file.size() >= sizeof(png_signature) &&
          std::equal(std::begin(png_signature), std::end(png_signature), file.begin());
 }
+bool is_jpeg(View file) { return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff; }
 bool is_pgm(View file) { return file.size() >= 3 && file[0] == 'P' && file[1] == '5'; }
 
 #ifdef HALFSTEP_PNG
@@ -185,6 +190,151 @@ Image decode_png(View file, const std::string& name, int64_t max_side) {
 
 #endif
 
+#ifdef HALFSTEP_JPEG
+
+// As with libpng, an error is a jump. So is a warning, which is about damage: libjpeg goes on with grey.
+struct JpegState {
+  jpeg_error_mgr errors = {};
+  jpeg_progress_mgr progress = {};
+  jmp_buf back;
+  char message[JMSG_LENGTH_MAX] = "damaged";
+};
+
+[[noreturn]] void on_jpeg_error(j_common_ptr jpeg) {
+  auto& state = *static_cast<JpegState*>(jpeg->client_data);
+  jpeg->err->format_message(jpeg, state.message);
+  longjmp(state.back, 1);
+}
+void on_jpeg_message(j_common_ptr jpeg, int level) {
+  if (level < 0) on_jpeg_error(jpeg);
+}
+// A few bytes are a scan, and each goes over the whole image: a small file could take hours.
+void on_jpeg_progress(j_common_ptr jpeg) {
+  constexpr int most = 100;  // usual are 10
+  if (!jpeg->is_decompressor || reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= most) return;
+  auto& state = *static_cast<JpegState*>(jpeg->client_data);
+  std::snprintf(state.message, sizeof(state.message), "more than %d scans", most);
+  longjmp(state.back, 1);
+}
+
+// Before the jpeg_create_...() of a jpeg_decompress_struct or jpeg_compress_struct, which keeps this.
+template <class Jpeg>
+void set_handlers(Jpeg& jpeg, JpegState& state) {
+  jpeg.err = jpeg_std_error(&state.errors);
+  state.errors.error_exit = on_jpeg_error;
+  state.errors.emit_message = on_jpeg_message;
+  state.progress.progress_monitor = on_jpeg_progress;
+  jpeg.client_data = &state;
+}
+
+class JpegReader {
+ public:
+  explicit JpegReader(View file) : file_(file) { set_handlers(jpeg_, state_); }
+  ~JpegReader() { jpeg_destroy_decompress(&jpeg_); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  const char* message() const { return state_.message; }
+
+  // Reads the size, and as channels the components that are stored. Returns false on failure; message() says why.
+  bool read_header(ImageShape& shape) {
+    if (setjmp(state_.back) != 0) return false;
+    jpeg_create_decompress(&jpeg_);
+    jpeg_.progress = &state_.progress;
+    jpeg_mem_src(&jpeg_, file_.data(), static_cast<unsigned long>(file_.size()));
+    jpeg_read_header(&jpeg_, TRUE);
+    shape = {jpeg_.image_height, jpeg_.image_width, jpeg_.num_components};
+    return true;
+  }
+
+  // Sets the size that the pixels will have: a `part`-th.
+  bool scale(unsigned part, ImageShape& shape) {
+    if (setjmp(state_.back) != 0) return false;
+    jpeg_.out_color_space = jpeg_.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_.scale_num = 1;
+    jpeg_.scale_denom = part;
+    jpeg_calc_output_dimensions(&jpeg_);
+    shape = {jpeg_.output_height, jpeg_.output_width, jpeg_.out_color_components};
+    return true;
+  }
+
+  bool read_pixels(uint8_t* pixels) {
+    if (setjmp(state_.back) != 0) return false;
+    jpeg_start_decompress(&jpeg_);
+    const size_t row_bytes = size_t{jpeg_.output_width} * static_cast<size_t>(jpeg_.output_components);
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      JSAMPROW row = pixels + jpeg_.output_scanline * row_bytes;
+      jpeg_read_scanlines(&jpeg_, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg_);
+    return true;
+  }
+
+ private:
+  const View file_;
+  JpegState state_;
+  jpeg_decompress_struct jpeg_ = {};
+};
+
+// The largest of the divisors that libjpeg has fast code for that leaves at least `smallest`.
+unsigned divisor_of(const ImageShape& shape, const std::optional<ImageShape>& smallest) {
+  for (const unsigned part : {8, 4, 2}) {
+    if (smallest && shape.rows / part >= smallest->rows && shape.columns / part >= smallest->columns) return part;
+  }
+  return 1;
+}
+
+Image decode_jpeg(View file, const std::string& name, int64_t max_side, const std::optional<ImageShape>& smallest) {
+  JpegReader reader(file);
+  Image image;
+  const auto fail_jpeg = [&] { fail(ExitCode::bad_input, "{}: JPEG cannot be read: {}", name, reader.message()); };
+  if (!reader.read_header(image.shape)) fail_jpeg();
+  check_shape(name, image.shape, max_side);
+  if (image.shape.channels != 1 && image.shape.channels != 3) {
+    fail(ExitCode::bad_input, "{}: JPEG of {} components (CMYK has 4), expected 1 (grey) or 3 (colour); convert it",
+         name, image.shape.channels);
+  }
+  if (!reader.scale(divisor_of(image.shape, smallest), image.shape)) fail_jpeg();
+  image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
+  if (!reader.read_pixels(image.pixels.data())) fail_jpeg();
+  return image;
+}
+
+class JpegWriter {
+ public:
+  JpegWriter() { set_handlers(jpeg_, state_); }
+  ~JpegWriter() { jpeg_destroy_compress(&jpeg_); }
+  JpegWriter(const JpegWriter&) = delete;
+  JpegWriter& operator=(const JpegWriter&) = delete;
+
+  // `size`: of the room at `file`, and then of what was written. Returns false on failure.
+  bool write(const Image& image, uint8_t* file, unsigned long& size) {
+    if (setjmp(state_.back) != 0) return false;
+    jpeg_create_compress(&jpeg_);
+    jpeg_mem_dest(&jpeg_, &file, &size);
+    jpeg_.image_width = static_cast<JDIMENSION>(image.shape.columns);
+    jpeg_.image_height = static_cast<JDIMENSION>(image.shape.rows);
+    jpeg_.input_components = static_cast<int>(image.shape.channels);
+    jpeg_.in_color_space = image.shape.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_set_defaults(&jpeg_);
+    jpeg_set_quality(&jpeg_, 90, TRUE);
+    jpeg_start_compress(&jpeg_, TRUE);
+    const auto row_bytes = static_cast<size_t>(image.shape.columns * image.shape.channels);
+    while (jpeg_.next_scanline < jpeg_.image_height) {
+      auto* row = const_cast<JSAMPROW>(image.pixels.data() + jpeg_.next_scanline * row_bytes);
+      jpeg_write_scanlines(&jpeg_, &row, 1);
+    }
+    jpeg_finish_compress(&jpeg_);
+    return true;
+  }
+
+ private:
+  JpegState state_;
+  jpeg_compress_struct jpeg_ = {};
+};
+
+#endif
+
 }  // namespace
 
 #ifdef HALFSTEP_PNG
@@ -224,10 +374,43 @@ std::vector<uint8_t> encode_png(const Image&) {
 
 #endif
 
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side) {
+#ifdef HALFSTEP_JPEG
+
+bool can_read_jpeg() { return true; }
+
+std::vector<uint8_t> encode_jpeg(const Image& image) {
+  // More than any image takes, as tjBufSize() computes it, so that libjpeg does not allocate another buffer.
+  const auto padded = [](int64_t side) { return static_cast<size_t>((side + 15) / 16 * 16); };
+  std::vector<uint8_t> file(padded(image.shape.rows) * padded(image.shape.columns) * 6 + 2048);
+  unsigned long size = file.size();
+  if (!JpegWriter().write(image, file.data(), size)) fail(ExitCode::out_of_memory, "no memory to encode an image");
+  file.resize(size);
+  return file;
+}
+
+#else
+
+bool can_read_jpeg() { return false; }
+
+namespace {
+Image decode_jpeg(View, const std::string& name, int64_t, const std::optional<ImageShape>&) {
+  fail(ExitCode::bad_input, "{}: JPEG, but this program was built without libjpeg; install libjpeg-dev and build again",
+       name);
+}
+}  // namespace
+
+std::vector<uint8_t> encode_jpeg(const Image&) {
+  fail(ExitCode::usage, "JPEG: this program was built without libjpeg; install libjpeg-dev and build again");
+}
+
+#endif
+
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side,
+                   const std::optional<ImageShape>& smallest) {
   if (is_png(file)) return decode_png(file, name, max_side);
+  if (is_jpeg(file)) return decode_jpeg(file, name, max_side, smallest);
   if (is_pgm(file)) return PgmReader(file, name, max_side).read();
-  fail(ExitCode::bad_input, "{}: starts neither as PNG nor as PGM (P5), expected one of them", name);
+  fail(ExitCode::bad_input, "{}: starts neither as PNG nor as JPEG or PGM (P5), expected one of them", name);
 }
 
 std::vector<uint8_t> encode_pgm(const Image& image) {

@@ -1,8 +1,10 @@
-// One image in a file: PNG (through libpng) or PGM, the binary kind P5 (netpbm.sourceforge.net/doc/pgm.html), detected
-// by content. Pixels are returned as they are stored, 8 bits each, without any conversion of colours.
+// One image in a file: PNG (through libpng), JPEG (through libjpeg) or PGM, the binary kind P5
+// (netpbm.sourceforge.net/doc/pgm.html), detected by content. Pixels are 8 bits each; those of PNG and PGM are returned
+// as they are stored, without any conversion of colours, and those of JPEG as grey or RGB.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,16 +20,22 @@ struct Image {
   std::vector<uint8_t> pixels;  // (rows, columns, channels)
 };
 
-// False if the program was built without libpng: PNG is then refused with a message that says so.
+// False if the program was built without libpng, or libjpeg: such files are then refused with a message that says so.
 bool can_read_png();
+bool can_read_jpeg();  // see can_read_png()
 
 // A palette becomes colours, 1 to 4 bits of grey become 8; 16 bits are refused. Throws Error (bad_input) that starts
-// with `name`: not such a file, damaged (PNG has a checksum for each part), or a side longer than `max_side`.
-Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side = max_image_side);
+// with `name`: not such a file, damaged (PNG has a checksum for each part, JPEG has none), or a side longer than
+// `max_side`. With `smallest`, a JPEG is decoded at a half, a quarter or an eighth of its size, in less time, if that
+// has at least so many rows and columns.
+Image decode_image(std::span<const uint8_t> file, const std::string& name, int64_t max_side = max_image_side,
+                   const std::optional<ImageShape>& smallest = {});
 
-// REQUIRES: the image is not empty and has as many pixels as its shape says; for PGM one channel, for PNG
-// can_read_png()
+// JPEG loses a little, here at the usual quality of 90.
+// REQUIRES: the image is not empty and has as many pixels as its shape says; for PGM one channel, for JPEG one or
+// three; can_read_png(), can_read_jpeg()
 std::vector<uint8_t> encode_png(const Image& image);
+std::vector<uint8_t> encode_jpeg(const Image& image);
 std::vector<uint8_t> encode_pgm(const Image& image);
 
 }  // namespace hs

@@ -55,11 +55,14 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
 bool has_image_name(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return extension == ".png" || extension == ".pgm";
+  return extension == ".png" || extension == ".jpg" || extension == ".jpeg" || extension == ".pgm";
 }
 
-Image read_image(const fs::path& path, int64_t max_side = max_image_side) {
-  return decode_image(read_file(path, max_image_file_bytes), printable(path), max_side);
+constexpr const char* image_names = ".png, .jpg, .jpeg or .pgm";
+
+Image read_image(const fs::path& path, int64_t max_side = max_image_side,
+                 const std::optional<ImageShape>& smallest = {}) {
+  return decode_image(read_file(path, max_image_file_bytes), printable(path), max_side, smallest);
 }
 
 // A set without names: that of folder 7 is 7 already.
@@ -78,9 +81,9 @@ std::vector<std::string> names_of(const std::vector<fs::path>& classes) {
 // What was skipped in the folders of classes, for the user.
 std::string text_of(const std::vector<fs::path>& skipped) {
   if (skipped.empty()) return "";
-  return fmt::format("skipped {} that {} not named .png or .pgm, the first {}",
+  return fmt::format("skipped {} that {} not named {}, the first {}",
                      skipped.size() == 1 ? "a file" : fmt::format("{} files", skipped.size()),
-                     skipped.size() == 1 ? "is" : "are", printable(skipped.front()));
+                     skipped.size() == 1 ? "is" : "are", image_names, printable(skipped.front()));
 }
 
 struct ImageEntry {
@@ -97,9 +100,10 @@ class ImageFolderSource : public SampleSource {
   void read_sample(int64_t index, uint8_t* to) const override {
     const ImageEntry& entry = images_[static_cast<size_t>(index)];
     const fs::path path = classes_[static_cast<size_t>(entry.label)] / entry.file;
+    const ImageShape& shape = info().shape();
     const Image image =
-        resizes_ ? fit_image(read_image(path, largest_side_to_fit), info().shape()).image : read_image(path);
-    if (image.shape != info().shape()) {
+        resizes_ ? fit_image(read_image(path, largest_side_to_fit, shape), shape).image : read_image(path);
+    if (image.shape != shape) {
       fail(ExitCode::bad_input, "{}: {}, but the first image is {}; expected one size, or one to resize them to",
            printable(path), image.shape.text(), info().text());
     }
@@ -111,6 +115,13 @@ class ImageFolderSource : public SampleSource {
   const std::vector<ImageEntry> images_;
   const bool resizes_;
 };
+
+// In the order of ImageFormat.
+struct Encoding {
+  const char* extension;
+  std::vector<uint8_t> (*encode)(const Image&);
+};
+constexpr Encoding encodings[] = {{"png", encode_png}, {"jpg", encode_jpeg}, {"pgm", encode_pgm}};
 
 class ImageFolderWriter : public SampleWriter {
  public:
@@ -129,9 +140,9 @@ class ImageFolderWriter : public SampleWriter {
  private:
   void write_sample(const uint8_t* image, int32_t label) override {
     const Image one{info().shape(), {image, image + info().image_bytes()}};
-    const std::vector<uint8_t> bytes = format_ == ImageFormat::png ? encode_png(one) : encode_pgm(one);
-    const fs::path path =
-        class_folder(label) / fmt::format("{:07}.{}", added(), format_ == ImageFormat::png ? "png" : "pgm");
+    const auto& [extension, encode] = encodings[static_cast<size_t>(format_)];
+    const std::vector<uint8_t> bytes = encode(one);
+    const fs::path path = class_folder(label) / fmt::format("{:07}.{}", added(), extension);
     // Not an OutputFile, which would flush each file to disk: the folder appears as a whole.
     errno = 0;
     std::ofstream file(path, std::ios::binary);
@@ -173,7 +184,7 @@ std::vector<fs::path> image_files(const fs::path& folder) {
   }
   if (error) fail(ExitCode::io, "{}: cannot be read: {}", printable(folder), error.message());
   std::ranges::sort(files);
-  if (files.empty()) fail(ExitCode::bad_input, "{}: no .png or .pgm file in this folder", printable(folder));
+  if (files.empty()) fail(ExitCode::bad_input, "{}: no {} file in this folder", printable(folder), image_names);
   return files;
 }
 
@@ -208,8 +219,8 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
     }
   }
   if (images.empty()) {
-    fail(ExitCode::bad_input, "{}: {} folders of classes, but no .png or .pgm file in them", printable(folder),
-         classes.size());
+    fail(ExitCode::bad_input, "{}: {} folders of classes, but no {} file in them", printable(folder), classes.size(),
+         image_names);
   }
   const Image first = read_image(classes[static_cast<size_t>(images.front().label)] / images.front().file,
                                  set.size ? largest_side_to_fit : max_image_side);
@@ -230,11 +241,14 @@ std::unique_ptr<SampleSource> open_image_folder(const fs::path& folder, const Se
 
 std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const SampleInfo& info, ImageFormat format,
                                                  Lifetime lifetime) {
-  if (format == ImageFormat::png && !can_read_png()) {
-    fail(ExitCode::usage, "png: this program was built without libpng; install libpng-dev and build again, or use pgm");
-  }
+  // Without the library, to encode an image is an error that says so.
+  if (format == ImageFormat::png && !can_read_png()) encode_png({});
+  if (format == ImageFormat::jpeg && !can_read_jpeg()) encode_jpeg({});
   if (format == ImageFormat::pgm && info.channels != 1) {
     fail(ExitCode::usage, "pgm holds images of 1 channel, but {} has {}; use png", info.name, info.channels);
+  }
+  if (format == ImageFormat::jpeg && info.channels != 1 && info.channels != 3) {
+    fail(ExitCode::usage, "jpeg holds images of 1 or 3 channels, but {} has {}; use png", info.name, info.channels);
   }
   return std::make_unique<ImageFolderWriter>(folder, info, format, lifetime);
 }

@@ -85,7 +85,7 @@ TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
   } mistakes[] = {
       {{"synthetic"}, "data convert SRC DST: 1 given, expected 2; see halfstep-bench data convert --help"},
       {{"synthetic", "a", "b"}, "b: unexpected word"},
-      {{"synthetic", "a", "--format", "hdf5"}, "--format hdf5: expected one of record, tfrecord, idx, png, pgm"},
+      {{"synthetic", "a", "--format", "hdf5"}, "--format hdf5: expected one of record, tfrecord, idx, png, jpeg, pgm"},
       {{"synthetic", "a", "--shards", "0"}, "--shards 0: expected a whole number from 1 to 256"},
       {{"synthetic", "a", "--shards", "257"}, "--shards 257: expected"},
       {{"synthetic", "a", "--format", "idx", "--shards", "2"}, "--shards 2: idx has none"},

@@ -317,7 +317,7 @@ TEST_CASE("predict: files of any size and kind, and the test set") {
       {flags + exact + " --count 2", 2, "--count: is for --test alone"},
       {flags + "--test --invert", 2, "--invert: is for IMAGE files alone"},
       {flags + "/nowhere/x.png", 4, "/nowhere/x.png: cannot be opened"},
-      {flags + trained.file, 3, "digits.safetensors: starts neither as PNG nor as PGM"},
+      {flags + trained.file, 3, "digits.safetensors: starts neither as PNG nor as JPEG or PGM"},
       {flags + write("huge.pgm", {'P', '5', ' ', '5', '0', '0', '0', ' ', '1', ' ', '2', '5', '5', ' '}), 3,
        "an image of 1 x 5000 pixels, expected 1 x 1 to 4096 x 4096"},
   });

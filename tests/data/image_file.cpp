@@ -1,6 +1,8 @@
-// PNG and PGM images: against files that Pillow wrote and files that are put together here, bit by bit.
+// PNG, JPEG and PGM images: against files that Pillow wrote and files that are put together here, bit by bit.
 #include <doctest/doctest.h>
 #include <zlib.h>
+
+#include <array>
 
 #include "data/formats/image_file.h"
 #include "tests/support/bad_input.h"
@@ -95,8 +97,8 @@ TEST_CASE("png: refused") {
   refused(png(1, 1, 8, 0, {9, 1}), "filter");
   refused(png(2, 1, 8, 3, {0, 0, 1}), "PLTE");
   refused(signature + chunk("IEND", {}), "PNG cannot be read: ");
-  refused({}, "starts neither as PNG nor as PGM");
-  refused(bytes_of("\xff\xd8\xff\xe0 a JPEG"), "starts neither as PNG nor as PGM");
+  refused({}, "starts neither as PNG nor as JPEG or PGM");
+  refused(bytes_of("GIF89a"), "starts neither as PNG nor as JPEG or PGM");
 }
 
 TEST_CASE("png: cut at every byte, and with any bit flipped") {
@@ -110,6 +112,133 @@ TEST_CASE("png: cut at every byte, and with any bit flipped") {
     file.check_refused(first_bytes(good, size), size < 8 ? "starts neither" : "PNG cannot be read: ");
   }
   file.check_flips(good, good.size(), [](size_t) { return ""; });
+}
+
+// A JPEG as ITU-T T.81 describes it: a marker, the length with its own two bytes, the bytes.
+Bytes segment(uint8_t marker, const Bytes& body) {
+  const size_t length = body.size() + 2;
+  return Bytes{0xff, marker, static_cast<uint8_t>(length >> 8), static_cast<uint8_t>(length)} + body;
+}
+// With steps of 8, a block whose one coefficient is d has the level 128 + d everywhere. Huffman codes of a block: 00 as
+// the one before, 01 and seven bits a difference of 64 to 127 or -127 to -64; then 0, the end of the block.
+const Bytes jpeg_tables = segment(0xdb, Bytes{0} + Bytes(64, 8)) +
+                          segment(0xc4, Bytes{0x00, 0, 2} + Bytes(14, 0) + Bytes{0, 7}) +
+                          segment(0xc4, Bytes{0x10, 1} + Bytes(15, 0) + Bytes{0});
+Bytes blocks(const std::vector<int>& differences, bool with_ends = true) {
+  std::string bits;
+  for (const int d : differences) {
+    bits += d == 0 ? "00" : "01";
+    for (int bit = 6; d != 0 && bit >= 0; --bit) bits += ((d < 0 ? d + 127 : d) >> bit & 1) != 0 ? '1' : '0';
+    if (with_ends) bits += '0';
+  }
+  bits.resize((bits.size() + 7) / 8 * 8, '1');
+  Bytes bytes;
+  for (size_t i = 0; i < bits.size(); i += 8)
+    bytes.push_back(static_cast<uint8_t>(std::stoi(bits.substr(i, 8), nullptr, 2)));
+  return bytes;
+}
+Bytes frame(uint8_t marker, int rows, int columns, int components, uint8_t depth = 8) {
+  const auto byte = [](int value) { return static_cast<uint8_t>(value); };
+  Bytes body = {depth, byte(rows >> 8), byte(rows), byte(columns >> 8), byte(columns), byte(components)};
+  for (int c = 1; c <= components; ++c) body = body + Bytes{byte(c), 0x11, 0};
+  return segment(marker, body);
+}
+Bytes scan(int first, int components, uint8_t from, uint8_t to, const Bytes& data) {
+  Bytes body = {static_cast<uint8_t>(components)};
+  for (int c = first; c < first + components; ++c) body = body + Bytes{static_cast<uint8_t>(c), 0};
+  return segment(0xda, body + Bytes{from, to, 0}) + data;
+}
+const Bytes jpeg_begin = {0xff, 0xd8}, jpeg_end = {0xff, 0xd9};
+Bytes jpeg(int rows, int columns, int components, const std::vector<int>& differences, const Bytes& before = {}) {
+  return jpeg_begin + before + jpeg_tables + frame(0xc0, rows, columns, components) +
+         scan(1, components, 0, 63, blocks(differences)) + jpeg_end;
+}
+// In the frame of a progressive one: its first coefficients, then the others of `components` in bands of `step`.
+Bytes progressive(int components, int step) {
+  const std::vector<int> differences = {100, -70, 64};
+  Bytes scans = scan(1, components, 0, 0, blocks({differences.begin(), differences.begin() + components}, false));
+  for (int c = 1; c <= components; ++c) {
+    for (int k = 1; k < 64; k += step)
+      scans = scans + scan(c, 1, static_cast<uint8_t>(k), static_cast<uint8_t>(k + step - 1), {0x7f});
+  }
+  return jpeg_begin + jpeg_tables + frame(0xc2, 8, 8, components) + scans + jpeg_end;
+}
+const Bytes adobe_rgb = segment(0xee, bytes_of("Adobe") + Bytes{0, 100, 0, 0, 0, 0, 0});
+
+// See with_png().
+bool with_jpeg() {
+  if (can_read_jpeg()) return true;
+  MESSAGE("skipped: built without libjpeg");
+  image_file().check_refused(jpeg(8, 8, 1, {100}), "was built without libjpeg");
+  return false;
+}
+
+TEST_CASE("jpeg: grey, colours and progressive, whole and scaled") {
+  if (!with_jpeg()) return;
+  const auto of = [](std::initializer_list<uint8_t> pixel, size_t count) {
+    Bytes all;
+    for (size_t i = 0; i < count; ++i) all.insert(all.end(), pixel.begin(), pixel.end());
+    return all;
+  };
+  check_image(jpeg(8, 8, 1, {100}), {{8, 8, 1}, of({228}, 64)});
+  check_image(jpeg(3, 5, 1, {-70}), {{3, 5, 1}, of({58}, 15)});
+  check_image(jpeg(8, 8, 3, {100, 0, 0}), {{8, 8, 3}, of({228, 228, 228}, 64)});  // Y, Cb and Cr
+  check_image(jpeg(8, 8, 3, {100, -70, 64}, adobe_rgb), {{8, 8, 3}, of({228, 58, 192}, 64)});
+  check_image(progressive(1, 63), decode_image(jpeg(8, 8, 1, {100}), "FILE"));
+  check_image(progressive(3, 21), decode_image(jpeg(8, 8, 3, {100, -70, 64}), "FILE"));
+  const Bytes two = jpeg(8, 16, 1, {100, -70});
+  for (const auto& [rows, columns, divisor] :
+       {std::array<int64_t, 3>{1, 2, 8}, {1, 1, 8}, {1, 3, 4}, {2, 2, 4}, {3, 8, 2}, {5, 2, 1}, {9, 99, 1}}) {
+    const Image image = decode_image(two, "FILE", max_image_side, ImageShape{rows, columns});
+    CHECK(image.shape == ImageShape{8 / divisor, 16 / divisor});
+    CHECK(image.pixels[0] == 228);
+    CHECK(image.pixels.back() == 158);
+  }
+}
+
+TEST_CASE("jpeg: what is encoded is nearly the same") {
+  if (!can_read_jpeg()) return;
+  for (const int64_t channels : {1, 3}) {
+    Image image{{40, 23, channels}, {}};
+    for (int64_t i = 0; i < image.shape.image_bytes(); ++i)
+      image.pixels.push_back(static_cast<uint8_t>(50 + i / (23 * channels) * 4));
+    const Image again = decode_image(encode_jpeg(image), "FILE");
+    REQUIRE(again.shape == image.shape);
+    for (size_t i = 0; i < image.pixels.size(); ++i) CHECK(std::abs(again.pixels[i] - image.pixels[i]) <= 4);
+  }
+  Image noise{{512, 511, 3}, Bytes(size_t{3} * 512 * 511)};  // larger than its pixels
+  for (size_t i = 0; i < noise.pixels.size(); ++i) noise.pixels[i] = static_cast<uint8_t>(i * i % 251 * 7919 >> 3);
+  CHECK(decode_image(encode_jpeg(noise), "FILE").shape == noise.shape);
+}
+
+TEST_CASE("jpeg: refused") {
+  if (!with_jpeg()) return;
+  const DamagedFile file = image_file();
+  const auto refused = [&](const Bytes& bytes, const std::string& part) { file.check_refused(bytes, part); };
+  refused(jpeg(8, 8, 4, {100, 0, 0, 0}), "JPEG of 4 components (CMYK has 4), expected 1 (grey) or 3 (colour)");
+  refused(jpeg(8, 8, 2, {100, 0}), "JPEG of 2 components");
+  refused(jpeg(0, 8, 1, {100}), "JPEG cannot be read: Empty");
+  refused(jpeg(8, 0, 1, {100}), "JPEG cannot be read: Empty");
+  refused(jpeg(513, 8, 1, {100}), "an image of 513 x 8 pixels, expected 1 x 1 to 512 x 512");
+  refused(jpeg(8, 65500, 3, {100}), "an image of 8 x 65500 pixels");
+  refused(jpeg(65535, 65535, 3, {100}), "JPEG cannot be read: ");
+  refused(jpeg(8, 16, 1, {100}), "JPEG cannot be read: Corrupt");  // a block of two
+  refused(jpeg_begin + jpeg_tables + frame(0xc0, 8, 8, 1, 12) + scan(1, 1, 0, 63, {0x7f}) + jpeg_end, "precision");
+  refused(jpeg_begin + jpeg_end, "JPEG cannot be read: ");
+  refused(jpeg_begin + frame(0xc0, 8, 8, 1) + scan(1, 1, 0, 63, {0x7f}) + jpeg_end, "JPEG cannot be read: ");
+  refused(jpeg(8, 8, 1, {100}, adobe_rgb + Bytes(9, 5)), "JPEG cannot be read: Corrupt JPEG data: 9 extraneous bytes");
+  refused(progressive(3, 1), "JPEG cannot be read: more than 100 scans");
+  for (const Bytes& good : {jpeg(8, 8, 1, {100}), jpeg(8, 8, 3, {100, -70, 64}, adobe_rgb), progressive(1, 63)}) {
+    for (size_t size = 0; size < good.size(); ++size) {
+      refused(first_bytes(good, size), size < 3 ? "starts neither" : "JPEG cannot be read: ");
+    }
+    for (size_t bit = 0; bit < 8 * good.size(); ++bit) {  // there is no checksum: it may be another picture
+      CAPTURE(bit);
+      Bytes changed = good;
+      changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      if (file.read(changed).code != ExitCode::ok) refused(changed, "");
+    }
+  }
 }
 
 TEST_CASE("pgm: read and refused") {

@@ -1,4 +1,4 @@
-// Folders of PNG and PGM images, and folders that are not what they should be. The images themselves:
+// Folders of PNG, JPEG and PGM images, and folders that are not what they should be. The images themselves:
 // tests/data/image_file.cpp.
 #include <doctest/doctest.h>
 
@@ -41,17 +41,18 @@ TEST_CASE("folder: sorted names give labels and order") {
 TEST_CASE("folder: other files are skipped, sizes can be made one, and names of classes are kept") {
   const TemporaryFolder folder;
   write_classes(folder / "in");
-  write_bytes(folder / "in" / "cat" / "3.jpg", {});
+  write_bytes(folder / "in" / "cat" / "3.gif", {});
   write_bytes(folder / "in" / "cat" / "4.pgm", grey_pgm(7, 5));
+  if (can_read_jpeg()) write_bytes(folder / "in" / "cat" / "5.JPEG", encode_jpeg({{40, 30, 1}, Bytes(1200, 128)}));
   write_bytes(folder / "in" / "Dog" / "sub" / "a.pgm", {});
   const auto source = open_image_folder(folder / "in", {.name = "pets", .size = ImageShape{2, 3}});
-  CHECK(same_shape(source->info(), info_for(4, {2, 3, 1}, 3)));
-  CHECK(source->info().remark ==
-        "skipped 2 files that are not named .png or .pgm, the first " + (folder / "in" / "Dog" / "sub").string());
-  for (int64_t i = 0; i < 4; ++i)
-    CHECK(read_image(*source, i) == Bytes(6, std::array<uint8_t, 4>{3, 1, 2, 7}[static_cast<size_t>(i)]));
+  CHECK(same_shape(source->info(), info_for(can_read_jpeg() ? 5 : 4, {2, 3, 1}, 3)));
+  CHECK(source->info().remark == "skipped 2 files that are not named .png, .jpg, .jpeg or .pgm, the first " +
+                                     (folder / "in" / "Dog" / "sub").string());
+  for (int64_t i = 0; i < source->info().count; ++i)
+    CHECK(read_image(*source, i) == Bytes(6, std::array<uint8_t, 5>{3, 1, 2, 7, 128}[static_cast<size_t>(i)]));
   const auto writer = write_image_folder(folder / "out", source->info(), ImageFormat::pgm);
-  copy_samples(*source, 4, *writer);
+  copy_samples(*source, source->info().count, *writer);
   CHECK(class_names(folder / "out") == class_names(folder / "in"));
   CHECK(open_image_folder(folder / "out")->label(1) == 1);
   // Names that are numbers need none, and an order that the folders would not have again is not written.
@@ -82,7 +83,7 @@ TEST_CASE("folder: what is wrong in it is named") {
       [](const fs::path& f) { write_bytes(f / "cat" / "3.pgm", grey_pgm(1, 3)); }, ExitCode::bad_input,
       "cat/3.pgm: 1 x 3 x 1, but the first image is 1 x 2 x 1; expected one size, or one to resize them to (sample 3)");
   refused_after([](const fs::path& f) { write_bytes(f / "cat" / "2.PGM", {}); }, ExitCode::bad_input,
-                "cat/2.PGM: starts neither as PNG nor as PGM (P5), expected one of them (sample 2)");
+                "cat/2.PGM: starts neither as PNG nor as JPEG or PGM (P5), expected one of them (sample 2)");
   refused_after([](const fs::path& f) { write_bytes(f / "Dog" / "x.pgm", {}); }, ExitCode::bad_input,
                 "Dog/x.pgm: start");
   refused_after([](const fs::path& f) { fs::create_directory(f / "cat" / "4.png"); }, ExitCode::bad_input,
@@ -90,7 +91,7 @@ TEST_CASE("folder: what is wrong in it is named") {
   refused_after([](const fs::path& f) { fs::create_symlink("nowhere", f / "cat" / "4.png"); }, ExitCode::io,
                 "cat/4.png: cannot be opened");
   refused_after([](const fs::path& f) { fs::remove_all(f / "cat"), fs::remove_all(f / "Dog"); }, ExitCode::bad_input,
-                "1 folders of classes, but no .png or .pgm file in them");
+                "1 folders of classes, but no .png, .jpg, .jpeg or .pgm file in them");
   refused_after(
       [](const fs::path& f) {
         for (const char* name : {"cat", "Dog", "emu"}) fs::remove_all(f / name);
@@ -141,10 +142,13 @@ TEST_CASE("folder: round trip of images of every kind; the order is by class") {
   }
 }
 
-TEST_CASE("folder: nothing is overwritten, and PGM holds one channel") {
+TEST_CASE("folder: nothing is overwritten, and not every format holds every number of channels") {
   const TemporaryFolder folder;
   CHECK(outcome_of([&] {
           write_image_folder(folder / "a", info_for(3, {1, 1, 3}), ImageFormat::pgm);
+        }).code == ExitCode::usage);
+  CHECK(outcome_of([&] {
+          write_image_folder(folder / "a", info_for(3, {1, 1, 4}), ImageFormat::jpeg);
         }).code == ExitCode::usage);
   write_bytes(folder / "a" / "x", {1});
   check_refused(outcome_of([&] { write_image_folder(folder / "a", info_for(3), ImageFormat::pgm); }), ExitCode::io,

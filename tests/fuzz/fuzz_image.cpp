@@ -1,7 +1,9 @@
-// libFuzzer target for PNG and PGM files. A PNG is read as it is, and with the checksums of its parts made right. What
-// must hold beyond "no crash": a refusal is hs::Error with bad_input, in one line; what is accepted has as many pixels
-// as its shape says, and is the same after it was encoded and decoded again.
+// libFuzzer target for PNG, JPEG and PGM files. A PNG is read as it is, and with the checksums of its parts made right;
+// a JPEG whole, and scaled. What must hold beyond "no crash": a refusal is hs::Error with bad_input, in one line; what
+// is accepted has as many pixels as its shape says, and is the same after it was encoded and decoded again.
 #include <zlib.h>
+
+#include <algorithm>
 
 #include "data/formats/image_file.h"
 #include "engine/files/endian.h"
@@ -32,6 +34,12 @@ void check_same(const Image& image, const Bytes& file) {
 
 void check_file(std::span<const uint8_t> file) {
   const auto image = accepted([&] { return decode_image(file, "FILE"); });
+  const ImageShape smallest = {3, 2};
+  const auto scaled = accepted([&] { return decode_image(file, "FILE", max_image_side, smallest); });
+  if (scaled) {
+    expect(std::ssize(scaled->pixels) == scaled->shape.image_bytes(), "scaled pixels");
+    if (image) expect(scaled->shape.rows >= std::min(image->shape.rows, smallest.rows), "scaled rows");
+  }
   if (!image) return;
   expect(image->shape.is_allowed(), "shape");
   expect(std::ssize(image->pixels) == image->shape.image_bytes(), "pixels");
