@@ -40,10 +40,8 @@ Flags::Reader number_reader(const std::string& flag, Number& value, Number low, 
 constexpr std::pair<std::string_view, std::string_view> groups[] = {
     {"Model", " --model | --blocks --context --start --lora --lora-alpha "},
     {"Data",
-     " --data --train --test --augment | --size --test-split --validation --validate-every --test-every --prefetch "
-     "--workers "
-     "--cache "
-     "--pin --preprocess "},
+     " --data --train --test --augment | --size --test-split --validation --validate-every --test-every --loader "
+     "--prefetch --workers --cache --pin --preprocess "},
     {"Training",
      " --epochs --target --batch --lr --optimizer --schedule --seed --repeat --recipe | --scale-lr --step-every "
      "--step-factor "

@@ -117,6 +117,10 @@ docs/benchmarks.md says what is measured and how.
   declare_schedule(flags);
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading, residency_.cache);
+  flags
+      .named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
+                    "auto: finds --workers and --prefetch while the first steps run; the weights are the same")
+      .record();
   goal_.declare(flags, "End when the validation, or without one the test, reaches this");
   declare_early_end(flags);
   memory_.declare(flags);
@@ -225,6 +229,11 @@ void TrainCommand::check_combinations(const cli::Flags& flags) {
          test_every_.steps);
   }
   saving_.check(flags, repeat_);
+  for (const char* flag : {"--workers", "--prefetch"}) {
+    if (experiment_.searches_loading && flags.given(flag)) {
+      fail(ExitCode::usage, "--loader auto: finds {} itself; leave that out", flag);
+    }
+  }
   if (experiment_.noise_scale && experiment_.accumulate < 2) {
     fail(ExitCode::usage, "--noise-scale: compares a micro-batch with its step; give --accumulate 2 or more");
   }
@@ -379,6 +388,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     const auto finish = [&] { saving_.finish(result); };
     result.interrupted ? finish() : void(each(finish));
     if (quiet_) continue;
+    if (row.runs.back().loading) cli::notice("loader: " + row.runs.back().loading->text());
     if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
     if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
   }

@@ -161,6 +161,10 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     training.seek(next.epoch, next.position);
   }
 
+  std::optional<SearchingLoader> searching;
+  if (experiment.searches_loading) {
+    searching.emplace(training, experiment.loading.cache == CacheMode::ram && !train_set.is_in_memory());
+  }
   TrainHooks recording = hooks;
   recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
@@ -176,7 +180,9 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   config.max_seconds = 60 * experiment.max_minutes;
   if (experiment.test_every_steps > 0) config.validate_every = {.steps = experiment.test_every_steps};
   if (validation) config.validation = &*validation;
-  record.result = train(*model, arena, training, test, config, recording);
+  BatchSource& batches = searching ? static_cast<BatchSource&>(*searching) : training;
+  record.result = train(*model, arena, batches, test, config, recording);
+  if (searching) record.loading = searching->search();
   record.weights_sha256 = sha256(arena.parameters());
   record.peak_bytes = memory_stats(experiment.device).peak;
   if (when_trained) when_trained(*model);
@@ -190,7 +196,7 @@ void warm_up(const Experiment& experiment, const SampleSource& train_set, const 
   short_one.held_out = short_one.max_minutes = 0;
   short_one.patience = short_one.test_every_steps = 0;
   short_one.target.reset();
-  short_one.noise_scale = false;
+  short_one.noise_scale = short_one.searches_loading = false;
   short_one.sum.exchange = nullptr;
   // Leaves it to the run itself to report an infeasible budget: it needs a few bytes more than this.
   if (short_one.checkpoint.needs_costs()) short_one.checkpoint = {CheckpointChoice::Kind::automatic, 0};

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/loader_search.h"
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "data/loader/loader.h"
@@ -31,7 +32,8 @@ struct Experiment : TrainConfig {
   std::vector<std::string> kernels;  // SLOT=VARIANT, forced while it runs
   // How batches are loaded; batch, order, seed and device come from the run.
   LoaderOptions loading = {.prefetch = 2, .workers = automatic_workers, .cache = CacheMode::ram};
-  std::string start;  // a model's file, whose weights a run begins with; empty: the seed determines them
+  bool searches_loading = false;  // for workers and prefetch, see LoaderSearch
+  std::string start;              // a model's file, whose weights a run begins with; empty: the seed determines them
   LoraOptions lora;
   CheckpointChoice checkpoint;
   double held_out = 0;       // the fraction of the training set that is held out to validate on
@@ -99,6 +101,7 @@ struct RunRecord {
   std::optional<CheckpointPlan> plan;
   std::optional<NoiseScale> noise;
   std::vector<CoursePoint> course;  // if the caller takes note of it: see Course
+  std::optional<LoaderSearch> loading;  // what it found
   std::vector<int64_t> resident_bytes_by_epoch;
   double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, if the caller measures it
 };

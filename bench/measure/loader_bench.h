@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure/loader_search.h"
 #include "bench/report/table.h"
 #include "data/io/sample_writer.h"
 #include "data/loader/loader.h"
@@ -24,11 +25,6 @@ struct Format {
 // Fastest first; includes "memory".
 const std::vector<Format>& formats();
 
-// In increasing order of cost: threads, then memory.
-struct LoaderSetting {
-  int64_t workers, prefetch;
-};
-inline constexpr LoaderSetting loader_settings[] = {{0, 0}, {1, 1}, {1, 2}, {2, 4}};
 inline constexpr CacheMode loader_caches[] = {CacheMode::none, CacheMode::ram, CacheMode::device};
 inline constexpr double no_stall = 0.01;  // below this fraction of the time, steps count as not waiting
 

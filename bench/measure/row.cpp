@@ -83,6 +83,7 @@ Json run_to_json(const RunRecord& run) {
           {"energy_joules", finite_or_null(run.joules)},
           {"epochs", epochs_to_json(run.result)},
           {"validations", validations_to_json(run.result)},
+          {"loader", run.loading ? run.loading->to_json() : Json(nullptr)},
           {"kept", run.result.kept.empty() ? Json(nullptr) : Json(run.result.kept)},
           {"ended_early", run.result.ended_early.empty() ? Json(nullptr) : Json(run.result.ended_early)}};
 }

@@ -24,9 +24,9 @@ constexpr double most_held_up = 0.05;  // of the time of training
 
 // Settings that change no bit of the weights: how the work is divided, when it ends, what is reported.
 const std::set<std::string> free_settings = {
-    "threads",     "repeat",     "workers",     "prefetch",     "cache",          "pin",         "keep",
-    "save_every",  "patience",   "max_minutes", "warmed_up",    "price_per_hour", "target",      "test_every",
-    "noise_scale", "bucket_kib", "halving_kib", "rank_timeout", "graph_steps",    "memory_bytes"};
+    "threads",     "repeat",   "workers",     "prefetch",    "cache",          "pin",         "keep",
+    "save_every",  "patience", "max_minutes", "warmed_up",   "price_per_hour", "target",      "test_every",
+    "noise_scale", "loader",   "bucket_kib",  "halving_kib", "rank_timeout",   "graph_steps", "memory_bytes"};
 
 constexpr const char* settings_key = "flags";  // of a state's values: the words of those that were given
 

@@ -81,6 +81,12 @@ void Loader::seek(int64_t epoch, int64_t position) {
   next_ = requested_ = {epoch, position};
 }
 
+void Loader::prepare(int64_t workers, int64_t prefetch) {
+  stop();
+  options_.workers = workers;
+  options_.prefetch = prefetch;
+}
+
 const ResidentSet* Loader::resident() {
   if (options_.cache != CacheMode::device) return nullptr;
   if (!on_device_.images.defined()) load_to_device();

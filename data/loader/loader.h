@@ -88,6 +88,9 @@ class Loader : public BatchSource {  // see the head of this file
   // Makes the next batch begin at this position of this epoch. Drops batches built ahead.
   // REQUIRES: 0 <= epoch < 2^32, 0 <= position < samples(); with several ranks a multiple of the batch
   void seek(int64_t epoch, int64_t position);
+  // From the next batch on, so many threads make so many batches ahead. Drops batches built ahead.
+  // REQUIRES: neither is negative
+  void prepare(int64_t workers, int64_t prefetch);
   void start_epoch(int64_t epoch) { seek(epoch, 0); }  // as seek()
   // Where the next batch begins: its epoch, and its first position there (0 at the start of an epoch).
   int64_t epoch() const { return next_.epoch; }
@@ -135,7 +138,7 @@ class Loader : public BatchSource {  // see the head of this file
   int64_t image_bytes() const { return source_.info().image_bytes() * static_cast<int64_t>(size_of(image_type())); }
   DType image_type() const { return options_.normalize_on_host ? DType::f32 : DType::u8; }
 
-  const LoaderOptions options_;
+  LoaderOptions options_;
   const SampleSource& source_;
   const std::unique_ptr<const SampleSource> cache_;  // of source_, with CacheMode::ram
   ResidentSet on_device_;                            // with CacheMode::device, from the first batch on

@@ -6,10 +6,12 @@
 #include <set>
 #include <string>
 
+#include "bench/measure/loader_search.h"
 #include "data/formats/record_file.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"
 #include "tests/support/bench_program.h"
+#include "tests/support/loader_sets.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"
 
@@ -19,6 +21,7 @@ using namespace hs;
 using namespace hs::test;
 using nlohmann::json;
 namespace fs = std::filesystem;
+namespace measure = hs::bench::measure;
 
 // With a folder for temporary files of its own, which must be empty afterwards.
 Ended bench(const std::string& line) {
@@ -119,12 +122,72 @@ TEST_CASE("loader: --list and --dry-run measure nothing that is recorded") {
   CHECK(folder.names().empty());
 }
 
+using measure::LoaderSearch;
+using measure::LoaderSetting;
+
+// Adds steps of a machine until the search is over. Every 20th one has a validation in it.
+LoaderSearch searched(int64_t cores, const std::function<std::pair<double, double>(LoaderSetting)>& wait_and_rest_ms) {
+  LoaderSearch search(cores);
+  for (int step = 0; step < 10'000 && !search.is_over(); ++step) {
+    const auto [wait, rest] = wait_and_rest_ms(search.setting());
+    search.add(1e-3 * wait, 1e-3 * rest + (step % 20 == 19 ? 5 : 0));
+  }
+  return search;
+}
+
+TEST_CASE("loader auto: the cheapest setting with which steps do not wait, or with which they are shortest") {
+  struct Row {
+    const char* name;
+    int64_t cores;
+    std::function<std::pair<double, double>(LoaderSetting)> machine;
+    LoaderSetting expected;
+    size_t tried;
+  };
+  for (const auto& [name, cores, machine, expected, tried] : std::vector<Row>{
+           {"in memory", 2, [](auto) { return std::pair(0.01, 4.0); }, {0, 0}, 1},
+           {"to decode", 2, [](auto s) { return std::pair(s.workers == 0 ? 0.8 : 0.01, 4.0); }, {1, 1}, 2},
+           {"uneven", 2, [](auto s) { return std::pair(s.prefetch < 2 ? 0.1 : 0.01, 4.0); }, {1, 2}, 3},
+           {"four threads", 8, [](auto s) { return std::pair(s.workers < 4 ? 1.0 : 0.0, 1.0); }, {4, 8}, 5},
+           {"not so many cores",
+            3,
+            [](auto s) { return std::pair(s.workers < 4 ? 9.0 - 3 * s.workers : 0, 1.0); },
+            {2, 4},
+            4},
+           {"nothing helps", 2, [](auto) { return std::pair(1.0, 1.0); }, {0, 0}, 4},
+           {"a worker takes a core",
+            2,
+            [](auto s) { return s.workers == 0 ? std::pair(0.8, 4.0) : std::pair(0.0, 5.5); },
+            {0, 0},
+            2}}) {
+    CAPTURE(name);
+    const LoaderSearch search = searched(cores, machine);
+    CHECK(search.is_over());
+    CHECK(search.setting() == expected);
+    CHECK(search.to_json()["tried"].size() == tried);
+    CHECK(contains(search.text(), fmt::format("--workers {} --prefetch {}: ", expected.workers, expected.prefetch)));
+  }
+}
+
+TEST_CASE("loader auto: batches are the same while it is searched, and a cache that is full is searched for again") {
+  const SampleInfo info = info_for(960);
+  const TestSource source(info, [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(50)); });
+  const LoaderOptions options{.batch = 16, .cache = CacheMode::ram};
+  Loader searched(source, options);
+  measure::SearchingLoader loader(searched, true);
+  for (int64_t step = 0; step < 120; ++step) {
+    CHECK(on_host(loader.next()) == expected_batch(info, step / 60, step % 60 * 16, options));
+    std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    if (step == 58) CHECK(loader.search().setting().prefetch > 0);
+    if (step == 59) CHECK(loader.search().setting() == LoaderSetting{0, 0});
+  }
+}
+
 const std::string small = "train --train 96 --test 40 --epochs 2 --batch 32 --quiet ";
 
 TEST_CASE("train: every way to load gives the same weights, and says where the time went") {
   const json expected = record_of(small + "--prefetch 0 --cache none")["rows"][0];
   for (const char* flags : {"", "--prefetch 4 --workers 3", "--prefetch 2 --workers 0", "--cache device", "--pin off",
-                            "--cache none", "--preprocess host"}) {
+                            "--cache none", "--preprocess host", "--loader auto --cache none"}) {
     CAPTURE(flags);
     const json row = record_of(small + flags)["rows"][0];
     CHECK(row["weights_sha256"] == expected["weights_sha256"]);
@@ -145,6 +208,10 @@ TEST_CASE("train: every way to load gives the same weights, and says where the t
   CHECK(config["cache"] == "none");
   CHECK(config["pin"] == "off");
   CHECK(config["preprocess"] == "host");
+  const json found = record_of(small + "--loader auto");
+  CHECK(found["config"]["loader"] == "auto");
+  CHECK(found["rows"][0]["runs"][0]["loader"]["prefetch"] == 0);  // there were too few steps to try another one
+  check_one_line(bench(small + "--loader auto --workers 2"), 2, "--loader auto: finds --workers itself");
   const Ended both = bench(small + "--cache device --preprocess host");
   CHECK(both.code == 2);
   CHECK(contains(both.err, "preprocess them there"));
