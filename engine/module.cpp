@@ -41,6 +41,11 @@ void Module::freeze() {
   for (auto& [name, child] : children_) child->freeze();
 }
 
+void Module::mark_outer() {
+  for (NamedParameter& parameter : own_) parameter.is_outer = true;
+  for (auto& [name, child] : children_) child->mark_outer();
+}
+
 int64_t Module::parameter_count(bool statistic, bool frozen) {
   int64_t count = 0;
   for (const NamedParameter& parameter : parameters()) {

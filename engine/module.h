@@ -17,6 +17,7 @@ struct NamedParameter {
   Tensor* value;              // the module's member
   bool is_statistic = false;  // see Module::add_statistic()
   bool is_frozen = false;     // see Module::freeze()
+  bool is_outer = false;      // see Module::mark_outer()
 };
 
 // What a network reads: images, or windows of a text, whose last symbols it predicts (models/train_step.h).
@@ -35,6 +36,9 @@ class Module {
 
   // Depth first, in the order of registration.
   std::vector<NamedParameter> parameters();
+  // The parameters registered so far, those of children included, read what the network is given or write what it
+  // returns: an embedding, or the last layer. Optimizers of hidden layers' matrices (Muon) treat them as vectors.
+  void mark_outer();
   int64_t parameter_count(bool statistic = false,
                           bool frozen = false);  // values that are trained, averaged, or constant
 

@@ -103,6 +103,7 @@ class CharGpt : public StagedModel {
           sizes.width, sizes.heads);
     add_parameter("transformer.wte.weight", symbols_);
     add_parameter("transformer.wpe.weight", positions_);
+    mark_outer();
     add_stage("embedding", [this](const Tensor& tokens) { return embedding(tokens, symbols_, positions_); });
     for (int64_t b = 0; b < sizes.blocks; ++b) {
       TransformerBlock& block = *blocks_.emplace_back(std::make_unique<TransformerBlock>(sizes, keys));

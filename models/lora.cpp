@@ -30,6 +30,7 @@ void LoraLinear::adapt(const LoraOptions& options, LayerKeys& keys) {
   b_ = Tensor::zeros({out, options.rank}, DType::f32);
   add_parameter(lora_names[0], a_);
   add_parameter(lora_names[1], b_);
+  mark_outer();  // their product is the matrix, and neither is orthogonal
 }
 
 bool is_adapter(const std::string& parameter) {

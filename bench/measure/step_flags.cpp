@@ -7,15 +7,15 @@ namespace hs::bench::measure {
 
 void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
-  flags.choice("--optimizer", optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}, "Optimizer")
+  flags.choice("--optimizer", optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}, "Optimizer")
       .record();
-  flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov and lars")
+  flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon")
       .record("momentum", [&optimizer] {
         return has_momentum(optimizer.name) ? Json(cli::as_written(optimizer.momentum)) : Json(nullptr);
       });
   flags
       .real("--beta2", optimizer.beta2, 0, 0.999999,
-            "How much the mean of squared gradients keeps in a step, with adam, adamw and lamb")
+            "How much the mean of squared gradients keeps in a step, with adam, adamw, lamb and muon")
       .record("beta2", [&optimizer] {
         return has_betas(optimizer.name) ? Json(cli::as_written(optimizer.beta2)) : Json(nullptr);
       });
@@ -79,11 +79,11 @@ void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
 void StepFlags::check(const cli::Flags& flags) const {
   const OptimizerConfig& optimizer = experiment.optimizer;
   if (flags.given("--momentum") && !has_momentum(optimizer.name)) {
-    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov and lars do", optimizer.momentum,
-         optimizer.name);
+    fail(ExitCode::usage, "--momentum {}: {} has none, only --optimizer sgd, nesterov, lars and muon do",
+         optimizer.momentum, optimizer.name);
   }
   if (flags.given("--beta2") && !has_betas(optimizer.name)) {
-    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw and lamb do", optimizer.beta2,
+    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw, lamb and muon do", optimizer.beta2,
          optimizer.name);
   }
 }

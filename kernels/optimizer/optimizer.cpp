@@ -1,9 +1,15 @@
 #include "kernels/optimizer/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/optimizer/steps.h"
 
 namespace hs {
@@ -92,6 +98,85 @@ class Lamb : public Optimizer {
 
  private:
   Tensor parts_, mean_, square_;
+};
+
+// Muon for the matrices of hidden layers, AdamW for what lies between them in the arena.
+class Muon : public Optimizer {
+ public:
+  Muon(ParameterArena& arena, const OptimizerConfig& config)
+      : Optimizer(arena, config), mean_(zeros_like(values_)), square_(zeros_like(values_)) {
+    int64_t most = 0, most_short = 0;
+    for (const NamedParameter& parameter : arena.parameters()) {
+      if (parameter.is_statistic) continue;
+      const Shape& shape = parameter.value->shape();
+      const int64_t begin = arena.offset(parameter) - arena.statistics_size(), size = shape.size();
+      if (shape.rank() > 1 && size > 0 && !parameter.is_outer) {
+        const int64_t out = shape[shape.rank() - 1], shorter = std::min(size / out, out);
+        matrices_.push_back({begin, {size / out, out}});
+        most = std::max(most, size), most_short = std::max(most_short, shorter);
+      } else {
+        constexpr int64_t granule = ParameterArena::granule;
+        if (others_.empty() || others_.back().end != begin) others_.push_back({begin, begin});
+        others_.back().end += (size + granule - 1) / granule * granule;
+      }
+    }
+    check(!matrices_.empty(), "optimizer muon: no hidden layer has a matrix that is trained; use adamw");
+    for (Tensor* x : {&x_, &next_}) *x = Tensor::zeros({most}, DType::f32, values_.device());
+    for (Tensor* x : {&gram_, &factor_}) *x = Tensor::zeros({most_short * most_short}, DType::f32, values_.device());
+  }
+
+ protected:
+  std::map<std::string, Tensor> moments() const override { return {{"mean", mean_}, {"square", square_}}; }
+  void update(Tensor& casts) override {
+    for (const Matrix& matrix : matrices_) step_of(matrix);
+    const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, true, config_.vector_rate};
+    for (const Range& range : others_) {
+      const auto part = [&](const Tensor& all) { return all.slice(range.begin, {range.end - range.begin}); };
+      Tensor mean = part(mean_), square = part(square_), value = part(values_);
+      constexpr int64_t granule = ParameterArena::granule;
+      const Tensor decay =
+          !decay_.defined() ? Tensor() : decay_.slice(range.begin / granule, {(range.end - range.begin) / granule});
+      adam_step({part(gradients_), rule, rates_, mean, square, value, no_tensor(), decay});
+    }
+    if (casts.defined()) cast_forward({values_, casts});
+  }
+
+ private:
+  struct Matrix {
+    int64_t begin;
+    Shape shape;  // (IN, OUT)
+  };
+  struct Range {
+    int64_t begin, end;
+  };
+
+  void step_of(const Matrix& matrix) {
+    const auto part = [&](const Tensor& all) { return all.slice(matrix.begin, matrix.shape); };
+    Tensor velocity = part(mean_), value = part(values_), x = x_.slice(0, matrix.shape);
+    const auto in = static_cast<float>(matrix.shape[0]), out = static_cast<float>(matrix.shape[1]);
+    muon_direction({part(gradients_), config_.momentum, rates_, velocity, x});
+    muon_update({orthogonal(x), std::sqrt(std::max(1.0f, out / in)), config_.weight_decay, rates_, value});
+  }
+
+  // x, its norm 1, with singular values near 1 in place of its own: a few Newton-Schulz steps
+  // X <- a X + b (X X') X + c (X X')^2 X, on the shorter side.
+  Tensor orthogonal(Tensor x) {
+    const bool wide = x.shape()[0] <= x.shape()[1];
+    const int64_t M = std::min(x.shape()[0], x.shape()[1]);
+    Tensor next = next_.slice(0, x.shape()), gram = gram_.slice(0, {M, M}), factor = factor_.slice(0, {M, M});
+    for (int i = 0; i < muon_iterations; ++i, std::swap(x, next)) {
+      matmul_into(x, x, {.transpose_a = !wide, .transpose_b = wide}, gram);
+      matmul_into(gram, gram, {}, factor);
+      muon_factor({gram, factor});
+      matmul_into(wide ? factor : x, wide ? x : factor, {}, next);
+    }
+    return x;
+  }
+
+  std::vector<Matrix> matrices_;
+  std::vector<Range> others_;
+  Tensor mean_, square_;             // of matrices the velocity, and nothing; of others Adam's moments
+  Tensor x_, next_, gram_, factor_;  // scratch memory for the largest matrix
 };
 
 // The weight decay of each granule of the trained parameters: none where a parameter of one dimension lies.
@@ -193,7 +278,8 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Optimizer
   if (config.name == "adamw") return std::make_unique<Adam>(arena, config, true);
   if (config.name == "lars") return std::make_unique<Lars>(arena, config);
   if (config.name == "lamb") return std::make_unique<Lamb>(arena, config);
-  fail(ExitCode::usage, "optimizer {}: expected sgd, nesterov, adam, adamw, lars or lamb", config.name);
+  if (config.name == "muon") return std::make_unique<Muon>(arena, config);
+  fail(ExitCode::usage, "optimizer {}: expected sgd, nesterov, adam, adamw, lars, lamb or muon", config.name);
 }
 
 }  // namespace hs

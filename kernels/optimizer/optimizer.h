@@ -1,4 +1,4 @@
-// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB. A step is one fused kernel over the parameter arena.
+// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB, Muon. A step is one fused kernel over the parameter arena.
 // Values that change from step to step (the number of steps, the learning rate) are on the device, because a captured
 // step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
 //   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v;  Nesterov: w -= lr*(g + momentum*v)
@@ -11,6 +11,12 @@
 //   LAMB   m and v as Adam;  u = (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps) + wd*w;  w -= lr*ratio*u;  ratio = |w| / |u|
 //          (You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020, with bias
 //          correction and the identity as phi)
+//   Muon   v = momentum*v + (1-momentum)*g;  u = momentum*v + (1-momentum)*g;  w *= 1 - lr*wd;
+//          w -= lr * sqrt(max(1, out/in)) * O,  O = u with all singular values near 1: five times
+//          X <- a*X + b*(X X')*X + c*(X X')^2*X, from X = u / |u| (Keller Jordan et al., "Muon: an optimizer for hidden
+//          layers in neural networks", 2024), in f32, where torch.optim.Muon's products are bf16. This is for matrices
+//          of hidden layers, convolutions as (in*k*k, out); vectors, embeddings and the last layer (Module::mark_outer)
+//          are trained by AdamW with lr * vector_rate.
 // LARS and LAMB take the norms of each parameter tensor. A ratio is 1 if a norm in it is 0, and for tensors of one
 // dimension (biases), which do not decay there either.
 // Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
@@ -28,11 +34,12 @@ namespace hs {
 
 // Which optimizer, and its settings.
 struct OptimizerConfig {
-  std::string name = "adam";                            // sgd, nesterov, adam, adamw, lars or lamb
+  std::string name = "adam";                            // sgd, nesterov, adam, adamw, lars, lamb or muon
   float learning_rate = 1e-3f;                          // before the schedule's factor
-  float momentum = 0.9f;                                // sgd, nesterov and lars
+  float momentum = 0.9f;                                // sgd, nesterov, lars and muon
   float trust = 1e-3f;                                  // lars
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // b1, b2 and eps above
+  float vector_rate = 0.1f;                             // muon: see above
   float weight_decay = 0;                               // wd above
   bool decay_vectors = true;  // false: parameters of one dimension (biases, norms) do not decay
   // Limit on the global gradient norm; 0: none. Gradients with a larger norm are multiplied by clip / norm (PyTorch: by

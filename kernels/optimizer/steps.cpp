@@ -25,7 +25,7 @@ void sgd(const SgdRule& s, float learning_rate, float factor, float weight_decay
 
 void adam(const AdamRule& s, const float* rate, float weight_decay, int64_t count, const float* g, float* m, float* v,
           float* w) {
-  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient];
+  const float learning_rate = rate[rate_learning] * s.rate, factor = rate[rate_gradient];
   const float correction1 = rate[rate_correction1], correction2 = rate[rate_correction2];
   const float into_gradient = s.decoupled ? 0 : weight_decay;
   const float shrink = s.decoupled ? 1 - learning_rate * weight_decay : 1;

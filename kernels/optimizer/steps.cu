@@ -218,7 +218,7 @@ struct AdamUpdate {
   float learning_rate = 0, factor = 0, correction1 = 0, correction2 = 0;
 
   __device__ void begin(const float* rates) {
-    learning_rate = rates[rate_learning];
+    learning_rate = rates[rate_learning] * rule.rate;
     factor = rates[rate_gradient];
     correction1 = rates[rate_correction1];
     correction2 = rates[rate_correction2];

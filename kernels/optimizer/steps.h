@@ -22,6 +22,7 @@ struct SgdRule {  // momentum, weight_decay and nesterov, as in kernels/optimize
 struct AdamRule {  // beta1, beta2, epsilon and weight_decay, as in kernels/optimizer/optimizer.h
   float beta1, beta2, epsilon, weight_decay;
   bool decoupled;  // AdamW: the weight is multiplied by 1 - lr*wd; otherwise wd*w is added to the gradient
+  float rate = 1;  // factor on the learning rate
 };
 struct LarsRule {  // momentum, weight_decay and trust, as in kernels/optimizer/optimizer.h
   float momentum, weight_decay, trust;
@@ -173,6 +174,40 @@ struct LambStep {  // w, m, v and g are value, mean, square and gradient; rule, 
   auto tensors() const { return tensor_list(gradient, rates, parts, mean, square, value); }
 };
 constinit inline Kernel<LambStep> lamb_step{"lamb_step"};
+
+// The parts of Muon's step that are no products, of one matrix. Of a skipped step the direction is 0.
+inline constexpr int muon_iterations = 5;
+inline constexpr float muon_a = 3.4445f, muon_b = -4.7750f, muon_c = 2.0315f;  // Keller Jordan's: see optimizer.h
+inline constexpr float muon_smallest = 1e-7f;  // what a norm is at least, where something is divided by it
+
+// velocity += (1 - momentum) * (g - velocity); direction = g + momentum * (velocity - g), divided by its norm.
+struct MuonDirection {
+  const Tensor& gradient;
+  float momentum;
+  const Tensor& rates;
+  Tensor& velocity;
+  Tensor& direction;
+  auto tensors() const { return tensor_list(gradient, rates, velocity, direction); }
+};
+constinit inline Kernel<MuonDirection> muon_direction{"muon_direction"};
+
+// square = a I + b gram + c square, where square is gram gram: what an iteration multiplies the matrix by.
+struct MuonFactor {
+  const Tensor& gram;  // (M, M)
+  Tensor& square;      // (M, M)
+  auto tensors() const { return tensor_list(gram, square); }
+};
+constinit inline Kernel<MuonFactor> muon_factor{"muon_factor"};
+
+// value = value * (1 - lr*weight_decay) - lr * rate * direction
+struct MuonUpdate {
+  const Tensor& direction;
+  float rate, weight_decay;
+  const Tensor& rates;
+  Tensor& value;
+  auto tensors() const { return tensor_list(direction, rates, value); }
+};
+constinit inline Kernel<MuonUpdate> muon_update{"muon_update"};
 
 // A step's update of the state (kernels/optimizer/grad_scaler.h), on either device.
 HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool finite, float* state) {
