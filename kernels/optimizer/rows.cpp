@@ -91,6 +91,59 @@ void add_layerwise_steps(Table& table, int64_t size) {
                    }}});
 }
 
+void add_muon_steps(Table& table, int64_t size) {
+  add_step(table, {.name = fmt::format("muon_direction ({})", size),
+                   .shapes = {{size}, {size}},
+                   .run = {[](const Inputs& in) {
+                     Tensor velocity = in[1].clone(), direction = in[0].empty_like();
+                     muon_direction({in[0], 0.9f, rates(0.1f), velocity, direction});
+                     return join({velocity, direction});
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers v = in[1], u = in[0];
+                     const double momentum = double{0.9f};
+                     for (size_t i = 0; i < v.size(); ++i) {
+                       v[i] += (1 - momentum) * (0.5 * u[i] - v[i]);
+                       u[i] = (1 - momentum) * 0.5 * u[i] + momentum * v[i];
+                     }
+                     const double length = norm(u, 0, u.size());
+                     for (double& each : u) each /= length;
+                     return joined({v, u});
+                   }}});
+  const auto M = static_cast<int64_t>(std::sqrt(static_cast<double>(size)));
+  add_step(table, {.name = fmt::format("muon_factor ({}, {})", M, M),
+                   .shapes = {{M, M}, {M, M}},
+                   .run = {[](const Inputs& in) {
+                     Tensor square = in[1].clone();
+                     muon_factor({in[0], square});
+                     return square;
+                   }},
+                   .forward = {0, 16 * tolerance::u32},  // of sums of three, up to 10 in size
+                   .reference = {[M](const std::vector<Numbers>& in) {
+                     Numbers y = in[1];
+                     for (size_t i = 0; i < y.size(); ++i) y[i] = -4.7750 * in[0][i] + 2.0315 * y[i];
+                     for (size_t i = 0; i < y.size(); i += static_cast<size_t>(M) + 1) y[i] += 3.4445;
+                     return y;
+                   }},
+                   .same_on_devices = true});
+  add_step(table, {.name = fmt::format("muon_update ({})", size),
+                   .shapes = {{size}, {size}},
+                   .run = {[](const Inputs& in) {
+                     Tensor value = in[1].clone();
+                     muon_update({in[0], 2, 0.25f, rates(0.1f), value});
+                     return value;
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers w = in[1];
+                     const double lr = double{0.1f};
+                     for (size_t i = 0; i < w.size(); ++i) w[i] = w[i] * (1 - lr * 0.25) - lr * 2 * in[0][i];
+                     return w;
+                   }},
+                   .same_on_devices = true});
+}
+
 void add_steps(Table& table, int64_t size) {
   add_step(table, {.name = fmt::format("measure_gradients ({})", size),
                    .shapes = {{size}},
@@ -183,6 +236,7 @@ void add_steps(Table& table, int64_t size) {
                      return value;
                    }},
                    .same_on_devices = true});
+  add_muon_steps(table, size);
   for (const bool decoupled : {false, true}) {
     add_step(table, {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
                      .shapes = {{size}, {size}, {size}, {size}},
@@ -249,9 +303,10 @@ OpCase drawn_step(Draw& draw) {
   add_steps(table, draw.positive(40001));
   return table.at(k);
 }
-const Examples drawn[] = {Examples(drawn_step<0>), Examples(drawn_step<1>), Examples(drawn_step<2>),
-                          Examples(drawn_step<3>), Examples(drawn_step<4>), Examples(drawn_step<5>),
-                          Examples(drawn_step<6>), Examples(drawn_step<7>), Examples(drawn_step<8>),
-                          Examples(drawn_step<9>)};
+const Examples drawn[] = {Examples(drawn_step<0>), Examples(drawn_step<1>),  Examples(drawn_step<2>),
+                          Examples(drawn_step<3>), Examples(drawn_step<4>),  Examples(drawn_step<5>),
+                          Examples(drawn_step<6>), Examples(drawn_step<7>),  Examples(drawn_step<8>),
+                          Examples(drawn_step<9>), Examples(drawn_step<10>), Examples(drawn_step<11>),
+                          Examples(drawn_step<12>)};
 
 }  // namespace hs::examples::optimizer_rows

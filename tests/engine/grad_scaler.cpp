@@ -37,10 +37,10 @@ class Two : public Module {
     add_parameter("large", large_);
     for (int64_t i = 0; i < 300; ++i) large_.mutable_data<float>()[i] = 1.0f / static_cast<float>(i + 1);
   }
-  Tensor forward(const Tensor& x) override { return add(sum(mul(large_, x)), small_.reshape({})); }
+  Tensor forward(const Tensor& x) override { return add(sum(mul(large_.reshape({300}), x)), small_.reshape({})); }
 
  private:
-  Tensor small_ = Tensor::zeros({1}, DType::f32), large_ = Tensor::zeros({300}, DType::f32);
+  Tensor small_ = Tensor::zeros({1}, DType::f32), large_ = Tensor::zeros({10, 30}, DType::f32);
 };
 
 // A model, its optimizer and its scaler. Gradients are random numbers of each step, times the scale.
@@ -70,7 +70,7 @@ struct Training {
   std::vector<float> weights() const { return arena.values.to_vector<float>(); }
 };
 
-const char* const optimizers[] = {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"};
+const char* const optimizers[] = {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"};
 const GradScalerConfig scaled_by_1024{.enabled = true, .initial = 1024};
 
 TEST_CASE("the scale grows after an interval of finite steps and falls with each overflow, between floor and cap") {

@@ -109,6 +109,40 @@ void layerwise_reference_step(const OptimizerConfig& c, int t, const std::vector
   for (size_t i = 0; i < g.size(); ++i) r.weight[i] -= lr * ratio * direction[i];
 }
 
+// y (M, N) = a (M, K) b (K, N)
+std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, size_t M, size_t K, size_t N) {
+  std::vector<double> y(M * N);
+  for (size_t m = 0; m < M; ++m) {
+    for (size_t k = 0; k < K; ++k) {
+      for (size_t n = 0; n < N; ++n) y[m * N + n] += a[m * K + k] * b[k * N + n];
+    }
+  }
+  return y;
+}
+
+// Muon's step of a matrix of M rows that is no taller than wide, as Keller Jordan writes it.
+void muon_reference_step(const OptimizerConfig& c, const std::vector<float>& gradient, size_t M, Reference& r) {
+  const size_t N = gradient.size() / M;
+  std::vector<double> x(M * N), xt(M * N);
+  for (size_t i = 0; i < x.size(); ++i) {
+    r.first[i] = c.momentum * r.first[i] + (1 - double{c.momentum}) * gradient[i];
+    x[i] = (1 - double{c.momentum}) * gradient[i] + c.momentum * r.first[i];
+  }
+  const double length = norm(x);
+  for (double& each : x) each /= length;
+  for (int iteration = 0; iteration < 5; ++iteration) {
+    for (size_t i = 0; i < x.size(); ++i) xt[i % N * M + i / N] = x[i];
+    const std::vector<double> gram = product(x, xt, M, N, M), square = product(gram, gram, M, M, M);
+    std::vector<double> factor(M * M);
+    for (size_t i = 0; i < factor.size(); ++i) {
+      factor[i] = -4.7750 * gram[i] + 2.0315 * square[i] + (i / M == i % M ? 3.4445 : 0);
+    }
+    x = product(factor, x, M, M, N);
+  }
+  const double lr = c.learning_rate, rate = lr * std::sqrt(static_cast<double>(N) / static_cast<double>(M));
+  for (size_t i = 0; i < x.size(); ++i) r.weight[i] = r.weight[i] * (1 - lr * c.weight_decay) - rate * x[i];
+}
+
 // Ten steps stay well below the size of the weights: near zero a relative error means nothing.
 const std::vector<OptimizerConfig> configs = {
     {.name = "sgd", .learning_rate = 0.05f, .momentum = 0},
@@ -118,6 +152,7 @@ const std::vector<OptimizerConfig> configs = {
     {.name = "nesterov", .learning_rate = 0.003f, .momentum = 0.9f, .weight_decay = 0.1f},
     {.name = "lars", .learning_rate = 0.005f, .momentum = 0.9f, .trust = 0.5f, .weight_decay = 0.1f},
     {.name = "lamb", .learning_rate = 0.01f, .weight_decay = 0.1f},
+    {.name = "muon", .learning_rate = 0.05f, .momentum = 0.95f, .weight_decay = 0.1f, .decay_vectors = false},
     {.name = "adam", .learning_rate = 0.01f},
     {.name = "adam", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.1f},
     {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f},
@@ -156,7 +191,10 @@ TEST_CASE("every optimizer follows its formula in double, for parameters of size
         const bool is_vector = gradient.shape().rank() == 1;
         OptimizerConfig of_this = now;
         if (is_vector && !now.decay_vectors) of_this.weight_decay = 0;
-        if (now.name == "lars" || now.name == "lamb") {
+        if (now.name == "muon" && is_vector) of_this.name = "adamw", of_this.learning_rate *= now.vector_rate;
+        if (of_this.name == "muon") {
+          muon_reference_step(of_this, values, 200, references[p]);
+        } else if (now.name == "lars" || now.name == "lamb") {
           layerwise_reference_step(of_this, t, values, !is_vector, references[p]);
         } else {
           reference_step(of_this, t, values, references[p]);
@@ -196,7 +234,7 @@ TEST_CASE("an unknown optimizer is a usage error that names the known ones") {
   Three model;
   ParameterArena arena(model);
   const std::string message = test::error_of([&] { make_optimizer(arena, {.name = "lion"}); });
-  CHECK(message == "optimizer lion: expected sgd, nesterov, adam, adamw, lars or lamb");
+  CHECK(message == "optimizer lion: expected sgd, nesterov, adam, adamw, lars, lamb or muon");
 }
 
 TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 bytes that do not overlap") {
@@ -326,7 +364,7 @@ TEST_CASE("an optimizer's step updates the 16-bit casts of the parameters, and o
     }
     return match;
   };
-  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}) {
     for (const DType type : {DType::f16, DType::bf16}) {
       Three model;
       ParameterArena arena(model);

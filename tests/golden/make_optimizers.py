@@ -2,7 +2,8 @@
 """Writes optimizers/*.npy: ten steps of each optimizer that PyTorch has, computed by PyTorch in float64.
 
 The model is one linear layer with softmax, which is smooth, so that float32 follows float64 closely whatever the optimizer. Its
-weight is (in, out), as halfstep stores it. A case is a row of CASES; where biases do not decay, PyTorch gets two groups of
+weight is (in, out), as halfstep stores it; Muon, which is for matrices (out, in), gets the transpose, and its products, which
+PyTorch always computes in bfloat16, are float64 here. A case is a row of CASES; where biases do not decay, PyTorch gets two groups of
 parameters. Before a file counts, the script proves the first loss with plain numpy, and that a float32 run follows.
 """
 import pathlib
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 STEPS, BATCH, INPUTS, CLASSES = 10, 8, 20, 10
-OPTIMIZERS = ["sgd", "nesterov", "adam", "adamw"]
+OPTIMIZERS = ["sgd", "nesterov", "adam", "adamw", "muon"]
 SCHEDULES = ["constant", "linear", "cosine", "step", "one-cycle"]
 EVERY, FACTOR = 3, 0.5  # of "step"
 CASES = [  # optimizer, learning rate, momentum, weight decay, whether biases decay, schedule, label smoothing
@@ -27,6 +28,7 @@ CASES = [  # optimizer, learning rate, momentum, weight decay, whether biases de
     ("adam", 0.01, 0, 0.1, 0, "linear", 0.1),
     ("adamw", 0.01, 0, 0.5, 1, "one-cycle", 0),
     ("adamw", 0.01, 0, 0.5, 0, "constant", 0),
+    ("muon", 0.05, 0.95, 0.1, 0, "cosine", 0),
 ]
 TOLERANCE = 2e-6  # float32 against float64: losses absolute, weights relative (Frobenius)
 
@@ -40,24 +42,42 @@ def make_schedule(name, optimizer, rate):
     return schedules.ConstantLR(optimizer, 1)
 
 
+def take_steps(x, labels, logits, optimizers, schedules, smoothing):
+    losses = []
+    for step in range(STEPS):
+        batch = slice(step * BATCH, (step + 1) * BATCH)
+        loss = F.cross_entropy(logits(x[batch]), labels[batch], label_smoothing=smoothing)
+        for optimizer in optimizers: optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        for optimizer in optimizers: optimizer.step()
+        for schedule in schedules: schedule.step()
+    return losses
+
+
+def train_muon(case, x, labels, weight, bias, vector_rate=0.1):
+    _, rate, momentum, decay, biases_decay, schedule_name, smoothing = case
+    weight = weight.detach().T.contiguous().requires_grad_()
+    optimizers = [torch.optim.Muon([weight], lr=rate, momentum=momentum, weight_decay=decay),
+                  torch.optim.AdamW([bias], lr=vector_rate * rate, weight_decay=decay if biases_decay else 0)]
+    schedules = [make_schedule(schedule_name, each, each.param_groups[0]["lr"]) for each in optimizers]
+    products, torch.bfloat16 = torch.bfloat16, x.dtype  # of Muon's products
+    losses = take_steps(x, labels, lambda x: x @ weight.T + bias, optimizers, schedules, smoothing)
+    torch.bfloat16 = products
+    return losses, weight.detach().T.numpy(), bias.detach().numpy()
+
+
 def train(case, start, dtype):
     """Returns the losses, and the final weight and bias."""
     name, rate, momentum, decay, biases_decay, schedule_name, smoothing = case
     x, labels = torch.tensor(start["inputs"]).to(dtype), torch.tensor(start["labels"]).long()
     weight, bias = (torch.tensor(start[p]).to(dtype).requires_grad_() for p in ("weight", "bias"))
+    if name == "muon": return train_muon(case, x, labels, weight, bias)
     groups = [{"params": [weight], "weight_decay": decay}, {"params": [bias], "weight_decay": decay if biases_decay else 0}]
     make = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.get(name)
     optimizer = make(groups, lr=rate) if make else torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=name == "nesterov")
     schedule = make_schedule(schedule_name, optimizer, rate)
-    losses = []
-    for step in range(STEPS):
-        batch = slice(step * BATCH, (step + 1) * BATCH)
-        loss = F.cross_entropy(x[batch] @ weight + bias, labels[batch], label_smoothing=smoothing)
-        optimizer.zero_grad()
-        loss.backward()
-        losses.append(loss.item())
-        optimizer.step()
-        schedule.step()
+    losses = take_steps(x, labels, lambda x: x @ weight + bias, [optimizer], [schedule], smoothing)
     return losses, weight.detach().numpy(), bias.detach().numpy()
 
 

@@ -113,10 +113,10 @@ TEST_CASE("ten steps of every optimizer that PyTorch has follow it, with groups 
   const auto file = [](const char* name) { return golden(name, "optimizers"); };
   const NpyArray cases = file("cases"), losses = file("losses"), weights = file("final_weight"),
                  biases = file("final_bias"), inputs = file("inputs"), labels = file("labels");
-  const std::vector<std::string> optimizers = {"sgd", "nesterov", "adam", "adamw"},
+  const std::vector<std::string> optimizers = {"sgd", "nesterov", "adam", "adamw", "muon"},
                                  schedules = {"constant", "linear", "cosine", "step", "one-cycle"};
   const auto count = static_cast<size_t>(cases.shape.at(0));
-  REQUIRE(count == 10);
+  REQUIRE(count == 11);
   REQUIRE(losses.as<double>().size() == count * steps);
   const AmbientScope scope;
   ambient().recording = true;

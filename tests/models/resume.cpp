@@ -35,7 +35,7 @@ constexpr Case cases[] = {
     {1, 0, true, 1, Precision::f16, 0.3, "adamw"},   {2, 1, false, 1, Precision::bf16, 0.3, "sgd"},
     {2, 3, true, 1, Precision::f32, 0, "adamw"},     {2, 0, true, 4, Precision::f32, 0.3, "adam"},
     {1, 1, false, 4, Precision::bf16, 0.3, "lamb"},  {2, 0, true, 1, Precision::f16, 0, "lars"},
-    {1, 3, false, 4, Precision::f32, 0, "nesterov"},
+    {1, 3, false, 4, Precision::f32, 0, "nesterov"}, {1, 0, true, 1, Precision::f16, 0.3, "muon"},
 };
 
 TinyRun run_of(const Case& c) {

@@ -240,7 +240,7 @@ class Mixed : public Module {
 }  // namespace
 
 TEST_CASE("what is trained has the same bits with and without statistics, for every optimizer") {
-  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}) {
     for (const DType casts : {DType::f32, DType::bf16}) {
       CAPTURE(name);
       std::vector<std::vector<Floats>> results;
