@@ -101,7 +101,7 @@ TrainResult TrainingRun::train() {
   result_.skipped_steps = scaler_.skipped();
   result_.loss_scale = scaler_.scale();
   // What was evaluated is what the caller gets.
-  if (optimizer_->average().defined()) arena_.values.copy_from(optimizer_->average());
+  if (const Tensor average = optimizer_->average(); average.defined()) arena_.values.copy_from(average);
   if (!result_.interrupted && !stopped_) keep_best();
   return std::move(result_);
 }

@@ -7,7 +7,9 @@ namespace hs::bench::measure {
 
 void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
-  flags.choice("--optimizer", optimizer.name, {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}, "Optimizer")
+  flags
+      .choice("--optimizer", optimizer.name,
+              {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}, "Optimizer")
       .record();
   flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon")
       .record("momentum", [&optimizer] {
@@ -15,7 +17,7 @@ void StepFlags::declare_optimizer(cli::Flags& flags) {
       });
   flags
       .real("--beta2", optimizer.beta2, 0, 0.999999,
-            "How much the mean of squared gradients keeps in a step, with adam, adamw, lamb and muon")
+            "How much the mean of squared gradients keeps in a step, with all optimizers but sgd, nesterov and lars")
       .record("beta2", [&optimizer] {
         return has_betas(optimizer.name) ? Json(cli::as_written(optimizer.beta2)) : Json(nullptr);
       });
@@ -83,7 +85,7 @@ void StepFlags::check(const cli::Flags& flags) const {
          optimizer.momentum, optimizer.name);
   }
   if (flags.given("--beta2") && !has_betas(optimizer.name)) {
-    fail(ExitCode::usage, "--beta2 {}: {} has none, only --optimizer adam, adamw, lamb and muon do", optimizer.beta2,
+    fail(ExitCode::usage, "--beta2 {}: {} has none, all optimizers but sgd, nesterov and lars do", optimizer.beta2,
          optimizer.name);
   }
 }

@@ -9,6 +9,7 @@
 #include "engine/check.h"
 #include "engine/observe.h"
 #include "engine/slots.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/optimizer/steps.h"
 
@@ -179,6 +180,34 @@ class Muon : public Optimizer {
   Tensor x_, next_, gram_, factor_;  // scratch memory for the largest matrix
 };
 
+class ScheduleFree : public Optimizer {
+ public:
+  ScheduleFree(ParameterArena& arena, const OptimizerConfig& config)
+      : Optimizer(arena, config), fast_(values_.clone()), square_(zeros_like(values_)) {
+    check(
+        config.schedule.kind == ScheduleKind::constant,
+        "optimizer schedule-free: a learning rate that falls, expected the schedule constant, with warm-up or without");
+    check(config.average_decay == 0, "optimizer schedule-free: keeps an average itself, expected no other (--ema)");
+    check(config.beta1 > 0, "optimizer schedule-free: beta1 is 0, expected more; the average follows from it");
+  }
+  Tensor average() const override {
+    Tensor all = arena_.values.clone(), part = trained(arena_, all);
+    part.copy_from(add(scale(values_, 1 / config_.beta1), scale(fast_, 1 - 1 / config_.beta1)));
+    return all;
+  }
+
+ protected:
+  std::map<std::string, Tensor> moments() const override { return {{"fast", fast_}, {"square", square_}}; }
+  void update(Tensor& casts) override {
+    const AdamRule rule{config_.beta1, config_.beta2, config_.epsilon, config_.weight_decay, true};
+    schedule_free_step(
+        {gradients_, rule, config_.schedule.warmup_steps, step_, rates_, fast_, square_, values_, casts, decay_});
+  }
+
+ private:
+  Tensor fast_, square_;  // z and v
+};
+
 // The weight decay of each granule of the trained parameters: none where a parameter of one dimension lies.
 Tensor decay_of(const ParameterArena& arena, float weight_decay) {
   const int64_t size = arena.values.size() - arena.statistics_size();
@@ -222,9 +251,10 @@ std::map<std::string, Tensor> Optimizer::memory() const {
 }
 
 WithAverage::WithAverage(ParameterArena& arena, const Optimizer& optimizer) : arena_(arena) {
-  if (!optimizer.average().defined()) return;
+  const Tensor average = optimizer.average();
+  if (!average.defined()) return;
   weights_ = arena.values.clone();
-  arena.values.copy_from(optimizer.average());
+  arena.values.copy_from(average);
 }
 
 WithAverage::~WithAverage() {
@@ -279,7 +309,9 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterArena& arena, const Optimizer
   if (config.name == "lars") return std::make_unique<Lars>(arena, config);
   if (config.name == "lamb") return std::make_unique<Lamb>(arena, config);
   if (config.name == "muon") return std::make_unique<Muon>(arena, config);
-  fail(ExitCode::usage, "optimizer {}: expected sgd, nesterov, adam, adamw, lars, lamb or muon", config.name);
+  if (config.name == "schedule-free") return std::make_unique<ScheduleFree>(arena, config);
+  fail(ExitCode::usage, "optimizer {}: expected sgd, nesterov, adam, adamw, lars, lamb, muon or schedule-free",
+       config.name);
 }
 
 }  // namespace hs

@@ -1,6 +1,6 @@
-// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB, Muon. A step is one fused kernel over the parameter arena.
-// Values that change from step to step (the number of steps, the learning rate) are on the device, because a captured
-// step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
+// Optimizers: SGD with momentum, Adam, AdamW, LARS, LAMB, Muon, schedule-free AdamW. A step is one fused kernel over
+// the parameter arena. Values that change from step to step (the number of steps, the learning rate) are on the device,
+// because a captured step replays with the same host values. Formulas follow PyTorch's, so that runs can be compared:
 //   SGD    g += wd*w;  v = momentum*v + g;  w -= lr*v;  Nesterov: w -= lr*(g + momentum*v)
 //          (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013)
 //   Adam   g += wd*w;  m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  w -= lr * (m/(1-b1^t)) / (sqrt(v/(1-b2^t)) + eps)
@@ -17,6 +17,12 @@
 //          layers in neural networks", 2024), in f32, where torch.optim.Muon's products are bf16. This is for matrices
 //          of hidden layers, convolutions as (in*k*k, out); vectors, embeddings and the last layer (Module::mark_outer)
 //          are trained by AdamW with lr * vector_rate.
+//   schedule-free   of AdamW (Defazio et al., "The road less scheduled", NeurIPS 2024). Gradients are taken at w, which
+//   is
+//          between z, which they move, and the average x of all z, where the model is tested and saved:
+//          v as Adam;  u = g / (sqrt(v/(1-b2^t)) + eps) + wd*w;  z -= lr*u;  x += c * (z - x);  w = (1-b1)*z + b1*x;
+//          c = f^2 / (sum of f^2 so far), f the warm-up's factor on lr. There is no other schedule. x is not kept, but
+//          follows from w and z. Statistics (batch norm's) are of w.
 // LARS and LAMB take the norms of each parameter tensor. A ratio is 1 if a norm in it is 0, and for tensors of one
 // dimension (biases), which do not decay there either.
 // Adam's defaults are PyTorch's. Others differ: momentum 0.9 (PyTorch: 0), AdamW's weight decay 0 (PyTorch: 0.01).
@@ -34,7 +40,7 @@ namespace hs {
 
 // Which optimizer, and its settings.
 struct OptimizerConfig {
-  std::string name = "adam";                            // sgd, nesterov, adam, adamw, lars, lamb or muon
+  std::string name = "adam";                            // sgd, nesterov, adam, adamw, lars, lamb, muon or schedule-free
   float learning_rate = 1e-3f;                          // before the schedule's factor
   float momentum = 0.9f;                                // sgd, nesterov, lars and muon
   float trust = 1e-3f;                                  // lars
@@ -80,8 +86,9 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   // What later steps read of earlier ones, by name, besides the count: f32, sharing the optimizer's storage; laid out
   // as the arena, or as its trained parameters.
   std::map<std::string, Tensor> memory() const;
-  const Tensor& usual() const { return usual_; }      // the same of norms and losses; undefined without outliers
-  const Tensor& average() const { return average_; }  // (size) f32, laid out as the arena; undefined without
+  const Tensor& usual() const { return usual_; }  // the same of norms and losses; undefined without outliers
+  // What to test and to save in place of the weights: (size) f32, laid out as the arena; undefined: the weights.
+  virtual Tensor average() const { return average_; }
 
   // While it is alive, steps log (kernels/optimizer/steps.h). Both must outlive it.
   class Logging {
@@ -112,7 +119,7 @@ class Optimizer {  // updates the parameters of one arena; not thread safe
   Tensor rates_;                  // (step_rates) f32
   Tensor measured_;               // (2) f32
   Tensor decay_;                  // of each granule, undefined if it is the same for all
-  Tensor average_;                // see average()
+  Tensor average_;                // of config.average_decay
   Tensor usual_;                  // see usual()
   GradScaler no_scaling_;         // for step() without a scaler
   const StepLog* log_ = nullptr;  // see Logging

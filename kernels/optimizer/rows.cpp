@@ -237,6 +237,31 @@ void add_steps(Table& table, int64_t size) {
                    }},
                    .same_on_devices = true});
   add_muon_steps(table, size);
+  add_step(table, {.name = fmt::format("schedule_free_step ({})", size),
+                   .shapes = {{size}, {size}, {size}, {size}},
+                   .run = {[](const Inputs& in) {
+                     Tensor fast = in[1].clone(), square = mul(in[2], in[2]), value = in[3].clone();
+                     const Tensor step = on_test_device(Tensor::from(std::vector<int32_t>{5}, {}));
+                     const AdamRule rule{0.9f, 0.999f, 1e-3f, 0.1f, true};
+                     schedule_free_step({in[0], rule, 3, step, rates(0.01f), fast, square, value});
+                     return join({fast, square, value});
+                   }},
+                   .forward = tolerance::optimizer,
+                   .reference = {[](const std::vector<Numbers>& in) {
+                     Numbers z = in[1], v = in[2], w = in[3];
+                     const double b1 = double{0.9f}, b2 = double{0.999f};
+                     const double share = 1 / ((1 + 4 + 9) / 16.0 + 2);  // warm-up by quarters, then twice 1
+                     for (size_t i = 0; i < z.size(); ++i) {
+                       const double g = 0.5 * in[0][i];
+                       double x = (w[i] - (1 - b1) * z[i]) / b1;
+                       v[i] = b2 * v[i] * v[i] + (1 - b2) * g * g;
+                       z[i] -= double{0.01f} * (g / (std::sqrt(v[i] * 3) + double{1e-3f}) + double{0.1f} * w[i]);
+                       x += share * (z[i] - x);
+                       w[i] = (1 - b1) * z[i] + b1 * x;
+                     }
+                     return joined({z, v, w});
+                   }},
+                   .same_on_devices = true});
   for (const bool decoupled : {false, true}) {
     add_step(table, {.name = fmt::format("adam_step {}({})", decoupled ? "decoupled " : "", size),
                      .shapes = {{size}, {size}, {size}, {size}},
@@ -303,10 +328,10 @@ OpCase drawn_step(Draw& draw) {
   add_steps(table, draw.positive(40001));
   return table.at(k);
 }
-const Examples drawn[] = {Examples(drawn_step<0>), Examples(drawn_step<1>),  Examples(drawn_step<2>),
-                          Examples(drawn_step<3>), Examples(drawn_step<4>),  Examples(drawn_step<5>),
-                          Examples(drawn_step<6>), Examples(drawn_step<7>),  Examples(drawn_step<8>),
-                          Examples(drawn_step<9>), Examples(drawn_step<10>), Examples(drawn_step<11>),
-                          Examples(drawn_step<12>)};
+const Examples drawn[] = {Examples(drawn_step<0>),  Examples(drawn_step<1>),  Examples(drawn_step<2>),
+                          Examples(drawn_step<3>),  Examples(drawn_step<4>),  Examples(drawn_step<5>),
+                          Examples(drawn_step<6>),  Examples(drawn_step<7>),  Examples(drawn_step<8>),
+                          Examples(drawn_step<9>),  Examples(drawn_step<10>), Examples(drawn_step<11>),
+                          Examples(drawn_step<12>), Examples(drawn_step<13>)};
 
 }  // namespace hs::examples::optimizer_rows

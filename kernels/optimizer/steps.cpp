@@ -37,6 +37,20 @@ void adam(const AdamRule& s, const float* rate, float weight_decay, int64_t coun
   }
 }
 
+// `share`: of this step in the average.
+void schedule_free(const AdamRule& s, const float* rate, float share, float weight_decay, int64_t count, const float* g,
+                   float* z, float* v, float* w) {
+  const float learning_rate = rate[rate_learning], factor = rate[rate_gradient], correction = rate[rate_correction2];
+  const float step = learning_rate * (1 - s.beta1 * (1 - share));
+  for (int64_t i = 0; i < count; ++i) {
+    const float gradient_i = g[i] * factor;
+    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient_i * gradient_i;
+    const float u = gradient_i / (std::sqrt(v[i] * correction) + s.epsilon) + weight_decay * w[i];
+    w[i] += share * (z[i] - w[i]) - step * u;
+    z[i] -= learning_rate * u;
+  }
+}
+
 }  // namespace
 }  // namespace hs::HS_ISA
 
@@ -145,6 +159,20 @@ void adam_step_cpu(const AdamStep& call) {
   });
 }
 
+void schedule_free_step_cpu(const ScheduleFreeStep& call) {
+  const float* g = call.gradient.data<float>();
+  const float* rate = call.rates.data<float>();
+  if (rate[rate_skip] != 0) return;
+  const float share = schedule_free_share(call.warmup_steps, *call.step.data<int32_t>());
+  float* z = call.fast.mutable_data<float>();
+  float* v = call.square.mutable_data<float>();
+  float* w = call.value.mutable_data<float>();
+  update_all(call, [=, s = call.rule](int64_t begin, int64_t end, float weight_decay) {
+    HS_FOR_THIS_CPU(schedule_free)
+    (s, rate, share, weight_decay, end - begin, g + begin, z + begin, v + begin, w + begin);
+  });
+}
+
 REGISTER_KERNEL(scale_loss, cpu, "simple", {.run = scale_loss_cpu});
 REGISTER_KERNEL(measure_gradients, cpu, "simple", {.run = measure_gradients_cpu});
 REGISTER_KERNEL(begin_step, cpu, "simple", {.run = begin_step_cpu});
@@ -152,6 +180,7 @@ REGISTER_KERNEL(average_step, cpu, "simple", {.run = average_step_cpu});
 REGISTER_KERNEL(fold_statistics, cpu, "simple", {.run = fold_statistics_cpu});
 REGISTER_KERNEL(sgd_step, cpu, "simple", {.run = sgd_step_cpu});
 REGISTER_KERNEL(adam_step, cpu, "simple", {.run = adam_step_cpu});
+REGISTER_KERNEL(schedule_free_step, cpu, "simple", {.run = schedule_free_step_cpu});
 
 }  // namespace
 }  // namespace hs

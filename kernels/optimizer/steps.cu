@@ -237,6 +237,33 @@ void adam_step_cuda(const AdamStep& call) {
   update_all(call, AdamUpdate{call.rule}, call.mean.mutable_data<float>(), call.square.mutable_data<float>());
 }
 
+struct ScheduleFreeUpdate {
+  AdamRule rule;
+  int32_t warmup_steps;
+  const int32_t* step;
+  float learning_rate = 0, factor = 0, correction = 0, share = 0, length = 0;
+
+  __device__ void begin(const float* rates) {
+    learning_rate = rates[rate_learning];
+    factor = rates[rate_gradient];
+    correction = rates[rate_correction2];
+    share = schedule_free_share(warmup_steps, *step);
+    length = learning_rate * (1 - rule.beta1 * (1 - share));
+  }
+  __device__ void operator()(float weight_decay, float g, float& w, float& z, float& v) const {
+    g = g * factor;
+    v = rule.beta2 * v + (1 - rule.beta2) * g * g;
+    const float u = g / (sqrtf(v * correction) + rule.epsilon) + weight_decay * w;
+    w += share * (z - w) - length * u;
+    z -= learning_rate * u;
+  }
+};
+
+void schedule_free_step_cuda(const ScheduleFreeStep& call) {
+  update_all(call, ScheduleFreeUpdate{call.rule, call.warmup_steps, call.step.data<int32_t>()},
+             call.fast.mutable_data<float>(), call.square.mutable_data<float>());
+}
+
 REGISTER_KERNEL(scale_loss, cuda, "simple", {.run = scale_loss_cuda});
 REGISTER_KERNEL(measure_gradients, cuda, "simple",
                 {.run = measure_gradients_cuda,
@@ -251,6 +278,7 @@ REGISTER_KERNEL(average_step, cuda, "simple", {.run = average_step_cuda});
 REGISTER_KERNEL(fold_statistics, cuda, "simple", {.run = fold_statistics_cuda});
 REGISTER_KERNEL(sgd_step, cuda, "simple", {.run = sgd_step_cuda});
 REGISTER_KERNEL(adam_step, cuda, "simple", {.run = adam_step_cuda});
+REGISTER_KERNEL(schedule_free_step, cuda, "simple", {.run = schedule_free_step_cuda});
 
 }  // namespace
 }  // namespace hs

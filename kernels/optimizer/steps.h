@@ -150,6 +150,21 @@ struct AdamStep {  // w, m, v and g of kernels/optimizer/optimizer.h are value, 
 };
 constinit inline Kernel<AdamStep> adam_step{"adam_step"};
 
+struct ScheduleFreeStep {  // w, z, v and g of kernels/optimizer/optimizer.h are value, fast, square and gradient
+  const Tensor& gradient;
+  const AdamRule& rule;
+  int32_t warmup_steps;  // of the schedule
+  const Tensor& step;    // of the optimizer, this one included
+  const Tensor& rates;
+  Tensor& fast;
+  Tensor& square;
+  Tensor& value;
+  Tensor& cast = no_tensor();         // value in f16 or bf16
+  const Tensor& decay = no_tensor();  // as in SgdStep
+  auto tensors() const { return tensor_list(gradient, step, rates, decay, fast, square, value, cast); }
+};
+constinit inline Kernel<ScheduleFreeStep> schedule_free_step{"schedule_free_step"};
+
 // Optimizers whose rate depends on the norms of each parameter tensor. parts (count, 3) i32: begin and end of a tensor
 // in the arena, and whether it is adapted and decays (not 0) or neither.
 struct LarsStep {  // w, v and g of kernels/optimizer/optimizer.h are value, velocity and gradient; see rule and rates
@@ -228,6 +243,13 @@ HS_HOST_DEVICE inline void update_scale(const GradScalerConfig& config, bool fin
 HS_HOST_DEVICE inline float average_decay(float decay, int32_t step) {
   const float t = static_cast<float>(step);
   return fminf(decay, (1 + t) / (10 + t));
+}
+
+// The share of step t, from 1, in the sum of f^2 so far: f rises linearly in the warm-up, then it is 1.
+HS_HOST_DEVICE inline float schedule_free_share(int32_t warmup_steps, int32_t step) {
+  const auto t = static_cast<float>(step), warmup = static_cast<float>(warmup_steps);
+  if (step <= warmup_steps) return 6 * t / ((t + 1) * (2 * t + 1));
+  return 1 / (warmup * (2 * warmup + 1) / (6 * (warmup + 1)) + (t - warmup));
 }
 
 // Whether a step's norm or loss is unusually large; if neither is, both count from now on. The first ones only count.

@@ -178,8 +178,8 @@ TEST_CASE("each switch of a recipe changes the weights, and training still learn
   for (const char* more :
        {"--ema 0.9", "--label-smoothing 0.1", "--schedule one-cycle --lr 0.003", "--schedule step --step-every 60",
         "--optimizer lamb --lr 0.01", "--optimizer lars --lr 10", "--optimizer muon --lr 0.02 --momentum 0.95",
-        "--optimizer nesterov --lr 0.05", "--beta2 0.9", "--weight-decay 0.01", "--weight-decay 0.01 --decay weights",
-        "--skip-outliers 1.2", "--skip-loss-outliers 0.97"}) {
+        "--optimizer schedule-free --lr 0.003", "--optimizer nesterov --lr 0.05", "--beta2 0.9", "--weight-decay 0.01",
+        "--weight-decay 0.01 --decay weights", "--skip-outliers 1.2", "--skip-loss-outliers 0.97"}) {
     CAPTURE(more);
     const json record = record_of(base + more);
     CHECK(weights(record) != weights(plain));

@@ -70,7 +70,7 @@ struct Training {
   std::vector<float> weights() const { return arena.values.to_vector<float>(); }
 };
 
-const char* const optimizers[] = {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"};
+const char* const optimizers[] = {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"};
 const GradScalerConfig scaled_by_1024{.enabled = true, .initial = 1024};
 
 TEST_CASE("the scale grows after an interval of finite steps and falls with each overflow, between floor and cap") {
@@ -150,7 +150,7 @@ TEST_CASE("a step with one bad gradient is left out: weights, state, counter and
       for (const size_t place : {size_t{0}, size_t{64}, size_t{363}}) {  // small, and the ends of large
         INFO(name, ", ", bad, " at ", place);
         OptimizerConfig config{.name = name, .learning_rate = 0.01f, .weight_decay = 0.1f};
-        config.schedule = {ScheduleKind::linear, 2, 8};
+        config.schedule = {name == std::string("schedule-free") ? ScheduleKind::constant : ScheduleKind::linear, 2, 8};
         Training skips(config, scaled_by_1024), leaves_out(config, scaled_by_1024);
         for (uint32_t step = 0; step < 6; ++step) {
           if (step == 1 || step == 4) {

@@ -41,7 +41,7 @@ class Three : public Module {
       const int64_t size = std::vector<int64_t>{1, 7, 100000}[which];
       std::vector<float> values;
       for (int64_t i = 0; i < size; ++i) values.push_back(number(which, i, 0.5f, 1.5f));
-      *parameter = Tensor::from(values, size == 100000 ? Shape{200, 500} : Shape{size});
+      *parameter = Tensor::from(values, size == 100000 ? Shape{50, 2000} : Shape{size});
       add_parameter(std::vector<std::string>{"one", "seven", "many"}[which++], *parameter);
     }
   }
@@ -52,7 +52,9 @@ class Three : public Module {
 };
 
 struct Reference {
-  std::vector<double> weight, first, second;  // velocity, or the two moments
+  std::vector<double> weight, first, second;  // velocity, or the two moments, or z and the second
+  std::vector<double> average = {};           // x of schedule-free
+  double squares = 0;                         // of the warm-up's factors, their sum
 };
 
 // One step of the formulas at the top of kernels/optimizer/optimizer.h, as Kingma and Ba, and Loshchilov and Hutter,
@@ -109,6 +111,21 @@ void layerwise_reference_step(const OptimizerConfig& c, int t, const std::vector
   for (size_t i = 0; i < g.size(); ++i) r.weight[i] -= lr * ratio * direction[i];
 }
 
+// The same for schedule-free AdamW, as Defazio et al. write it.
+void schedule_free_reference_step(const OptimizerConfig& c, int t, const std::vector<float>& gradient, Reference& r) {
+  const double warmup = c.schedule.warmup_steps, factor = t <= warmup ? t / (warmup + 1) : 1;
+  const double lr = c.learning_rate * factor, b1 = c.beta1, b2 = c.beta2;
+  r.squares += factor * factor;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    double &z = r.first[i], &v = r.second[i], &x = r.average[i];
+    v = b2 * v + (1 - b2) * gradient[i] * gradient[i];
+    const double u = gradient[i] / (std::sqrt(v / (1 - std::pow(b2, t))) + c.epsilon);
+    z -= lr * (u + c.weight_decay * r.weight[i]);
+    x += factor * factor / r.squares * (z - x);
+    r.weight[i] = (1 - b1) * z + b1 * x;
+  }
+}
+
 // y (M, N) = a (M, K) b (K, N)
 std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, size_t M, size_t K, size_t N) {
   std::vector<double> y(M * N);
@@ -153,12 +170,27 @@ const std::vector<OptimizerConfig> configs = {
     {.name = "lars", .learning_rate = 0.005f, .momentum = 0.9f, .trust = 0.5f, .weight_decay = 0.1f},
     {.name = "lamb", .learning_rate = 0.01f, .weight_decay = 0.1f},
     {.name = "muon", .learning_rate = 0.05f, .momentum = 0.95f, .weight_decay = 0.1f, .decay_vectors = false},
+    {.name = "schedule-free", .learning_rate = 0.01f, .weight_decay = 0.1f, .schedule = {.warmup_steps = 3}},
     {.name = "adam", .learning_rate = 0.01f},
     {.name = "adam", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.1f},
     {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f},
     {.name = "adamw", .learning_rate = 0.01f, .weight_decay = 0.1f, .decay_vectors = false},
     {.name = "adamw", .learning_rate = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f, .epsilon = 0.01f, .weight_decay = 0.5f},
 };
+
+void check_values(const ParameterArena& arena, const std::vector<Reference>& references,
+                  std::vector<double> Reference::*which, double tolerance) {
+  for (size_t p = 0; p < references.size(); ++p) {
+    const auto got = arena.parameters()[p].value->to_vector<float>();
+    int64_t wrong = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double expected = (references[p].*which)[i];
+      wrong += !(std::fabs(got[i] - expected) <= tolerance * std::fabs(expected));
+    }
+    CAPTURE(arena.parameters()[p].name);
+    CHECK(wrong == 0);
+  }
+}
 
 TEST_CASE("every optimizer follows its formula in double, for parameters of size 1, 7 and 100,000") {
   for (const OptimizerConfig& config : configs) {
@@ -173,6 +205,8 @@ TEST_CASE("every optimizer follows its formula in double, for parameters of size
       const auto start = parameter.value->to_vector<float>();
       references.push_back(
           {{start.begin(), start.end()}, std::vector<double>(start.size()), std::vector<double>(start.size())});
+      if (config.name == "schedule-free")
+        references.back().first = references.back().average = references.back().weight;
     }
     for (int t = 1; t <= 10; ++t) {
       CAPTURE(t);
@@ -192,8 +226,10 @@ TEST_CASE("every optimizer follows its formula in double, for parameters of size
         OptimizerConfig of_this = now;
         if (is_vector && !now.decay_vectors) of_this.weight_decay = 0;
         if (now.name == "muon" && is_vector) of_this.name = "adamw", of_this.learning_rate *= now.vector_rate;
-        if (of_this.name == "muon") {
-          muon_reference_step(of_this, values, 200, references[p]);
+        if (now.name == "schedule-free") {
+          schedule_free_reference_step(of_this, t, values, references[p]);
+        } else if (of_this.name == "muon") {
+          muon_reference_step(of_this, values, 50, references[p]);
         } else if (now.name == "lars" || now.name == "lamb") {
           layerwise_reference_step(of_this, t, values, !is_vector, references[p]);
         } else {
@@ -204,16 +240,10 @@ TEST_CASE("every optimizer follows its formula in double, for parameters of size
       CHECK(optimizer->steps() == t);
       if (t != 1 && t != 10) continue;
       const double tolerance = t == 1 ? 1e-6 : 1e-5;
-      for (size_t p = 0; p < references.size(); ++p) {
-        const auto got = arena.parameters()[p].value->to_vector<float>();
-        int64_t wrong = 0;
-        for (size_t i = 0; i < got.size(); ++i) {
-          const double expected = references[p].weight[i];
-          wrong += !(std::fabs(got[i] - expected) <= tolerance * std::fabs(expected));
-        }
-        CAPTURE(arena.parameters()[p].name);
-        CHECK(wrong == 0);
-      }
+      check_values(arena, references, &Reference::weight, tolerance);
+      if (now.name != "schedule-free") continue;
+      const WithAverage averaged(arena, *optimizer);
+      check_values(arena, references, &Reference::average, tolerance);
     }
   }
 }
@@ -234,7 +264,25 @@ TEST_CASE("an unknown optimizer is a usage error that names the known ones") {
   Three model;
   ParameterArena arena(model);
   const std::string message = test::error_of([&] { make_optimizer(arena, {.name = "lion"}); });
-  CHECK(message == "optimizer lion: expected sgd, nesterov, adam, adamw, lars, lamb or muon");
+  CHECK(message == "optimizer lion: expected sgd, nesterov, adam, adamw, lars, lamb, muon or schedule-free");
+}
+
+TEST_CASE("Muon without a matrix, and schedule-free with another schedule or average, are usage errors") {
+  Three model;
+  ParameterArena arena(model);
+  const auto error = [&](const OptimizerConfig& config) {
+    return test::error_of([&] { make_optimizer(arena, config); });
+  };
+  CHECK(error({.name = "schedule-free", .schedule = {.kind = ScheduleKind::cosine}}) ==
+        "optimizer schedule-free: a learning rate that falls, expected the schedule constant, with warm-up or without");
+  CHECK(error({.name = "schedule-free", .average_decay = 0.9f}) ==
+        "optimizer schedule-free: keeps an average itself, expected no other (--ema)");
+  LayerKeys keys(1);
+  Linear last(3, 2, keys);
+  last.mark_outer();
+  ParameterArena of_last(last);
+  CHECK(test::error_of([&] { make_optimizer(of_last, {.name = "muon"}); }) ==
+        "optimizer muon: no hidden layer has a matrix that is trained; use adamw");
 }
 
 TEST_CASE("the arena keeps values, shapes and order, on slices aligned to 256 bytes that do not overlap") {
@@ -364,7 +412,7 @@ TEST_CASE("an optimizer's step updates the 16-bit casts of the parameters, and o
     }
     return match;
   };
-  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}) {
     for (const DType type : {DType::f16, DType::bf16}) {
       Three model;
       ParameterArena arena(model);

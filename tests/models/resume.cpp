@@ -29,13 +29,21 @@ struct Case {
   const char* optimizer;
 };
 constexpr Case cases[] = {
-    {1, 0, false, 1, Precision::f32, 0, "sgd"},      {2, 1, true, 4, Precision::f16, 0.3, "sgd"},
-    {1, 3, true, 1, Precision::bf16, 0.3, "adam"},   {2, 0, false, 4, Precision::bf16, 0, "adamw"},
-    {1, 1, false, 4, Precision::f32, 0.3, "adamw"},  {2, 3, false, 4, Precision::f16, 0, "adam"},
-    {1, 0, true, 1, Precision::f16, 0.3, "adamw"},   {2, 1, false, 1, Precision::bf16, 0.3, "sgd"},
-    {2, 3, true, 1, Precision::f32, 0, "adamw"},     {2, 0, true, 4, Precision::f32, 0.3, "adam"},
-    {1, 1, false, 4, Precision::bf16, 0.3, "lamb"},  {2, 0, true, 1, Precision::f16, 0, "lars"},
-    {1, 3, false, 4, Precision::f32, 0, "nesterov"}, {1, 0, true, 1, Precision::f16, 0.3, "muon"},
+    {1, 0, false, 1, Precision::f32, 0, "sgd"},
+    {2, 1, true, 4, Precision::f16, 0.3, "sgd"},
+    {1, 3, true, 1, Precision::bf16, 0.3, "adam"},
+    {2, 0, false, 4, Precision::bf16, 0, "adamw"},
+    {1, 1, false, 4, Precision::f32, 0.3, "adamw"},
+    {2, 3, false, 4, Precision::f16, 0, "adam"},
+    {1, 0, true, 1, Precision::f16, 0.3, "adamw"},
+    {2, 1, false, 1, Precision::bf16, 0.3, "sgd"},
+    {2, 3, true, 1, Precision::f32, 0, "adamw"},
+    {2, 0, true, 4, Precision::f32, 0.3, "adam"},
+    {1, 1, false, 4, Precision::bf16, 0.3, "lamb"},
+    {2, 0, true, 1, Precision::f16, 0, "lars"},
+    {1, 3, false, 4, Precision::f32, 0, "nesterov"},
+    {1, 0, true, 1, Precision::f16, 0.3, "muon"},
+    {2, 1, false, 1, Precision::bf16, 0.3, "schedule-free"},
 };
 
 TinyRun run_of(const Case& c) {
@@ -46,6 +54,7 @@ TinyRun run_of(const Case& c) {
   run.config.accumulate = c.accumulate;
   run.config.precision = c.precision;
   run.config.optimizer.name = c.optimizer;
+  if (run.config.optimizer.name == "schedule-free") run.config.optimizer.schedule.kind = ScheduleKind::constant;
   return run;
 }
 

@@ -240,7 +240,7 @@ class Mixed : public Module {
 }  // namespace
 
 TEST_CASE("what is trained has the same bits with and without statistics, for every optimizer") {
-  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon"}) {
+  for (const char* name : {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}) {
     for (const DType casts : {DType::f32, DType::bf16}) {
       CAPTURE(name);
       std::vector<std::vector<Floats>> results;
@@ -251,12 +251,13 @@ TEST_CASE("what is trained has the same bits with and without statistics, for ev
         CHECK(model.parameter_count() == 70 + 270);
         CHECK(model.parameter_count(true) == (has_statistic ? 130 : 0));
         CHECK(arena.statistics_size() == (has_statistic ? 192 : 0));
-        const auto optimizer = make_optimizer(arena, {.name = name,
-                                                      .learning_rate = 0.1f,
-                                                      .weight_decay = 0.1f,
-                                                      .decay_vectors = false,
-                                                      .clip = 0.5f,
-                                                      .average_decay = 0.5f});
+        const auto optimizer =
+            make_optimizer(arena, {.name = name,
+                                   .learning_rate = 0.1f,
+                                   .weight_decay = 0.1f,
+                                   .decay_vectors = false,
+                                   .clip = 0.5f,
+                                   .average_decay = name == std::string("schedule-free") ? 0 : 0.5f});
         if (casts != DType::f32) arena.cast_parameters(casts);
         Floats before;
         for (int step = 0; step < 3; ++step) {
