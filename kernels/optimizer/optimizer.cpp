@@ -184,9 +184,8 @@ class ScheduleFree : public Optimizer {
  public:
   ScheduleFree(ParameterArena& arena, const OptimizerConfig& config)
       : Optimizer(arena, config), fast_(values_.clone()), square_(zeros_like(values_)) {
-    check(
-        config.schedule.kind == ScheduleKind::constant,
-        "optimizer schedule-free: a learning rate that falls, expected the schedule constant, with warm-up or without");
+    check(config.schedule.kind == ScheduleKind::constant,
+          "optimizer schedule-free: the learning rate has a schedule, expected constant, or a warm-up alone");
     check(config.average_decay == 0, "optimizer schedule-free: keeps an average itself, expected no other (--ema)");
     check(config.beta1 > 0, "optimizer schedule-free: beta1 is 0, expected more; the average follows from it");
   }

@@ -71,7 +71,8 @@ Outcome train_on(Device device, const std::string& name, bool graph, const char*
   Squares training(amount.samples, amount.batch), test(std::min<int64_t>(amount.samples, 10), 10);
   TrainConfig config;
   config.epochs = amount.epochs;
-  config.optimizer = {.name = optimizer, .learning_rate = 3e-3f};
+  const bool is_adam = optimizer == std::string("adam");
+  config.optimizer = {.name = optimizer, .learning_rate = is_adam ? 3e-3f : 0.02f};
   config.seed = 5;
   config.device = device;
   config.graph = graph;
@@ -89,9 +90,11 @@ Outcome train_on(Device device, const std::string& name, bool graph, const char*
 }  // namespace
 
 TEST_CASE("training on the device follows the CPU's losses") {
-  for (const char* name : {"mnist_cnn", "mlp"}) {
-    const Outcome cpu = train_on(Device::cpu, name, false), cuda = train_on(Device::cuda, name, false);
-    CAPTURE(name);
+  for (const auto& [name, optimizer] :
+       {std::pair{"mnist_cnn", "adam"}, {"mlp", "adam"}, {"mnist_cnn", "muon"}, {"mnist_cnn", "schedule-free"}}) {
+    const Outcome cpu = train_on(Device::cpu, name, false, optimizer),
+                  cuda = train_on(Device::cuda, name, false, optimizer);
+    INFO(name, ", ", optimizer);
     REQUIRE(cuda.losses.size() == cpu.losses.size());
     for (size_t i = 0; i < cpu.losses.size(); ++i) {
       CAPTURE(i);
@@ -103,8 +106,8 @@ TEST_CASE("training on the device follows the CPU's losses") {
 }
 
 TEST_CASE("a captured step gives the same bits as a step done as it comes") {
-  for (const char* optimizer : {"sgd", "adam"}) {
-    if (is_slow && optimizer == std::string("sgd")) continue;  // which the other tests of optimizers run
+  for (const char* optimizer : {"sgd", "muon", "adam"}) {
+    if (is_slow && optimizer != std::string("adam")) continue;  // the other tests of optimizers run these
     const Outcome off = train_on(Device::cuda, "mnist_cnn", false, optimizer),
                   on = train_on(Device::cuda, "mnist_cnn", true, optimizer);
     CHECK(on.weights == off.weights);

@@ -274,7 +274,7 @@ TEST_CASE("Muon without a matrix, and schedule-free with another schedule or ave
     return test::error_of([&] { make_optimizer(arena, config); });
   };
   CHECK(error({.name = "schedule-free", .schedule = {.kind = ScheduleKind::cosine}}) ==
-        "optimizer schedule-free: a learning rate that falls, expected the schedule constant, with warm-up or without");
+        "optimizer schedule-free: the learning rate has a schedule, expected constant, or a warm-up alone");
   CHECK(error({.name = "schedule-free", .average_decay = 0.9f}) ==
         "optimizer schedule-free: keeps an average itself, expected no other (--ema)");
   LayerKeys keys(1);
