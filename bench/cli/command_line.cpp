@@ -51,7 +51,8 @@ constexpr std::pair<std::string_view, std::string_view> groups[] = {
     {"Memory", " --accumulate --checkpoint --memory |"},
     {"Processes", "| --reduce --bucket-kib --halving-kib --wire --rank-timeout "},
     {"Output",
-     " --save-model --save --resume --json --html --dry-run --quiet | --csv --md --allow-dirty --save-every --keep "
+     " --save-model --save --resume --json --html --live --dry-run --quiet | --csv --md --allow-dirty --save-every "
+     "--keep "
      "--save-adapters --tensorboard --trace --trace-steps "}};
 constexpr size_t most_in_help = 30;  // flags; more are shown by --help-all
 constexpr size_t help_column = 28, help_width = 120;
@@ -290,6 +291,11 @@ Flags& Flags::writes() {
   return *this;
 }
 
+Flags& Flags::alone(const std::string& word) {
+  flags_.back().alone = word;
+  return *this;
+}
+
 Flags& Flags::continues(std::function<Json(const std::string& value)> saved) {
   flags_.back().saved = std::move(saved);
   return *this;
@@ -448,6 +454,10 @@ void Flags::split(const std::vector<std::string>& words) {
     } else if (equals != std::string::npos) {
       flag->words.push_back(words[i].substr(equals + 1));
     } else if (i + 1 == words.size() || (words[i + 1].starts_with("--") && flag->type != "FLAGS")) {
+      if (!flag->alone.empty()) {
+        flag->words.push_back(flag->alone);
+        continue;
+      }
       fail(ExitCode::usage, "{}: a value is missing{}", name,
            i + 1 == words.size() ? "" : fmt::format(" before {}", words[i + 1]));
     } else {
@@ -493,7 +503,8 @@ std::string Flags::help(bool all) const {
     if (is_rare && !all && flags_.size() > most_in_help) {
       ++left_out;
     } else {
-      sections[group] += help_line(flag.name + " " + flag.type, flag.help);
+      sections[group] +=
+          help_line(flag.name + " " + (flag.alone.empty() ? flag.type : "[" + flag.type + "]"), flag.help);
     }
   }
   for (size_t i = 0; i < std::size(sections); ++i) {

@@ -103,6 +103,8 @@ class Flags {
 
   // The flag that was declared last names something to write, which only the command line does.
   Flags& writes();
+  // What the flag that was declared last means where no value follows it.
+  Flags& alone(const std::string& word);
   // What `saved` makes of the last declared flag's value: an object of flags and their words, as settings() returned
   // it, that count where they are not given.
   Flags& continues(std::function<Json(const std::string& value)> saved);
@@ -135,6 +137,7 @@ class Flags {
     std::string member;                   // its name in records
     std::vector<std::string> words = {};  // that are given
     bool writes = false;
+    std::string alone = {};
     std::function<Json(const std::string& value)> saved = {};
   };
   struct Words {

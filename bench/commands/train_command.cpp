@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -27,10 +28,12 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/tuning_file.h"
+#include "bench/report/live_page.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
+#include "engine/storage.h"
 #include "models/generate.h"
 #include "models/model_file.h"
 #include "models/models.h"
@@ -59,8 +62,10 @@ class TrainCommand : public cli::Command {
   void warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
   void print_ops(const std::vector<measure::KernelCall>& calls) const;
   std::deque<measure::EventFile> open_event_files() const;
-  void measure(const cli::TrainingData& data, std::deque<OutputFile>& model, std::deque<measure::EventFile>& events,
-               report::EachOutput& each, measure::Row& row);
+  void open_live_page(const cli::Flags& flags, Json record);
+  void publish(Json record, const measure::Row& row, const measure::Course& course, const Progress& progress) const;
+  void measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
+               std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row);
   ModelDescription description_of(const cli::TrainingData& data) const;
   Json write_text(StagedModel& trained, const cli::TrainingData& data) const;
   measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
@@ -83,7 +88,8 @@ class TrainCommand : public cli::Command {
   measure::Ranks ranks_;
   report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
-  int64_t trace_steps_ = default_trace_steps;
+  int64_t trace_steps_ = default_trace_steps, live_port_ = 0;
+  std::unique_ptr<report::LivePage> live_;
   Json written_;  // by the last run's model of a text
   bool dry_run_ = false, quiet_ = false;
 };
@@ -138,6 +144,11 @@ docs/benchmarks.md says what is measured and how.
   flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
       .writes();
   flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
+  flags
+      .integer("--live", live_port_, 0, 65535,
+               "Show the report in a browser while it trains, at this port of 127.0.0.1; 0: a free one")
+      .alone("0")
+      .writes();
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);
 }
@@ -305,8 +316,28 @@ std::deque<measure::EventFile> TrainCommand::open_event_files() const {
   return files;
 }
 
+void TrainCommand::open_live_page(const cli::Flags& flags, Json record) {
+  if (!flags.given("--live") || !ranks_.is_first()) return;
+  record["running"] = true;
+  live_ = std::make_unique<report::LivePage>(static_cast<int>(live_port_), std::move(record));
+  cli::write_stderr(fmt::format("live: {}\n", live_->address()));
+}
+
+// What is known of all runs so far.
+void TrainCommand::publish(Json record, const measure::Row& row, const measure::Course& course,
+                           const Progress& progress) const {
+  measure::Row so_far = row;
+  so_far.runs.push_back(course.so_far(memory_stats(experiment_.device).peak));
+  record["rows"] = Json::array({to_json(so_far)});
+  record["running"] = true;
+  record["headline"] =
+      fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", so_far.runs.size(), repeat_, progress.epoch,
+                  experiment_.epochs, progress.step, progress.steps_per_epoch, record["headline"].get<std::string>());
+  live_->publish(std::move(record));
+}
+
 // Keeps the trained model before anything else that is written after training.
-void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>& model,
+void TrainCommand::measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
                            std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
   const SampleInfo& info = data.train->info();
   const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
@@ -318,6 +349,8 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
     const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
     display.start_run(run);
     TrainHooks hooks;
+    measure::Course course(experiment_.seed + static_cast<uint64_t>(run - 1), samples,
+                           experiment_.batch * experiment_.accumulate);
     measure::EventFile* curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
     int64_t steps = 0;  // of this run so far
     const auto draw = [&](const std::vector<measure::Scalar>& points) {
@@ -333,6 +366,7 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
         draw({{"training/loss_so_far_in_epoch", progress.loss}});
         last_point = progress.seconds;
       }
+      if (live_ && live_->is_due()) publish(record, row, course, progress);
       if (saving_.is_on()) return;  // which ends training with a state
       cli::check_signals(
           fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
@@ -356,8 +390,6 @@ void TrainCommand::measure(const cli::TrainingData& data, std::deque<OutputFile>
       cli::allow_to_finish();
       hooks.is_interrupted = cli::stop_requested;
     }
-    measure::Course course(experiment_.seed + static_cast<uint64_t>(run - 1), samples,
-                           experiment_.batch * experiment_.accumulate);
     course.attach(hooks);
     saving_.attach(hooks);
     if (const TrainingState* from = hooks.resume_from) {
@@ -577,6 +609,7 @@ void TrainCommand::run(const cli::Flags& flags) {
   std::deque<measure::EventFile> events = open_event_files();
 
   Json record = describe_run(flags, data);
+  open_live_page(flags, record);
   saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
   warm_up(data, forced);
   const measure::KernelUse use;
@@ -594,11 +627,12 @@ void TrainCommand::run(const cli::Flags& flags) {
     record["rows"][0]["memory_plan"] = memory_.to_json();
     measure::add_goal(record["rows"][0], row.runs, goal_);
     record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
+    if (live_) live_->publish(record);
     outputs_.write(record);
   };
   try {
     ranks_.start_measuring();
-    measure(data, model, events, each, row);
+    measure(data, record, model, events, each, row);
     ranks = ranks_.to_json(row.runs);
   } catch (const Error& error) {
     // A diverged run is a result; other failures are not.
@@ -623,6 +657,7 @@ void TrainCommand::run(const cli::Flags& flags) {
                              measure::goal_line(record["rows"][0], set);
   outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
   if (!quiet_) outputs_.print_report_path();
+  if (live_) live_->finish();
   measure::check_goal(record["rows"], goal_);
 }
 

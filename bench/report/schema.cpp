@@ -10,7 +10,7 @@ namespace {
 // "ours": what a peer's records hold otherwise; "kernels": where it is a list, of gemm, conv and ops.
 const char* const shapes = R"({
   "every": {
-    "command": "string", "headline": "string", "answer": ["string"], "remarks": ["string"],
+    "command": "string", "headline": "string", "running": "boolean", "answer": ["string"], "remarks": ["string"],
     "environment!": {
       "cpu!": "string", "cores!": "number", "threads!": "number", "device!": "string", "os": "string",
       "compiler": "string", "commit": "string", "date": "string", "isa_cap": "string", "torch": "string",

@@ -1,0 +1,48 @@
+// A page for the browsers of this machine.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "bench/cli/clock.h"
+
+namespace hs::bench::cli {
+
+// Serves one page over HTTP at an address of 127.0.0.1 that nobody can guess, from a thread of its own that sleeps
+// until it is asked. Whatever else is asked for does not exist (404). One connection is served at a time, for half a
+// second at most; a request that is too long or too slow ends with its connection.
+class PageServer {
+ public:
+  // `page` is called in the thread, each time that the page is asked for. port 0: a free one. Throws Error: io (the
+  // port cannot be had), out_of_memory (the thread cannot be started).
+  PageServer(int port, std::function<std::string()> page);
+  ~PageServer() { stop(); }
+  PageServer(const PageServer&) = delete;
+  PageServer& operator=(const PageServer&) = delete;
+
+  const std::string& address() const { return address_; }  // "http://127.0.0.1:PORT/TOKEN/"
+  // Stops serving. A browser asks every two seconds: one that did lately first gets the page once more, and is told not
+  // to ask again.
+  void finish();
+
+ private:
+  struct Descriptor {
+    int number = -1;
+    ~Descriptor();
+  };
+  void stop();
+  void run();
+  void serve(int socket);
+  std::string answer_to(const std::string& request);
+
+  const std::function<std::string()> page_;
+  std::string request_, address_;  // how the one request that counts begins
+  Descriptor listener_, wake_;
+  std::atomic<bool> ends_ = false, lingers_ = false;
+  Clock::time_point watched_until_{};  // used by the thread alone
+  std::thread thread_;                 // last: uses the others
+};
+
+}  // namespace hs::bench::cli
