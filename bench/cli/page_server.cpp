@@ -34,7 +34,8 @@ PageServer::Descriptor::~Descriptor() {
   if (number >= 0) ::close(number);
 }
 
-PageServer::PageServer(int port, std::function<std::string()> page) : page_(std::move(page)) {
+PageServer::PageServer(int port, Json record, std::function<std::string(const Json&)> draw)
+    : draw_(std::move(draw)), record_(std::move(record)) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -58,6 +59,12 @@ PageServer::PageServer(int port, std::function<std::string()> page) : page_(std:
   } catch (const std::system_error& error) {
     fail(ExitCode::out_of_memory, "--live: its thread cannot be started: {}", error.what());
   }
+}
+
+void PageServer::publish(Json record) {
+  published_ = Clock::now();
+  const std::scoped_lock lock(mutex_);
+  record_.swap(record);
 }
 
 void PageServer::finish() {
@@ -118,7 +125,10 @@ std::string PageServer::answer_to(const std::string& request) {
   }
   const bool is_last = ends_;
   if (!is_last) watched_until_ = Clock::now() + watching;
-  const std::string html = page_();
+  std::unique_lock lock(mutex_);
+  const Json record = record_;
+  lock.unlock();
+  const std::string html = draw_(record);
   return fmt::format(
       "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n"
       "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n{}\r\n{}",

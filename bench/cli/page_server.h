@@ -1,12 +1,14 @@
-// A page for the browsers of this machine.
+// A page for the browsers of this machine, which shows what a run knows so far.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/json_file.h"
 
 namespace hs::bench::cli {
 
@@ -15,14 +17,17 @@ namespace hs::bench::cli {
 // second at most; a request that is too long or too slow ends with its connection.
 class PageServer {
  public:
-  // `page` is called in the thread, each time that the page is asked for. port 0: a free one. Throws Error: io (the
-  // port cannot be had), out_of_memory (the thread cannot be started).
-  PageServer(int port, std::function<std::string()> page);
+  // draw: makes the page of a record, in the thread, each time that it is asked for. port 0: a free one. Throws Error:
+  // io (the port cannot be had), out_of_memory (the thread cannot be started).
+  PageServer(int port, Json record, std::function<std::string(const Json&)> draw);
   ~PageServer() { stop(); }
   PageServer(const PageServer&) = delete;
   PageServer& operator=(const PageServer&) = delete;
 
   const std::string& address() const { return address_; }  // "http://127.0.0.1:PORT/TOKEN/"
+  // What the page shows from now on. Once a second is often enough: is_due(). For one thread.
+  void publish(Json record);
+  bool is_due() const { return seconds_since(published_) >= 1; }
   // Stops serving. A browser asks every two seconds: one that did lately first gets the page once more, and is told not
   // to ask again.
   void finish();
@@ -37,12 +42,14 @@ class PageServer {
   void serve(int socket);
   std::string answer_to(const std::string& request);
 
-  const std::function<std::string()> page_;
-  std::string request_, address_;  // how the one request that counts begins
+  const std::function<std::string(const Json&)> draw_;
+  std::mutex mutex_;  // guards record_
+  Json record_;
+  Clock::time_point published_{}, watched_until_{};  // the second is of the thread alone
+  std::string request_, address_;                    // how the one request that counts begins
   Descriptor listener_, wake_;
   std::atomic<bool> ends_ = false, lingers_ = false;
-  Clock::time_point watched_until_{};  // used by the thread alone
-  std::thread thread_;                 // last: uses the others
+  std::thread thread_;  // last: uses the others
 };
 
 }  // namespace hs::bench::cli

@@ -11,6 +11,7 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
+#include "bench/cli/page_server.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
@@ -28,8 +29,8 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/tuning_file.h"
-#include "bench/report/live_page.h"
 #include "bench/report/outputs.h"
+#include "bench/report/page.h"
 #include "bench/report/presentation.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
@@ -63,7 +64,7 @@ class TrainCommand : public cli::Command {
   void print_ops(const std::vector<measure::KernelCall>& calls) const;
   std::deque<measure::EventFile> open_event_files() const;
   void open_live_page(const cli::Flags& flags, Json record);
-  void publish(Json record, const measure::Row& row, const measure::Course& course, const Progress& progress) const;
+  void publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const;
   void measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
                std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row);
   ModelDescription description_of(const cli::TrainingData& data) const;
@@ -89,7 +90,7 @@ class TrainCommand : public cli::Command {
   report::Outputs outputs_;
   std::string save_model_, tensorboard_, trace_;
   int64_t trace_steps_ = default_trace_steps, live_port_ = 0;
-  std::unique_ptr<report::LivePage> live_;
+  std::unique_ptr<cli::PageServer> live_;
   Json written_;  // by the last run's model of a text
   bool dry_run_ = false, quiet_ = false;
 };
@@ -319,19 +320,18 @@ std::deque<measure::EventFile> TrainCommand::open_event_files() const {
 void TrainCommand::open_live_page(const cli::Flags& flags, Json record) {
   if (!flags.given("--live") || !ranks_.is_first()) return;
   record["running"] = true;
-  live_ = std::make_unique<report::LivePage>(static_cast<int>(live_port_), std::move(record));
+  live_ = std::make_unique<cli::PageServer>(static_cast<int>(live_port_), record, report::html_report);
   cli::write_stderr(fmt::format("live: {}\n", live_->address()));
 }
 
-// What is known of all runs so far.
-void TrainCommand::publish(Json record, const measure::Row& row, const measure::Course& course,
-                           const Progress& progress) const {
-  measure::Row so_far = row;
-  so_far.runs.push_back(course.so_far(memory_stats(experiment_.device).peak));
-  record["rows"] = Json::array({to_json(so_far)});
+// What is known of all runs so far, this one included. REQUIRES: live_
+void TrainCommand::publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const {
+  run.peak_bytes = memory_stats(experiment_.device).peak;
+  row.runs.push_back(std::move(run));
+  record["rows"] = Json::array({to_json(row)});
   record["running"] = true;
   record["headline"] =
-      fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", so_far.runs.size(), repeat_, progress.epoch,
+      fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", row.runs.size(), repeat_, progress.epoch,
                   experiment_.epochs, progress.step, progress.steps_per_epoch, record["headline"].get<std::string>());
   live_->publish(std::move(record));
 }
@@ -360,19 +360,21 @@ void TrainCommand::measure(const cli::TrainingData& data, const Json& record, st
     bool continues = false;  // and has not drawn yet
     hooks.on_step = [&](const Progress& progress) {
       display.on_step(progress);
+      course.on_step(progress);
       steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
       if (curves && std::exchange(continues, false) && !each([&] { curves->restart(steps); })) curves = nullptr;
       if (curves && progress.seconds >= last_point + seconds_between_points) {
         draw({{"training/loss_so_far_in_epoch", progress.loss}});
         last_point = progress.seconds;
       }
-      if (live_ && live_->is_due()) publish(record, row, course, progress);
+      if (live_ && live_->is_due()) publish(record, row, course.so_far(), progress);
       if (saving_.is_on()) return;  // which ends training with a state
       cli::check_signals(
           fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
     };
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
       display.on_epoch(epoch, result);
+      course.on_epoch(result);
       draw({{"training/loss", result.training_loss},
             {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
       if (result.evaluation_seconds > 0)
@@ -390,7 +392,6 @@ void TrainCommand::measure(const cli::TrainingData& data, const Json& record, st
       cli::allow_to_finish();
       hooks.is_interrupted = cli::stop_requested;
     }
-    course.attach(hooks);
     saving_.attach(hooks);
     if (const TrainingState* from = hooks.resume_from) {
       continues = true;
@@ -413,7 +414,7 @@ void TrainCommand::measure(const cli::TrainingData& data, const Json& record, st
     row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
                                                experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
     row.runs.back().joules = joules.value_or(std::nan(""));
-    row.runs.back().course = course.points();
+    row.runs.back().course = course.so_far().course;
     if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
     const TrainResult& result = row.runs.back().result;
     if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });

@@ -5,33 +5,7 @@
 #include <utility>
 
 namespace hs::bench::measure {
-namespace {
-
-constexpr size_t most_points = 60;
-
-}  // namespace
-
-Course::Course(uint64_t seed, int64_t samples, int64_t step_samples) : samples_(samples), step_samples_(step_samples) {
-  run_.seed = seed;
-}
-
-void Course::attach(TrainHooks& hooks) {
-  hooks.on_step = [this, next = hooks.on_step](const Progress& progress) {
-    add_step(progress);
-    if (next) next(progress);
-  };
-  hooks.on_epoch = [this, next = hooks.on_epoch](int64_t epoch, const EpochResult& result) {
-    is_within_epoch_ = false;
-    run_.result.epochs.back() = result;
-    if (next) next(epoch, result);
-  };
-  hooks.on_validation = [this, next = hooks.on_validation](const Validation& validation) {
-    run_.result.validations.push_back(validation);
-    if (next) next(validation);
-  };
-}
-
-void Course::add_step(const Progress& p) {
+void Course::on_step(const Progress& p) {
   TrainResult& result = run_.result;
   if (!std::exchange(is_within_epoch_, true)) {
     epoch_began_ = result.seconds;
@@ -48,16 +22,15 @@ void Course::add_step(const Progress& p) {
   std::vector<CoursePoint>& points = run_.course;
   if (p.seconds < (points.empty() ? 0 : points.back().seconds) + interval_) return;
   points.push_back({p.seconds, p.loss, p.parts});
-  if (points.size() < most_points) return;
+  if (points.size() < 60) return;
   for (size_t i = 0; i < points.size() / 2; ++i) points[i] = points[2 * i + 1];
   points.resize(points.size() / 2);
   interval_ *= 2;
 }
 
-RunRecord Course::so_far(size_t peak_bytes) const {
-  RunRecord run = run_;
-  run.peak_bytes = peak_bytes;
-  return run;
+void Course::on_epoch(const EpochResult& result) {
+  is_within_epoch_ = false;
+  run_.result.epochs.back() = result;
 }
 
 }  // namespace hs::bench::measure

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "bench/measure/experiment.h"
 
@@ -12,17 +10,15 @@ namespace hs::bench::measure {
 class Course {
  public:
   // Of a run with this seed, whose epochs have so many samples, in steps of so many.
-  Course(uint64_t seed, int64_t samples, int64_t step_samples);
-  // Adds to the hooks, which must not outlive this, what takes note of the run.
-  void attach(TrainHooks& hooks);
-
-  // The run as if it had ended after the last step: an epoch that goes on is its last one, not tested. REQUIRES: a step
-  RunRecord so_far(size_t peak_bytes) const;
-  const std::vector<CoursePoint>& points() const { return run_.course; }
+  Course(uint64_t seed, int64_t samples, int64_t step_samples) : samples_(samples), step_samples_(step_samples) {
+    run_.seed = seed;
+  }
+  void on_step(const Progress& progress);
+  void on_epoch(const EpochResult& result);  // after its last step
+  // The run as if it had ended after the last step: an epoch that goes on is its last one, not tested.
+  const RunRecord& so_far() const { return run_; }
 
  private:
-  void add_step(const Progress& progress);
-
   RunRecord run_;
   const int64_t samples_, step_samples_;
   bool is_within_epoch_ = false;

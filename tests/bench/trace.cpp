@@ -204,10 +204,6 @@ TEST_CASE("the step that a record shows is one of median length, with times of i
 
 TEST_CASE("the course of a run: shares of each interval, which grow so that there are never many") {
   bench::measure::Course course(7, 100, 10);
-  TrainHooks hooks;
-  int64_t told = 0;
-  hooks.on_step = [&](const Progress&) { ++told; };
-  course.attach(hooks);
   Progress progress{.epoch = 1, .step = 0, .steps_per_epoch = 10, .loss = 2, .seconds = 0, .parts = {}};
   constexpr int64_t steps = 1000;
   for (int64_t step = 0; step < steps; ++step) {
@@ -217,14 +213,13 @@ TEST_CASE("the course of a run: shares of each interval, which grow so that ther
     progress.parts.wait += step < steps / 2 ? 0.75 : 0.25;
     progress.parts.forward += 0.125;
     progress.parts.replay += 0.0625;
-    hooks.on_step(progress);
+    course.on_step(progress);
     if (progress.step < 10) continue;
-    hooks.on_epoch(progress.epoch, {.training_loss = 1, .seconds = 10, .test = {0.5, 3}, .evaluation_seconds = 1});
+    course.on_epoch({.training_loss = 1, .seconds = 10, .test = {0.5, 3}, .evaluation_seconds = 1});
   }
-  CHECK(told == steps);
   ++progress.epoch, progress.step = 1, progress.seconds += 1;
-  hooks.on_step(progress);
-  bench::measure::Row row{.name = "m", .runs = {course.so_far(64)}, .error = ""};
+  course.on_step(progress);
+  bench::measure::Row row{.name = "m", .runs = {course.so_far()}, .error = ""};
   const json shown = to_json(row), &points = shown["course"];
   CHECK(points.size() >= 30);
   CHECK(points.size() < 60);
@@ -244,7 +239,6 @@ TEST_CASE("the course of a run: shares of each interval, which grow so that ther
   CHECK(shown["epochs"].back()["test_accuracy"].is_null());
   CHECK(shown["runs"][0]["steps"] == steps + 1);
   CHECK(shown["samples_per_second"] == 10.0);
-  CHECK(shown["peak_bytes"] == 64);
 }
 
 TEST_CASE("a trace beside other results, and a run that fails") {
@@ -309,15 +303,16 @@ std::string port_of(const std::string& page) { return page.substr(17, page.find(
 
 TEST_CASE("the page's server: its address alone has it, and what is no request ends its connection alone") {
   int drawn = 0;
-  bench::cli::PageServer server(0,
-                                [&] { return ++drawn == 3 ? throw std::bad_alloc() : std::to_string(drawn) + "th"; });
+  bench::cli::PageServer server(0, "old", [&](const json& record) {
+    return ++drawn == 3 ? throw std::bad_alloc() : record.get<std::string>() + " " + std::to_string(drawn);
+  });
   const std::string& page = server.address();
   CHECK(page.starts_with("http://127.0.0.1:"));
   const std::string first = get(page);
   CHECK(first.starts_with("HTTP/1.1 200 OK\r\n"));
-  CHECK(contains(first, "\r\nContent-Length: 3\r\n"));
+  CHECK(contains(first, "\r\nContent-Length: 5\r\n"));
   CHECK(contains(first, "\r\nRefresh: 2\r\n"));
-  CHECK(first.ends_with("\r\n\r\n1th"));
+  CHECK(first.ends_with("\r\n\r\nold 1"));
   std::string wrong = page;
   char& digit = wrong[wrong.size() - 2];
   digit = digit == '0' ? '1' : '0';
@@ -329,17 +324,20 @@ TEST_CASE("the page's server: its address alone has it, and what is no request e
   CHECK(asked(page, std::string(3, '\0') + "\xff\r\n\r\n").starts_with("HTTP/1.1 404"));
   CHECK(asked(page, std::string(1 << 20, 'G')).empty());
   CHECK(asked(page, "GET /").empty());  // and no more
+  CHECK(server.is_due());
+  server.publish("new");
+  CHECK_FALSE(server.is_due());
   {
     std::deque<Visitor> silent;
     for (int i = 0; i < 3; ++i) silent.emplace_back(page);
     for (int i = 0; i < 10; ++i) Visitor(page).send("x");
-    CHECK(get(page).ends_with("2th"));
+    CHECK(get(page).ends_with("new 2"));
   }
   CHECK(get(page).empty());  // there was no memory for it
   CHECK_THROWS_WITH_AS(
-      bench::cli::PageServer(std::stoi(port_of(page)), nullptr),
+      bench::cli::PageServer(std::stoi(port_of(page)), "", nullptr),
       doctest::Contains(("--live " + port_of(page) + ": Address already in use; give another port").c_str()), Error);
-  CHECK(get(page).ends_with("4th"));
+  CHECK(get(page).ends_with("new 4"));
   const auto ask_until_the_last = [&] {
     for (;;) {
       const std::string text = get(page);
@@ -375,7 +373,7 @@ TEST_CASE("train --live: the report while it trains, of the same bits, and a por
   const json record = json::parse(read_text(file));
   CHECK_FALSE(record.contains("running"));
   CHECK(record["rows"][0]["weights_sha256"] == record_of(line)["rows"][0]["weights_sha256"]);
-  const bench::cli::PageServer other(0, [] { return ""; });
+  const bench::cli::PageServer other(0, "", [](const json&) { return ""; });
   check_mistakes({{line + " --live=" + port_of(other.address()), 4, "Address already in use"},
                   {line + " --live 65536", 2, "--live 65536: expected a whole number from 0 to 65535"},
                   {line + " --live=", 2, "--live: the value is empty"}});
