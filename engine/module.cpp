@@ -41,9 +41,10 @@ void Module::freeze() {
   for (auto& [name, child] : children_) child->freeze();
 }
 
-void Module::mark_outer() {
+Module& Module::mark_outer() {
   for (NamedParameter& parameter : own_) parameter.is_outer = true;
   for (auto& [name, child] : children_) child->mark_outer();
+  return *this;
 }
 
 int64_t Module::parameter_count(bool statistic, bool frozen) {

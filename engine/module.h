@@ -38,7 +38,8 @@ class Module {
   std::vector<NamedParameter> parameters();
   // The parameters registered so far, those of children included, read what the network is given or write what it
   // returns: an embedding, or the last layer. Optimizers of hidden layers' matrices (Muon) treat them as vectors.
-  void mark_outer();
+  // Returns itself.
+  Module& mark_outer();
   int64_t parameter_count(bool statistic = false,
                           bool frozen = false);  // values that are trained, averaged, or constant
 

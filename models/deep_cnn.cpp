@@ -27,8 +27,7 @@ class DeepCnn : public StagedModel {
       add_child(name, conv);
       add_stage(name, [&conv, this](const Tensor& x) { return add(x, scale(relu(conv.forward(x)), share_)); });
     }
-    add_child("linear", linear_);
-    linear_.mark_outer();
+    add_child("linear", linear_.mark_outer());
     add_stage("linear", [this](const Tensor& x) { return linear_.forward(flatten(max_pool2d(x, 4, 4))); });
   }
 

@@ -20,8 +20,7 @@ class MnistCnnLarge : public StagedModel {
     add_child("conv1", conv1_);
     add_child("conv2", conv2_);
     add_child("linear1", linear1_);
-    add_child("linear2", linear2_);
-    linear2_.mark_outer();
+    add_child("linear2", linear2_.mark_outer());
     add_stage("conv1", [this](const Tensor& x) { return conv1_.forward(x); });
     add_stage("conv2", [this](const Tensor& x) { return conv2_.forward_pool_relu(x, &dropout1_); });
     add_stage("linear1", [this](const Tensor& x) { return relu(linear1_.forward(flatten(x))); });

@@ -61,8 +61,7 @@ class ResNet8 : public StagedModel {
     add_child("block1", block1_);
     add_child("block2", block2_);
     add_child("block3", block3_);
-    add_child("linear", linear_);
-    linear_.mark_outer();
+    add_child("linear", linear_.mark_outer());
     add_stage("stem", [this](const Tensor& x) { return bn_.forward(conv_.forward(x)); });
     add_stage("block1", [this](const Tensor& x) { return block1_.forward(x); });
     add_stage("block2", [this](const Tensor& x) { return block2_.forward(x); });
