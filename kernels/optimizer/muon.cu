@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/index.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/steps.h"
 
@@ -35,7 +36,7 @@ __global__ void muon_direction_kernel(int64_t size, float momentum, const float*
   if (threadIdx.x == 0) partial[direction_blocks] = 1 / fmaxf(sqrtf(sum), muon_smallest);
 }
 
-struct Scale {
+struct Normalize {
   const float* factor;
   __device__ float operator()(int64_t, float u) const { return u * *factor; }
 };
@@ -47,23 +48,23 @@ void muon_direction_cuda(const MuonDirection& call, Tensor& workspace) {
   cuda::launch(muon_direction_kernel, direction_blocks, cuda::block_threads, 0, cuda::compute_stream(), size,
                call.momentum, call.rates.data<float>(), call.gradient.data<float>(),
                call.velocity.mutable_data<float>(), direction, partial);
-  cuda::elementwise(size, Scale{partial + direction_blocks}, direction, static_cast<const float*>(direction));
+  cuda::elementwise(size, Normalize{partial + direction_blocks}, direction, static_cast<const float*>(direction));
 }
 
-struct Factor {
-  int64_t M;
+struct MuonPolynomial {
+  Divisor to_diagonal;  // M + 1: from one element of the diagonal to the next
   __device__ float operator()(int64_t i, float gram, float square) const {
-    return muon_b * gram + muon_c * square + (i % (M + 1) == 0 ? muon_a : 0);
+    return muon_b * gram + muon_c * square + (to_diagonal.divide(static_cast<uint32_t>(i)).remainder == 0 ? muon_a : 0);
   }
 };
 
 void muon_factor_cuda(const MuonFactor& call) {
   float* square = call.square.mutable_data<float>();
-  cuda::elementwise(call.gram.size(), Factor{call.gram.shape()[0]}, square, call.gram.data<float>(),
-                    static_cast<const float*>(square));
+  cuda::elementwise(call.gram.size(), MuonPolynomial{Divisor(call.gram.shape()[0] + 1)}, square,
+                    call.gram.data<float>(), static_cast<const float*>(square));
 }
 
-struct Update {
+struct MoveAlong {
   float rate, weight_decay;
   const float* rates;
   __device__ float operator()(int64_t, float u, float w) const {
@@ -74,14 +75,16 @@ struct Update {
 
 void muon_update_cuda(const MuonUpdate& call) {
   float* value = call.value.mutable_data<float>();
-  cuda::elementwise(call.value.size(), Update{call.rate, call.weight_decay, call.rates.data<float>()}, value,
+  cuda::elementwise(call.value.size(), MoveAlong{call.rate, call.weight_decay, call.rates.data<float>()}, value,
                     call.direction.data<float>(), static_cast<const float*>(value));
 }
 
 REGISTER_KERNEL(muon_direction, cuda, "simple", {.run = muon_direction_cuda, .workspace = [](const MuonDirection&) {
                                                    return int64_t{(direction_blocks + 1) * sizeof(float)};
                                                  }});
-REGISTER_KERNEL(muon_factor, cuda, "simple", {.run = muon_factor_cuda});
+REGISTER_KERNEL(muon_factor, cuda, "simple", {.run = muon_factor_cuda, .supported = [](const MuonFactor& call) {
+                                                return call.gram.size() <= most_indices;
+                                              }});
 REGISTER_KERNEL(muon_update, cuda, "simple", {.run = muon_update_cuda});
 
 }  // namespace
