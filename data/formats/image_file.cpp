@@ -211,7 +211,7 @@ void on_jpeg_message(j_common_ptr jpeg, int level) {
 // A few bytes are a scan, and each goes over the whole image: a small file could take hours.
 void on_jpeg_progress(j_common_ptr jpeg) {
   constexpr int most = 100;  // usual are 10
-  if (!jpeg->is_decompressor || reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= most) return;
+  if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= most) return;
   auto& state = *static_cast<JpegState*>(jpeg->client_data);
   std::snprintf(state.message, sizeof(state.message), "more than %d scans", most);
   longjmp(state.back, 1);
@@ -223,7 +223,6 @@ void set_handlers(Jpeg& jpeg, JpegState& state) {
   jpeg.err = jpeg_std_error(&state.errors);
   state.errors.error_exit = on_jpeg_error;
   state.errors.emit_message = on_jpeg_message;
-  state.progress.progress_monitor = on_jpeg_progress;
   jpeg.client_data = &state;
 }
 
@@ -240,6 +239,7 @@ class JpegReader {
   bool read_header(ImageShape& shape) {
     if (setjmp(state_.back) != 0) return false;
     jpeg_create_decompress(&jpeg_);
+    state_.progress.progress_monitor = on_jpeg_progress;
     jpeg_.progress = &state_.progress;
     jpeg_mem_src(&jpeg_, file_.data(), static_cast<unsigned long>(file_.size()));
     jpeg_read_header(&jpeg_, TRUE);
@@ -247,21 +247,15 @@ class JpegReader {
     return true;
   }
 
-  // Sets the size that the pixels will have: a `part`-th.
-  bool scale(unsigned part, ImageShape& shape) {
+  // Of a `part`-th of the size. REQUIRES: room for `bytes` bytes, which they take
+  bool read_pixels(unsigned part, uint8_t* pixels, size_t bytes) {
     if (setjmp(state_.back) != 0) return false;
     jpeg_.out_color_space = jpeg_.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_.scale_num = 1;
     jpeg_.scale_denom = part;
-    jpeg_calc_output_dimensions(&jpeg_);
-    shape = {jpeg_.output_height, jpeg_.output_width, jpeg_.out_color_components};
-    return true;
-  }
-
-  bool read_pixels(uint8_t* pixels) {
-    if (setjmp(state_.back) != 0) return false;
     jpeg_start_decompress(&jpeg_);
     const size_t row_bytes = size_t{jpeg_.output_width} * static_cast<size_t>(jpeg_.output_components);
+    if (jpeg_.output_height * row_bytes != bytes) return false;
     while (jpeg_.output_scanline < jpeg_.output_height) {
       JSAMPROW row = pixels + jpeg_.output_scanline * row_bytes;
       jpeg_read_scanlines(&jpeg_, &row, 1);
@@ -294,9 +288,11 @@ Image decode_jpeg(View file, const std::string& name, int64_t max_side, const st
     fail(ExitCode::bad_input, "{}: JPEG of {} components (CMYK has 4), expected 1 (grey) or 3 (colour); convert it",
          name, image.shape.channels);
   }
-  if (!reader.scale(divisor_of(image.shape, smallest), image.shape)) fail_jpeg();
+  const unsigned part = divisor_of(image.shape, smallest);
+  image.shape.rows = (image.shape.rows + part - 1) / part;
+  image.shape.columns = (image.shape.columns + part - 1) / part;
   image.pixels.resize(static_cast<size_t>(image.shape.image_bytes()));
-  if (!reader.read_pixels(image.pixels.data())) fail_jpeg();
+  if (!reader.read_pixels(part, image.pixels.data(), image.pixels.size())) fail_jpeg();
   return image;
 }
 

@@ -244,11 +244,10 @@ std::unique_ptr<SampleWriter> write_image_folder(const fs::path& folder, const S
   // Without the library, to encode an image is an error that says so.
   if (format == ImageFormat::png && !can_read_png()) encode_png({});
   if (format == ImageFormat::jpeg && !can_read_jpeg()) encode_jpeg({});
-  if (format == ImageFormat::pgm && info.channels != 1) {
-    fail(ExitCode::usage, "pgm holds images of 1 channel, but {} has {}; use png", info.name, info.channels);
-  }
-  if (format == ImageFormat::jpeg && info.channels != 1 && info.channels != 3) {
-    fail(ExitCode::usage, "jpeg holds images of 1 or 3 channels, but {} has {}; use png", info.name, info.channels);
+  const bool is_jpeg = format == ImageFormat::jpeg;
+  if (format != ImageFormat::png && info.channels != 1 && !(is_jpeg && info.channels == 3)) {
+    fail(ExitCode::usage, "{} holds images of 1 {}channel{}, but {} has {}; use png", is_jpeg ? "jpeg" : "pgm",
+         is_jpeg ? "or 3 " : "", is_jpeg ? "s" : "", info.name, info.channels);
   }
   return std::make_unique<ImageFolderWriter>(folder, info, format, lifetime);
 }

@@ -77,6 +77,25 @@ TEST_CASE("from each format into each other: the samples stay the same") {
   CHECK(folder.names() == std::set<std::string>{"first"});
 }
 
+TEST_CASE("to JPEG, which keeps what one sees, and from it in another size") {
+  if (!can_read_jpeg()) return;
+  const TemporaryFolder folder;
+  REQUIRE(convert(folder, with({"synthetic", "exact", "--format", "pgm"}, small)).code == 0);
+  REQUIRE(convert(folder, with({"synthetic", "lossy", "--format", "jpeg"}, small)).code == 0);
+  REQUIRE(convert(folder, {"lossy", "sized", "--size", "7x14"}).code == 0);
+  const auto exact = open_dataset((folder / "exact").string(), Part::test);
+  const auto lossy = open_dataset((folder / "lossy").string(), Part::test);
+  CHECK(open_dataset((folder / "sized").string(), Part::test)->info().shape() == ImageShape{7, 14});
+  REQUIRE(lossy->info().count == 50);
+  for (int64_t i = 0; i < 50; ++i) {
+    CHECK(lossy->label(i) == exact->label(i));
+    const std::vector<uint8_t> a = read_image(*exact, i), b = read_image(*lossy, i);
+    double squares = 0;
+    for (size_t k = 0; k < a.size(); ++k) squares += (a[k] - b[k]) * (a[k] - b[k]);
+    CHECK(squares / static_cast<double>(a.size()) < 100);
+  }
+}
+
 TEST_CASE("wrong words are one line, exit code 2, and nothing is written") {
   const TemporaryFolder folder;
   const struct {
