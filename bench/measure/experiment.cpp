@@ -149,7 +149,7 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   const SampleOrder order = info.is_text() ? SampleOrder::as_it_is : SampleOrder::mixed;
   const PartOfSamples kept(train_set, 0, trained, order), held(train_set, info.count - held_out, held_out, order);
   const SampleSource& trained_on = held_out > 0 ? kept : train_set;
-  Loader training(trained_on, loader_options(experiment, true, seed));
+  SearchingLoader training(trained_on, loader_options(experiment, true, seed), experiment.searches_loading);
   Loader test(test_set, loader_options(experiment, false, seed));
   std::optional<Loader> validation;
   const SampleSource& judged_on = held_out > 0 ? static_cast<const SampleSource&>(held) : test_set;
@@ -161,10 +161,6 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
     training.seek(next.epoch, next.position);
   }
 
-  std::optional<SearchingLoader> searching;
-  if (experiment.searches_loading) {
-    searching.emplace(training, experiment.loading.cache == CacheMode::ram && !train_set.is_in_memory());
-  }
   TrainHooks recording = hooks;
   recording.before_first_step = checkpointer(experiment.checkpoint, *model, record.plan);
   recording.on_epoch = [&](int64_t epoch, const EpochResult& result) {
@@ -180,9 +176,8 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
   config.max_seconds = 60 * experiment.max_minutes;
   if (experiment.test_every_steps > 0) config.validate_every = {.steps = experiment.test_every_steps};
   if (validation) config.validation = &*validation;
-  BatchSource& batches = searching ? static_cast<BatchSource&>(*searching) : training;
-  record.result = train(*model, arena, batches, test, config, recording);
-  if (searching) record.loading = searching->search();
+  record.result = train(*model, arena, training, test, config, recording);
+  record.loading = training.search();
   record.weights_sha256 = sha256(arena.parameters());
   record.peak_bytes = memory_stats(experiment.device).peak;
   if (when_trained) when_trained(*model);

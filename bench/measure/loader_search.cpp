@@ -18,8 +18,6 @@ constexpr double no_wait = 0.005, as_fast = 1.02;
 
 double in_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-LoaderSearch new_search() { return LoaderSearch(std::max<int64_t>(1, std::thread::hardware_concurrency())); }
-
 }  // namespace
 
 bool LoaderSearch::add(double waited, double rest) {
@@ -42,9 +40,9 @@ bool LoaderSearch::add(double waited, double rest) {
 }
 
 bool LoaderSearch::goes_up() {
-  const auto* next = std::ranges::find(loader_settings, setting_) + 1;
-  if (next < std::end(loader_settings)) {
-    setting_ = *next;
+  const size_t next = tried_.size();
+  if (next < std::size(loader_settings)) {
+    setting_ = loader_settings[next];
     return true;
   }
   const LoaderSetting twice = {2 * setting_.workers, 2 * setting_.prefetch};
@@ -84,26 +82,29 @@ Json LoaderSearch::to_json() const {
   return {{"workers", setting_.workers}, {"prefetch", setting_.prefetch}, {"over", is_over_}, {"tried", tried}};
 }
 
-SearchingLoader::SearchingLoader(Loader& loader, bool fills_cache)
-    : loader_(loader), fills_cache_(fills_cache), search_(new_search()) {
-  use(search_);
+SearchingLoader::SearchingLoader(const SampleSource& source, const LoaderOptions& options, bool searches)
+    : Loader(source, options), fills_cache_(options.cache == CacheMode::ram && !source.is_in_memory()) {
+  if (searches) begin_search();
 }
 
-void SearchingLoader::use(const LoaderSearch& search) {
-  search_ = search;
-  loader_.prepare(search_.setting().workers, search_.setting().prefetch);
+void SearchingLoader::begin_search() {
+  search_.emplace(std::max<int64_t>(1, std::thread::hardware_concurrency()));
+  prepare(search_->setting().workers, search_->setting().prefetch);
 }
 
 Batch SearchingLoader::next() {
+  if (!search_) return Loader::next();
   const Clock::time_point asked = Clock::now();
-  const int64_t epoch = loader_.epoch();
-  Batch batch = loader_.next();
+  const int64_t epoch_before = epoch();
+  Batch batch = Loader::next();
   const Clock::time_point got = Clock::now();
-  if (returned_ && search_.add(in_seconds(got - asked), in_seconds(asked - *returned_))) use(search_);
+  if (returned_ && search_->add(in_seconds(got - asked), in_seconds(asked - *returned_))) {
+    prepare(search_->setting().workers, search_->setting().prefetch);
+  }
   returned_ = Clock::now();
-  if (loader_.epoch() == epoch) return batch;
+  if (epoch() == epoch_before) return batch;
   returned_.reset();  // the epoch's test follows
-  if (std::exchange(fills_cache_, false)) use(new_search());
+  if (std::exchange(fills_cache_, false)) begin_search();
   return batch;
 }
 

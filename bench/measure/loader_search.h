@@ -54,29 +54,21 @@ class LoaderSearch {
   std::vector<double> waits_, rests_;  // of them, without the first ones
 };
 
-// A loader that is set by a LoaderSearch while its batches are used. Where a cache makes the first epoch another one
-// than the others, the search begins anew with the second. What a device gathers itself (skip()) is not timed.
-class SearchingLoader : public BatchSource {
+// A loader that is set by a LoaderSearch while its batches are used, if it `searches`. Where a cache makes the first
+// epoch another one than the others, the search begins anew with the second. What a device gathers (skip()) is not
+// timed.
+class SearchingLoader : public Loader {
  public:
-  // `loader` must outlive this, and is used through it alone.
-  SearchingLoader(Loader& loader, bool fills_cache);
+  SearchingLoader(const SampleSource& source, const LoaderOptions& options, bool searches);
 
   Batch next() override;
-  int64_t samples() const override { return loader_.samples(); }
-  int64_t batches_per_epoch() const override { return loader_.batches_per_epoch(); }
-  int64_t batch() const override { return loader_.batch(); }
-  PixelScale pixel_scale() const override { return loader_.pixel_scale(); }
-  const ResidentSet* resident() override { return loader_.resident(); }
-  BatchPlace skip(int64_t batches) override { return loader_.skip(batches); }
-
-  const LoaderSearch& search() const { return search_; }
+  const std::optional<LoaderSearch>& search() const { return search_; }  // none if it does not search
 
  private:
-  void use(const LoaderSearch& search);
+  void begin_search();
 
-  Loader& loader_;
   bool fills_cache_;
-  LoaderSearch search_;
+  std::optional<LoaderSearch> search_;
   std::optional<Clock::time_point> returned_;  // next(), with a batch of the epoch that the next one is of
 };
 

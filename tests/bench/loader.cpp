@@ -172,13 +172,12 @@ TEST_CASE("loader auto: batches are the same while it is searched, and a cache t
   const SampleInfo info = info_for(960);
   const TestSource source(info, [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(50)); });
   const LoaderOptions options{.batch = 16, .cache = CacheMode::ram};
-  Loader searched(source, options);
-  measure::SearchingLoader loader(searched, true);
+  measure::SearchingLoader loader(source, options, true);
   for (int64_t step = 0; step < 120; ++step) {
     CHECK(on_host(loader.next()) == expected_batch(info, step / 60, step % 60 * 16, options));
     std::this_thread::sleep_for(std::chrono::milliseconds(4));
-    if (step == 58) CHECK(loader.search().setting().prefetch > 0);
-    if (step == 59) CHECK(loader.search().setting() == LoaderSetting{0, 0});
+    if (step == 58) CHECK(loader.search()->setting().prefetch > 0);
+    if (step == 59) CHECK(loader.search()->setting() == LoaderSetting{0, 0});
   }
 }
 
