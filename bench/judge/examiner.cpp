@@ -20,6 +20,7 @@
 #include "bench/judge/wire.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
+#include "engine/parallel.h"
 
 namespace hs::bench::judge {
 namespace {
@@ -202,9 +203,11 @@ void Examiner::go_on() {
   stopped_ = false;
 }
 
-int Examiner::threads() const {
+void Examiner::check_threads() const {
   const std::filesystem::path tasks = fmt::format("/proc/{}/task", process_);
-  return static_cast<int>(std::distance(std::filesystem::directory_iterator(tasks), {}));
+  const auto count = std::distance(std::filesystem::directory_iterator(tasks), {});
+  if (count > threads())
+    throw Refusal("leftover", fmt::format("it has {} threads, and was given {}", count, threads()));
 }
 
 std::string Examiner::printed() {

@@ -42,7 +42,8 @@ class Examiner {
   double run_calls(const std::vector<size_t>& order);
   void end_calls();  // of this case
 
-  int threads() const;  // of the process, now
+  // Throws Refusal (leftover) if the process has more threads than this one's threads(), which it was given.
+  void check_threads() const;
 
  private:
   void start(const std::string& plugin, Memory memory, int threads, Device device);

@@ -436,6 +436,7 @@ void Session::check_timed() {
   check_ = "timed";
   KernelSlot* slot = find_slot(registered_.slot);
   start(Examiner::Memory::plain);
+  subject_->check_threads();  // those of its static objects may have ended before the first calls have
   Examiner beside("", Examiner::Memory::plain, threads());
   const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
   std::vector<std::pair<size_t, DType>> wanted;

@@ -287,10 +287,7 @@ TimedResult Timing::run(Ceilings& ceilings) {
       const double seconds = sides_[side]->run_calls(calls) / static_cast<double>(count);
       if (round > 0) (side == 0 ? result.seconds : result.seconds_against).push_back(seconds);
     }
-    if (sides_[0]->threads() > threads()) {
-      throw Refusal("leftover",
-                    fmt::format("{} threads are there after its calls, {} before", sides_[0]->threads(), threads()));
-    }
+    sides_[0]->check_threads();
     for (size_t i = 0; i < count; ++i) compare(calls[i], samples[i]);
     const size_t exact = draw_.next() % count;  // nobody knows which
     compare_exactly(calls[exact], samples[exact]);
