@@ -47,7 +47,7 @@ TEST_CASE("weights start He-normal, truncated, and scale, shift and statistics a
   const auto model = make_model("resnet8", 3, cifar10_sizes), other = make_model("resnet8", 4, cifar10_sizes);
   const auto parameters = model->parameters();
   for (size_t p = 0; p < parameters.size(); ++p) {
-    const auto& [name, value, is_statistic, is_frozen] = parameters[p];
+    const auto& [name, value, is_statistic, is_frozen, is_outer] = parameters[p];
     CAPTURE(name);
     const Floats values = value->to_vector<float>();
     if (value->shape().rank() == 1) {
