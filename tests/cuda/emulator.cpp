@@ -81,6 +81,13 @@ TEST_CASE("shared memory: a block's sum, and the race in it without a barrier") 
   }
 }
 
+// `c ? element : 0` is a float in CUDA. Here it would be an int, so it must not compile.
+template <class Other>
+concept MixesWithElement = requires(bool c, hs::SharedReference<float> element, Other other) {
+  c ? element : other;
+};
+static_assert(MixesWithElement<float> && !MixesWithElement<int> && !MixesWithElement<double>);
+
 TEST_CASE("shared memory: one mistake, one report") {
   Fresh fresh;
   Stream stream;

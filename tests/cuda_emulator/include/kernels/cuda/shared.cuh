@@ -20,6 +20,9 @@ class SharedReference {
   using Value = std::remove_const_t<T>;
 
   SharedReference(emulator::SharedBuffer* buffer, ptrdiff_t offset) : buffer_(buffer), offset_(offset) {}
+  // `c ? tile[i] : 0` would be an int here and is a float in CUDA: with this it does not compile; write 0.0f.
+  template <class U>
+  requires(std::is_arithmetic_v<U> && !std::is_same_v<U, Value>) SharedReference(U);  // not defined
   __forceinline__ operator Value() const {
     Value value{};
     if (buffer_->access(offset_, sizeof(T), emulator::Access::read)) memcpy(&value, buffer_->at(offset_), sizeof(T));
