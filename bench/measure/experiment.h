@@ -100,7 +100,7 @@ struct RunRecord {
   size_t peak_bytes = 0;       // of the allocator, from the model's construction, or the plan, to the run's end
   std::optional<CheckpointPlan> plan;
   std::optional<NoiseScale> noise;
-  std::vector<CoursePoint> course;  // if the caller takes note of it: see Course
+  std::vector<CoursePoint> course;      // if the caller takes note of it: see Course
   std::optional<LoaderSearch> loading;  // what it found
   std::vector<int64_t> resident_bytes_by_epoch;
   double joules = std::numeric_limits<double>::quiet_NaN();  // of training and evaluation, if the caller measures it

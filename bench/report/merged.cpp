@@ -129,6 +129,9 @@ Json merged(const std::vector<NamedRecord>& records, const std::string& filter) 
   for (const char* name : {"cores", "threads"}) environment.emplace(name, nullptr);
   Json record = {{"schema", schema_name}, {"command", "report"}, {"environment", environment}, {"config", config}};
   record["rows"] = rows;
+  for (Json& row : record["rows"]) {  // what all have is in "config"
+    for (const auto& [name, value] : config.items()) row["settings"].erase(name);
+  }
   present(record, fmt::format("{} of {}", counted(rows.size(), "run"), counted(used.size(), "record")),
           {with_settings(results_table(record), rows)});
   return record;

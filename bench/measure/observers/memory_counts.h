@@ -1,4 +1,5 @@
-// MemoryCounts: what kernels ask of memory, and where their warps part, where the device is emulated and counts (docs/cuda_without_a_gpu.md).
+// MemoryCounts: what kernels ask of memory, and where their warps part, where the device is emulated and counts
+// (docs/cuda_without_a_gpu.md).
 #pragma once
 
 #include <cstdint>

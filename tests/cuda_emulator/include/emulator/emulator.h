@@ -84,8 +84,8 @@ struct Counts {
 };
 // Since the last call, in the order of first launches. Empty unless options().count was on.
 std::vector<Counts> take_counts();
-// The same of all kernels together: requests to global memory, sectors, bytes used, bank conflicts, divergent branches. False if
-// options().count is off. A C function, because bench/measure/observers finds it by its name where there is an
+// The same of all kernels together: requests to global memory, sectors, bytes used, bank conflicts, divergent branches.
+// False if options().count is off. A C function, because bench/measure/observers finds it by its name where there is an
 // emulator.
 extern "C" bool hs_emulator_memory_counts(uint64_t (&totals)[5]);
 
