@@ -300,6 +300,7 @@ TEST_CASE("the record's config holds the flags, given or not, in one order") {
                      {"cache", "ram"},
                      {"pin", "on"},
                      {"preprocess", "device"},
+                     {"loader", "given"},
                      {"target", nullptr},
                      {"price_per_hour", nullptr},
                      {"noise_scale", false},
@@ -533,7 +534,7 @@ stand_in program 'echo "ran $*"'
   CHECK(configures() == 3);
   const ChildResult ready = run_shell(here + "PATH=$PWD/bin:$PATH bench/run ready 2>&1");
   CHECK(contains(ready.output, "\nok  cmake: 3.25.1, needed: 3.25\n"));
-  CHECK((ready.status == 1 && contains(ready.output, "\nNO  packages: 0, needed: 9\n")));
+  CHECK((ready.status == 1 && contains(ready.output, "\nNO  packages: 0, needed: 10\n")));
   fs::remove(folder.path / "build/release/configured");  // as if configured by hand
   bench_run("");
   CHECK(configures() == 3);
