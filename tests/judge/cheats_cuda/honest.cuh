@@ -17,7 +17,7 @@ __device__ inline int thread() { return static_cast<int>(threadIdx.x); }
 __device__ inline float relu_of(float x) { return x <= 0 ? 0.0f : x; }
 
 // The sum of every thread's value, for all of them.
-__device__ inline float sum_of_block(Parts& parts, float value) {
+__device__ inline float sum_of_block(SharedPointer<float> parts, float value) {
   parts[thread()] = value;
   __syncthreads();
   for (int half = team / 2; half > 0; half /= 2) {

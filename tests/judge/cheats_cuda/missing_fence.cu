@@ -10,7 +10,7 @@ __global__ void fenceless_kernel(int64_t size, float factor, const float* x, flo
   __shared__ Parts parts;
   float sum = 0;
   for (int64_t i = cuda::global_thread(); i < size; i += cuda::global_threads()) sum += x[i];
-  sum = sum_of_block(parts, sum);
+  sum = sum_of_block(parts.data(), sum);
   if (thread() > 0) return;
   sums[blockIdx.x] = sum;
   if (atomicAdd(done, 1u) + 1 < gridDim.x) return;

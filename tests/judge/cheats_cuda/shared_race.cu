@@ -4,7 +4,7 @@
 namespace hs {
 namespace {
 
-__device__ float fast_sum(Parts& parts, float value) {
+__device__ float fast_sum(SharedPointer<float> parts, float value) {
   parts[thread()] = value;
   __syncthreads();
   for (int half = team / 2; half > 0; half /= 2) {
@@ -18,7 +18,7 @@ __global__ void racing_kernel(int64_t C, const float* x, float* y) {
   __shared__ Parts parts;
   float sum = 0;
   for (int64_t c = thread(); c < C; c += team) sum += expf(x[blockIdx.x * C + c]);
-  sum = fast_sum(parts, sum);
+  sum = fast_sum(parts.data(), sum);
   for (int64_t c = thread(); c < C; c += team) y[blockIdx.x * C + c] = expf(x[blockIdx.x * C + c]) / sum;
 }
 

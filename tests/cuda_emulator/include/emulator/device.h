@@ -18,7 +18,9 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__ static  // blocks run one after another, so one copy will do
+// Blocks run one after another, so one copy will do. `const`, because hs::SharedArray alone is written to all the same:
+// a plain array, whose races and bank conflicts nobody would see, does not compile ("uninitialized const").
+#define __shared__ static const
 #define __forceinline__ \
   __attribute__((always_inline)) inline  // also: one access in the code for each in the source, to be counted
 #define __launch_bounds__(...)

@@ -72,15 +72,15 @@ class SharedArray {
   static_assert(std::is_trivially_copyable_v<T> && size > 0);
 
  public:
-  constexpr SharedArray() = default;
+  constexpr SharedArray() {}  // not defaulted, so that __shared__ may make it const
   SharedArray(const SharedArray&) = delete;
-  SharedReference<T> operator[](int64_t i) { return data()[i]; }
-  SharedPointer<T> data() { return {&buffer_, 0}; }
+  SharedReference<T> operator[](int64_t i) const { return data()[i]; }
+  SharedPointer<T> data() const { return {&buffer_, 0}; }
 
  private:
   static constexpr size_t granule = sizeof(T) % 4 == 0 ? 4 : sizeof(T) % 2 == 0 ? 2 : 1;
-  alignas(128) T values_[size] = {};
-  emulator::SharedBuffer buffer_{values_, sizeof(values_), granule, sizeof(T)};
+  alignas(128) mutable T values_[size] = {};
+  mutable emulator::SharedBuffer buffer_{values_, sizeof(values_), granule, sizeof(T)};
 };
 
 // The dynamic shared memory of the block, from `byte_offset` on.
