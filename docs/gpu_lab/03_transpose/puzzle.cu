@@ -9,8 +9,9 @@
 //        +--------------------+             +--------------------+
 //
 // This kernel is right, and its stores touch a sector for each lane: 4 bytes used of 32 moved. Bring the tile into
-// shared memory, so that both loads and stores go along rows. Then mind the banks: word w of shared memory is in bank w
-// % 32, and lanes of a warp that want different words of one bank wait for each other.
+// shared memory, one hs::SharedArray as in puzzle 02, so that both loads and stores go along rows. Then mind the banks:
+// word w of shared memory is in bank w % 32, and lanes of a warp that want different words of one bank wait for each
+// other.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/shared.cuh"

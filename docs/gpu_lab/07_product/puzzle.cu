@@ -9,8 +9,8 @@
 //        |####|    |..   |    |####|  c
 //        +----+----+--   +----+----+
 //
-// This kernel is right, and loads each element 16 times. Use two tiles in shared memory, and two barriers for each
-// pair.
+// This kernel is right, and loads each element 16 times. Use two tiles in shared memory, each an hs::SharedArray, and
+// two barriers for each pair.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/shared.cuh"
