@@ -294,9 +294,9 @@ bool TrainCommand::resolve_graph(Device device) const {
 // Which op ran in which type, to show what "mixed" means.
 void TrainCommand::print_ops(const std::vector<measure::KernelCall>& calls) const {
   if (quiet_) return;
-  std::string text = fmt::format("{:<24}{:<32}{:<6}{}\n", "op", "kernel", "type", "variant");
+  std::string text = fmt::format("{:<24}{:<36}{:<6}{}\n", "op", "kernel", "type", "variant");
   for (const measure::KernelCall& call : calls) {
-    text += fmt::format("{:<24}{:<32}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
+    text += fmt::format("{:<24}{:<36}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
   }
   cli::write_stderr(text);
   if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
