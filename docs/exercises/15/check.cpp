@@ -10,6 +10,15 @@
 
 using exercise::Shape;
 
+template <>
+struct doctest::StringMaker<std::vector<float>> {
+  static String convert(const std::vector<float>& values) {
+    String text;
+    for (const float value : values) text += (text.size() > 0 ? String(", ") : String()) + toString(value);
+    return String("{") + text + "}";
+  }
+};
+
 namespace {
 
 constexpr float unwritten = std::numeric_limits<float>::quiet_NaN();
