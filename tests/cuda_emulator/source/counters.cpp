@@ -217,8 +217,8 @@ void end_counting() {
 
 void warp_is_together(int warp) {
   if (!counting) return;
-  for (size_t w = 0; w < pending.size(); ++w) {
-    if (warp >= 0 && w != static_cast<size_t>(warp)) continue;
+  const size_t first = warp < 0 ? 0 : static_cast<size_t>(warp), end = warp < 0 ? pending.size() : first + 1;
+  for (size_t w = first; w < end; ++w) {
     count_requests(pending[w]);
     count_branches(w);
   }
