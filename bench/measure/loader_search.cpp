@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "bench/cli/statistics.h"
+#include "engine/parallel.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -88,7 +88,7 @@ SearchingLoader::SearchingLoader(const SampleSource& source, const LoaderOptions
 }
 
 void SearchingLoader::begin_search() {
-  search_.emplace(std::max<int64_t>(1, std::thread::hardware_concurrency()));
+  search_.emplace(cores());
   prepare(search_->setting().workers, search_->setting().prefetch);
 }
 

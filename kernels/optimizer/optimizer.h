@@ -17,9 +17,8 @@
 //          layers in neural networks", 2024), in f32, where torch.optim.Muon's products are bf16. This is for matrices
 //          of hidden layers, convolutions as (in*k*k, out); vectors, embeddings and the last layer (Module::mark_outer)
 //          are trained by AdamW with lr * vector_rate.
-//   schedule-free   of AdamW (Defazio et al., "The road less scheduled", NeurIPS 2024). Gradients are taken at w, which
-//   is
-//          between z, which they move, and the average x of all z, where the model is tested and saved:
+//   schedule-free   of AdamW (Defazio et al., "The road less scheduled", NeurIPS 2024). Gradients are taken at w,
+//          which is between z, which they move, and the average x of all z, where the model is tested and saved:
 //          v as Adam;  u = g / (sqrt(v/(1-b2^t)) + eps) + wd*w;  z -= lr*u;  x += c * (z - x);  w = (1-b1)*z + b1*x;
 //          c = f^2 / (sum of f^2 so far), f the warm-up's factor on lr. There is no other schedule. x is not kept, but
 //          follows from w and z. Statistics (batch norm's) are of w.
