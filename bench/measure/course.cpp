@@ -29,8 +29,8 @@ void Course::on_step(const Progress& p) {
 }
 
 void Course::on_epoch(const EpochResult& result) {
-  is_within_epoch_ = false;
-  run_.result.epochs.back() = result;
+  if (std::exchange(is_within_epoch_, false)) run_.result.epochs.pop_back();
+  run_.result.epochs.push_back(result);
 }
 
 }  // namespace hs::bench::measure

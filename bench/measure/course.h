@@ -14,7 +14,7 @@ class Course {
     run_.seed = seed;
   }
   void on_step(const Progress& progress);
-  void on_epoch(const EpochResult& result);  // after its last step
+  void on_epoch(const EpochResult& result);  // after its last step, or resumed there
   // The run as if it had ended after the last step: an epoch that goes on is its last one, not tested.
   const RunRecord& so_far() const { return run_; }
 

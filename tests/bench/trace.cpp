@@ -203,7 +203,9 @@ TEST_CASE("the step that a record shows is one of median length, with times of i
 }
 
 TEST_CASE("the course of a run: shares of each interval, which grow so that there are never many") {
-  bench::measure::Course course(7, 100, 10);
+  bench::measure::Course course(7, 100, 10), resumed_after_last_step(7, 100, 10);
+  resumed_after_last_step.on_epoch({.training_loss = 1, .seconds = 0, .test = {0.5, 3}});
+  CHECK(resumed_after_last_step.so_far().result.epochs.size() == 1);
   Progress progress{.epoch = 1, .step = 0, .steps_per_epoch = 10, .loss = 2, .seconds = 0, .parts = {}};
   constexpr int64_t steps = 1000;
   for (int64_t step = 0; step < steps; ++step) {
