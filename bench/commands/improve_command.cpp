@@ -1,8 +1,8 @@
 // halfstep-bench improve: looks for the settings of `train` that reach a target in the least time, and judges what it
-// found against what it was given, in turns, with seeds that the search has not seen. Its record has "changes" (kind,
-// flags, ratio of times without and with it, and its interval) and "rows": as given, improved, and
-// improved without each change; each with name, train_flags, seconds_all (of training to the target; null if a run
-// missed it), seconds, reached_share and test_accuracy.
+// found against what it was given, in turns, with seeds that the search has not seen. Its record has "search"
+// (exhaustive, runs, seconds, out_of_time), "changes" (kind, flags, ratio of times without and with it, and its
+// interval) and "rows": as given, improved, and improved without each change; each with name, train_flags, seconds_all
+// (of training to the target; null if a run missed it), seconds, reached_share and test_accuracy.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class ImproveCommand : public cli::Command {
   double minutes_ = 20, lose_ = 0.002, challenge_ = 1.5;
   int64_t repeat_ = 5;
   uint64_t seed_ = 1;
-  bool quick_ = false, quiet_ = false;
+  bool quick_ = false, exhaustive_ = false, quiet_ = false;
   Json last_record_;  // of a training, for the machine and the data
   report::Outputs outputs_;
 };
@@ -77,6 +77,8 @@ docs/recipes.md says what it tries, and in which order.
   flags.repeat(repeat_).record();
   flags.seed(seed_).record();
   flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
+  flags.on_off("--exhaustive", exhaustive_,
+               "One run of every combination instead of the search, to compare it with; needs many --minutes");
   flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
   outputs_.declare(flags);
   flags.quiet(quiet_);
@@ -197,6 +199,7 @@ void ImproveCommand::run(const cli::Flags& flags) {
   const double search_seconds = minutes_ * 60 * 2 / 3;
   const measure::SearchRules rules = {.lose = lose_,
                                       .first_limit = search_seconds / 4,
+                                      .is_exhaustive = exhaustive_,
                                       .seed = seed_,
                                       .may_go_on = [&] { return seconds_since(start) < search_seconds; },
                                       .say = [&](const std::string& line) { say(line); }};
@@ -204,12 +207,15 @@ void ImproveCommand::run(const cli::Flags& flags) {
     return train(settings, seed, limit, settings == given);
   };
   const measure::Found found = measure::improve(given, trainer, rules);
+  const double searched = seconds_since(start);
   const std::vector<Judged> judged = judge(found, given);
 
   Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
   record["environment"] = last_record_["environment"];
   const report::Rows rows = rows_of(judged);
   record["rows"] = rows.json;
+  record["search"] = {
+      {"exhaustive", exhaustive_}, {"runs", found.runs}, {"seconds", searched}, {"out_of_time", found.out_of_time}};
   record["changes"] = Json::array();
   std::vector<std::string> mattered;
   for (const Effect& effect : effects_of(found, judged)) {

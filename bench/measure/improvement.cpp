@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "bench/cli/command_line.h"
 #include "bench/cli/statistics.h"
@@ -81,7 +82,11 @@ class Search {
     try {
       kept_ = {run_once(found_.settings, rules_.first_limit)};
       accuracy_ = kept_[0].accuracy;
-      for (const std::string& kind : kinds()) try_kind(kind);
+      if (rules_.is_exhaustive) {
+        combine(0, Json(found_.settings), {});
+      } else {
+        for (const std::string& kind : kinds()) try_kind(kind);
+      }
     } catch (const OutOfTime&) {
       found_.out_of_time = true;
     }
@@ -94,6 +99,29 @@ class Search {
     ++found_.runs;
     return train_(settings, rules_.seed + turn, limit);
   }
+
+  // Runs every combination of a candidate or none of each kind from here on, and keeps the best.
+  void combine(size_t kind, const Json& settings, std::vector<Change> changes) {
+    if (kind < kinds().size()) {
+      combine(kind + 1, settings, changes);
+      if (never_waits(kinds()[kind])) return;
+      for (const Change& change : candidates(kinds()[kind], settings)) {
+        changes.push_back(change);
+        combine(kind + 1, changed(settings, change), changes);
+        changes.pop_back();
+      }
+    } else if (seen_.insert(settings.dump()).second && !changes.empty()) {
+      const Trial trial = run_once(settings, limit());
+      if (trial.seconds >= median_of(kept_) || trial.accuracy < accuracy_ - rules_.lose) return;
+      kept_[0].seconds = trial.seconds;
+      found_.settings = settings;
+      found_.changes = changes;
+      rules_.say(fmt::format("{}: {}", cli::words_of(settings), seconds_text(trial.seconds)));
+    }
+  }
+
+  // Then nothing that the loader does can be the reason.
+  bool never_waits(const std::string& kind) const { return kind == "loader" && kept_[0].waiting < 0.02; }
 
   // No candidate needs longer than this to show that it is worse.
   double limit() const {
@@ -136,8 +164,7 @@ class Search {
   // Keeps the first of the best of its kind that is better than what is kept so far on three seeds of both.
   void try_kind(const std::string& kind) {
     constexpr size_t most = 3;
-    constexpr double no_waiting = 0.02;
-    if (kind == "loader" && kept_[0].waiting < no_waiting) {
+    if (never_waits(kind)) {
       rules_.say(fmt::format("loader: training waits for it {:.1f} % of the time", kept_[0].waiting * 100));
       return;
     }
@@ -174,8 +201,9 @@ class Search {
   const Trainer& train_;
   const SearchRules& rules_;
   Found found_;
-  std::vector<Trial> kept_;  // of found_.settings, by seed
-  double accuracy_ = 0;      // of the settings that were given
+  std::vector<Trial> kept_;     // of found_.settings, by seed
+  double accuracy_ = 0;         // of the settings that were given
+  std::set<std::string> seen_;  // what combine() has tried
 };
 
 }  // namespace
