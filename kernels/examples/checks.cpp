@@ -357,11 +357,15 @@ bool has_values(const Numbers& numbers, size_t count) {
   return seen.size() >= count;
 }
 
-// Whether a norm of errors says something: of many values, and not so small that the type's smallest number decides.
+// Whether a norm of errors says something: of many values, no few of which outweigh the others, and not so small that
+// the type's smallest number decides.
 bool is_averaging(DType stored, const Numbers& numbers) {
-  if (!has_values(numbers, stored == DType::f32 ? 8 : 64)) return false;
-  double square = 0;
-  for (const double number : numbers) square += number * number;
+  const size_t many = stored == DType::f32 ? 8 : 64;
+  if (!has_values(numbers, many)) return false;
+  double square = 0, fourth = 0;
+  for (const double number : numbers) square += number * number, fourth += std::pow(number, 4);
+  // As many values of one size have this ratio: the gradient of a loss of one sample may have one large one.
+  if (square * square < static_cast<double>(many) * fourth) return false;
   const double root_mean_square = std::sqrt(square / static_cast<double>(numbers.size()));
   const tolerance::Rounding rounding = tolerance::rounding_to(stored);
   return rounding.frobenius * root_mean_square >= 2 * rounding.half_smallest;
