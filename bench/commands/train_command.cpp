@@ -300,9 +300,9 @@ void TrainCommand::print_ops(const std::vector<measure::KernelCall>& calls) cons
   }
   cli::write_stderr(text);
   if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
-      !measure::has_tensor_unit(calls)) {
+      !measure::multiplies_16_bits(calls)) {
     cli::notice(
-        fmt::format("--precision {}: no kernel on tensor cores or AMX ran: 16 bits save memory here, not much time",
+        fmt::format("--precision {}: no kernel that multiplies 16 bits ran: they save memory here, not much time",
                     hs::name(experiment_.precision)));
   }
 }

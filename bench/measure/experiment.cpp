@@ -211,8 +211,8 @@ std::vector<KernelCall> distinct_calls(const KernelTrace& trace) {
   return distinct;
 }
 
-bool has_tensor_unit(const std::vector<KernelCall>& calls) {
-  constexpr std::string_view units[] = {"cublaslt", "mma", "wmma", "amx"};
+bool multiplies_16_bits(const std::vector<KernelCall>& calls) {
+  constexpr std::string_view units[] = {"cublaslt", "mma", "wmma", "amx", "avx512_bf16"};
   return std::ranges::any_of(calls, [&](const KernelCall& call) {
     return std::ranges::find(units, call.variant) != std::end(units) && call.dtype != DType::f32;
   });

@@ -128,8 +128,8 @@ void warm_up(const Experiment& experiment, const SampleSource& train, const Samp
 
 // Each kernel call of a run once, in order.
 std::vector<KernelCall> distinct_calls(const KernelTrace& trace);
-// Whether any is a matrix product or convolution on a tensor unit (a GPU's tensor cores, AMX).
-bool has_tensor_unit(const std::vector<KernelCall>& calls);
+// Whether any is a matrix product or convolution on a unit for 16 bits (tensor cores, AMX, dot products of bf16 pairs).
+bool multiplies_16_bits(const std::vector<KernelCall>& calls);
 
 // Which variants ran, from the slots' call counters.
 class KernelUse {

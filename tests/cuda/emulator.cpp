@@ -171,7 +171,7 @@ TEST_CASE("cp.async arrives at the wait") {
   const std::vector<float> got = y.host();
   for (size_t i = 0; i < 128; ++i) REQUIRE(got[127 - i] == (i < 101 ? static_cast<float>(i) : 0.0f));
   CHECK(launch(copy_async<false>, 1, 32, 0, stream, 101, x.data, y.data) == cudaErrorLaunchFailure);
-  check_report({"copy_async<false>", "cp.async without waiting for it"});
+  check_report({"copy_async<false>", "cp.async that may still be under way"});
 }
 
 TEST_CASE("global memory: an access past the end, before the start or after the free names its thread") {

@@ -2,6 +2,6 @@
 // then run tests/exercise 03, which has it judged (docs/judge.md).
 //
 // exercise.cpp registers a variant `mine` of the slot relu_forward (kernels/relu/relu.h), for the CPU and tensors of
-// f32. Its rank puts it before `simple`. It is right for every number there is, NaN stays NaN, and leaves f16, bf16 and
-// f64 to the variants below it: is_f32(call.x) asks.
+// f32. Its rank puts it before `simple`. It is right for every number there is, NaN stays NaN, and `.supported`
+// leaves f16, bf16 and f64 to the variants below it: is_f32(call.x) asks.
 #pragma once

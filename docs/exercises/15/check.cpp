@@ -63,7 +63,7 @@ void for_shapes(const Check& check) {
     for (int64_t stride = 1; stride <= 3; ++stride) {
       for (int64_t pad = 0; pad < kernel; ++pad) {
         for (const int64_t channels : {1, 3}) {
-          INFO("kernel ", kernel, ", stride ", stride, ", pad ", pad, ", ", channels, " channels");
+          INFO("image 7 x 5, kernel ", kernel, ", stride ", stride, ", pad ", pad, ", ", channels, " channels");
           check(Shape{7, 5, channels, kernel, stride, pad});
         }
       }
@@ -74,12 +74,12 @@ void for_shapes(const Check& check) {
 }  // namespace
 
 TEST_CASE("a small one, by hand") {
-  const Shape s{.height = 2, .width = 2, .channels = 1, .kernel = 2, .pad = 1};
-  const std::vector<float> image = {1, 2, 3, 4};
-  CHECK(im2col(s, image) == std::vector<float>{0, 0, 0, 1, 0, 0, 1, 2, 0, 0, 2, 0,  //
-                                               0, 1, 0, 3, 1, 2, 3, 4, 2, 0, 4, 0,  //
-                                               0, 3, 0, 0, 3, 4, 0, 0, 4, 0, 0, 0});
-  const std::vector<float> in_four_windows = {4, 8, 12, 16};
+  const Shape s{.height = 2, .width = 3, .channels = 1, .kernel = 2, .pad = 1};
+  const std::vector<float> image = {1, 2, 3, 4, 5, 6};
+  CHECK(im2col(s, image) == std::vector<float>{0, 0, 0, 1, 0, 0, 1, 2, 0, 0, 2, 3, 0, 0, 3, 0,  //
+                                               0, 1, 0, 4, 1, 2, 4, 5, 2, 3, 5, 6, 3, 0, 6, 0,  //
+                                               0, 4, 0, 0, 4, 5, 0, 0, 5, 6, 0, 0, 6, 0, 0, 0});
+  const std::vector<float> in_four_windows = {4, 8, 12, 16, 20, 24};
   CHECK(col2im(s, im2col(s, image)) == in_four_windows);
 }
 
@@ -88,6 +88,7 @@ TEST_CASE("matrix times weights is the convolution") {
     const std::vector<float> image = integers(s.height * s.width * s.channels, 5), weights = integers(s.columns(), 7);
     const std::vector<float> matrix = im2col(s, image);
     for (int64_t row = 0; row < s.rows(); ++row) {
+      INFO("row ", row, " of the matrix: pixel (", row / s.out_width(), ", ", row % s.out_width(), ") of the result");
       double direct = 0, product = 0;
       for (int64_t i = 0; i < s.columns(); ++i) {
         const int64_t h = row / s.out_width() * s.stride + i / s.channels / s.kernel - s.pad;
