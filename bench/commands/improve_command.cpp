@@ -1,13 +1,15 @@
 // halfstep-bench improve: looks for the settings of `train` that reach a target in the least time, and judges what it
 // found against what it was given, in turns, with seeds that the search has not seen. Its record has "search"
-// (exhaustive, runs, seconds, out_of_time), "changes" (kind, flags, ratio of times without and with it, and its
-// interval) and "rows": as given, improved, and improved without each change; each with name, train_flags, seconds_all
-// (of training to the target; null if a run missed it), seconds, reached_share and test_accuracy.
+// (runs, seconds, out_of_time), with --exhaustive "grid" (the same, and the ratio of its best row's time to that of
+// what the search found), "changes" (kind, flags, ratio of times without and with it, and its interval) and "rows": as
+// given, improved, improved without each change, and best of the grid; each with name, train_flags, seconds_all (of
+// training to the target; null if a run missed it), seconds, reached_share and test_accuracy.
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/console.h"
@@ -37,6 +39,13 @@ struct Judged {
   double accuracy() const { return measure::accuracy_of(trials); }
 };
 
+struct Searched {
+  measure::Found found;
+  double seconds;
+
+  Json to_json() const { return {{"runs", found.runs}, {"seconds", seconds}, {"out_of_time", found.out_of_time}}; }
+};
+
 class ImproveCommand : public cli::Command {
  public:
   void declare(cli::Flags& flags) override;
@@ -48,7 +57,9 @@ class ImproveCommand : public cli::Command {
     if (!quiet_) cli::write_stderr(line + "\n");
   }
   double judged_seconds() const { return minutes_ * 60 / 6; }  // of training, at most, of a run that is judged
-  std::vector<Judged> judge(const measure::Found& found, const Json& given);
+  Searched search(const Json& given, bool is_grid);
+  std::vector<Judged> judge(const measure::Found& found, const Json& given, const Searched* grid);
+  void answer(Json& record, const Searched& searched, const std::vector<Judged>& judged, const Searched* grid) const;
   void write_recipe(const Json& settings, OutputFile& file) const;
 
   std::string run_, target_, out_;
@@ -77,8 +88,9 @@ docs/recipes.md says what it tries, and in which order.
   flags.repeat(repeat_).record();
   flags.seed(seed_).record();
   flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
-  flags.on_off("--exhaustive", exhaustive_,
-               "One run of every combination instead of the search, to compare it with; needs many --minutes");
+  flags.on_off(
+      "--exhaustive", exhaustive_,
+      "Then one run of every combination, to judge the best beside what the search found; needs many --minutes");
   flags.text("--out", out_, "FILE", "Write what was found as a recipe").writes();
   outputs_.declare(flags);
   flags.quiet(quiet_);
@@ -102,8 +114,8 @@ Trial ImproveCommand::train(const Json& settings, uint64_t seed, double limit, b
   }
 }
 
-// What was given, what was found, and that without each of its changes.
-std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Json& given) {
+// What was given, what was found, that without each of its changes, and the best of the grid.
+std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Json& given, const Searched* grid) {
   std::vector<Judged> rows = {{"as given", given}};
   if (!found.changes.empty()) rows.push_back({"improved", found.settings});
   for (size_t without = 0; found.changes.size() > 1 && without < found.changes.size(); ++without) {
@@ -113,6 +125,7 @@ std::vector<Judged> ImproveCommand::judge(const measure::Found& found, const Jso
     }
     rows.push_back({"without " + found.changes[without].text(), settings});
   }
+  if (grid) rows.push_back({"best of the grid", grid->found.settings});
   constexpr uint64_t unseen = 1000;
   const auto run = [&](size_t i, int64_t turn) {
     rows[i].trials.push_back(
@@ -186,36 +199,28 @@ void ImproveCommand::write_recipe(const Json& settings, OutputFile& file) const 
   file.keep();
 }
 
-void ImproveCommand::run(const cli::Flags& flags) {
-  if (target_.empty()) fail(ExitCode::usage, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6");
-  if (quick_ && !flags.given("--minutes")) minutes_ = 0.5;
-  if (quick_ && !flags.given("--repeat")) repeat_ = 3;
-  Json given = train_settings(run_ + " --target " + cli::quoted(target_));
-  given.erase("--target");
-  OutputFile out(out_, "--out");
-  outputs_.open({&out});
-  cli::allow_to_finish();  // to end a training
+// The search or, for the grid, one run of every combination; each for two thirds of --minutes at most.
+Searched ImproveCommand::search(const Json& given, bool is_grid) {
   const Clock::time_point start = Clock::now();
-  const double search_seconds = minutes_ * 60 * 2 / 3;
+  const double limit = minutes_ * 60 * 2 / 3;
   const measure::SearchRules rules = {.lose = lose_,
-                                      .first_limit = search_seconds / 4,
-                                      .is_exhaustive = exhaustive_,
+                                      .first_limit = limit / 4,
+                                      .is_exhaustive = is_grid,
                                       .seed = seed_,
-                                      .may_go_on = [&] { return seconds_since(start) < search_seconds; },
+                                      .may_go_on = [&] { return seconds_since(start) < limit; },
                                       .say = [&](const std::string& line) { say(line); }};
-  const auto trainer = [&](const Json& settings, uint64_t seed, double limit) {
-    return train(settings, seed, limit, settings == given);
+  const auto trainer = [&](const Json& settings, uint64_t seed, double most) {
+    return train(settings, seed, most, settings == given);
   };
   const measure::Found found = measure::improve(given, trainer, rules);
-  const double searched = seconds_since(start);
-  const std::vector<Judged> judged = judge(found, given);
+  return {found, seconds_since(start)};
+}
 
-  Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
-  record["environment"] = last_record_["environment"];
-  const report::Rows rows = rows_of(judged);
-  record["rows"] = rows.json;
-  record["search"] = {
-      {"exhaustive", exhaustive_}, {"runs", found.runs}, {"seconds", searched}, {"out_of_time", found.out_of_time}};
+// Adds what mattered to the record, and what to do.
+void ImproveCommand::answer(Json& record, const Searched& searched, const std::vector<Judged>& judged,
+                            const Searched* grid) const {
+  const measure::Found& found = searched.found;
+  record["search"] = searched.to_json();
   record["changes"] = Json::array();
   std::vector<std::string> mattered;
   for (const Effect& effect : effects_of(found, judged)) {
@@ -226,20 +231,53 @@ void ImproveCommand::run(const cli::Flags& flags) {
   }
   std::vector<std::string> answer;
   if (found.changes.empty()) {
-    answer = {fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(given), target_)};
+    answer = {
+        fmt::format("train{}: nothing that was tried reaches {} sooner.", cli::words_of(judged[0].settings), target_)};
   } else {
     answer = {fmt::format("Use train{}: it reaches {} ({}).", cli::words_of(found.settings), target_,
                           times(measure::speed_up(judged[0].seconds(), judged[1].seconds()))),
               fmt::format("What mattered: {}.", fmt::join(mattered, "; ")), claim(judged, challenge_, lose_)};
   }
+  if (grid) {
+    const Judged& improved = judged[found.changes.empty() ? 0 : 1];
+    const measure::SpeedUp gain = measure::speed_up(judged.back().seconds(), improved.seconds());
+    record["grid"] = grid->to_json();
+    record["grid"].update(gain.to_json());
+    answer.push_back(fmt::format(
+        "The grid took {:.0f} s, the search {:.0f} s. What the search found is, beside the best of the grid, {}.",
+        grid->seconds, searched.seconds, times(gain)));
+  }
   record["answer"] = answer;
-  const std::string ended = found.out_of_time ? ", ended by --minutes" : "";
+}
+
+void ImproveCommand::run(const cli::Flags& flags) {
+  if (target_.empty()) fail(ExitCode::usage, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6");
+  if (quick_ && !flags.given("--minutes")) minutes_ = 0.5;
+  if (quick_ && !flags.given("--repeat")) repeat_ = 3;
+  Json given = train_settings(run_ + " --target " + cli::quoted(target_));
+  given.erase("--target");
+  OutputFile out(out_, "--out");
+  outputs_.open({&out});
+  cli::allow_to_finish();  // to end a training
+  const Clock::time_point start = Clock::now();
+  const Searched searched = search(given, false);
+  std::optional<Searched> grid;
+  if (exhaustive_) grid = search(given, true);
+  const Searched* const beside = grid ? &*grid : nullptr;
+  const std::vector<Judged> judged = judge(searched.found, given, beside);
+
+  Json record = report::new_record(name(), Device::cpu, flags.config(), last_record_["data"]);
+  record["environment"] = last_record_["environment"];
+  const report::Rows rows = rows_of(judged);
+  record["rows"] = rows.json;
+  answer(record, searched, judged, beside);
+  const std::string ended = searched.found.out_of_time ? ", ended by --minutes" : "";
   outputs_.finish(record,
-                  fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_, found.runs,
-                              ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
+                  fmt::format("improve to {}: {} runs of search{}, {} to judge, {:.1f} minutes", target_,
+                              searched.found.runs, ended, std::ssize(judged) * repeat_, seconds_since(start) / 60),
                   {rows.table});
-  write_recipe(found.settings, out);
-  if (!std::isfinite(median(judged.back().seconds())) && found.changes.empty()) {
+  write_recipe(searched.found.settings, out);
+  if (!std::isfinite(median(judged[0].seconds())) && searched.found.changes.empty()) {
     fail(ExitCode::missed, "--target {}: not reached by half of the runs in {:.0f} s of training; give more --minutes",
          target_, judged_seconds());
   }

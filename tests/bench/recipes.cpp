@@ -282,7 +282,16 @@ TEST_CASE("improve: a search, a judgement with unseen seeds, and a recipe that t
   CHECK(record["rows"][0]["train_flags"] == "train --model mlp --batch 4 --device cpu --train 640 --test 128");
   CHECK(record["rows"][0]["seconds_all"].size() == 3);
   CHECK(record["answer"].size() == (record["changes"].empty() ? 1 : 3));
+  CHECK(record["search"]["runs"] > 1);
   CHECK(run_bench_line("train --quiet --epochs 1 --recipe " + recipe).code == 0);
+  const Ended both =
+      run_bench({"improve", "--run", "--model mlp --train 640 --test 128 --device cpu", "--quiet", "--minutes", "0.05",
+                 "--repeat", "1", "--exhaustive", "--target", "accuracy=0.3", "--json", "-"});
+  REQUIRE_MESSAGE(both.code == 0, both.err);
+  const json whole = json::parse(both.out);
+  CHECK(whole["grid"]["runs"] > 1);
+  CHECK(whole["rows"].back()["name"] == "best of the grid");
+  CHECK(contains(whole["answer"].back(), "What the search found is, beside the best of the grid, "));
   check_mistakes({
       {"improve", 2, "improve: what is to be reached? give --target accuracy=0.98 or loss=1.6"},
       {"improve --target f1=1", 2, "--target f1=1: expected accuracy=NUMBER"},
