@@ -99,7 +99,7 @@ std::vector<std::string> arguments_for(bool is_cuda) {
 
 // Of the compiler: "my_relu.cpp:7:3: error: ...", or an error in a header and the line of the file that led to it.
 std::string first_error(const std::string& said, const std::string& source, const ChildEnd& end) {
-  const size_t at = said.find("error: ");
+  const size_t at = std::min(said.find("error: "), said.find("cannot find "));  // a library, before ld's error
   if (at == std::string::npos) return said.empty() ? end.text() : said.substr(0, said.find('\n'));
   const size_t begin = said.rfind('\n', at) + 1;  // 0 without one
   std::string line = said.substr(begin, said.find('\n', at) - begin);
@@ -117,7 +117,7 @@ void make_temporary(TemporaryPath& folder) {
   fail(ExitCode::io, "no temporary folder can be made: {}; set TMPDIR", std::strerror(errno));
 }
 
-// By $CXX, which may be a command with arguments, or the first compiler that there is.
+// By $CXX, which may have arguments, or the first compiler that there is; $LDLIBS comes last, as in make.
 void compile(const std::string& source, const std::string& output, bool is_cuda) {
   const bool with_nvcc = is_cuda && *build_info.nvcc;
   const char* given = with_nvcc ? nullptr : std::getenv("CXX");
@@ -125,12 +125,11 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
   const std::string compilers = is_given    ? given
                                 : with_nvcc ? std::string("nvcc ") + build_info.nvcc
                                             : "c++ g++ clang++";
-  std::vector<std::string> words = {
-      "/bin/sh", "-c",
-      is_given
-          ? "exec 2>&1; export LC_ALL=C; exec $0 \"$@\""
-          : "exec 2>&1; export LC_ALL=C; for c in $0; do command -v $c >/dev/null && exec $c \"$@\"; done; exit 127",
-      compilers};
+  std::vector<std::string> words = {"/bin/sh", "-c",
+                                    is_given ? "exec 2>&1; export LC_ALL=C; exec $0 \"$@\" $LDLIBS"
+                                             : "exec 2>&1; export LC_ALL=C; for c in $0; do command -v $c >/dev/null "
+                                               "&& exec $c \"$@\" $LDLIBS; done; exit 127",
+                                    compilers};
   std::ranges::copy(arguments_for(is_cuda), std::back_inserter(words));
   words.insert(words.end(), {source, "-o", output});
   const ChildEnd end =

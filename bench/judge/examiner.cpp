@@ -31,7 +31,8 @@ constexpr int patience_ms = 20'000;  // for one answer
 std::vector<std::string> environment() {
   std::vector<std::string> all = {"HALFSTEP_EMULATOR_EVERY_ORDER=1", "HALFSTEP_EMULATOR_PRIVATE_PAGES=1",
                                   "HALFSTEP_EMULATOR_STREAMS=random"};
-  for (const char* name : {"HALFSTEP_ISA", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY", "PATH"}) {
+  for (const char* name :
+       {"HALFSTEP_ISA", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "PATH"}) {
     if (const char* value = std::getenv(name)) all.push_back(fmt::format("{}={}", name, value));
   }
   return all;

@@ -59,8 +59,10 @@ Filter make_filter(bool catches_faults) {
   for (const auto& calls : allowed) {
     for (const uint32_t call : calls) filter.insert(filter.end(), {skip_unless_equal(call, 1), end(SECCOMP_RET_ALLOW)});
   }
-  // The C library does without: it then uses clone(), whose flags can be looked at.
-  filter.insert(filter.end(), {skip_unless_equal(__NR_clone3, 1), end(SECCOMP_RET_ERRNO | ENOSYS)});
+  // The C library then uses clone(), whose flags can be looked at; OpenBLAS does without mbind().
+  for (const uint32_t call : {__NR_clone3, __NR_mbind}) {
+    filter.insert(filter.end(), {skip_unless_equal(call, 1), end(SECCOMP_RET_ERRNO | ENOSYS)});
+  }
   constexpr uint32_t thread = 0x00010000;                // CLONE_THREAD
   constexpr uint32_t writes = 3 | 0100 | 01000 | 02000;  // O_ACCMODE, O_CREAT, O_TRUNC, O_APPEND
   allow_if(filter, __NR_clone, 0, thread, thread);

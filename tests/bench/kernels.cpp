@@ -268,6 +268,8 @@ TEST_CASE("what is no plug-in for this program is refused in one line, with the 
     check_mistakes({{"kernel build my_relu.cpp", 2, "my_relu.cpp: no compiler was found, of "}},
                    {.folder = plugins.folder.path, .variables = {variable}});
   }
+  check_mistakes({{"kernel build my_relu.cpp", 2, "cannot find -lnowhere"}},
+                 {.folder = plugins.folder.path, .variables = {"LDLIBS=-lnowhere"}});
 }
 
 TEST_CASE("a run that was saved with a plug-in continues with the same one, and its recipe asks for it") {
