@@ -290,4 +290,32 @@ TEST_CASE("import: Parquet and HDF5 become folders with the same pixels, labels 
   }
 }
 
+TEST_CASE("import: pairs of a text become symbols, and come back as they were") {
+  const TemporaryFolder folder;
+  if (!hs::test::python_has("numpy")) return;
+  const std::string at = "'" + folder.path.string() + "/";
+  const auto run = [&](const std::string& words) { return hs::test::run_python(words + " 2>&1", "data/import"); };
+  std::string text, all;
+  for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
+  for (uint32_t i = 0, x = 1; i < 4000; ++i, x = x * 1103515245 + 12345) {  // 251 and above, and 0, are left
+    text += i % 100 ? all.substr(1 + (x >> 16) % 250, 1) : "aaaab";
+  }
+  write(folder / "some.txt", text);
+  write(folder / "all.txt", all);
+  const auto made = run(at + "some.txt' " + at + "set' --vocabulary 253");
+  REQUIRE_MESSAGE(made.status == 0, made.output);
+  CHECK(contains(made.output,
+                 " symbols, of 253 kinds, for 4160 bytes; "));  // aaaab is one: the value of aa is free again
+  CHECK(fs::file_size(folder / "set/input.txt") < 4000);
+  CHECK(hs::open_dataset((folder / "set").string(), hs::Part::train)->info().classes == 253);
+  REQUIRE(run(at + "set' --decode < " + at + "set/input.txt' > " + at + "back'").status == 0);
+  CHECK(read_text(folder / "back") == text);
+  REQUIRE(run(at + "set' --encode < " + at + "some.txt' > " + at + "again'").status == 0);
+  CHECK(read_text(folder / "again") == read_text(folder / "set/input.txt"));
+  CHECK(contains(run(at + "set' --encode < " + at + "all.txt'").output, "byte 0 is none of the text that "));
+  CHECK(contains(run(at + "all.txt' " + at + "none'").output, "has 256 of the 256 values of a byte; expected"));
+  CHECK(contains(run(at + "some.txt' " + at + "none' --vocabulary 250").output, "expected 251 to 256, as the text"));
+  CHECK(!fs::exists(folder / "none"));
+}
+
 }  // namespace
