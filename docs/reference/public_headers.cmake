@@ -55,10 +55,9 @@ set(all_text "${version} ${compiler} ${cuda}")
 set(umbrella "// All of halfstep.\n#pragma once\n\n")
 foreach(header IN LISTS headers kernel_headers cuda_headers)
   file(READ ${top}/${header} text)
-  if(cuda STREQUAL EMULATED AND header MATCHES "^kernels/cuda/(mma|shared)\\.cuh")  # the emulator has its own
-    set(text "#include \"${header}\"\n")
-  else()
-    string(REGEX REPLACE "#include \"((engine|kernels|models|data)/[^\"]+)\"" "#include <halfstep/\\1>" text "${text}")
+  string(REGEX REPLACE "#include \"((engine|kernels|models|data)/[^\"]+)\"" "#include <halfstep/\\1>" text "${text}")
+  if(header MATCHES "^kernels/cuda/(mma|shared)\\.cuh")  # the emulator has its own
+    set(text "#ifdef HALFSTEP_CUDA_EMULATED\n#include \"${header}\"\n#else\n${text}#endif\n")
   endif()
   set(visible "\nnamespace hs __attribute__((visibility(\"default\"))) {")
   string(REPLACE "\nnamespace hs {" "${visible}" text "${text}")
