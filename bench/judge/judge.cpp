@@ -1,5 +1,6 @@
 #include "bench/judge/judge.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <memory>
 #include <set>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/clock.h"
 #include "bench/cli/statistics.h"
 #include "bench/judge/wire.h"
@@ -534,7 +534,7 @@ std::vector<Registered> all_variants_of(const JudgeOptions& options) {
 
 // Those for the device. A GPU cannot be judged: what runs on it is not confined, and nobody sees what it does.
 std::vector<Registered> variants_of(const JudgeOptions& options) {
-  const bool is_emulated = *cli::build_info.emulator;
+  const bool is_emulated = ::dlsym(RTLD_DEFAULT, "hs_emulator_memory_counts");  // whatever library has been loaded
   if (options.device == "emulated" && !is_emulated) {
     fail(ExitCode::usage,
          "judge --device emulated: this build has no emulator; one with -D HALFSTEP_CUDA=EMULATED has");

@@ -1,4 +1,4 @@
-// halfstep-bench judge: every plug-in of tests/judge/cheats is refused, and the project's own variants are not. All
+// halfstep-bench judge: every plug-in of tests/judge is refused, and the project's own variants are not. All
 // that is judged runs in processes of the program, never in this one.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -61,10 +61,12 @@ TEST_CASE("the text of a verdict: the mean ratio of all calls, or the check and 
 }
 
 // The verdicts on files or SLOT=VARIANTs. Two are judged at a time, each in a session of its own.
-std::vector<Ended> judged(const std::vector<std::string>& subjects, const std::string& flags) {
+std::vector<Ended> judged(const std::vector<std::string>& subjects, const std::string& flags,
+                          const std::vector<std::string>& variables = {}) {
   std::vector<Ended> all(subjects.size());
   std::atomic<size_t> next = 0;
-  const Surroundings around{.prepare =
+  const Surroundings around{.variables = variables,
+                            .prepare =
                                 [] {
                                   setsid();
                                   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -108,25 +110,40 @@ bool is_as_wanted(const json& verdict, const std::string& first_line) {
   return contains(checks + "|", "|no_gain|") && ratio < 1.1;
 }
 
-TEST_CASE("every cheat is refused, by a check that its first line names") {
+// Judges all cheats of a folder of tests/judge, of which there are at least so many.
+void check_cheats(const std::string& folder, size_t least, const std::string& flags,
+                  const std::vector<std::string>& variables = {}) {
   std::vector<std::string> names, plugins, first_lines;
-  for (const auto& entry : fs::directory_iterator(HALFSTEP_SOURCE_DIR "/tests/judge/cheats")) {
-    if (entry.path().extension() != ".cpp") continue;
+  for (const auto& entry : fs::directory_iterator(HALFSTEP_SOURCE_DIR "/tests/judge/" + folder)) {
+    if (entry.path().extension() == ".h" || entry.path().extension() == ".cuh") continue;
     names.push_back(entry.path().stem());
-    plugins.push_back(fmt::format("{}/{}.so", HALFSTEP_CHEATS, names.back()));
+    plugins.push_back(fmt::format("{}/../{}/{}.so", HALFSTEP_CHEATS, folder, names.back()));
     first_lines.push_back(lines_of(read_text(entry.path())).at(0));
   }
-  CHECK(names.size() >= 30);
-  const std::vector<Ended> all = judged(plugins, "--seed 44");
+  CHECK(names.size() >= least);
+  const std::vector<Ended> all = judged(plugins, flags, variables);
   for (size_t i = 0; i < all.size(); ++i) {
     json verdict = verdict_of(all[i]);
     // Whose rival had to wait for another process looks faster, but not each time.
     for (int tries = 0; verdict["refused_by"].is_null() && !is_as_wanted(verdict, first_lines[i]) && tries < 3;
          ++tries) {
-      verdict = verdict_of(judged({plugins[i]}, "--seed 44")[0]);
+      verdict = verdict_of(judged({plugins[i]}, flags, variables)[0]);
     }
     CHECK_MESSAGE(is_as_wanted(verdict, first_lines[i]), names[i], ": ", verdict["text"].get<std::string>());
   }
+}
+
+TEST_CASE("every cheat is refused, by a check that its first line names") { check_cheats("cheats", 30, "--seed 44"); }
+
+// The program on the CUDA emulator, whose library takes the place of the usual one.
+TEST_CASE("every cheat for CUDA is refused, and a kernel of the project is not") {
+  const TemporaryFolder libraries;
+  fs::create_symlink(HALFSTEP_EMULATED_LIBRARY, libraries / "libhalfstep.so.0");
+  const std::vector<std::string> variables = {"LD_LIBRARY_PATH=" + libraries.path.string()};
+  const std::string flags = "--device emulated --seed 44";
+  check_cheats("cheats_cuda", 13, flags, variables);
+  const std::vector<Ended> all = judged({"relu_forward=simple", "sum_forward=simple"}, flags, variables);
+  for (const Ended& own : all) CHECK_MESSAGE(verdict_of(own)["refused_by"].is_null(), own.out);
 }
 
 // Of this CPU: those that are named as an instruction set need it.
