@@ -513,7 +513,7 @@ std::vector<Registered> all_variants_of(const JudgeOptions& options) {
     const Examiner subject(options.plugin, Examiner::Memory::plain, 1);
     for (const Json& one : subject.variants()) {
       all.push_back({one.at("slot"), one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu,
-                     one.at("new"), one.at("error_growth")});
+                     !find_slot(one.at("slot")), one.at("error_growth")});
     }
     return all;
   }

@@ -92,7 +92,6 @@ Json described(const cli::Plugin& plugin) {
       variants.push_back({{"slot", one.slot},
                           {"variant", one.variant},
                           {"cuda", one.device == Device::cuda},
-                          {"new", one.is_new_slot},
                           {"error_growth", v->error_growth}});
     }
   }
