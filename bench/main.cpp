@@ -66,7 +66,7 @@ int failed(hs::ExitCode code, const std::string& message) {
 
 int main(int argc, char** argv) {
   try {
-    if (hs::bench::judge::is_subject(argc, argv)) return hs::bench::judge::run_subject();
+    if (hs::bench::judge::serve_as_subject(argc, argv)) return 0;
     hs::bench::cli::watch_signals();
     hs::bench::cli::prepare_console();
     hs::cpu_features();  // an invalid HALFSTEP_ISA fails every command

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/check.h"
-#include "engine/kernel.h"
 
 namespace hs::bench::cli {
 namespace {
@@ -37,6 +36,18 @@ void ForcedKernels::check_used(const std::map<std::string, std::string>& used, s
   for (const std::string& assignment : assignments_) {
     if (used.contains(slot_of(assignment))) continue;
     fail(ExitCode::usage, "--kernel {}: {} never calls {}; it calls {}", assignment, who, slot_of(assignment), names);
+  }
+}
+
+void with_each_variant(const KernelSlot& slot, Device device, const std::function<void(const VariantBase&)>& body) {
+  for (const VariantBase* v = slot.variants(); v; v = v->next) {
+    if (v->device != device) continue;
+    const ForcedKernels forced({std::string(slot.name()) + "=" + v->name});
+    try {
+      body(*v);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::forced_variant && error.kind() != ErrorKind::no_variant) throw;
+    }
   }
 }
 

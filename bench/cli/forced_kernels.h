@@ -1,10 +1,13 @@
 // ForcedKernels: the variants of --kernel, forced for the lifetime of the object.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "engine/kernel.h"
 
 namespace hs::bench::cli {
 
@@ -22,5 +25,9 @@ class ForcedKernels {
  private:
   const std::vector<std::string> assignments_;
 };
+
+// Calls body() with each of the slot's variants for the device forced in turn; ends it where the variant does not
+// support what it calls.
+void with_each_variant(const KernelSlot& slot, Device device, const std::function<void(const VariantBase&)>& body);
 
 }  // namespace hs::bench::cli

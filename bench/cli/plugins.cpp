@@ -25,10 +25,7 @@ namespace {
 
 constexpr uint64_t largest_plugin = uint64_t{1} << 30;
 
-std::vector<Plugin>& plugins() {
-  static std::vector<Plugin> all;
-  return all;
-}
+std::vector<Plugin> plugins;
 
 // A plug-in's static objects register its kernels as soon as it is loaded, so nothing may be loaded that does not fit.
 void check_fits(std::string_view bytes, const std::string& path) {
@@ -141,13 +138,17 @@ void compile(const std::string& source, const std::string& output, bool is_cuda)
   if (end.code != 0 || end.signal != 0) fail(ExitCode::usage, "{}", printable_text(first_error(end.out, source, end)));
 }
 
-// `shown`: what messages call the file.
-Plugin load(const std::string& path, const std::string& shown) {
+}  // namespace
+
+const std::vector<Plugin>& loaded_plugins() { return plugins; }
+
+Plugin load_plugin(const std::string& path, const std::string& given) {
+  const std::string shown = printable_text(given);
   const std::vector<uint8_t> bytes = read_file(path, largest_plugin);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   check_fits(text, shown);
   Plugin plugin = {std::filesystem::path(path).filename(), sha256_of(text), {}};
-  if (std::ranges::count(plugins(), plugin.sha256, &Plugin::sha256) > 0) {
+  if (std::ranges::count(plugins, plugin.sha256, &Plugin::sha256) > 0) {
     fail(ExitCode::usage, "{}: is loaded already; give it once", shown);
   }
   const std::vector<KernelSlot*> slots = kernel_slots();
@@ -169,21 +170,16 @@ Plugin load(const std::string& path, const std::string& shown) {
            slot->name());
     }
     for (const VariantBase* v = slot->variants(); v; v = v->next) {
-      if (!variants.contains(v)) plugin.registered.push_back({slot->name(), v->name, v->device, is_new});
+      if (!variants.contains(v))
+        plugin.registered.push_back({slot->name(), v->name, v->device, is_new, v->error_growth});
     }
   }
   if (plugin.registered.empty()) {
     fail(ExitCode::usage, "{}: registers no kernel; expected REGISTER_KERNEL(relu_forward, cpu, \"my_relu\", ...)",
          shown);
   }
-  return plugins().emplace_back(std::move(plugin));
+  return plugins.emplace_back(std::move(plugin));
 }
-
-}  // namespace
-
-const std::vector<Plugin>& loaded_plugins() { return plugins(); }
-
-Plugin load_plugin(const std::string& path) { return load(path, printable_text(path)); }
 
 void build_plugin(const std::string& source, const std::string& output) {
   const InputFile readable(source);
@@ -207,14 +203,14 @@ void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     const std::filesystem::path path = file;
     if (path.extension() != ".cpp" && path.extension() != ".cu") {
-      load_plugin(file);
+      load_plugin(file, file);
       continue;
     }
     TemporaryPath folder;
     make_temporary(folder);
     const std::string built = folder.path() / path.stem().concat(".so");
     build_plugin(file, built);
-    load(built, printable_text(file));
+    load_plugin(built, file);
   }
 }
 

@@ -14,16 +14,17 @@ struct Plugin {
   struct Registered {
     std::string slot, variant;
     Device device;
-    bool is_new_slot;  // the plug-in brought the slot
+    bool is_new_slot = false;  // the plug-in brought the slot
+    double error_growth = 1;   // as VariantBase has it
   };
   std::string file, sha256;  // file: its name without folders
   std::vector<Registered> registered;
 };
 
-// Loads what build_plugin() has made. Throws Error: io (unreadable), bad_input (not a shared object, or not built for
-// this program, which its bytes say before any of its code runs), usage (what its author can mend: it registers
-// nothing, a name that exists, or it is loaded already).
-Plugin load_plugin(const std::string& path);
+// Loads what build_plugin() has made. shown: what messages call it. Throws Error: io (unreadable), bad_input (not a
+// shared object, or not built for this program, which its bytes say before any of its code runs), usage (what its
+// author can mend: it registers nothing, a name that exists, or it is loaded already).
+Plugin load_plugin(const std::string& path, const std::string& shown);
 const std::vector<Plugin>& loaded_plugins();  // in order of loading
 
 // Compiles one .cpp or .cu file into `output`, for the machine that it runs on. Throws Error: usage (with the

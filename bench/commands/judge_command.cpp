@@ -18,7 +18,6 @@
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
-#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {
@@ -30,7 +29,6 @@ class JudgeCommand : public cli::Command {
 
  private:
   cli::Plugin find_plugin(std::optional<measure::WorkFolder>& folder);
-  std::vector<judge::Verdict> verdicts() const;
 
   std::vector<std::string> file_;
   judge::JudgeOptions options_;
@@ -97,7 +95,7 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
 
 // Builds it, if it is a source. What the file registers, only its own process knows. Without a name: the program's own.
 cli::Plugin JudgeCommand::find_plugin(std::optional<measure::WorkFolder>& folder) {
-  const std::filesystem::path file = file_[0];
+  const std::filesystem::path file = options_.shown = file_[0];
   if (file.extension() == ".cpp" || file.extension() == ".cu") {
     options_.plugin = (folder.emplace().path() / (file.stem().string() + ".so")).string();
     cli::build_plugin(file_[0], options_.plugin);
@@ -110,24 +108,12 @@ cli::Plugin JudgeCommand::find_plugin(std::optional<measure::WorkFolder>& folder
   return cli::look_at_plugin(options_.plugin);
 }
 
-// Errors name the file by the path that its process knows: here it has the name that was given.
-std::vector<judge::Verdict> JudgeCommand::verdicts() const {
-  try {
-    return judge::judge(options_);
-  } catch (const Error& error) {
-    if (options_.plugin.empty()) throw;
-    const std::string path = printable_text(std::filesystem::absolute(options_.plugin).string()), text = error.what();
-    if (!text.starts_with(path)) throw;
-    throw Error(error.code(), printable_text(file_[0]) + text.substr(path.size()), error.kind());
-  }
-}
-
 void JudgeCommand::run(const cli::Flags& flags) {
   outputs_.open();
   cli::use_threads(threads_);
   std::optional<measure::WorkFolder> folder;
   cli::Plugin plugin = find_plugin(folder);
-  std::vector<judge::Verdict> verdicts = this->verdicts();
+  std::vector<judge::Verdict> verdicts = judge::judge(options_);
   Json record = report::new_record(name(), verdicts[0].device, flags.config());
   record["verdicts"] = Json::array();
   report::Table table{.left = 3};
@@ -137,7 +123,7 @@ void JudgeCommand::run(const cli::Flags& flags) {
     if (!is_loaded) verdict.slot = plugin.file;
     record["verdicts"].push_back(to_json(verdict, table));
     const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
-    if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device, false});
+    if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device});
     std::vector<std::string> checks;
     for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
     if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));

@@ -72,18 +72,11 @@ void check_leaves_emulator(const std::string& plugin) {
 
 }  // namespace
 
-Examiner::Examiner(const std::string& plugin, Memory memory, int threads, Device device) {
-  try {
-    start(plugin, memory, threads, device);
-  } catch (...) {
-    end();
-    throw;
-  }
-}
-
-void Examiner::start(const std::string& plugin, Memory guarded, int threads, Device device) {
+// What throws after the delegated constructor calls the destructor.
+Examiner::Examiner(const std::string& plugin, const std::string& shown, Memory guarded, int threads, Device device)
+    : Examiner() {
   if (device == Device::cuda && !plugin.empty()) check_leaves_emulator(plugin);
-  hide_memory();
+  ::prctl(PR_SET_DUMPABLE, 0);  // no process of the same user reads or writes the memory of this one
   std::array<int, 2> sockets{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     fail(ExitCode::io, "no socket for another process: {}", std::strerror(errno));
@@ -119,8 +112,8 @@ void Examiner::start(const std::string& plugin, Memory guarded, int threads, Dev
   }
   ::close(sockets[1]);
   if (process_ < 0) fail(ExitCode::io, "no process can be started: {}", std::strerror(errno));
-  const std::string path = plugin.empty() ? "" : std::filesystem::absolute(plugin).string();
-  const Json hello = ask({{"plugin", path},
+  const Json hello = ask({{"plugin", plugin},
+                          {"shown", shown},
                           {"guard", guarded == Memory::guarded},
                           {"threads", threads},
                           {"cuda", device == Device::cuda}});
@@ -131,9 +124,7 @@ void Examiner::start(const std::string& plugin, Memory guarded, int threads, Dev
   variants_ = hello.value("variants", Json::array());
 }
 
-Examiner::~Examiner() { end(); }
-
-void Examiner::end() {
+Examiner::~Examiner() {
   if (process_ > 0) {
     ::kill(process_, SIGKILL);
     ::waitpid(process_, nullptr, 0);
@@ -154,7 +145,9 @@ void Examiner::wait_for_message() {
   throw Refusal("isolation", fmt::format("it did not return within {} s", patience_ms / 1000));
 }
 
-Json Examiner::receive() {
+Json Examiner::ask(const Json& question) {
+  go_on();
+  if (!send_message(socket_, question.dump())) refuse_dead();
   wait_for_message();
   const std::string text = receive_message(socket_);
   if (text.empty()) refuse_dead();
@@ -164,12 +157,6 @@ Json Examiner::receive() {
   } catch (const Error& error) {
     throw Refusal("isolation", error.what());
   }
-}
-
-Json Examiner::ask(const Json& question) {
-  go_on();
-  if (!send_message(socket_, question.dump())) refuse_dead();
-  return receive();
 }
 
 double Examiner::run_calls(const std::vector<size_t>& order) {

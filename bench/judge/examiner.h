@@ -22,10 +22,11 @@ struct Refusal : std::runtime_error {
 class Examiner {
  public:
   enum class Memory : bool { plain, guarded };  // guarded: every storage of the CPU lies between guard pages
-  // plugin: a shared object; "": the subject runs what the program itself has. Throws Error: io
-  // (the process cannot be started), and what loading the plug-in throws; Refusal: it ended while it was loaded.
+  // plugin: a shared object, and what messages call it; "": the subject runs what the program itself has. Throws Error:
+  // io (the process cannot be started), and what loading the plug-in throws; Refusal: it ended while it was loaded.
   // device: what it is to run on; the emulated one needs more than a process has that only computes.
-  Examiner(const std::string& plugin, Memory memory, int threads, Device device = Device::cpu);
+  Examiner(const std::string& plugin, const std::string& shown, Memory memory, int threads,
+           Device device = Device::cpu);
   ~Examiner();  // ends the process
   Examiner(const Examiner&) = delete;
   Examiner& operator=(const Examiner&) = delete;
@@ -46,9 +47,7 @@ class Examiner {
   void check_threads() const;
 
  private:
-  void start(const std::string& plugin, Memory memory, int threads, Device device);
-  void end();
-  Json receive();
+  Examiner() = default;
   void wait_for_message();
   void stop();
   void go_on();

@@ -15,7 +15,4 @@ inline constexpr int64_t most_printed = 1 << 20;  // bytes, which stay in memory
 // nothing can be judged.
 void confine(uint64_t memory, bool catches_faults);
 
-// Keeps processes of the same user from reading and writing this one's memory.
-void hide_memory();
-
 }  // namespace hs::bench::judge

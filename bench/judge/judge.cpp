@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/judge/wire.h"
 #include "engine/check.h"
@@ -26,13 +26,7 @@ namespace {
 using examples::OpCase;
 using examples::RowRun;
 
-// A variant to judge, as the subject or this program describes it.
-struct Registered {
-  std::string slot, variant;
-  Device device = Device::cpu;
-  bool is_new = false;
-  double error_growth = 1;
-};
+using Registered = cli::Plugin::Registered;
 
 // A row of the op table, or a drawn one, and how the subject finds it.
 struct Place {
@@ -78,6 +72,11 @@ double size_of_row(const OpCase& row) {
 // Of what a subject draws itself. It must not know the seed that the timed calls' numbers come from.
 uint64_t draw_seed(uint64_t seed) { return random_bits({seed, RandomPurpose::synthetic, 44, 0, 0}, 0); }
 
+RowRun forward_of(RowRun how) {
+  how.forward_only = true;
+  return how;
+}
+
 // Judges one variant: a check after the other, each on the smallest rows first, so that the first failure is a small
 // one.
 class Session {
@@ -90,8 +89,8 @@ class Session {
   using Body = std::function<void(const Place& place, const RowRun& how)>;
 
   void start(Examiner::Memory memory);
-  void add_places(std::vector<Place>& places, const std::vector<OpCase>& rows, uint64_t seed, int walk) const;
-  std::vector<Place> rows_drawn(int count, bool walks);
+  void add_places(std::vector<Place>& places, uint64_t seed, int walk) const;
+  std::vector<Place> rows_drawn(int count, bool walks) const;
   std::vector<Place> chosen(std::vector<Place> places, size_t most);
   bool is_taken(const Place& place);
   std::vector<Tensor> run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how);
@@ -113,22 +112,22 @@ class Session {
   const Registered registered_;
   const uint64_t seed_;
   std::unique_ptr<Examiner> subject_;
-  std::map<std::pair<uint64_t, int>, std::vector<OpCase>> drawn_;  // by seed and walk
   examples::Candidate candidate_;
   const Place* place_ = nullptr;  // that is being checked
   std::string check_;             // its name
-  int threads_ = 1;
+  int threads_ = threads();
   std::set<DType> types_;  // in which it has run
-  Verdict verdict_;
+  Verdict verdict_{.slot = registered_.slot, .variant = registered_.variant, .device = registered_.device};
 };
 
 void Session::start(Examiner::Memory memory) {
-  subject_ = std::make_unique<Examiner>(options_.plugin, memory, threads(), registered_.device);
+  subject_ = std::make_unique<Examiner>(options_.plugin, options_.shown, memory, threads(), registered_.device);
   subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
 }
 
-// Those of the rows that the device has.
-void Session::add_places(std::vector<Place>& places, const std::vector<OpCase>& rows, uint64_t seed, int walk) const {
+// Those of rows_of() that the device has.
+void Session::add_places(std::vector<Place>& places, uint64_t seed, int walk) const {
+  const std::vector<OpCase>& rows = rows_of(seed, walk);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (registered_.device == Device::cuda && !rows[i].cuda) continue;
     places.push_back({&rows[i], i, seed, walk, size_of_row(rows[i])});
@@ -136,13 +135,9 @@ void Session::add_places(std::vector<Place>& places, const std::vector<OpCase>& 
 }
 
 // `walks`: through small sizes.
-std::vector<Place> Session::rows_drawn(int count, bool walks) {
+std::vector<Place> Session::rows_drawn(int count, bool walks) const {
   std::vector<Place> places;
-  for (int n = 1; n <= count; ++n) {
-    const uint64_t seed = seed_ + static_cast<uint64_t>(n);
-    const int walk = walks ? n : 0;
-    add_places(places, drawn_[{seed, walk}] = examples::drawn_rows(seed, walk), seed, walk);
-  }
+  for (int n = 1; n <= count; ++n) add_places(places, seed_ + static_cast<uint64_t>(n), walks ? n : 0);
   return places;
 }
 
@@ -286,8 +281,7 @@ void Session::check_denormals(const Place& place, const RowRun& how) {
   const OpCase& row = *place.row;
   const examples::Tolerance& allowed = row.forward;
   if (how.dtype != DType::f32 || !row.f64 || allowed.relative + allowed.absolute + allowed.frobenius > 0) return;
-  RowRun forward = how;
-  forward.forward_only = true;
+  const RowRun forward = forward_of(how);
   examples::Inputs small, exact;
   for (const Tensor& input : examples::inputs_of(row, forward)) {
     examples::Numbers numbers = examples::to_numbers(input);
@@ -310,8 +304,7 @@ void Session::check_denormals(const Place& place, const RowRun& how) {
 void Session::check_infinities(const Place& place, const RowRun& how) {
   const OpCase& row = *place.row;
   if (how.dtype == DType::f64 || !row.f64 || !row.nan) return;
-  RowRun forward = how;
-  forward.forward_only = true;
+  const RowRun forward = forward_of(how);
   const examples::Inputs inputs = examples::inputs_of(row, forward);
   const auto check = [&](const examples::Inputs& changed, const std::string& what) {
     examples::Inputs exact;
@@ -348,8 +341,7 @@ void Session::check_infinities(const Place& place, const RowRun& how) {
 // Inputs may be the same memory, as in add(x, x): copies of it must give the same bits.
 void Session::check_aliases(const Place& place, const RowRun& how) {
   const OpCase& row = *place.row;
-  RowRun forward = how;
-  forward.forward_only = true;
+  const RowRun forward = forward_of(how);
   examples::Inputs inputs = examples::inputs_of(row, forward);
   bool has_twins = false;
   for (size_t k = 1; k < inputs.size(); ++k) {
@@ -399,7 +391,7 @@ void Session::check_rows() {
   };
   const bool quick = options_.quick;
   std::vector<Place> table;
-  add_places(table, op_table(), 0, 0);
+  add_places(table, 0, 0);
   const std::vector<Place> all = chosen(table, quick ? 10 : 1000);
   if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
   const std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
@@ -437,7 +429,7 @@ void Session::check_timed() {
   KernelSlot* slot = find_slot(registered_.slot);
   start(Examiner::Memory::plain);
   subject_->check_threads();  // those of its static objects may have ended before the first calls have
-  Examiner beside("", Examiner::Memory::plain, threads());
+  Examiner beside("", "", Examiner::Memory::plain, threads());
   const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
   std::vector<std::pair<size_t, DType>> wanted;
   for (size_t i = 0; i < plan.cases.size(); ++i) {
@@ -478,10 +470,6 @@ void Session::check_own_rows() {
 
 Verdict Session::judge() {
   const auto start_time = Clock::now();
-  verdict_.slot = registered_.slot;
-  verdict_.variant = registered_.variant;
-  verdict_.device = registered_.device;
-  threads_ = threads();
   candidate_ = {registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
                 [this](const auto& row, const auto& in, const auto& how) { return run(row, in, how); }};
   examples::set_input_seed(seed_);
@@ -489,8 +477,8 @@ Verdict Session::judge() {
   examples::set_candidate(&candidate_);
   try {
     start(guarded);
-    registered_.is_new ? check_own_rows() : check_rows();
-    if (!registered_.is_new && registered_.device == Device::cpu) check_timed();
+    registered_.is_new_slot ? check_own_rows() : check_rows();
+    if (!registered_.is_new_slot && registered_.device == Device::cpu) check_timed();
   } catch (const Refusal& refusal) {
     verdict_.refused_by = refusal.check;
     verdict_.reason = refusal.what();
@@ -500,20 +488,22 @@ Verdict Session::judge() {
   return std::move(verdict_);
 }
 
-bool has_variant(const KernelSlot& slot, const std::string& name) {
+std::vector<Registered> variants_named(const KernelSlot& slot, std::string_view name) {
+  std::vector<Registered> all;
   for (const VariantBase* v = slot.variants(); v; v = v->next) {
-    if (name == v->name) return true;
+    if (name == v->name) all.push_back({slot.name(), v->name, v->device, false, v->error_growth});
   }
-  return false;
+  return all;
 }
 
 std::vector<Registered> all_variants_of(const JudgeOptions& options) {
   std::vector<Registered> all;
   if (!options.plugin.empty()) {
-    const Examiner subject(options.plugin, Examiner::Memory::plain, 1);
+    const Examiner subject(options.plugin, options.shown, Examiner::Memory::plain, 1);
     for (const Json& one : subject.variants()) {
-      all.push_back({one.at("slot"), one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu,
-                     !find_slot(one.at("slot")), one.at("error_growth")});
+      const std::string name = one.at("slot");
+      all.push_back({name, one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu, !find_slot(name),
+                     one.at("error_growth")});
     }
     return all;
   }
@@ -524,10 +514,7 @@ std::vector<Registered> all_variants_of(const JudgeOptions& options) {
          "judge {}: expected a plug-in's file, or SLOT=VARIANT of this program; halfstep-bench info lists them",
          options.variant);
   }
-  for (const VariantBase* v = slot->variants(); v; v = v->next) {
-    if (options.variant.substr(equals + 1) == v->name)
-      all.push_back({slot->name(), v->name, v->device, false, v->error_growth});
-  }
+  all = variants_named(*slot, options.variant.substr(equals + 1));
   if (all.empty()) fail(ExitCode::usage, "judge {}: {} has no variant of this name", options.variant, slot->name());
   return all;
 }
@@ -583,7 +570,7 @@ std::vector<Verdict> judge(const JudgeOptions& options) {
   try {
     for (const Registered& registered : variants_of(options)) {
       const KernelSlot* slot = find_slot(registered.slot);
-      if (slot && !options.against.empty() && !has_variant(*slot, options.against)) {
+      if (slot && !options.against.empty() && variants_named(*slot, options.against).empty()) {
         fail(ExitCode::usage, "--against {}: {} has no variant of this name; halfstep-bench info lists them",
              options.against, slot->name());
       }

@@ -12,7 +12,7 @@
 namespace hs::bench::judge {
 
 struct JudgeOptions {
-  std::string plugin;          // a shared object; "": `variant` is one of the program's own
+  std::string plugin, shown;   // a shared object, and what messages call it; "": `variant` is of the program's own
   std::string variant;         // SLOT=VARIANT; "": all that the plug-in registers
   std::string device = "all";  // or "cpu", "cuda" or "emulated": variants of it alone
   std::string against;         // the variant to be faster than; "": the one that a call takes without the plug-in

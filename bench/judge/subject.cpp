@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
-#include <map>
 #include <optional>
 #include <thread>
 
@@ -69,6 +67,7 @@ class Subject {
  private:
   void start();
   Json answer(const Json& question);
+  Json or_error(const std::function<Json()>& work) const;  // what it returns, or the Error that it throws
   Json run_row(const Json& question);
   Json check_own_rows();
   void run_case(const Json& question);
@@ -79,7 +78,6 @@ class Subject {
   std::string slot_, variant_;
   KernelSlot* kernel_ = nullptr;
   Device device_ = Device::cpu;
-  std::map<std::pair<uint64_t, int>, std::vector<examples::OpCase>> drawn_;  // by seed and walk
   std::optional<GuardPages> guard_;
 };
 
@@ -87,13 +85,10 @@ class Subject {
 Json described(const cli::Plugin& plugin) {
   Json variants = Json::array();
   for (const auto& one : plugin.registered) {
-    for (const VariantBase* v = find_slot(one.slot)->variants(); v; v = v->next) {
-      if (one.variant != v->name || one.device != v->device) continue;
-      variants.push_back({{"slot", one.slot},
-                          {"variant", one.variant},
-                          {"cuda", one.device == Device::cuda},
-                          {"error_growth", v->error_growth}});
-    }
+    variants.push_back({{"slot", one.slot},
+                        {"variant", one.variant},
+                        {"cuda", one.device == Device::cuda},
+                        {"error_growth", one.error_growth}});
   }
   return variants;
 }
@@ -114,7 +109,7 @@ void Subject::start() {
     Tensor::empty({1}, DType::f32, device_);  // reserves the emulated device's addresses
     confine(subject_memory, device_ == Device::cuda);
     const std::string plugin = setup.at("plugin");
-    if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin));
+    if (!plugin.empty()) hello["variants"] = described(cli::load_plugin(plugin, setup.at("shown")));
   } catch (const Error& error) {
     hello = {{"error", error.what()}, {"code", static_cast<int>(error.code())}};
   }
@@ -122,10 +117,7 @@ void Subject::start() {
 }
 
 Json Subject::run_row(const Json& question) {
-  const std::pair draw{question.at("drawn").get<uint64_t>(), question.at("walk").get<int>()};
-  if (draw.first != 0 && !drawn_.contains(draw)) drawn_[draw] = examples::drawn_rows(draw.first, draw.second);
-  const auto& rows = draw.first == 0 ? examples::op_table() : drawn_.at(draw);
-  const examples::OpCase& row = rows.at(question.at("row"));
+  const examples::OpCase& row = rows_of(question.at("drawn"), question.at("walk")).at(question.at("row"));
   const examples::RowRun how = row_run_of(question.at("how"));
   GuardPages::set_side(question.at("before").get<bool>() ? GuardPages::Side::before : GuardPages::Side::behind);
   GuardPages::set_description(row.name);
@@ -173,16 +165,18 @@ class Thrown : public Observer {
 
 Json Subject::answer(const Json& question) {
   const std::string wanted = question.at("do");
+  if (wanted == "row") return run_row(question);
+  if (wanted == "own rows") return check_own_rows();
+  slot_ = question.at("slot");
+  variant_ = question.at("variant");
+  kernel_ = find_slot(slot_);
+  return Json::object();
+}
+
+Json Subject::or_error(const std::function<Json()>& work) const {
   const Thrown thrown(slot_);
   try {
-    if (wanted == "row") return run_row(question);
-    if (wanted == "subject") {
-      slot_ = question.at("slot");
-      variant_ = question.at("variant");
-      kernel_ = find_slot(slot_);
-      return Json::object();
-    }
-    return check_own_rows();
+    return work();
   } catch (const Error& error) {
     const bool by_another_slot = device_ == Device::cuda && error.kind() == ErrorKind::no_variant;
     return {{"error", error.what()}, {"unsupported", thrown.is_unsupported(error) || by_another_slot}};
@@ -222,28 +216,18 @@ void Subject::serve_calls(const std::vector<const measure::SlotSpy::Seen*>& call
   for (const auto* call : calls) {
     Json& tensors = places.emplace_back(Json::array());
     for (const Tensor* tensor : call->tensors) {
-      if (!tensor->defined()) {
-        tensors.push_back(nullptr);
-        continue;
-      }
-      const auto at =
-          static_cast<const std::byte*>(tensor->bytes() > 0 ? tensor->raw_data() : nullptr) - memory_.data();
-      tensors.push_back({{"at", tensor->bytes() > 0 ? at : 0}, {"bytes", tensor->bytes()}});
+      const void* data = tensor->bytes() > 0 ? tensor->raw_data() : memory_.data();
+      tensors.push_back({{"at", static_cast<const std::byte*>(data) - memory_.data()}, {"bytes", tensor->bytes()}});
     }
   }
   // Maps their memory, and sees whether the variant takes the call.
-  const auto refusal = [&]() -> Json {
-    const Thrown thrown(slot_);
-    try {
-      for (const auto* call : calls) call->again();
-    } catch (const Error& error) {
-      return {{"error", error.what()}, {"unsupported", thrown.is_unsupported(error)}};
-    }
-    return nullptr;
-  }();
-  if (!refusal.is_null()) return say(refusal);
+  const Json answer = or_error([&] {
+    for (const auto* call : calls) call->again();
+    return Json{{"calls", places}};
+  });
+  say(answer);
+  if (!answer.contains("calls")) return;
   SharedBlocks::end();
-  say({{"calls", places}});
   for (;;) {
     const std::string order = receive_message(socket_file);
     if (order.empty() || order[0] == end_calls) return;
@@ -279,21 +263,16 @@ void Subject::serve() {
     const std::string message = receive_message(socket_file);
     if (message.empty()) return;
     const Json question = Json::parse(message);
-    if (question.at("do") == "case") {
-      run_case(question);
-    } else {
-      say(answer(question));
-    }
+    question.at("do") == "case" ? run_case(question) : say(or_error([&] { return answer(question); }));
   }
 }
 
 }  // namespace
 
-bool is_subject(int argc, const char* const* argv) { return argc == 2 && std::strcmp(argv[1], subject_word) == 0; }
-
-int run_subject() {
+bool serve_as_subject(int argc, const char* const* argv) {
+  if (argc != 2 || argv[1] != std::string_view(subject_word)) return false;
   Subject().serve();
-  return 0;
+  return true;
 }
 
 }  // namespace hs::bench::judge

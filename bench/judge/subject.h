@@ -4,9 +4,7 @@
 
 namespace hs::bench::judge {
 
-// Whether the program was started as a subject, which main() asks before anything else.
-bool is_subject(int argc, const char* const* argv);
-// Serves until the judge has gone; returns the exit code of the process.
-int run_subject();
+// If the program was started as a subject, serves until the judge has gone. main() calls it before anything else.
+bool serve_as_subject(int argc, const char* const* argv);
 
 }  // namespace hs::bench::judge

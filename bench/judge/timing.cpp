@@ -96,11 +96,6 @@ Errors errors_of(const std::vector<double>& got, const std::vector<double>& want
   return {std::sqrt(difference / square), largest / std::sqrt(square / static_cast<double>(wanted.size()))};
 }
 
-void take_larger(Errors& errors, const Errors& other) {
-  errors.norm = std::max(errors.norm, other.norm);
-  errors.largest = std::max(errors.largest, other.largest);
-}
-
 // The same numbers as those of a tensor of another type, past its count of modifications.
 void put_numbers(const Tensor& to, const Tensor& from) {
   if (!to.defined() || to.bytes() == 0) return;
@@ -111,23 +106,17 @@ void put_numbers(const Tensor& to, const Tensor& from) {
 // What the project's own variants are off by in each output; others may be a few times that. By the call's tensors.
 std::vector<Errors> own_errors(const examples::TimedCase& timed, const KernelSlot& slot, DType type,
                                const Sample& sample, const std::vector<measure::Output>& exact) {
-  std::vector<Errors> all;
-  for (const VariantBase* v = slot.variants(); v; v = v->next) {
-    if (v->device != Device::cpu) continue;
-    const cli::ForcedKernels forced({fmt::format("{}={}", slot.name(), v->name)});
-    try {
-      look_at(timed, slot, type, type, 0, [&](const SlotSpy::Seen& seen) {
-        for (size_t i = 0; i < sample.before.size(); ++i) put_numbers(*seen.tensors[i], sample.before[i]);
-        seen.again();
-        all.resize(seen.tensors.size());
-        for (const measure::Output& output : exact) {
-          take_larger(all[output.tensor], errors_of(measure::numbers_of(*seen.tensors[output.tensor]), output.numbers));
-        }
-      });
-    } catch (const Error& error) {
-      if (error.kind() == ErrorKind::other) throw;
+  std::vector<Errors> all(sample.before.size());
+  const auto look = [&](const SlotSpy::Seen& seen) {
+    for (size_t i = 0; i < sample.before.size(); ++i) put_numbers(*seen.tensors[i], sample.before[i]);
+    seen.again();
+    for (const measure::Output& output : exact) {
+      const Errors errors = errors_of(measure::numbers_of(*seen.tensors[output.tensor]), output.numbers);
+      Errors& own = all[output.tensor];
+      own = {std::max(own.norm, errors.norm), std::max(own.largest, errors.largest)};
     }
-  }
+  };
+  cli::with_each_variant(slot, Device::cpu, [&](const VariantBase&) { look_at(timed, slot, type, type, 0, look); });
   return all;
 }
 
@@ -148,24 +137,16 @@ std::vector<measure::Output> exact_outputs(const examples::TimedCase& timed, con
 class Timing {
  public:
   Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
-      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), timed_(plan.cases[index]) {
-    for (size_t side = 0; side < 2; ++side) places_[side] = prepare(*sides_[side], index);
-  }
-  ~Timing() {
-    for (size_t side = 0; side < 2; ++side) {
-      if (!places_[side].empty()) sides_[side]->end_calls();
-    }
-  }
-  Timing(const Timing&) = delete;
-  Timing& operator=(const Timing&) = delete;
-  bool is_supported() const { return !places_[0].empty() && !places_[1].empty(); }
-  TimedResult run(Ceilings& ceilings);
+      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), index_(index), timed_(plan.cases[index]) {}
+  // Nothing if a side does not take the call.
+  std::optional<TimedResult> run(Ceilings& ceilings);
 
  private:
   static constexpr int64_t least_rounds = 6;
   static constexpr size_t sets = 10;  // calls that exist at once, each at a place of its own
 
-  Json prepare(Examiner& side, size_t index);
+  Json prepare(Examiner& side) const;
+  TimedResult run_rounds(Ceilings& ceilings);
   void fill(size_t side, size_t set, const Sample& sample);
   Tensor tensor_at(size_t side, size_t set, size_t tensor, const Tensor& like) const;
   void compare(size_t set, const Sample& sample);
@@ -177,15 +158,16 @@ class Timing {
   const KernelSlot& slot_;
   const DType type_;
   const TimingPlan& plan_;
+  const size_t index_;  // in plan_.cases
   const examples::TimedCase& timed_;
   Json places_[2];
   std::vector<Errors> own_;
   RandomSequence draw_{{plan_.seed, RandomPurpose::synthetic, 77, 0, 0}};
 };
 
-Json Timing::prepare(Examiner& side, size_t index) {
+Json Timing::prepare(Examiner& side) const {
   const Json answer = side.ask(
-      {{"do", "case"}, {"case", index}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
+      {{"do", "case"}, {"case", index_}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
   if (answer.contains("error") && !answer.value("unsupported", false)) {
     throw Refusal("timed", answer.at("error").get<std::string>());
   }
@@ -263,7 +245,17 @@ size_t Timing::calls_a_round() {
   return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
 }
 
-TimedResult Timing::run(Ceilings& ceilings) {
+std::optional<TimedResult> Timing::run(Ceilings& ceilings) {
+  for (const size_t side : {0, 1}) places_[side] = prepare(*sides_[side]);
+  std::optional<TimedResult> result;
+  if (!places_[0].empty() && !places_[1].empty()) result = run_rounds(ceilings);
+  for (const size_t side : {0, 1}) {
+    if (!places_[side].empty()) sides_[side]->end_calls();
+  }
+  return result;
+}
+
+TimedResult Timing::run_rounds(Ceilings& ceilings) {
   TimedResult result;
   const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
   own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
@@ -355,23 +347,15 @@ std::string variant_beside(const examples::TimedCase& timed, KernelSlot& slot, D
   std::string name = judged;
   const auto note = [&](const SlotSpy::Seen& seen) { name = seen.again().name; };
   look_at(timed, slot, type, type, 0, note);
-  for (const VariantBase* v = slot.variants(); v && name == judged; v = v->next) {
-    if (v->device != Device::cpu || judged == v->name) continue;
-    const cli::ForcedKernels forced({fmt::format("{}={}", slot.name(), v->name)});
-    try {
-      look_at(timed, slot, type, type, 0, note);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::forced_variant) throw;
-    }
-  }
+  cli::with_each_variant(slot, Device::cpu, [&](const VariantBase& v) {
+    if (name == judged && judged != v.name) look_at(timed, slot, type, type, 0, note);
+  });
   return name;
 }
 
 std::optional<TimedResult> time_case(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index,
                                      DType type, const TimingPlan& plan, Ceilings& ceilings) {
-  Timing timing(judged, against, slot, index, type, plan);
-  if (!timing.is_supported()) return std::nullopt;
-  return timing.run(ceilings);
+  return Timing(judged, against, slot, index, type, plan).run(ceilings);
 }
 
 }  // namespace hs::bench::judge

@@ -12,12 +12,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <ranges>
-#include <set>
 #include <vector>
 
 #include "bench/cli/forced_kernels.h"
-#include "engine/error.h"
 #include "engine/observe.h"
 
 namespace hs::bench::judge {
@@ -55,9 +52,10 @@ unsigned floating_point_settings() {
 }
 
 Bytes bytes_of(const Tensor& tensor) {
+  if (tensor.bytes() == 0) return {};
   const Tensor host = tensor.to(Device::cpu);
-  const auto* begin = static_cast<const unsigned char*>(host.bytes() > 0 ? host.raw_data() : nullptr);
-  return {begin, begin + tensor.bytes()};
+  const auto* begin = static_cast<const unsigned char*>(host.raw_data());
+  return {begin, begin + host.bytes()};
 }
 
 // Past the count of modifications: what the op has saved stays as it was.
@@ -67,67 +65,63 @@ void put(const Tensor& tensor, const Bytes& bytes) {
       .copy(const_cast<void*>(tensor.raw_data()), bytes.data(), bytes.size(), CopyDirection::to_device);
 }
 
-// Of one call, by its tensors.
-struct Effects {
-  std::vector<bool> written;              // it counted as a modification, or its bytes changed
-  std::vector<std::vector<bool>> stored;  // the bytes of it that the call stored, if it was uninitialised
-  std::vector<bool> repeats;              // both calls left the same bits
+// Of one call, on one of its tensors.
+struct Effect {
+  bool written = false;      // it counted as a modification, or its bytes changed
+  std::vector<bool> stored;  // the bytes of it that the call stored, if it was uninitialised
+  bool repeats = true;       // all calls left the same bits
 };
+using Effects = std::vector<Effect>;
 
 // Makes the call twice: where an output was uninitialised, on two patterns that differ in every bit. Then more times on
 // the first of them.
 Effects effects_of(const SpiedCall& call, const VariantBase*& ran, int more_calls) {
   const size_t count = call.tensors.size();
-  std::vector<Bytes> before(count), patterns(count), once(count);
+  std::vector<Bytes> first(count), once(count);  // what was there before the first call, and after it
   std::vector<uint64_t> versions(count);
   std::vector<bool> fresh(count);
   for (size_t i = 0; i < count; ++i) {
     const Tensor& tensor = *call.tensors[i];
     versions[i] = tensor.version();
-    if (!tensor.defined()) continue;
-    before[i] = bytes_of(tensor);
-    fresh[i] = is_poison(before[i]);
-    if (!fresh[i]) continue;
-    for (size_t b = 0; b < before[i].size(); ++b)
-      patterns[i].push_back(static_cast<unsigned char>(37 * b + 59 * i + 1));
-    put(tensor, patterns[i]);
+    first[i] = bytes_of(tensor);
+    fresh[i] = is_poison(first[i]);
+    for (size_t b = 0; fresh[i] && b < first[i].size(); ++b)
+      first[i][b] = static_cast<unsigned char>(37 * b + 59 * i + 1);
+    if (fresh[i]) put(tensor, first[i]);
   }
   ran = &call.again();
-  Effects effects{std::vector<bool>(count), std::vector<std::vector<bool>>(count), std::vector<bool>(count, true)};
+  Effects effects(count);
   for (size_t i = 0; i < count; ++i) {
     const Tensor& tensor = *call.tensors[i];
-    if (!tensor.defined()) continue;
     once[i] = bytes_of(tensor);
-    effects.written[i] = tensor.version() != versions[i] || once[i] != (fresh[i] ? patterns[i] : before[i]);
-    Bytes second = fresh[i] ? patterns[i] : before[i];
+    effects[i].written = tensor.version() != versions[i] || once[i] != first[i];
+    Bytes second = first[i];
     for (unsigned char& byte : second) byte = fresh[i] ? static_cast<unsigned char>(~byte) : byte;
     put(tensor, second);
   }
   call.again();
   for (size_t i = 0; i < count; ++i) {
-    if (!call.tensors[i]->defined()) continue;
+    if (once[i].empty()) continue;
     const bool is_mask = ran->layout && call.tensors[i]->dtype() == DType::u8;  // in a layout that others do not have
     if (is_mask && call.tensors[i]->device() == Device::cuda) continue;         // cuBLASLt's has spare bits
     const Bytes twice = bytes_of(*call.tensors[i]);
     for (size_t b = 0; b < twice.size(); ++b) {
-      const bool left =
-          fresh[i] && once[i][b] == patterns[i][b] && twice[b] == static_cast<unsigned char>(~patterns[i][b]);
-      if (fresh[i] && !is_mask) effects.stored[i].push_back(!left);
-      effects.repeats[i] = effects.repeats[i] && (left || once[i][b] == twice[b]);
+      const bool left = fresh[i] && once[i][b] == first[i][b] && twice[b] == static_cast<unsigned char>(~first[i][b]);
+      if (fresh[i] && !is_mask) effects[i].stored.push_back(!left);
+      effects[i].repeats = effects[i].repeats && (left || once[i][b] == twice[b]);
     }
   }
   // A kernel that is right most of the time is wrong now and then. What adds to a tensor would add each time.
-  const auto adds = [&](size_t i) { return effects.written[i] && !fresh[i]; };
-  const bool is_pure = std::ranges::none_of(std::views::iota(size_t{0}, count), adds);
-  for (int n = 0; is_pure && n < more_calls; ++n) {
+  for (size_t i = 0; i < count; ++i) {
+    if (effects[i].written && !fresh[i]) return effects;
+  }
+  for (int n = 0; n < more_calls; ++n) {
     for (size_t i = 0; i < count; ++i) {
-      if (fresh[i]) put(*call.tensors[i], patterns[i]);
+      if (fresh[i]) put(*call.tensors[i], first[i]);
     }
     call.again();
     for (size_t i = 0; i < count; ++i) {
-      if (fresh[i] && call.tensors[i]->defined()) {
-        effects.repeats[i] = effects.repeats[i] && bytes_of(*call.tensors[i]) == once[i];
-      }
+      if (fresh[i]) effects[i].repeats = effects[i].repeats && bytes_of(*call.tensors[i]) == once[i];
     }
   }
   return effects;
@@ -150,29 +144,22 @@ std::vector<Effects> effects_in(const KernelSlot& slot, Device device, const std
   return all;
 }
 
-class Findings {
- public:
-  void add(const char* check, const std::string& text) {
-    if (kinds_.insert(check).second) all_.push_back({{"check", check}, {"text", text}});
-  }
-  const Json& all() const { return all_; }
+// The first of each check.
+void add(Json& findings, const char* check, const std::string& text) {
+  const auto is_there = [&](const Json& one) { return one.at("check") == check; };
+  if (std::ranges::none_of(findings, is_there)) findings.push_back({{"check", check}, {"text", text}});
+}
 
- private:
-  Json all_ = Json::array();
-  std::set<std::string> kinds_;
-};
-
-void compare(const Effects& judged, const Effects& trusted, Findings& findings) {
-  for (size_t i = 0; i < judged.written.size(); ++i) {
-    if (judged.written[i] && !trusted.written[i])
-      findings.add("inputs", fmt::format("it changes tensor {} of the call", i));
-    for (size_t b = 0; b < std::min(judged.stored[i].size(), trusted.stored[i].size()); ++b) {
-      if (!judged.stored[i][b] && trusted.stored[i][b]) {
-        findings.add("written", fmt::format("it leaves byte {} of tensor {} of the call as it was", b, i));
-      }
+void compare(const Effects& judged, const Effects& trusted, Json& findings) {
+  for (size_t i = 0; i < judged.size(); ++i) {
+    const Effect &one = judged[i], &other = trusted[i];
+    if (one.written && !other.written) add(findings, "inputs", fmt::format("it changes tensor {} of the call", i));
+    for (size_t b = 0; b < std::min(one.stored.size(), other.stored.size()); ++b) {
+      if (one.stored[b] || !other.stored[b]) continue;
+      add(findings, "written", fmt::format("it leaves byte {} of tensor {} of the call as it was", b, i));
     }
-    if (!judged.repeats[i] && trusted.repeats[i]) {
-      findings.add("repeat", fmt::format("the same call gives other bits in tensor {} the second time", i));
+    if (!one.repeats && other.repeats) {
+      add(findings, "repeat", fmt::format("the same call gives other bits in tensor {} the second time", i));
     }
   }
 }
@@ -182,16 +169,10 @@ void compare(const Effects& judged, const Effects& trusted, Findings& findings) 
 Json watched(KernelSlot& slot, const std::string& variant, Device device, const std::function<void()>& trusted,
              const std::function<void()>& judged) {
   std::vector<std::vector<Effects>> others;
-  for (const VariantBase* v = slot.variants(); v; v = v->next) {
-    if (v->name == variant || v->device != device) continue;
-    try {
-      const cli::ForcedKernels forced({std::string(slot.name()) + "=" + v->name});
-      others.push_back(effects_in(slot, device, trusted));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::forced_variant) throw;
-    }
-  }
-  Findings findings;
+  cli::with_each_variant(slot, device, [&](const VariantBase& other) {
+    if (other.name != variant) others.push_back(effects_in(slot, device, trusted));
+  });
+  Json findings = Json::array();
   const unsigned settings = floating_point_settings();
   std::vector<Effects> own;
   {
@@ -200,15 +181,15 @@ Json watched(KernelSlot& slot, const std::string& variant, Device device, const 
     own = effects_in(slot, device, judged, device == Device::cpu ? 20 : 0);  // the emulator repeats by itself
   }
   if (allocations > 0 && device == Device::cpu)
-    findings.add("allocation",
-                 "it allocates memory; expected what .workspace asks for (Eigen allocates above 128 KiB)");
+    add(findings, "allocation",
+        "it allocates memory; expected what .workspace asks for (Eigen allocates above 128 KiB)");
   if (floating_point_settings() != settings) {
-    findings.add("denormals", "it leaves the processor's floating-point settings changed");
+    add(findings, "denormals", "it leaves the processor's floating-point settings changed");
   }
   for (const auto& other : others) {
     for (size_t call = 0; call < std::min(own.size(), other.size()); ++call) compare(own[call], other[call], findings);
   }
-  return findings.all();
+  return findings;
 }
 
 }  // namespace hs::bench::judge

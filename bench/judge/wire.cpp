@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "engine/check.h"
 
@@ -18,12 +19,6 @@ Shape shape_of(const Json& json) {
          : dims.size() == 2 ? Shape{dims[0], dims[1]}
          : dims.size() == 3 ? Shape{dims[0], dims[1], dims[2]}
                             : Shape{dims[0], dims[1], dims[2], dims[3]};
-}
-
-DType dtype_of_number(const Json& number) {
-  const auto value = number.get<size_t>();
-  if (value >= std::size(dtype_info)) fail(ExitCode::bad_input, "type {} of a tensor", value);
-  return static_cast<DType>(value);
 }
 
 // Calls field(name, value) for all but `held`.
@@ -56,6 +51,14 @@ bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std
   return std::ranges::find(slots, slot, &KernelSlot::name) != slots.end();
 }
 
+const std::vector<examples::OpCase>& rows_of(uint64_t seed, int walk) {
+  if (seed == 0) return examples::op_table();
+  static std::map<std::pair<uint64_t, int>, std::vector<examples::OpCase>> drawn;
+  auto& rows = drawn[{seed, walk}];
+  if (rows.empty()) rows = examples::drawn_rows(seed, walk);
+  return rows;
+}
+
 bool send_message(int file, std::string_view text) {
   return ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
@@ -67,26 +70,22 @@ std::string receive_message(int file) {
   return text;
 }
 
-Json to_json(const Shape& shape) {
-  Json dims = Json::array();
-  for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
-  return dims;
-}
-
 Json Packer::put(const Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   const Tensor here = tensor.to(Device::cpu);
   if (used_ + here.bytes() > memory_.size()) fail(ExitCode::internal, "no room for {} bytes", here.bytes());
   if (here.bytes() > 0) std::memcpy(memory_.data() + used_, here.raw_data(), here.bytes());
-  const Json place = {{"at", used_}, {"type", static_cast<int>(here.dtype())}, {"shape", to_json(here.shape())}};
+  Json place = {{"at", used_}, {"type", static_cast<int>(here.dtype())}, {"shape", Json::array()}};
+  for (int axis = 0; axis < here.shape().rank(); ++axis) place["shape"].push_back(here.shape()[axis]);
   used_ += (here.bytes() + 255) / 256 * 256;
   return place;
 }
 
 Tensor unpack(const Json& place, std::span<const std::byte> memory) {
   if (place.is_null()) return {};
-  const auto at = place.at("at").get<size_t>();
-  Tensor tensor = Tensor::empty(shape_of(place.at("shape")), dtype_of_number(place.at("type")));
+  const auto at = place.at("at").get<size_t>(), type = place.at("type").get<size_t>();
+  if (type >= std::size(dtype_info)) fail(ExitCode::bad_input, "type {} of a tensor", type);
+  Tensor tensor = Tensor::empty(shape_of(place.at("shape")), static_cast<DType>(type));
   if (at > memory.size() || tensor.bytes() > memory.size() - at) fail(ExitCode::bad_input, "a tensor at {}", at);
   if (tensor.bytes() > 0) std::memcpy(tensor.mutable_raw_data(), memory.data() + at, tensor.bytes());
   return tensor;

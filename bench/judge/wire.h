@@ -50,8 +50,10 @@ KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
 // Whether the row calls the slot of this name.
 bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot);
 
+// Rows that both sides know by these numbers: the op table's for seed 0, else drawn_rows(). They stay where they are.
+const std::vector<examples::OpCase>& rows_of(uint64_t seed, int walk);
+
 Json to_json(const examples::RowRun& how);
 examples::RowRun row_run_of(const Json& json);
-Json to_json(const Shape& shape);
 
 }  // namespace hs::bench::judge
