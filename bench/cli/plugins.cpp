@@ -17,7 +17,6 @@
 #include "bench/cli/environment.h"
 #include "engine/check.h"
 #include "engine/files/input_file.h"
-#include "engine/files/output_file.h"
 #include "engine/registration.h"
 
 namespace hs::bench::cli {
@@ -199,18 +198,19 @@ void build_plugin(const std::string& source, const std::string& output) {
   out.keep();
 }
 
+std::string built_plugin(const std::string& file, TemporaryPath& folder) {
+  const std::filesystem::path path = file;
+  if (path.extension() != ".cpp" && path.extension() != ".cu") return file;
+  make_temporary(folder);
+  const std::string built = folder.path() / path.stem().concat(".so");
+  build_plugin(file, built);
+  return built;
+}
+
 void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
-    const std::filesystem::path path = file;
-    if (path.extension() != ".cpp" && path.extension() != ".cu") {
-      load_plugin(file, file);
-      continue;
-    }
     TemporaryPath folder;
-    make_temporary(folder);
-    const std::string built = folder.path() / path.stem().concat(".so");
-    build_plugin(file, built);
-    load_plugin(built, file);
+    load_plugin(built_plugin(file, folder), file);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"
+#include "engine/files/output_file.h"
 
 namespace hs::bench::cli {
 
@@ -32,7 +33,10 @@ const std::vector<Plugin>& loaded_plugins();  // in order of loading
 // written).
 void build_plugin(const std::string& source, const std::string& output);
 
-// The files of --plugin: loads each, one that is a source after it is built into a temporary folder.
+// The file, or, if it is a source, what is built of it in a folder that this makes.
+std::string built_plugin(const std::string& file, TemporaryPath& folder);
+
+// Those of --plugin.
 void load_plugins(const std::vector<std::string>& files);
 
 // What a file holds, and nothing of what it registers: it is not loaded. Throws Error: io, bad_input (no regular file).

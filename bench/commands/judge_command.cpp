@@ -6,14 +6,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <random>
 
 #include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/judge/judge.h"
-#include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
@@ -28,8 +26,6 @@ class JudgeCommand : public cli::Command {
   void run(const cli::Flags& flags) override;
 
  private:
-  cli::Plugin find_plugin(std::optional<measure::WorkFolder>& folder);
-
   std::vector<std::string> file_;
   judge::JudgeOptions options_;
   int64_t threads_ = 0;
@@ -93,26 +89,15 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
           {"timed", rows.json}};
 }
 
-// Builds it, if it is a source. What the file registers, only its own process knows. Without a name: the program's own.
-cli::Plugin JudgeCommand::find_plugin(std::optional<measure::WorkFolder>& folder) {
-  const std::filesystem::path file = options_.shown = file_[0];
-  if (file.extension() == ".cpp" || file.extension() == ".cu") {
-    options_.plugin = (folder.emplace().path() / (file.stem().string() + ".so")).string();
-    cli::build_plugin(file_[0], options_.plugin);
-  } else if (file_[0].find('=') != std::string::npos) {
-    options_.variant = file_[0];
-    return {};
-  } else {
-    options_.plugin = file_[0];
-  }
-  return cli::look_at_plugin(options_.plugin);
-}
-
 void JudgeCommand::run(const cli::Flags& flags) {
   outputs_.open();
   cli::use_threads(threads_);
-  std::optional<measure::WorkFolder> folder;
-  cli::Plugin plugin = find_plugin(folder);
+  TemporaryPath folder;
+  const std::string& file = options_.shown = file_[0];
+  options_.plugin = cli::built_plugin(file, folder);
+  if (options_.plugin == file && file.find('=') != std::string::npos) std::swap(options_.plugin, options_.variant);
+  cli::Plugin plugin;  // what it registers, only its own process knows
+  if (!options_.plugin.empty()) plugin = cli::look_at_plugin(options_.plugin);
   std::vector<judge::Verdict> verdicts = judge::judge(options_);
   Json record = report::new_record(name(), verdicts[0].device, flags.config());
   record["verdicts"] = Json::array();
