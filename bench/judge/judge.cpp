@@ -86,14 +86,14 @@ class Session {
   Verdict judge();
 
  private:
-  using Body = std::function<void(const Place& place, const RowRun& how)>;
+  using Body = std::function<void(const OpCase& row, const RowRun& how)>;
 
   void start(Examiner::Memory memory);
   void add_places(std::vector<Place>& places, uint64_t seed, int walk) const;
   std::vector<Place> rows_drawn(int count, bool walks) const;
   std::vector<Place> chosen(std::vector<Place> places, size_t most);
   bool is_taken(const Place& place);
-  std::vector<Tensor> run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how);
+  std::vector<Tensor> run(const examples::Inputs& inputs, const RowRun& how);
   Json ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before);
   static constexpr auto guarded = Examiner::Memory::guarded;
   static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks, or at a small size
@@ -101,10 +101,8 @@ class Session {
   bool passes(const std::string& check, const Body& body, const RowRun& how, bool is_last);
   void run_check(const std::string& name, const std::vector<Place>& places, const Body& body);
   void check_rows();
-  void check_denormals(const Place& place, const RowRun& how);
-  void check_infinities(const Place& place, const RowRun& how);
-  void check_aliases(const Place& place, const RowRun& how);
-  void check_threads(const Place& place, const RowRun& how);
+  void check_infinities(const OpCase& row, const RowRun& how);
+  void check_threads(const OpCase& row, const RowRun& how);
   void check_timed();
   void check_own_rows();
 
@@ -185,15 +183,15 @@ bool Session::is_taken(const Place& place) {
 }
 
 Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before) {
-  Packer packer(subject_->memory().first(row_bytes));
-  Json places = Json::array();
-  for (const Tensor& input : inputs) places.push_back(packer.put(input));
+  const auto named = [&](const std::string& text) {
+    return fmt::format("{} {}: {}", name(how.dtype), place.row->name, text);
+  };
   const Json question = {{"do", "row"},
                          {"row", place.index},
                          {"drawn", place.drawn_seed},
                          {"walk", place.walk},
                          {"how", to_json(how)},
-                         {"inputs", places},
+                         {"inputs", pack(inputs, subject_->memory().first(row_bytes))},
                          {"seed", examples::input_seed()},
                          {"threads", threads_},
                          {"watch", check_ == "rows" || check_ == "drawn"},
@@ -203,31 +201,21 @@ Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const 
     answer = subject_->ask(question);
   } catch (const Refusal& refusal) {
     if (refusal.check != "emulator") throw;
-    throw Refusal(refusal.check, fmt::format("{} {}: {}", name(how.dtype), place.row->name, refusal.what()));
+    throw Refusal(refusal.check, named(refusal.what()));
   }
-  if (answer.value("unsupported", false)) {
-    throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
-  }
+  if (answer.value("unsupported", false)) throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
   if (answer.contains("error")) throw Refusal(check_, answer.at("error").get<std::string>());
+  for (const Json& finding : answer.at("findings")) {
+    throw Refusal(finding.at("check").get<std::string>(), named(finding.at("text").get<std::string>()));
+  }
   return answer;
 }
 
-std::vector<Tensor> Session::run(const OpCase& row, const examples::Inputs& inputs, const RowRun& how) {
-  const auto answer_of = [&](bool before) {
-    const Json answer = ask_row(*place_, inputs, how, before);
-    for (const Json& finding : answer.at("findings")) {
-      throw Refusal(finding.at("check").get<std::string>(),
-                    fmt::format("{} {}: {}", name(how.dtype), row.name, finding.at("text").get<std::string>()));
-    }
-    std::vector<Tensor> results;
-    for (const Json& place : answer.at("results")) {
-      results.push_back(unpack(place, subject_->memory().first(row_bytes)));
-    }
-    return results;
-  };
-  std::vector<Tensor> results = answer_of(false);
+std::vector<Tensor> Session::run(const examples::Inputs& inputs, const RowRun& how) {
+  const Json answer = ask_row(*place_, inputs, how, false);
+  std::vector<Tensor> results = unpack(answer.at("results"), subject_->memory().first(row_bytes));
   types_.insert(how.dtype);
-  if (check_ == "rows" && how.device == Device::cpu) answer_of(true);  // guard pages before each tensor
+  if (check_ == "rows" && how.device == Device::cpu) ask_row(*place_, inputs, how, true);  // guard pages before each
   return results;
 }
 
@@ -236,15 +224,13 @@ std::vector<Tensor> Session::run(const OpCase& row, const examples::Inputs& inpu
 // numbers, while a norm over three of them that are nearly equal multiplies every rounding.
 bool Session::passes(const std::string& check, const Body& body, const RowRun& how, bool is_last) {
   try {
-    body(*place_, how);
+    body(*place_->row, how);
     return true;
   } catch (const Refusal& refusal) {
     if (is_last || !(place_->row->kinked || check == "sizes") || refusal.check != check) throw;
     return false;
   } catch (const Error& error) {
     throw Refusal(check, fmt::format("{} {}: {}", name(how.dtype), place_->row->name, error.what()));
-  } catch (const Json::exception& error) {
-    throw Refusal("isolation", fmt::format("its answer makes no sense: {}", error.what()));
   }
 }
 
@@ -277,8 +263,7 @@ void Session::run_check(const std::string& check, const std::vector<Place>& plac
 }
 
 // The row's inputs times 2^-130, which makes most of them subnormal: selections and sums of two must not lose them.
-void Session::check_denormals(const Place& place, const RowRun& how) {
-  const OpCase& row = *place.row;
+void check_denormals(const OpCase& row, const RowRun& how) {
   const examples::Tolerance& allowed = row.forward;
   if (how.dtype != DType::f32 || !row.f64 || allowed.relative + allowed.absolute + allowed.frobenius > 0) return;
   const RowRun forward = forward_of(how);
@@ -301,8 +286,7 @@ void Session::check_denormals(const Place& place, const RowRun& how) {
 
 // With an infinity among the inputs, and with all of them 128 times as large, the output is finite where that of the
 // f64 run is, and nowhere else; another algorithm may spread an infinity.
-void Session::check_infinities(const Place& place, const RowRun& how) {
-  const OpCase& row = *place.row;
+void Session::check_infinities(const OpCase& row, const RowRun& how) {
   if (how.dtype == DType::f64 || !row.f64 || !row.nan) return;
   const RowRun forward = forward_of(how);
   const examples::Inputs inputs = examples::inputs_of(row, forward);
@@ -339,8 +323,7 @@ void Session::check_infinities(const Place& place, const RowRun& how) {
 }
 
 // Inputs may be the same memory, as in add(x, x): copies of it must give the same bits.
-void Session::check_aliases(const Place& place, const RowRun& how) {
-  const OpCase& row = *place.row;
+void check_aliases(const OpCase& row, const RowRun& how) {
   const RowRun forward = forward_of(how);
   examples::Inputs inputs = examples::inputs_of(row, forward);
   bool has_twins = false;
@@ -360,12 +343,12 @@ void Session::check_aliases(const Place& place, const RowRun& how) {
   });
 }
 
-void Session::check_threads(const Place& place, const RowRun& how) {
-  examples::for_each_variant(*place.row, how, [&](const std::string& description) {
+void Session::check_threads(const OpCase& row, const RowRun& how) {
+  examples::for_each_variant(row, how, [&](const std::string& description) {
     std::vector<Tensor> one;
     for (const int count : {1, 2, 3, 7}) {
       threads_ = count;
-      const auto results = examples::run_row(*place.row, how);
+      const auto results = examples::run_row(row, how);
       if (count == 1) one = results;
       for (size_t i = 0; i < one.size(); ++i) {
         if (!one[i].defined() || examples::same_bytes(one[i], results.at(i))) continue;
@@ -378,11 +361,11 @@ void Session::check_threads(const Place& place, const RowRun& how) {
 
 void Session::check_rows() {
   using namespace examples;
-  const auto close = [](const Place& place, const RowRun& how) {
-    const Reference reference = reference_of(*place.row, how);
-    for_each_variant(*place.row, how, [&](const std::string& description) {
-      const auto results = run_row(*place.row, how);
-      if (how.dtype != DType::f64) return check_close(*place.row, how, reference, results, description);
+  const auto close = [](const OpCase& row, const RowRun& how) {
+    const Reference reference = reference_of(row, how);
+    for_each_variant(row, how, [&](const std::string& description) {
+      const auto results = run_row(row, how);
+      if (how.dtype != DType::f64) return check_close(row, how, reference, results, description);
       for (size_t i = 0; i < results.size(); ++i) {  // against the project's own in f64: its rounding alone
         const Comparison result = compare(to_numbers(results[i]), reference.values.at(i), {1e-10, 1e-10, 0});
         if (!result.passed) throw Refusal("rows", fmt::format("{}, result {}: {}", description, i, result.summary));
@@ -399,28 +382,28 @@ void Session::check_rows() {
   const std::vector<Place> some = spread(all, quick ? 6 : 24);
   run_check("rows", all, close);
   run_check("drawn", drawn, close);
-  run_check("integers", some, [](const Place& place, const RowRun& how) {
-    if (how.dtype != DType::f64 && place.row->integers && place.row->f64) check_integers(*place.row, how);
+  run_check("integers", some, [](const OpCase& row, const RowRun& how) {
+    if (how.dtype != DType::f64 && row.integers && row.f64) check_integers(row, how);
   });
-  run_check("nan", some, [](const Place& place, const RowRun& how) {
+  run_check("nan", some, [](const OpCase& row, const RowRun& how) {
     // Nothing says whether cuBLASLt's ReLU, which this op's product has there, keeps a NaN.
-    if (how.device == Device::cuda && place.row->name.starts_with("feed_forward")) return;
-    if (how.dtype != DType::f64 && (place.row->nan || place.row->nan_in_place > 0)) check_nan(*place.row, how);
+    if (how.device == Device::cuda && row.name.starts_with("feed_forward")) return;
+    if (how.dtype != DType::f64 && (row.nan || row.nan_in_place > 0)) check_nan(row, how);
   });
-  run_check("infinities", some, [this](const Place& place, const RowRun& how) { check_infinities(place, how); });
-  run_check("omitted", some, [](const Place& place, const RowRun& how) {
-    if (how.dtype != DType::f64 && place.row->flops <= 1e5) check_combinations(*place.row, how);
+  run_check("infinities", some, [this](const OpCase& row, const RowRun& how) { check_infinities(row, how); });
+  run_check("omitted", some, [](const OpCase& row, const RowRun& how) {
+    if (how.dtype != DType::f64 && row.flops <= 1e5) check_combinations(row, how);
   });
-  run_check("aliases", some, [this](const Place& place, const RowRun& how) { check_aliases(place, how); });
+  run_check("aliases", some, check_aliases);
   if (registered_.device != Device::cpu) return;
   std::vector<Place> walked = rows_drawn(walks, true);  // of the ops whose drawn rows reach the slot
   std::erase_if(
       walked, [&](const Place& place) { return std::ranges::find(drawn, place.index, &Place::index) == drawn.end(); });
-  run_check("sizes", walked, [&](const Place& place, const RowRun& how) {
-    if (how.dtype == *types_.begin()) close(place, how);
+  run_check("sizes", walked, [&](const OpCase& row, const RowRun& how) {
+    if (how.dtype == *types_.begin()) close(row, how);
   });
-  run_check("denormals", all, [this](const Place& place, const RowRun& how) { check_denormals(place, how); });
-  run_check("threads", all, [this](const Place& place, const RowRun& how) { check_threads(place, how); });
+  run_check("denormals", all, check_denormals);
+  run_check("threads", all, [this](const OpCase& row, const RowRun& how) { check_threads(row, how); });
 }
 
 // On the variant's own threads, in a process that has not run a row.
@@ -471,7 +454,7 @@ void Session::check_own_rows() {
 Verdict Session::judge() {
   const auto start_time = Clock::now();
   candidate_ = {registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
-                [this](const auto& row, const auto& in, const auto& how) { return run(row, in, how); }};
+                [this](const auto&, const auto& in, const auto& how) { return run(in, how); }};
   examples::set_input_seed(seed_);
   examples::set_failure_handler([this](const std::string& line) { throw Refusal(check_, line); });
   examples::set_candidate(&candidate_);
@@ -482,6 +465,9 @@ Verdict Session::judge() {
   } catch (const Refusal& refusal) {
     verdict_.refused_by = refusal.check;
     verdict_.reason = refusal.what();
+  } catch (const Json::exception& error) {
+    verdict_.refused_by = "isolation";
+    verdict_.reason = fmt::format("its answer makes no sense: {}", error.what());
   }
   examples::set_candidate(nullptr);
   verdict_.seconds = seconds_since(start_time);

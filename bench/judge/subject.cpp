@@ -124,8 +124,7 @@ Json Subject::run_row(const Json& question) {
   set_threads(question.at("threads"));
   const auto seed = question.at("seed").get<uint64_t>();  // which the gradients of results are drawn from
   if (seed != examples::input_seed()) examples::set_input_seed(seed);
-  examples::Inputs inputs;
-  for (const Json& place : question.at("inputs")) inputs.push_back(unpack(place, memory_.first(row_bytes)));
+  const examples::Inputs inputs = unpack(question.at("inputs"), memory_.first(row_bytes));
   set_poison(true);
   std::vector<Tensor> results;
   Json findings = Json::array();
@@ -142,10 +141,7 @@ Json Subject::run_row(const Json& question) {
   if (guard_ && !GuardPages::intact()) {
     findings.push_back({{"check", "guard"}, {"text", "it has made a guard page accessible"}});
   }
-  Packer packer(memory_.first(row_bytes));
-  Json places = Json::array();
-  for (const Tensor& result : results) places.push_back(packer.put(result));
-  return {{"results", places}, {"findings", findings}};
+  return {{"results", pack(results, memory_.first(row_bytes))}, {"findings", findings}};
 }
 
 // Tells a call that `supported` refuses, whose kernel never begins, from a kernel of the slot that has thrown.

@@ -70,25 +70,34 @@ std::string receive_message(int file) {
   return text;
 }
 
-Json Packer::put(const Tensor& tensor) {
-  if (!tensor.defined()) return nullptr;
-  const Tensor here = tensor.to(Device::cpu);
-  if (used_ + here.bytes() > memory_.size()) fail(ExitCode::internal, "no room for {} bytes", here.bytes());
-  if (here.bytes() > 0) std::memcpy(memory_.data() + used_, here.raw_data(), here.bytes());
-  Json place = {{"at", used_}, {"type", static_cast<int>(here.dtype())}, {"shape", Json::array()}};
-  for (int axis = 0; axis < here.shape().rank(); ++axis) place["shape"].push_back(here.shape()[axis]);
-  used_ += (here.bytes() + 255) / 256 * 256;
-  return place;
+Json pack(const std::vector<Tensor>& tensors, std::span<std::byte> memory) {
+  Json places = Json::array();
+  size_t used = 0;
+  for (const Tensor& tensor : tensors) {
+    Json& place = places.emplace_back();
+    if (!tensor.defined()) continue;
+    const Tensor here = tensor.to(Device::cpu);
+    if (used + here.bytes() > memory.size()) fail(ExitCode::internal, "no room for {} bytes", here.bytes());
+    if (here.bytes() > 0) std::memcpy(memory.data() + used, here.raw_data(), here.bytes());
+    place = {{"at", used}, {"type", static_cast<int>(here.dtype())}, {"shape", Json::array()}};
+    for (int axis = 0; axis < here.shape().rank(); ++axis) place["shape"].push_back(here.shape()[axis]);
+    used += (here.bytes() + 255) / 256 * 256;
+  }
+  return places;
 }
 
-Tensor unpack(const Json& place, std::span<const std::byte> memory) {
-  if (place.is_null()) return {};
-  const auto at = place.at("at").get<size_t>(), type = place.at("type").get<size_t>();
-  if (type >= std::size(dtype_info)) fail(ExitCode::bad_input, "type {} of a tensor", type);
-  Tensor tensor = Tensor::empty(shape_of(place.at("shape")), static_cast<DType>(type));
-  if (at > memory.size() || tensor.bytes() > memory.size() - at) fail(ExitCode::bad_input, "a tensor at {}", at);
-  if (tensor.bytes() > 0) std::memcpy(tensor.mutable_raw_data(), memory.data() + at, tensor.bytes());
-  return tensor;
+std::vector<Tensor> unpack(const Json& places, std::span<const std::byte> memory) {
+  std::vector<Tensor> tensors;
+  for (const Json& place : places) {
+    Tensor& tensor = tensors.emplace_back();
+    if (place.is_null()) continue;
+    const auto at = place.at("at").get<size_t>(), type = place.at("type").get<size_t>();
+    if (type >= std::size(dtype_info)) fail(ExitCode::bad_input, "type {} of a tensor", type);
+    tensor = Tensor::empty(shape_of(place.at("shape")), static_cast<DType>(type));
+    if (at > memory.size() || tensor.bytes() > memory.size() - at) fail(ExitCode::bad_input, "a tensor at {}", at);
+    if (tensor.bytes() > 0) std::memcpy(tensor.mutable_raw_data(), memory.data() + at, tensor.bytes());
+  }
+  return tensors;
 }
 
 Json to_json(const examples::RowRun& how) {

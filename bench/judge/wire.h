@@ -33,18 +33,11 @@ inline constexpr size_t most_message = 100'000;
 bool send_message(int file, std::string_view text);
 std::string receive_message(int file);  // "" at the end
 
-// Puts tensors one after another into memory, and gets them back. An undefined tensor is null.
-class Packer {
- public:
-  explicit Packer(std::span<std::byte> memory) : memory_(memory) {}
-  Json put(const Tensor& tensor);  // its place, type and shape. Throws Error (internal): no room is left
-
- private:
-  std::span<std::byte> memory_;
-  size_t used_ = 0;
-};
-// A copy on the CPU. Throws Error (bad_input) or a Json exception if `place` is not one within the memory.
-Tensor unpack(const Json& place, std::span<const std::byte> memory);
+// Puts tensors one after another into memory, and says of each its place, type and shape; null: it is undefined.
+// Throws Error (internal): no room is left
+Json pack(const std::vector<Tensor>& tensors, std::span<std::byte> memory);
+// Copies on the CPU. Throws Error (bad_input) or a Json exception if one of `places` is not within the memory.
+std::vector<Tensor> unpack(const Json& places, std::span<const std::byte> memory);
 
 KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
 // Whether the row calls the slot of this name.
