@@ -63,6 +63,7 @@ void for_shapes(const Check& check) {
     for (int64_t stride = 1; stride <= 3; ++stride) {
       for (int64_t pad = 0; pad < kernel; ++pad) {
         for (const int64_t channels : {1, 3}) {
+          INFO("nan: an element that was not written");
           INFO("image 7 x 5, kernel ", kernel, ", stride ", stride, ", pad ", pad, ", ", channels, " channels");
           check(Shape{7, 5, channels, kernel, stride, pad});
         }

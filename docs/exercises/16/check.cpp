@@ -31,7 +31,9 @@ void check(int64_t m, int64_t n, int64_t k) {
       INFO("element ", i, ", ", j);
       float sum = 0;
       for (int64_t p = 0; p < k; ++p) sum += a.load(i, p) * b.load(p, j);
-      REQUIRE(std::bit_cast<uint32_t>(c.load(i, j)) == std::bit_cast<uint32_t>(sum));
+      const float got = c.load(i, j);
+      INFO("got ", got, ", expected ", sum, "; if only the last bit differs: added in another order, or fused");
+      REQUIRE(std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(sum));
     }
   }
   REQUIRE_MESSAGE(c.stores == m * n, "stores of c");

@@ -61,7 +61,11 @@ TEST_CASE("interrupted after any step: the same bits as without an interruption"
   for (int steps = 0; steps <= 25; ++steps) {
     INFO("interrupted after step ", steps);
     save(after(training(), steps), folder.path / "run");
-    REQUIRE(bits(after(load(folder.path / "run"), 25 - steps)) == expected);
+    const Training loaded = load(folder.path / "run");
+    REQUIRE_MESSAGE(loaded.weights.size() == 3, "the weights were not restored");
+    REQUIRE_MESSAGE(loaded.momentum.size() == 3, "the momentum was not restored");
+    REQUIRE_MESSAGE(loaded.order.size() == 7, "the order was not restored");
+    REQUIRE(bits(after(loaded, 25 - steps)) == expected);
   }
 }
 

@@ -5,6 +5,7 @@
 // what was written down. So what changes from step to step must be read from device memory: the batch, at an address
 // that stays, and the number of steps, which a kernel of the recording counts. The step is SGD on w^2 / 2 of each
 // number with a rate that falls linearly: w -= lr (1 - t / steps) x w.
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <vector>
@@ -70,8 +71,9 @@ struct Trained {
 Trained train(std::vector<float> w, float lr, Counter counter, bool captured) {
   Device device;
   Memory memory{std::move(w), {}};
+  memory.x.resize(memory.w.size());
   for (int t = 0; t < steps; ++t) {
-    memory.x = batch(t, memory.w.size());  // a copy to the fixed place, before the step
+    std::ranges::copy(batch(t, memory.w.size()), memory.x.begin());  // to the fixed place, before the step
     if (!captured) {
       step(device, memory, lr, counter, t);
       continue;
