@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "docs/exercises/05/exercise.h"
+#include "docs/exercises/vectors.h"
 
 using exercise::LossScale;
 using exercise::ScaleRule;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "docs/exercises/06/exercise.h"
+#include "docs/exercises/vectors.h"
 
 namespace {
 
@@ -21,6 +22,7 @@ double mean_gradient(int64_t begin, int64_t size) {
 
 void check_sum(const std::vector<int64_t>& sizes) {
   const std::vector<float> factors = exercise::weights(sizes);
+  CAPTURE(sizes);
   REQUIRE(factors.size() == sizes.size());
   int64_t begin = 0;
   double sum = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "docs/exercises/11/exercise.h"
+#include "docs/exercises/vectors.h"
 
 using exercise::Accumulator;
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "docs/exercises/14/exercise.h"
+#include "docs/exercises/vectors.h"
 
 using exercise::Buckets;
 using namespace std::chrono_literals;

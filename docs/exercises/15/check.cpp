@@ -7,17 +7,9 @@
 #include <vector>
 
 #include "docs/exercises/15/exercise.h"
+#include "docs/exercises/vectors.h"
 
 using exercise::Shape;
-
-template <>
-struct doctest::StringMaker<std::vector<float>> {
-  static String convert(const std::vector<float>& values) {
-    String text;
-    for (const float value : values) text += (text.size() > 0 ? String(", ") : String()) + toString(value);
-    return String("{") + text + "}";
-  }
-};
 
 namespace {
 

@@ -18,8 +18,8 @@ struct Shape {
 // image is (height, width, channels); matrix is (rows, columns), both in row-major order. Row (oh, ow) of the matrix
 // holds the window that gives this output, in the order (kh, kw, c):
 //
-//   matrix[oh * out_width + ow][(kh * kernel + kw) * channels + c] = image[oh * stride + kh - pad][ow * stride + kw -
-//   pad][c]
+//   matrix[oh * out_width + ow][(kh * kernel + kw) * channels + c]
+//       = image[oh * stride + kh - pad][ow * stride + kw - pad][c]
 //
 // and 0 outside of the image. The convolution is then matrix times weights (columns, out_channels). Writes all of
 // matrix.

@@ -7,7 +7,9 @@
 //
 // cp_async_commit() closes a group of copies; cp_async_wait<n>() waits until at most n groups of this thread are under
 // way. A wait is for the thread's own copies; for those of other threads there is the barrier. Add the waits and
-// barriers. A wait for all copies would be right, too, and nothing would overlap: the check cannot see that, you can.
+// barriers. The next copy starts before the wait here, so a wait for all would be right, too, and nothing would
+// overlap: the check cannot see that, you can. kernels/gemm/mma.cu starts it after wait and barrier: then the wait
+// leaves one group less under way, and one barrier a tile is enough.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/mma.cuh"

@@ -179,13 +179,12 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
     }
     if (written && cell.state == pending) {
       device_fault(cudaErrorLaunchFailure,
-                   "thread %d %s %s, to which thread %d has started a cp.async that may still be under way (a wait is "
-                   "missing, or "
-                   "a barrier before that copy was started)",
+                   "thread %d %s %s, to which thread %d has started a cp.async that may still be under way (its thread "
+                   "waits, then a barrier, then the read; or a barrier is missing before that copy was started)",
                    self.number, verb(kind), check.where().c_str(), cell.writer);
     } else if (!written && (kind == Access::read || kind == Access::atomic)) {
-      device_fault(cudaErrorLaunchFailure, "thread %d %s %s, which no thread of this block has written", self.number,
-                   verb(kind), check.where().c_str());
+      device_fault(cudaErrorLaunchFailure, "thread %d %s %s, which no thread of this block has written yet",
+                   self.number, verb(kind), check.where().c_str());
     }
     kind == Access::read ? check.read(cell, time) : check.write(cell, time);
   }
