@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <random>
 
 #include "bench/cli/plugins.h"
@@ -97,7 +98,10 @@ void JudgeCommand::run(const cli::Flags& flags) {
   options_.plugin = cli::built_plugin(file, folder);
   if (options_.plugin == file && file.find('=') != std::string::npos) std::swap(options_.plugin, options_.variant);
   cli::Plugin plugin;  // what it registers, only its own process knows
-  if (!options_.plugin.empty()) plugin = cli::look_at_plugin(options_.plugin);
+  if (!options_.plugin.empty()) {
+    plugin = cli::look_at_plugin(options_.plugin);
+    options_.plugin = std::filesystem::absolute(options_.plugin);  // its process may not ask for the current folder
+  }
   std::vector<judge::Verdict> verdicts = judge::judge(options_);
   Json record = report::new_record(name(), verdicts[0].device, flags.config());
   record["verdicts"] = Json::array();
