@@ -240,7 +240,7 @@ Json changed(Json settings, const Change& change) {
   return settings;
 }
 
-std::vector<std::string> kinds() { return {"loader", "kernels", "batch", "precision", "learning rate", "schedule"}; }
+std::vector<std::string> kinds() { return {"loader", "kernels", "precision", "batch", "learning rate", "schedule"}; }
 
 std::vector<Change> candidates(const std::string& kind, const Json& settings) {
   if (kind == "loader") return loader_candidates(settings);

@@ -36,8 +36,7 @@ struct Change {
 Json changed(Json settings, const Change& change);
 
 // The candidates of a kind, in the order in which they are tried: what differs from `settings`, whose missing flags are
-// train's defaults. `kinds()` is the order: first what changes the time alone, then what changes the training;
-// precision after the batch, because units for 16 bits gain more in larger products.
+// train's defaults. `kinds()` is the order: first what changes the time alone, then what changes the training.
 std::vector<std::string> kinds();
 std::vector<Change> candidates(const std::string& kind, const Json& settings);
 
