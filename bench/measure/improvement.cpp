@@ -76,16 +76,17 @@ std::vector<Change> schedule_candidates(const Json& settings) {
 class Search {
  public:
   Search(const Json& settings, const Trainer& train, const SearchRules& rules)
-      : train_(train), rules_(rules), found_{settings, {}} {}
+      : settings_(settings), train_(train), rules_(rules), found_{settings, {}} {}
 
   Found run() {
     try {
-      kept_ = {run_once(found_.settings, rules_.first_limit)};
-      accuracy_ = kept_[0].accuracy;
+      kept_ = {run_once(settings_, rules_.first_limit)};
       if (rules_.is_exhaustive) {
-        combine(0, Json(found_.settings), {});
+        for (uint64_t turn = 1; turn < enough; ++turn) kept_.push_back(run_once(settings_, rules_.first_limit, turn));
+        accuracy_ = accuracy_of(kept_);
+        combine(0, settings_, {});
       } else {
-        for (const std::string& kind : kinds()) try_kind(kind);
+        try_kinds();
       }
     } catch (const OutOfTime&) {
       found_.out_of_time = true;
@@ -94,6 +95,15 @@ class Search {
   }
 
  private:
+  static constexpr size_t enough = 3;  // trials of what is judged
+
+  // Kind after kind, and again, until none of the others finds more: a batch that was kept may want another precision.
+  void try_kinds() {
+    const std::vector<std::string> all = kinds();
+    size_t in_vain = 0;
+    for (size_t i = 0; in_vain < all.size(); i = (i + 1) % all.size()) in_vain = try_kind(all[i]) ? 1 : in_vain + 1;
+  }
+
   Trial run_once(const Json& settings, double limit, uint64_t turn = 0) {
     if (!rules_.may_go_on()) throw OutOfTime();
     ++found_.runs;
@@ -113,6 +123,7 @@ class Search {
     } else if (seen_.insert(settings.dump()).second && !changes.empty()) {
       const Trial trial = run_once(settings, limit());
       if (trial.seconds >= median_of(kept_) || trial.accuracy < accuracy_ - rules_.lose) return;
+      kept_.resize(1);
       kept_[0].seconds = trial.seconds;
       found_.settings = settings;
       found_.changes = changes;
@@ -123,10 +134,10 @@ class Search {
   // Then nothing that the loader does can be the reason.
   bool never_waits(const std::string& kind) const { return kind == "loader" && kept_[0].waiting < 0.02; }
 
-  // No candidate needs longer than this to show that it is worse.
+  // No candidate needs longer than this to show that it is worse, even with the less lucky seed.
   double limit() const {
     const double best = median_of(kept_);
-    return std::isfinite(best) ? 1.1 * best : rules_.first_limit;
+    return std::isfinite(best) ? 1.2 * best : rules_.first_limit;
   }
 
   static double median_of(const std::vector<Trial>& trials) { return median(seconds_of(trials)); }
@@ -161,26 +172,37 @@ class Search {
     return std::isfinite(seconds) ? fmt::format("reaches the target after {:.2f} s", seconds) : "is not as fast";
   }
 
-  // Keeps the first of the best of its kind that is better than what is kept so far on three seeds of both.
-  void try_kind(const std::string& kind) {
+  // Keeps the first of the best of its kind that is better than what is kept so far on three seeds of both, if any is.
+  bool try_kind(const std::string& kind) {
     constexpr size_t most = 3;
     if (never_waits(kind)) {
       rules_.say(fmt::format("loader: training waits for it {:.1f} % of the time", kept_[0].waiting * 100));
-      return;
+      return false;
     }
     std::vector<Candidate> best = halved(kind);
     for (size_t i = 0; i < std::min(most, best.size()); ++i) {
       if (is_better(best[i])) {
-        found_.settings = changed(found_.settings, best[i].change);
-        found_.changes.push_back(best[i].change);
-        kept_ = best[i].trials;
-        return;
+        keep(best[i]);
+        return true;
       }
     }
+    return false;
+  }
+
+  // A kind that is kept again stays one change, the last, with what all its flags are now.
+  void keep(const Candidate& one) {
+    found_.settings = changed(found_.settings, one.change);
+    kept_ = one.trials;
+    Change whole = one.change;
+    std::erase_if(found_.changes, [&](const Change& before) {
+      if (before.kind == whole.kind) whole.set.update(before.set);
+      return before.kind == whole.kind;
+    });
+    for (auto& [flag, value] : whole.set.get_ref<Json::object_t&>()) value = found_.settings.value(flag, Json());
+    found_.changes.push_back(whole);
   }
 
   bool is_better(Candidate& one) {
-    constexpr size_t enough = 3;
     const double patience = 2 * limit();
     for (size_t turn = 0; turn < enough; ++turn) {
       if (kept_.size() <= turn) kept_.push_back(run_once(found_.settings, patience, turn));
@@ -188,6 +210,7 @@ class Search {
         one.trials.push_back(run_once(changed(found_.settings, one.change), patience, turn));
       }
     }
+    if (found_.changes.empty()) accuracy_ = accuracy_of(kept_);
     const double accuracy = accuracy_of(one.trials);
     const double before = median_of(kept_), after = median_of(one.trials);
     const bool is_faster = std::isfinite(after) && before >= rules_.gain * after;
@@ -198,6 +221,7 @@ class Search {
     return is_kept;
   }
 
+  const Json& settings_;  // that were given
   const Trainer& train_;
   const SearchRules& rules_;
   Found found_;

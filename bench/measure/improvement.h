@@ -1,5 +1,6 @@
-// The search of `improve`: one thing at a time, by successive halving, for what reaches a target in the least time.
-// It knows trainings only as a function, so that tests give it one whose costs they know.
+// The search of `improve`: one thing at a time, by successive halving, for what reaches a target in the least time, and
+// again until nothing more is found. It knows trainings only as a function, so that tests give it one whose costs they
+// know.
 //
 // Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016: all
 // candidates get one run, the better half another, until one is left. That one then meets what is kept so far, in

@@ -242,7 +242,6 @@ TEST_CASE("improve: as good as the whole grid within 5 % in a fraction of its ru
       CHECK(best.runs == calls - found.runs);
       CHECK(best.runs > 500);
       CHECK(costs.seconds(found.settings) <= 1.05 * costs.seconds(best.settings));
-      CHECK(costs.seconds(best.settings) <= costs.seconds(found.settings));
       CHECK(static_cast<double>(found.runs) <= 0.15 * static_cast<double>(best.runs));
       std::set<std::string> found_kinds;
       for (const Change& change : found.changes) found_kinds.insert(change.kind);
@@ -264,6 +263,14 @@ TEST_CASE("improve: what loses accuracy is left out, a target out of reach chang
     return Trial{settings.contains("--prefetch") ? 1.0 : 10.0, 0.98, 0.01};
   };
   CHECK(improve(json::object(), never_waits, {}).changes.empty());  // what the loader does cannot be the reason
+  const Trainer pays_together = [](const json& settings, uint64_t, double) {  // bf16 does with a large batch alone
+    const double batch = settings.contains("--batch") ? std::stod(settings["--batch"][0].get<std::string>()) : 64;
+    return Trial{1000 / batch * (settings.contains("--precision") ? batch < 512 ? 1.2 : 0.8 : 1), 0.98, 0};
+  };
+  const Found together = improve(json::object(), pays_together, {});
+  CHECK(together.settings.dump() == R"({"--batch":["1024"],"--scale-lr":["64"],"--precision":["bf16"]})");
+  REQUIRE(together.changes.size() == 2);  // --batch 512, then 1024: one change
+  CHECK(together.changes[1].text() == "--batch 1024 --scale-lr 64");
   int64_t asked = 0;
   const Found ended = improve(json::object(), loses, {.lose = 1, .may_go_on = [&] { return ++asked <= 4; }});
   CHECK(ended.out_of_time);
