@@ -47,7 +47,7 @@ constinit inline Kernel<Conv2dForward> conv2d_forward{"conv2d_forward"};
 // Inf and NaN: in every variant, one in dy makes inf or NaN of all dbias and dweight of its output channel, and of some
 // of dx, so an overflow shows in the gradients. Apart from that, 0 * inf is NaN; variants multiply different zeros:
 //   naive                zeros in dy, not the padding: taps that see only padding get no inf or NaN in dweight
-//   im2col               all of the formula: zeros in dy and the padding
+//   im2col, mma_first_layer  all of the formula: zeros in dy and the padding
 //   direct, winograd, avx512_bf16  no zeros in a dy that is mostly zeros: an inf or NaN in x or weight contributes
 //                        nothing there; otherwise all, and the padding
 //   winograd, amx, and avx512_bf16 with an odd output width: otherwise also the zeros around the data, or the rest of a

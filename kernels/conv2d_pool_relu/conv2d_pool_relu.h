@@ -38,7 +38,7 @@ struct Conv2dPoolReluForward {  // x, weight and bias as in conv2d(), and the si
 constinit inline Kernel<Conv2dPoolReluForward> conv2d_pool_relu_forward{"conv2d_pool_relu_forward"};
 
 // Undefined gradients, `accumulate`, inf and NaN as in Conv2dBackward's "direct": zeros are not multiplied. But the
-// variants of matrix products, "amx" and "mma", multiply them, and the zeros that they put around the data.
+// variants of matrix products, "amx" and those of "mma", multiply them, and the zeros that they put around the data.
 struct Conv2dPoolReluBackward {  // x, weight, winner and sizes as in forward; dx, dweight and dbias like x, weight and
                                  // bias
   const Tensor& x;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/conv2d_pool_relu/pooled.cuh"
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/shared.cuh"
@@ -31,6 +32,13 @@ inline constexpr int tile_c = 32, tile_oc = 64;    // channels of a block
 inline constexpr int most_warps = 8, most_taps = 16;
 
 constexpr int64_t pitch_of(int64_t channels) { return (channels / chunk | 1) * chunk; }
+
+// The position of a chunk in a tile of shared memory, (rows, chunks), permuted so that 8 rows of a column are 8
+// different sixteenths of the banks. chunks: 2, 4 or 8
+template <int chunks>
+__device__ __forceinline__ int chunk_place(int row, int part) {
+  return (row * chunks + (part ^ row / (8 / chunks) % chunks)) * chunk;
+}
 
 // As the kernels use them. PH and PW: pooled.
 struct PooledSizes {
@@ -152,12 +160,10 @@ __device__ __forceinline__ Pack<T, chunk> dense_gradient(const PooledSizes& s, c
   Pack<T, chunk> g = {};
   if (oh < 0 || oh >= 2 * s.PH || ow < 0 || ow >= 2 * s.PW || oc >= s.OC) return g;
   const int at = (oh / 2 * s.PW + ow / 2) * s.OC + oc, place = oh % 2 * 2 + ow % 2;
-  g = load_vector<Pack<T, chunk>>(dy + at);
-  const auto won = load_vector<Pack<uint8_t, chunk>>(winner + at);
+  g = won_by(place, load_vector<Pack<T, chunk>>(dy + at), load_vector<Pack<uint8_t, chunk>>(winner + at));
+  if (factor == 1) return g;
 #pragma unroll
-  for (int j = 0; j < chunk; ++j) {
-    g.value[j] = won.value[j] == place ? scaled(g.value[j], factor) : T{};
-  }
+  for (int j = 0; j < chunk; ++j) g.value[j] = scaled(g.value[j], factor);
   return g;
 }
 

@@ -97,17 +97,9 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_forward_kernel(For
     for (int i = 0; i < 2; ++i) {
       const float b = p.bias && oc0 + at < s.OC ? to_f32(p.bias[oc0 + at + i]) : 0.0f;
       const float pixels[4] = {sum[j][0][i] + b, sum[j][0][2 + i] + b, sum[j][1][i] + b, sum[j][1][2 + i] + b};
-      float best = pixels[0];
-      int where = 0;
-#pragma unroll
-      for (int place = 1; place < 4; ++place) {
-        const bool better = !(pixels[place] <= best) && best == best;  // true for the first NaN
-        best = better ? pixels[place] : best;
-        where = better ? place : where;
-      }
-      const bool is_closed = best <= 0;  // false for NaN, which is kept
-      values.value[i] = from_f32<T>(is_closed ? 0.0f : best);
-      places |= (is_closed ? closed : where) << 8 * i;
+      const Pooled best = pool_and_relu(pixels);
+      values.value[i] = from_f32<T>(best.value);
+      places |= best.winner << 8 * i;
     }
     store_vector(y + (lane / 4 * y_pitch + at), values);
     winner[lane / 4 * winner_pitch + at / 2] = static_cast<uint16_t>(places);

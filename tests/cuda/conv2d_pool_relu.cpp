@@ -118,9 +118,12 @@ TEST_CASE("the layers of mnist_cnn and mnist_cnn_large run the fast variants, wi
     Convolution c;
     DType dtype;
     const char* variant;
-  } layers[] = {{{{2, 28, 28, 1}, 32}, DType::f32, "direct"},  {{{2, 28, 28, 1}, 32}, DType::f16, "direct"},
-                {{{1, 32, 32, 3}, 32}, DType::bf16, "direct"}, {{{2, 13, 13, 32}, 64}, DType::f16, "mma"},
-                {{{1, 26, 26, 32}, 64}, DType::bf16, "mma"},   {{{1, 26, 26, 32}, 64}, DType::f16, "mma"}};
+  } layers[] = {{{{2, 28, 28, 1}, 32}, DType::f32, "direct"},
+                {{{2, 28, 28, 1}, 32}, DType::f16, "mma_first_layer"},
+                {{{1, 32, 32, 3}, 32, {.padding = 1}}, DType::bf16, "mma_first_layer"},
+                {{{2, 13, 13, 32}, 64}, DType::f16, "mma"},
+                {{{1, 26, 26, 32}, 64}, DType::bf16, "mma"},
+                {{{1, 26, 26, 32}, 64}, DType::f16, "mma"}};
   for (const auto& [c, dtype, variant] : layers) {
     CAPTURE(c.x.to_string());
     const Results expected = run_on_cpu(c);

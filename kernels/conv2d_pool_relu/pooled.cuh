@@ -1,0 +1,44 @@
+// What the kernels of conv2d_pool_relu on the GPU share about windows of 2 x 2 pixels. .cu files only.
+#pragma once
+
+#include "kernels/conv2d_pool_relu/conv2d_pool_relu.h"
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/shared.cuh"
+
+namespace hs::cuda {
+
+// What relu(max_pool2d()) makes of a window: see `closed`.
+struct Pooled {
+  float value;
+  int winner;
+};
+__device__ __forceinline__ Pooled pool_and_relu(const float (&pixels)[4]) {
+  Pooled best = {pixels[0], 0};
+#pragma unroll
+  for (int place = 1; place < 4; ++place) {
+    const bool better = !(pixels[place] <= best.value) && best.value == best.value;  // true for the first NaN
+    best = better ? Pooled{pixels[place], place} : best;
+  }
+  return best.value <= 0 ? Pooled{0, closed} : best;  // not NaN, which is kept
+}
+
+// Of 8 values of 16 bits those whose `winner` is `place`, zeros for the others. Four bytes are compared at once: 0x80
+// less the difference has its highest bit only where there is none. REQUIRES: winner and place are at most 0x7f
+template <class T>
+__device__ __forceinline__ Pack<T, 8> won_by(int place, const Pack<T, 8>& values, const Pack<uint8_t, 8>& winner) {
+  uint32_t words[4], bytes[2];
+  memcpy(words, &values, sizeof words);
+  memcpy(bytes, &winner, sizeof bytes);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t distance = bytes[i] ^ static_cast<uint32_t>(place) * 0x01010101u;
+    const uint32_t equal = ((0x80808080u - distance) >> 7 & 0x01010101u) * 0xff;
+    words[2 * i] &= __byte_perm(equal, 0, 0x1100);  // each byte twice
+    words[2 * i + 1] &= __byte_perm(equal, 0, 0x3322);
+  }
+  Pack<T, 8> won;
+  memcpy(&won, words, sizeof won);
+  return won;
+}
+
+}  // namespace hs::cuda
