@@ -95,15 +95,19 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
                    int64_t graph_steps = 1) {
   constexpr int64_t groups = 6;  // of steps, each a replay
   const int64_t samples = groups * graph_steps * batch;
+  ModelSizes sizes;
+  if (name == "resnet8") sizes = {.rows = 32, .columns = 32, .channels = 3};
+  if (name == "char_gpt") sizes = {.rows = 1, .columns = 129, .classes = 65, .input = InputKind::tokens};
   SampleInfo info;
-  info.rows = info.columns = 28;
-  info.channels = 1;
-  info.classes = 10;
-  const MemorySource set(info, std::vector<uint8_t>(static_cast<size_t>(samples * 784)),
-                         std::vector<int32_t>(static_cast<size_t>(samples)));
+  static_cast<ImageShape&>(info) = {sizes.rows, sizes.columns, sizes.channels};
+  info.classes = static_cast<int>(sizes.classes);
+  if (sizes.input == InputKind::tokens) info.vocabulary.assign(static_cast<size_t>(sizes.classes), 'a');
+  const MemorySource set(
+      info, std::vector<uint8_t>(static_cast<size_t>(samples * sizes.rows * sizes.columns * sizes.channels)),
+      std::vector<int32_t>(static_cast<size_t>(samples)));
   std::string text;
   for (int run = 0; run < 2; ++run) {
-    const auto model = make_model(name, 1);
+    const auto model = make_model(name, 1, sizes);
     ParameterArena arena(*model, Device::cuda);
     Loader training(set, {.batch = batch, .device = Device::cuda, .cache = CacheMode::device});
     Recorder recording;
@@ -150,6 +154,10 @@ TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.l
         if (compare) text += census(name, precision, batch, false);
       }
     }
+  }
+  for (const Precision precision : {Precision::f32, Precision::bf16}) {
+    text += census("resnet8", precision, 128);
+    text += census("char_gpt", precision, 64);
   }
   text += census("mnist_cnn", Precision::f16, 64, true, 16);
   set_caching(false);
