@@ -1,7 +1,7 @@
 // causal_attention on CUDA without T x T matrices: variant "streaming". A warp owns a row (a query in forward and for
 // dq, a key for dk and dv) and a block 8 of them; tiles of 32 rows of the other kind pass through shared memory. In a
 // tile, lane j first has the j-th product, S[i, j]; then lanes are columns of the sum, and the weights come by shuffle.
-// Nothing is atomic: dk and dv have a kernel of their own, which computes S and dP again.
+// Nothing is atomic: dk and dv have a kernel of their own, which computes S and dP again. Next: mma.cu.
 #include "kernels/causal_attention/causal_attention.h"
 
 #include <cuda_runtime.h>

@@ -67,6 +67,19 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
   }
 }
 
+// Two numbers to the nearest of T, ties to even; the first in the lower half. One by one, a conversion takes 8 cycles.
+template <class T>
+__device__ __forceinline__ uint32_t round_two(float first, float second) {
+  uint32_t two;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(second), "f"(first));
+  }
+  return two;
+}
+
 // 16 bytes from global to shared memory without registers in between. Only the first `valid_bytes` are read, the rest
 // becomes zero. Complete after this thread's wait; visible to other threads after a barrier that follows the wait.
 template <class T>

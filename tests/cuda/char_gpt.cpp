@@ -26,7 +26,7 @@ Outcome train_on(Device device, const OptimizerConfig& optimizer, Precision prec
                  int64_t graph_steps = 1) {
   constexpr int64_t context = 8;
   const MemorySource set = rule_text(7, context);  // batches of 2: three whole ones, and one of 1
-  const auto model = make_model("char_gpt", 3, {1, context + 1, 1, rule_symbols, 1, InputKind::tokens, 16, 2});
+  const auto model = make_model("char_gpt", 3, {1, context + 1, 1, rule_symbols, 1, InputKind::tokens, 32, 2});
   ParameterArena arena(*model, device);
   Loader training(set, {.batch = 2, .device = device, .cache = CacheMode::device});
   TrainConfig config;
@@ -57,7 +57,7 @@ TEST_CASE("char_gpt on the device has the CPU's loss and gradients") {
     std::vector<std::vector<float>> expected;
     double expected_loss = 0;
     for (const Device device : {Device::cpu, Device::cuda}) {
-      const auto model = make_model("char_gpt", 3, {1, 13, 1, rule_symbols, 1, InputKind::tokens, 16, 2});
+      const auto model = make_model("char_gpt", 3, {1, 13, 1, rule_symbols, 1, InputKind::tokens, 32, 2});
       ParameterArena arena(*model, device);
       Loader loader(set, {.batch = 3, .device = device});
       const Autocast amp(precision, arena);

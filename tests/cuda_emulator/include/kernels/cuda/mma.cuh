@@ -40,6 +40,11 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
 }
 
 template <class T>
+uint32_t round_two(float first, float second) {
+  return T(first).bits | static_cast<uint32_t>(T(second).bits) << 16;
+}
+
+template <class T>
 void cp_async_16(SharedPointer<T> to, const void* from, int valid_bytes = 16) {
   emulator::async_copy(*to.buffer, to.offset, from, 16, valid_bytes);
 }
