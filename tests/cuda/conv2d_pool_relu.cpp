@@ -22,6 +22,7 @@ struct Convolution {
   Shape x;
   int64_t OC;
   Conv2dOptions options = {};
+  bool pools = true;  // else it is conv2d
 };
 
 // Integers from -3 to 3: sums are exact, and equal values in a window are common.
@@ -40,7 +41,8 @@ Results run(const Convolution& c, Device device, DType dtype, const DropoutRule&
   Tensor leaves[] = {integers(c.x, 1).to(device), integers({o.kernel_h * o.kernel_w * c.x[3], c.OC}, 2).to(device),
                      integers({c.OC}, 3).to(device)};
   for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
-  const Tensor y = conv2d_pool_relu(cast(leaves[0], dtype), cast(leaves[1], dtype), cast(leaves[2], dtype), o, dropped);
+  const Tensor x = cast(leaves[0], dtype), w = cast(leaves[1], dtype), b = cast(leaves[2], dtype);
+  const Tensor y = c.pools ? conv2d_pool_relu(x, w, b, o, dropped) : conv2d(x, w, b, o);
   backward(y, cast(integers(y.shape(), 4).to(device), dtype));
   Results results = {cast(y.detach(), DType::f32).to(Device::cpu)};
   for (size_t i = 0; i < 3; ++i) results[i + 1] = leaves[i].grad().to(Device::cpu);
@@ -68,7 +70,10 @@ struct Force {
 // By the plain sums, which are exact on integers.
 Results run_on_cpu(const Convolution& c) {
   const Force direct("direct");
-  return run(c, Device::cpu, DType::f32);
+  conv2d_forward.force("direct"), conv2d_backward.force("direct");
+  Results results = run(c, Device::cpu, DType::f32);
+  conv2d_forward.force(nullptr), conv2d_backward.force(nullptr);
+  return results;
 }
 
 // The variants that ran since the last question, as "mma" or "mma and direct".
@@ -146,6 +151,20 @@ TEST_CASE("matrix products of several bands, tiles of channels and parts of the 
     const Results expected = run_on_cpu(c);
     const Force mma("mma");
     check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
+  }
+}
+
+TEST_CASE("convolutions of resnet8, without pooling, run on tensor cores, with the CPU's integers") {
+  const Convolution shapes[] = {{{3, 8, 9, 16}, 32, {.stride = 2, .padding = 1}, false},
+                                {{2, 8, 8, 16}, 32, {.kernel_h = 1, .kernel_w = 1, .stride = 2}, false},
+                                {{9, 9, 8, 32}, 80, {.padding = 1}, false}};
+  for (const Convolution& c : shapes) {
+    CAPTURE(c.x.to_string());
+    const Results expected = run_on_cpu(c);
+    variants_that_ran(conv2d_forward), variants_that_ran(conv2d_backward);
+    check_equal(run(c, Device::cuda, DType::f16), expected, DType::f16);
+    CHECK(variants_that_ran(conv2d_forward) == "mma");
+    CHECK(variants_that_ran(conv2d_backward) == "mma");
   }
 }
 
