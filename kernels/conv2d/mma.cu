@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(threads) pixel_product_kernel(PixelProduct<T> 
       bool inside = exists && h >= 0 && w >= 0;
       if constexpr (gradient) {
         inside = inside && (p.stride == 1 || (h % 2 == 0 && w % 2 == 0));
-        h /= p.stride, w /= p.stride;
+        h >>= p.stride - 1, w >>= p.stride - 1;  // a stride is 1 or 2
       }
       inside = inside && h < p.H && w < p.W;
       const T* from = inside ? p.image + ((int64_t{n} * p.H + h) * p.W + w) * p.depth + next.c : p.image;
