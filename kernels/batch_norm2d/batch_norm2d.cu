@@ -1,5 +1,5 @@
-// A block has some neighbouring channels and a group of rows, as kernels/cuda/columns.cuh divides them; a thread has
-// one channel, whose numbers stay in registers.
+// A block has some neighbouring channels and a group of rows, as kernels/cuda/columns.cuh divides them; the numbers of
+// a thread's channels stay in registers.
 #include "kernels/batch_norm2d/batch_norm2d.h"
 
 #include <cuda_runtime.h>
@@ -10,77 +10,72 @@
 namespace hs {
 namespace {
 
-// What a block and its threads work on.
-struct Part {
-  __device__ Part(int64_t all_rows, int64_t channels, int block_width)
-      : rows(all_rows),
-        C(channels),
-        rows_per_group((all_rows + gridDim.y - 1) / gridDim.y),
-        c(int64_t{blockIdx.x} * block_width + static_cast<int>(threadIdx.x) % block_width),
-        first(blockIdx.y * rows_per_group),
-        width(block_width),
-        thread(static_cast<int>(threadIdx.x)) {}
-  __device__ int64_t count(int64_t group) const {  // rows of a group
-    return max(int64_t{0}, min(rows_per_group, rows - group * rows_per_group));
-  }
-  __device__ int64_t end() const { return min(rows, first + rows_per_group); }
-  __device__ bool has_channel() const { return c < C; }
-  __device__ bool is_writer() const { return thread < width && c < C; }  // one thread for each channel
-
-  // The sums of value(row) over the block's rows, and of value(group) over all groups; see column_total().
-  template <class Value>
-  __device__ float over_rows(const Value& value) const {
-    return cuda::column_total(first, end(), has_channel(), width, value);
-  }
-  template <class Value>
-  __device__ float over_groups(const Value& value) const {
-    return cuda::column_total(0, gridDim.y, has_channel(), width, value);
-  }
-
-  int64_t rows, C, rows_per_group, c, first;
-  int width, thread;
-};
+using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 
 __device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the launches, of which there is one at a time
 
-// `value` of the thread of each channel below `width`, in all threads of the channel.
-__device__ __forceinline__ float of_channel(const Part& part, float value) {
-  __shared__ SharedArray<float, 32> values;
-  __syncthreads();
-  if (part.thread < part.width) values[part.thread] = value;
-  __syncthreads();
-  return values[part.thread % part.width];
+struct Moments {
+  float mean, squares;  // of the channel that the thread writes; squares: the sum of those of distances from the mean
+};
+
+template <int N>
+struct Item {
+  Floats<N> mean, squares;
+  float count;
+};
+
+// Of `count` numbers, which items `begin` to `end` - 1 stand for: item(i) has the moments of some of them and how many.
+// Two passes, which meet by the formula of Chan, Golub and LeVeque ("Updating formulae and a pairwise algorithm for
+// computing sample variances", 1979).
+template <int N, class Load>
+__device__ __forceinline__ Moments moments_of(const ColumnPart<N>& part, int64_t begin, int64_t end, float count,
+                                              const Load& item) {
+  Floats<N> sum[1] = {}, squares[1] = {}, mean;
+  part.for_rows(begin, end, item, [&](int64_t, const Item<N>& own) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[0][j] += own.count * own.mean[j];
+  });
+  const auto totals = part.totals(sum);
+#pragma unroll
+  for (int j = 0; j < N; ++j) mean[j] = totals[part.place + j] / count;
+  const float written = totals[part.thread] / count;
+  part.for_rows(begin, end, item, [&](int64_t, const Item<N>& own) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const float distance = own.mean[j] - mean[j];
+      squares[0][j] += own.squares[j] + own.count * distance * distance;
+    }
+  });
+  return {written, part.totals(squares)[part.thread]};
 }
 
-// Two passes over the rows of a group; then the groups meet by the formula of Chan, Golub and LeVeque ("Updating
-// formulae and a pairwise algorithm for computing sample variances", 1979). partial: (groups, 2, C).
-template <class T>
-__global__ void statistics_kernel(int64_t rows, int64_t C, int width, const T* x, float* partial, float* mean,
-                                  float* variance) {
-  const Part part(rows, C, width);
-  const int64_t c = part.c, count = part.count(blockIdx.y);
-  const float sum = part.over_rows([=](int64_t row) { return cuda::to_f32(x[row * C + c]); });
-  const float own_mean = of_channel(part, count > 0 ? sum / static_cast<float>(count) : 0.0f);
-  const float own_squares = part.over_rows([=](int64_t row) {
-    const float distance = cuda::to_f32(x[row * C + c]) - own_mean;
-    return distance * distance;
-  });
-  if (part.is_writer()) {
-    partial[2 * blockIdx.y * C + c] = own_mean;
-    partial[(2 * blockIdx.y + 1) * C + c] = own_squares;
+// partial: (groups, 2, C).
+template <class T, int N>
+__global__ void __launch_bounds__(cuda::block_threads)
+    statistics_kernel(int64_t C, ColumnGroups groups, const T* x, float* partial, float* mean, float* variance) {
+  const ColumnPart<N> part(C, groups);
+  const int64_t c = part.block_c + part.thread;
+  const auto rows_of = [&](int64_t group) {
+    return static_cast<float>(max(int64_t{0}, min(part.rows_per_group, part.rows - group * part.rows_per_group)));
+  };
+  const auto row = [&](int64_t i) { return Item<N>{cuda::load<N>(x + i * C + part.c), {}, 1}; };
+  // An empty group, of 0 rows, has a mean as well.
+  Moments moments = moments_of(part, part.first, part.end, fmaxf(rows_of(blockIdx.y), 1), row);
+  if (gridDim.y > 1) {
+    if (part.is_writer()) {
+      partial[2 * blockIdx.y * C + c] = moments.mean;
+      partial[(2 * blockIdx.y + 1) * C + c] = moments.squares;
+    }
+    if (!cuda::is_last_block(&groups_done[blockIdx.x], gridDim.y)) return;
+    const auto group = [&](int64_t i) {
+      const float* at = partial + 2 * i * C + part.c;
+      return Item<N>{cuda::load<N>(at), cuda::load<N>(at + C), rows_of(i)};
+    };
+    moments = moments_of(part, 0, gridDim.y, static_cast<float>(part.rows), group);
   }
-  if (gridDim.y > 1 && !cuda::is_last_block(&groups_done[blockIdx.x], gridDim.y)) return;
-  const float total = part.over_groups(
-      [&](int64_t group) { return partial[2 * group * C + c] * static_cast<float>(part.count(group)); });
-  const float all_mean = of_channel(part, total / static_cast<float>(rows));
-  const float squares = part.over_groups([&](int64_t group) {
-    const float distance = partial[2 * group * C + c] - all_mean;
-    return partial[(2 * group + 1) * C + c] + static_cast<float>(part.count(group)) * distance * distance;
-  });
-  if (part.is_writer()) {
-    mean[c] = all_mean;
-    variance[c] = squares / static_cast<float>(rows - 1);
-  }
+  if (!part.is_writer()) return;
+  mean[c] = moments.mean;
+  variance[c] = moments.squares / static_cast<float>(part.rows - 1);
 }
 
 struct Normalization {
@@ -89,130 +84,177 @@ struct Normalization {
         variances(variance_tensor.data<float>()),
         factor(static_cast<float>(kind.factor(rows))),
         eps(static_cast<float>(kind.eps)) {}
-  __device__ float mean(int64_t c) const { return means[c]; }
-  __device__ float inverse_deviation(int64_t c) const { return 1.0f / sqrtf(variances[c] * factor + eps); }
+  __device__ float inverse_deviation(float variance) const { return 1.0f / sqrtf(variance * factor + eps); }
+  // scale / deviation of N channels from c on.
+  template <int N>
+  __device__ __forceinline__ Floats<N> scaled(const float* scales, int64_t c) const {
+    Floats<N> scale = cuda::load<N>(scales + c);
+    const Floats<N> variance = cuda::load<N>(variances + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j) scale[j] *= inverse_deviation(variance[j]);
+    return scale;
+  }
 
   const float *means, *variances;
   float factor, eps;
 };
 
-template <class T>
-__global__ void batch_norm2d_forward_kernel(int64_t rows, int64_t C, int width, Normalization normalization, bool relu,
-                                            const T* x, const float* scales, const float* shifts, T* y) {
-  const Part part(rows, C, width);
-  const int64_t c = part.c;
-  if (c >= C) return;
-  const float mean = normalization.mean(c), scale = scales[c] * normalization.inverse_deviation(c), shift = shifts[c];
-  for (int64_t row = part.first + part.thread / width; row < part.end(); row += cuda::block_threads / width) {
-    const float value = (cuda::to_f32(x[row * C + c]) - mean) * scale + shift;
-    y[row * C + c] = cuda::from_f32<T>(relu && value <= 0 ? 0.0f : value);
-  }
+template <class T, int N>
+__global__ void __launch_bounds__(cuda::block_threads)
+    batch_norm2d_forward_kernel(int64_t C, ColumnGroups groups, Normalization normalization, bool relu, const T* x,
+                                const float* scales, const float* shifts, T* y) {
+  const ColumnPart<N> part(C, groups);
+  if (!part.has_columns()) return;
+  const Floats<N> mean = cuda::load<N>(normalization.means + part.c), shift = cuda::load<N>(shifts + part.c);
+  const Floats<N> scale = normalization.scaled<N>(scales, part.c);
+  part.for_rows(
+      part.first, part.end, [&](int64_t row) { return cuda::load<N>(x + row * C + part.c); },
+      [&](int64_t row, Floats<N> value) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          value[j] = (value[j] - mean[j]) * scale[j] + shift[j];
+          value[j] = relu && value[j] <= 0 ? 0.0f : value[j];
+        }
+        cuda::store<T>(value, y + row * C + part.c);
+      });
 }
 
-// dy where ReLU let y through, otherwise 0. y: nullptr without ReLU.
-template <class T>
-__device__ __forceinline__ float gradient_at(int64_t i, const T* dy, const T* y) {
-  return y && cuda::to_f32(y[i]) <= 0 ? 0.0f : cuda::to_f32(dy[i]);
-}
+// What backward reads of a row, of two rows at once as it is three packs: the gradient, which is 0 where ReLU let
+// nothing through, and x.
+template <int N>
+struct Gradient {
+  Floats<N> dy, y, x;
+  bool relu;
+  // y: nullptr without ReLU. x: nullptr if it is not needed.
+  template <class T>
+  __device__ __forceinline__ static Gradient load(int64_t i, const T* dy, const T* y, const T* x) {
+    Gradient gradient{cuda::load<N>(dy + i), {}, {}, y != nullptr};
+    if (y != nullptr) gradient.y = cuda::load<N>(y + i);
+    if (x != nullptr) gradient.x = cuda::load<N>(x + i);
+    return gradient;
+  }
+  __device__ __forceinline__ float operator[](int j) const { return relu && y[j] <= 0 ? 0.0f : dy[j]; }
+};
 
 // Both sums, and what they subtract in dx: offsets (C) and slopes (C). partial: (groups, 2, C), the sums of dy and of
 // dy (x - mean). An output that is nullptr is left out.
-template <class T>
-__global__ void backward_sums_kernel(int64_t rows, int64_t C, int width, Normalization normalization, const T* x,
-                                     const T* dy, const T* y, float* partial, bool accumulate, float* dscale,
-                                     float* dshift, float* offsets, float* slopes) {
-  const Part part(rows, C, width);
-  const int64_t c = part.c;
-  const float mean = part.has_channel() ? normalization.mean(c) : 0.0f;
-  const float own_sum = part.over_rows([=](int64_t row) { return gradient_at(row * C + c, dy, y); });
-  const float own_products = part.over_rows(
-      [=](int64_t row) { return gradient_at(row * C + c, dy, y) * (cuda::to_f32(x[row * C + c]) - mean); });
-  if (part.is_writer()) {
-    partial[2 * blockIdx.y * C + c] = own_sum;
-    partial[(2 * blockIdx.y + 1) * C + c] = own_products;
-  }
-  if (gridDim.y > 1 && !cuda::is_last_block(&groups_done[blockIdx.x], gridDim.y)) return;
-  const float sum = part.over_groups([=](int64_t group) { return partial[2 * group * C + c]; });
-  const float products = part.over_groups([=](int64_t group) { return partial[(2 * group + 1) * C + c]; });
-  if (!part.is_writer()) return;
-  const float inverse = normalization.inverse_deviation(c);
+template <class T, int N>
+__global__ void __launch_bounds__(cuda::block_threads)
+    backward_sums_kernel(int64_t C, ColumnGroups groups, Normalization normalization, const T* x, const T* dy,
+                         const T* y, float* partial, bool accumulate, float* dscale, float* dshift, float* offsets,
+                         float* slopes) {
+  const ColumnPart<N> part(C, groups);
+  Floats<N> own[2] = {}, mean = {};
+  if (part.has_columns()) mean = cuda::load<N>(normalization.means + part.c);
+  part.template for_rows<2>(
+      part.first, part.end, [&](int64_t row) { return Gradient<N>::load(row * C + part.c, dy, y, x); },
+      [&](int64_t, const Gradient<N>& gradient) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          own[0][j] += gradient[j];
+          own[1][j] += gradient[j] * (gradient.x[j] - mean[j]);
+        }
+      });
+  const auto totals = part.totals(own);
+  if (!part.template join<2>(totals, partial, &groups_done[blockIdx.x]) || !part.is_writer()) return;
+  const int64_t c = part.block_c + part.thread;
+  const float sum = totals[part.thread], products = totals[part.columns + part.thread];
+  const float inverse = normalization.inverse_deviation(normalization.variances[c]);
   if (dshift) dshift[c] = (accumulate ? dshift[c] : 0.0f) + sum;
   if (dscale) dscale[c] = (accumulate ? dscale[c] : 0.0f) + products * inverse;
-  offsets[c] = sum / static_cast<float>(rows);
-  slopes[c] = products * inverse * inverse / static_cast<float>(rows);
+  offsets[c] = sum / static_cast<float>(part.rows);
+  slopes[c] = products * inverse * inverse / static_cast<float>(part.rows);
 }
 
 // dx = scale r (dy - offset - slope (x - mean)), r = 1 / sqrt(variance + eps). offsets: nullptr if mean and variance
 // are not those of x; then it is scale r dy.
-template <class T>
-__global__ void batch_norm2d_backward_kernel(int64_t rows, int64_t C, int width, Normalization normalization,
-                                             const T* x, const float* scales, const T* dy, const T* y,
-                                             const float* offsets, const float* slopes, T* dx) {
-  const Part part(rows, C, width);
-  const int64_t c = part.c;
-  if (c >= C) return;
-  const float mean = normalization.mean(c), scale = scales[c] * normalization.inverse_deviation(c);
-  const float offset = offsets ? offsets[c] : 0.0f, slope = offsets ? slopes[c] : 0.0f;
-  for (int64_t row = part.first + part.thread / width; row < part.end(); row += cuda::block_threads / width) {
-    const int64_t i = row * C + c;
-    float value = gradient_at(i, dy, y);
-    if (offsets) value = (value - offset) - slope * (cuda::to_f32(x[i]) - mean);
-    dx[i] = cuda::from_f32<T>(scale * value);
-  }
+template <class T, int N>
+__global__ void __launch_bounds__(cuda::block_threads)
+    batch_norm2d_backward_kernel(int64_t C, ColumnGroups groups, Normalization normalization, const T* x,
+                                 const float* scales, const T* dy, const T* y, const float* offsets,
+                                 const float* slopes, T* dx) {
+  const ColumnPart<N> part(C, groups);
+  if (!part.has_columns()) return;
+  const bool of_batch = offsets != nullptr;
+  const Floats<N> mean = cuda::load<N>(normalization.means + part.c);
+  const Floats<N> scale = normalization.scaled<N>(scales, part.c);
+  Floats<N> offset = {}, slope = {};
+  if (of_batch) offset = cuda::load<N>(offsets + part.c), slope = cuda::load<N>(slopes + part.c);
+  part.template for_rows<2>(
+      part.first, part.end,
+      [&](int64_t row) { return Gradient<N>::load(row * C + part.c, dy, y, of_batch ? x : nullptr); },
+      [&](int64_t row, const Gradient<N>& gradient) {
+        Floats<N> value;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          const float subtracted = (gradient[j] - offset[j]) - slope[j] * (gradient.x[j] - mean[j]);
+          value[j] = scale[j] * (of_batch ? subtracted : gradient[j]);
+        }
+        cuda::store<T>(value, dx + row * C + part.c);
+      });
 }
 
 int64_t floats(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
 float* floats_of(Tensor& workspace) { return reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()); }
 
 int64_t statistics_workspace(const BatchNorm2dStatistics& call) {
-  const int64_t C = call.x.shape().back();
-  return floats(2 * cuda::ColumnGroups(batch_norm_rows(call.x), C).groups * C);
+  return cuda::column_workspace(batch_norm_rows(call.x), call.x.shape().back(), 2);
 }
 
 void statistics_cuda(const BatchNorm2dStatistics& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), rows = batch_norm_rows(call.x);
-  const cuda::ColumnGroups groups(rows, C);
+  float* partial = floats_of(workspace);
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(statistics_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
-                 groups.width, call.x.data<T>(), floats_of(workspace), call.mean.mutable_data<float>(),
-                 call.variance.mutable_data<float>());
+    const T* x = call.x.data<T>();
+    const auto run = [&]<int N>() {
+      cuda::launch_columns(statistics_kernel<T, N>, rows, C, N, x, partial, call.mean.mutable_data<float>(),
+                           call.variance.mutable_data<float>());
+    };
+    cuda::for_pack_size<T>(C, run, x, partial);
   });
 }
 
 void forward_cuda(const BatchNorm2dForward& call) {
   const int64_t C = call.x.shape().back(), rows = batch_norm_rows(call.x);
-  const cuda::ColumnGroups groups(rows, C);
+  const Normalization normalization(call.mean, call.variance, call.kind, rows);
+  const float *scale = call.scale.data<float>(), *shift = call.shift.data<float>();
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(batch_norm2d_forward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
-                 groups.width, Normalization(call.mean, call.variance, call.kind, rows), call.relu, call.x.data<T>(),
-                 call.scale.data<float>(), call.shift.data<float>(), call.y.mutable_data<T>());
+    const T* x = call.x.data<T>();
+    T* y = call.y.mutable_data<T>();
+    const auto run = [&]<int N>() {
+      cuda::launch_columns(batch_norm2d_forward_kernel<T, N>, rows, C, N, normalization, call.relu, x, scale, shift, y);
+    };
+    cuda::for_pack_size<T>(C, run, normalization.means, normalization.variances, scale, shift, x, y);
   });
 }
 
+// offsets and slopes, then the partial sums.
 int64_t backward_workspace(const BatchNorm2dBackward& call) {
   const int64_t C = call.x.shape().back();
-  return floats((2 * cuda::ColumnGroups(batch_norm_rows(call.x), C).groups + 2) * C);
+  return floats(2 * C) + cuda::column_workspace(batch_norm_rows(call.x), C, 2);
 }
 
 void backward_cuda(const BatchNorm2dBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), rows = batch_norm_rows(call.x);
-  const cuda::ColumnGroups groups(rows, C);
   const Normalization normalization(call.mean, call.variance, call.kind, rows);
-  float *partial = floats_of(workspace), *offsets = partial + 2 * groups.groups * C, *slopes = offsets + C;
+  float *offsets = floats_of(workspace), *slopes = offsets + C, *partial = slopes + C;
   const auto pointer_or_null = [](Tensor& x) { return x.defined() ? x.mutable_data<float>() : nullptr; };
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
     const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
-    if (call.needs_sums()) {
-      cuda::launch(backward_sums_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows, C,
-                   groups.width, normalization, x, dy, y, partial, call.accumulate, pointer_or_null(call.dscale),
-                   pointer_or_null(call.dshift), offsets, slopes);
-    }
-    if (!call.dx.defined()) return;
-    const float* subtracted = call.kind.of_batch ? offsets : nullptr;
-    cuda::launch(batch_norm2d_backward_kernel<T>, groups.grid(), cuda::block_threads, 0, cuda::compute_stream(), rows,
-                 C, groups.width, normalization, x, call.scale.data<float>(), dy, y, subtracted, slopes,
-                 call.dx.mutable_data<T>());
+    T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+    const float* scale = call.scale.data<float>();
+    const auto run = [&]<int N>() {
+      if (call.needs_sums()) {
+        cuda::launch_columns(backward_sums_kernel<T, N>, rows, C, N, normalization, x, dy, y, partial, call.accumulate,
+                             pointer_or_null(call.dscale), pointer_or_null(call.dshift), offsets, slopes);
+      }
+      if (dx == nullptr) return;
+      const float* subtracted = call.kind.of_batch ? offsets : nullptr;
+      cuda::launch_columns(batch_norm2d_backward_kernel<T, N>, rows, C, N, normalization, x, scale, dy, y, subtracted,
+                           slopes, dx);
+    };
+    cuda::for_pack_size<T>(C, run, normalization.means, normalization.variances, scale, offsets, x, dy, y, dx);
   });
 }
 

@@ -89,6 +89,52 @@ bool is_aligned(const T* pointer) {
 template <class... T>
 inline constexpr int pack_size = static_cast<int>(16 / std::max({sizeof(T)...}));
 
+// Calls body.operator()<N>() with as many elements of rows of C as 16 bytes of type T have, if they divide C and each
+// operand begins at a multiple of 16 bytes; else with 1.
+template <class T, class Body, class... Operands>
+void for_pack_size(int64_t C, const Body& body, const Operands*... operands) {
+  constexpr int N = pack_size<T>;
+  if (C % N == 0 && ((reinterpret_cast<uintptr_t>(operands) % 16 == 0) && ...)) {
+    body.template operator()<N>();
+  } else {
+    body.template operator()<1>();
+  }
+}
+
+// N numbers in registers.
+template <int N>
+struct Floats {
+  __device__ __forceinline__ float& operator[](int j) { return value[j]; }
+  __device__ __forceinline__ float operator[](int j) const { return value[j]; }
+  float value[N];
+};
+
+// N neighbouring elements as f32, 16 bytes at a time. REQUIRES: N is that of for_pack_size()
+template <int N, class T>
+__device__ __forceinline__ Floats<N> load(const T* from) {
+  constexpr int M = std::min(N, pack_size<T>);
+  Floats<N> to;
+#pragma unroll
+  for (int i = 0; i < N; i += M) {
+    const auto pack = load_vector<Pack<T, M>>(from + i);
+#pragma unroll
+    for (int j = 0; j < M; ++j) to[i + j] = to_f32(pack.value[j]);
+  }
+  return to;
+}
+// The same back, to T* or SharedPointer<T>.
+template <class T, int N, class Pointer>
+__device__ __forceinline__ void store(const Floats<N>& from, Pointer to) {
+  constexpr int M = std::min(N, pack_size<T>);
+#pragma unroll
+  for (int i = 0; i < N; i += M) {
+    Pack<T, M> pack;
+#pragma unroll
+    for (int j = 0; j < M; ++j) pack.value[j] = from_f32<T>(from[i + j]);
+    store_vector(to + i, pack);
+  }
+}
+
 // y[i] = f(i, x[i]...), computed in f32. `packs`: how many packs of N elements from the start; the rest is processed
 // element by element.
 template <class F, class Out, class... In>
@@ -126,6 +172,29 @@ __device__ __forceinline__ float warp_sum(float value) {
   return value;
 }
 
+// How many lanes of a warp share a row of so many items: a power of two, at most all 32.
+inline int lanes_for(int64_t items) {
+  int lanes = 1;
+  while (lanes < 32 && lanes < items) lanes *= 2;
+  return lanes;
+}
+
+// Sum over the `lanes` lanes that share a row; each of them gets it. All 32 lanes of the warp must call it together.
+__device__ __forceinline__ float row_sum(float value, int lanes) {
+  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+  return value;
+}
+
+// The row of this thread among those that the launch processes at once, and how many they are. `lanes` divides the
+// threads of a block, so 32 bits are divided.
+__device__ __forceinline__ int64_t row_of_thread(int lanes) {
+  const int rows = static_cast<int>(blockDim.x) / lanes;
+  return int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / lanes;
+}
+__device__ __forceinline__ int64_t rows_at_once(int lanes) {
+  return int64_t{gridDim.x} * (static_cast<int>(blockDim.x) / lanes);
+}
+
 // Sum over the threads of the block, at most 1024, in a fixed tree; thread 0 gets the result, and the value in other
 // threads is unspecified. All threads must call it, with a barrier between two calls.
 __device__ __forceinline__ float block_sum(float value) {
@@ -154,6 +223,19 @@ __device__ __forceinline__ bool is_last_block(unsigned* done, unsigned blocks) {
   }
   __syncthreads();
   return last[0] != 0;
+}
+
+// Sum over the threads of the launch, in a fixed order: true in thread 0 of the block that comes last, whose `value` it
+// then is. partial: a place for each block. done: as of is_last_block(). All threads must call it.
+__device__ __forceinline__ bool grid_sum(float& value, float* partial, unsigned* done) {
+  value = block_sum(value);
+  if (gridDim.x == 1) return threadIdx.x == 0;
+  if (threadIdx.x == 0) partial[blockIdx.x] = value;
+  if (!is_last_block(done, gridDim.x)) return false;
+  value = 0;
+  for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) value += partial[i];
+  value = block_sum(value);
+  return threadIdx.x == 0;
 }
 
 }  // namespace hs::cuda
