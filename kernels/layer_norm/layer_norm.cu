@@ -1,41 +1,57 @@
-// A warp per row, forward and for dx: lanes take every 32nd column, and the row's sums are trees over the lanes. The
-// sums over rows, for dscale and dshift, are those of groups of rows first, which a second kernel adds in order.
+// As many lanes of a warp as a row has packs of 16 bytes share the row, up to 32, and its sums are trees over these
+// lanes. Where a row is no longer than that, one kernel computes all gradients, because the sums over rows, for dscale
+// and dshift, read the same numbers: a thread keeps its columns, as kernels/cuda/columns.cuh divides them.
 #include "kernels/layer_norm/layer_norm.h"
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.cuh"
 
 namespace hs {
 namespace {
 
-constexpr int warps = cuda::block_threads / 32;  // rows of a block
+using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 
-unsigned blocks_for_rows(int64_t R) { return cuda::blocks_for(R * 32); }
+__device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the launches, of which there is one at a time
 
-template <class T>
-__global__ void layer_norm_forward_kernel(int64_t R, int64_t C, float epsilon, const T* x, const float* scale,
-                                          const float* shift, float* rows, T* y) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+template <class T, int N>
+__global__ void layer_norm_forward_kernel(int64_t R, int64_t C, int lanes, float epsilon, const T* x,
+                                          const float* scale, const float* shift, float* rows, T* y) {
+  const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   const auto length = static_cast<float>(C);
-  for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
+  // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
+  for (int64_t first = 0; first < R; first += cuda::rows_at_once(lanes)) {
+    const int64_t own = first + cuda::row_of_thread(lanes), i = min(own, R - 1);
     float sum = 0, distances = 0, squares = 0;
-    for (int64_t c = lane; c < C; c += 32) sum += cuda::to_f32(x[i * C + c]);
-    const float near = cuda::warp_sum(sum) / length;  // the mean, but for its rounding
-    for (int64_t c = lane; c < C; c += 32) {
-      const float distance = cuda::to_f32(x[i * C + c]) - near;
-      distances += distance;
-      squares += distance * distance;
+    for (int64_t c = begin; c < C; c += step) {
+      const Floats<N> value = cuda::load<N>(x + i * C + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) sum += value[j];
     }
-    const float rest = cuda::warp_sum(distances) / length, variance = cuda::warp_sum(squares) / length - rest * rest;
+    const float near = cuda::row_sum(sum, lanes) / length;  // the mean, but for its rounding
+    for (int64_t c = begin; c < C; c += step) {
+      const Floats<N> value = cuda::load<N>(x + i * C + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float distance = value[j] - near;
+        distances += distance;
+        squares += distance * distance;
+      }
+    }
+    const float rest = cuda::row_sum(distances, lanes) / length;
+    const float variance = cuda::row_sum(squares, lanes) / length - rest * rest;
     const float r = 1 / sqrtf((variance < 0 ? 0.0f : variance) + epsilon);  // a NaN stays
-    for (int64_t c = lane; c < C; c += 32) {
-      const float n = (cuda::to_f32(x[i * C + c]) - near - rest) * r;
-      y[i * C + c] = cuda::from_f32<T>(n * scale[c] + (shift != nullptr ? shift[c] : 0.0f));
+    if (own >= R) continue;
+    for (int64_t c = begin; c < C; c += step) {
+      Floats<N> value = cuda::load<N>(x + i * C + c), offset = {};
+      const Floats<N> factor = cuda::load<N>(scale + c);
+      if (shift != nullptr) offset = cuda::load<N>(shift + c);
+#pragma unroll
+      for (int j = 0; j < N; ++j) value[j] = (value[j] - near - rest) * r * factor[j] + offset[j];
+      cuda::store<T>(value, y + i * C + c);
     }
-    if (lane != 0) continue;
+    if (begin != 0) continue;
     rows[2 * i] = near + rest;
     rows[2 * i + 1] = r;
   }
@@ -43,92 +59,137 @@ __global__ void layer_norm_forward_kernel(int64_t R, int64_t C, float epsilon, c
 
 void forward_cuda(const LayerNormForward& call) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
+  const float *scale = call.scale.data<float>(), *shift = call.shift.defined() ? call.shift.data<float>() : nullptr;
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    cuda::launch(layer_norm_forward_kernel<T>, blocks_for_rows(R), cuda::block_threads, 0, cuda::compute_stream(), R, C,
-                 call.epsilon, call.x.data<T>(), call.scale.data<float>(),
-                 call.shift.defined() ? call.shift.data<float>() : nullptr, call.rows.mutable_data<float>(),
-                 call.y.mutable_data<T>());
+    const T* x = call.x.data<T>();
+    T* y = call.y.mutable_data<T>();
+    const auto run = [&]<int N>() {
+      const int lanes = cuda::lanes_for(C / N);
+      cuda::launch(layer_norm_forward_kernel<T, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
+                   cuda::compute_stream(), R, C, lanes, call.epsilon, x, scale, shift, call.rows.mutable_data<float>(),
+                   y);
+    };
+    cuda::for_pack_size<T>(C, run, x, scale, shift, y);
   });
 }
 
-template <class T>
-__global__ void input_gradient_kernel(int64_t R, int64_t C, const T* x, const float* scale, const float* rows,
-                                      const T* dy, T* dx) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto length = static_cast<float>(C);
-  for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
-    const float mean = rows[2 * i], r = rows[2 * i + 1];
-    float sum_g = 0, sum_gn = 0;
-    for (int64_t c = lane; c < C; c += 32) {
-      const float g = cuda::to_f32(dy[i * C + c]) * scale[c];
-      sum_g += g;
-      sum_gn += g * ((cuda::to_f32(x[i * C + c]) - mean) * r);
+// N columns of a row in backward.
+template <int N>
+struct RowPack {
+  Floats<N> dy, n;  // n: x until normalize()
+  float mean, r;
+  template <class T>
+  __device__ __forceinline__ static RowPack load(const T* x, const T* dy, const float* row) {
+    return {cuda::load<N>(dy), cuda::load<N>(x), row[0], row[1]};
+  }
+  // Adds the columns' g = dy * scale and g * n to the sums of the row.
+  __device__ __forceinline__ void normalize(const Floats<N>& scale, float& sum_g, float& sum_gn) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      n[j] = (n[j] - mean) * r;
+      sum_g += dy[j] * scale[j];
+      sum_gn += dy[j] * scale[j] * n[j];
     }
-    const float mean_g = cuda::warp_sum(sum_g) / length, mean_gn = cuda::warp_sum(sum_gn) / length;
-    for (int64_t c = lane; c < C; c += 32) {
-      const float g = cuda::to_f32(dy[i * C + c]) * scale[c], n = (cuda::to_f32(x[i * C + c]) - mean) * r;
-      dx[i * C + c] = cuda::from_f32<T>(r * (g - mean_g - n * mean_gn));
+  }
+  template <class T>
+  __device__ __forceinline__ void store_dx(const Floats<N>& scale, float mean_g, float mean_gn, T* dx) const {
+    Floats<N> value;
+#pragma unroll
+    for (int j = 0; j < N; ++j) value[j] = r * (dy[j] * scale[j] - mean_g - n[j] * mean_gn);
+    cuda::store<T>(value, dx);
+  }
+};
+
+template <class T, int N>
+__global__ void input_gradient_kernel(int64_t R, int64_t C, int lanes, const T* x, const float* scales,
+                                      const float* rows, const T* dy, T* dx) {
+  const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
+  for (int64_t first = 0; first < R; first += cuda::rows_at_once(lanes)) {  // every thread does every round
+    const int64_t own = first + cuda::row_of_thread(lanes), i = min(own, R - 1);
+    float sum_g = 0, sum_gn = 0, ignored = 0;
+    for (int64_t c = begin; c < C; c += step) {
+      auto pack = RowPack<N>::load(x + i * C + c, dy + i * C + c, rows + 2 * i);
+      pack.normalize(cuda::load<N>(scales + c), sum_g, sum_gn);
+    }
+    const float mean_g = cuda::row_sum(sum_g, lanes) / static_cast<float>(C);
+    const float mean_gn = cuda::row_sum(sum_gn, lanes) / static_cast<float>(C);
+    for (int64_t c = begin; c < C && own < R; c += step) {
+      auto pack = RowPack<N>::load(x + i * C + c, dy + i * C + c, rows + 2 * i);
+      const Floats<N> scale = cuda::load<N>(scales + c);
+      pack.normalize(scale, ignored, ignored);
+      pack.store_dx(scale, mean_g, mean_gn, dx + i * C + c);
     }
   }
 }
 
-// Grid: (columns / block_threads, groups of rows). A thread sums one column of one group. partial is (groups, 2, C).
-template <class T>
-__global__ void column_sums_kernel(int64_t R, int64_t C, const T* x, const float* rows, const T* dy, float* partial) {
-  const int64_t c = cuda::global_thread(), group = blockIdx.y, groups = gridDim.y;
-  if (c >= C) return;
-  float dscale = 0, dshift = 0;
-  for (int64_t i = group * R / groups; i < (group + 1) * R / groups; ++i) {
-    const float d = cuda::to_f32(dy[i * C + c]);
-    dscale += d * ((cuda::to_f32(x[i * C + c]) - rows[2 * i]) * rows[2 * i + 1]);
-    dshift += d;
+// partial is (groups, 2, C). What is nullptr is not wanted; dx only of rows that one block has whole.
+template <class T, int N>
+__global__ void __launch_bounds__(cuda::block_threads)
+    layer_norm_backward_kernel(int64_t C, ColumnGroups groups, const T* x, const float* scales, const float* rows,
+                               const T* dy, float* partial, bool accumulate, float* dscale, float* dshift, T* dx) {
+  constexpr int at_once = 2;
+  const ColumnPart<N> part(C, groups);
+  const int64_t c = part.has_columns() ? part.c : 0;
+  const Floats<N> scale = cuda::load<N>(scales + c);
+  Floats<N> own[2] = {};
+  // Every thread does every round, because collectives need whole warps; what it has no row or no columns for is zero.
+  for (int64_t first = part.first + part.lane; first - part.lane < part.end; first += at_once * part.lanes) {
+    RowPack<N> packs[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      const int64_t i = min(first + k * part.lanes, part.end - 1);
+      packs[k] = RowPack<N>::load(x + i * C + c, dy + i * C + c, rows + 2 * i);
+    }
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      const int64_t i = first + k * part.lanes;
+      const bool valid = i < part.end && part.has_columns();
+      float sum_g = 0, sum_gn = 0;
+      packs[k].normalize(scale, sum_g, sum_gn);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        own[0][j] += valid ? packs[k].dy[j] * packs[k].n[j] : 0.0f;
+        own[1][j] += valid ? packs[k].dy[j] : 0.0f;
+      }
+      if (dx == nullptr) continue;
+      const float mean_g = cuda::row_sum(valid ? sum_g : 0.0f, part.width) / static_cast<float>(C);
+      const float mean_gn = cuda::row_sum(valid ? sum_gn : 0.0f, part.width) / static_cast<float>(C);
+      if (valid) packs[k].store_dx(scale, mean_g, mean_gn, dx + i * C + c);
+    }
   }
-  partial[group * 2 * C + c] = dscale;
-  partial[group * 2 * C + C + c] = dshift;
+  const auto totals = part.totals(own);
+  if (!part.template join<2>(totals, partial, &groups_done[blockIdx.x])) return;
+  if (dscale != nullptr) part.write(totals, 0, accumulate, dscale);
+  if (dshift != nullptr) part.write(totals, 1, accumulate, dshift);
 }
-
-// What is nullptr is not wanted.
-__global__ void add_groups_kernel(int64_t groups, int64_t C, bool accumulate, const float* partial, float* dscale,
-                                  float* dshift) {
-  const int64_t c = cuda::global_thread();
-  if (c >= C) return;
-  float total_scale = 0, total_shift = 0;
-  for (int64_t group = 0; group < groups; ++group) {
-    total_scale += partial[group * 2 * C + c];
-    total_shift += partial[group * 2 * C + C + c];
-  }
-  if (dscale != nullptr) dscale[c] = (accumulate ? dscale[c] : 0.0f) + total_scale;
-  if (dshift != nullptr) dshift[c] = (accumulate ? dshift[c] : 0.0f) + total_shift;
-}
-
-// 32 rows each, up to 512 of them.
-int64_t groups_of(int64_t R) { return std::clamp<int64_t>(R / 32, 1, 512); }
 
 bool needs_sums(const LayerNormBackward& call) { return call.dscale.defined() || call.dshift.defined(); }
 
 int64_t backward_workspace(const LayerNormBackward& call) {
-  if (!needs_sums(call)) return 0;
-  return groups_of(call.rows.shape()[0]) * 2 * call.x.shape().back() * static_cast<int64_t>(sizeof(float));
+  return needs_sums(call) ? cuda::column_workspace(call.rows.shape()[0], call.x.shape().back(), 2) : 0;
 }
 
 void backward_cuda(const LayerNormBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
-  const float* rows = call.rows.data<float>();
+  const float *rows = call.rows.data<float>(), *scale = call.scale.data<float>();
+  float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
+  float* dscale = call.dscale.defined() ? call.dscale.mutable_data<float>() : nullptr;
+  float* dshift = call.dshift.defined() ? call.dshift.mutable_data<float>() : nullptr;
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
-    if (call.dx.defined()) {
-      cuda::launch(input_gradient_kernel<T>, blocks_for_rows(R), cuda::block_threads, 0, cuda::compute_stream(), R, C,
-                   x, call.scale.data<float>(), rows, dy, call.dx.mutable_data<T>());
-    }
-    if (!needs_sums(call)) return;
-    float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
-    const int64_t groups = groups_of(R);
-    const auto blocks = static_cast<unsigned>((C + cuda::block_threads - 1) / cuda::block_threads);
-    cuda::launch(column_sums_kernel<T>, dim3(blocks, static_cast<unsigned>(groups)), cuda::block_threads, 0,
-                 cuda::compute_stream(), R, C, x, rows, dy, partial);
-    cuda::launch(add_groups_kernel, blocks, cuda::block_threads, 0, cuda::compute_stream(), groups, C, call.accumulate,
-                 partial, call.dscale.defined() ? call.dscale.mutable_data<float>() : nullptr,
-                 call.dshift.defined() ? call.dshift.mutable_data<float>() : nullptr);
+    T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
+    const auto run = [&]<int N>() {
+      const bool at_once = needs_sums(call) && C / N <= 32;
+      if (dx != nullptr && !at_once) {
+        const int lanes = cuda::lanes_for(C / N);
+        cuda::launch(input_gradient_kernel<T, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
+                     cuda::compute_stream(), R, C, lanes, x, scale, rows, dy, dx);
+      }
+      if (!needs_sums(call)) return;
+      cuda::launch_columns(layer_norm_backward_kernel<T, N>, R, C, N, x, scale, rows, dy, partial, call.accumulate,
+                           dscale, dshift, at_once ? dx : nullptr);
+    };
+    cuda::for_pack_size<T>(C, run, x, scale, dy, partial, dx);
   });
 }
 
