@@ -7,12 +7,14 @@
 namespace hs {
 namespace {
 
-// out[block] = factor * sum of the packs that the threads of this block process. Each place in a pack has its own sum,
-// which keeps chains of additions short. The order is the same if x is not aligned.
-template <class In, class Out>
-__global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* x, Out* out) {
-  constexpr int N = cuda::pack_size<In>;
-  using Pack = cuda::Pack<In, N>;
+__device__ unsigned blocks_summed;  // 0 between the launches, of which there is one at a time
+
+// out = factor * sum of x. Each place in a pack has its own sum, which keeps chains of additions short. The order is
+// the same if x is not aligned. partial: a place for each block.
+template <class T>
+__global__ void sum_kernel(int64_t size, bool aligned, double factor, const T* x, float* partial, T* out) {
+  constexpr int N = cuda::pack_size<T>;
+  using Pack = cuda::Pack<T, N>;
   float total[N] = {};
   const int64_t packs = size / N;
   for (int64_t p = cuda::global_thread(); p < packs; p += cuda::global_threads()) {
@@ -33,9 +35,8 @@ __global__ void sum_kernel(int64_t size, bool aligned, double factor, const In* 
 #pragma unroll
     for (int j = 0; j < half; ++j) total[j] += total[j + half];
   }
-  const float sum = cuda::block_sum(total[0]);
-  if (threadIdx.x == 0) {
-    out[blockIdx.x] = cuda::from_f32<Out>(static_cast<float>(static_cast<double>(sum) * factor));
+  if (cuda::grid_sum(total[0], partial, &blocks_summed)) {
+    *out = cuda::from_f32<T>(static_cast<float>(static_cast<double>(total[0]) * factor));
   }
 }
 
@@ -47,22 +48,13 @@ int64_t sum_workspace(const SumForward& call) {
   return blocks > 1 ? blocks * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-template <class In, class Out>
-void sum_blockwise(int64_t size, int64_t blocks, double factor, const In* x, Out* out) {
-  cuda::launch(sum_kernel<In, Out>, static_cast<unsigned>(blocks), cuda::block_threads, 0, cuda::compute_stream(), size,
-               cuda::is_aligned<In, cuda::pack_size<In>>(x), factor, x, out);
-}
-
 void sum_forward_cuda(const SumForward& call, Tensor& workspace) {
-  const int64_t size = call.x.size(), blocks = sum_blocks(size);
+  const int64_t size = call.x.size();
+  float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    if (blocks == 1) {
-      sum_blockwise(size, 1, call.factor, call.x.data<T>(), call.y.mutable_data<T>());
-      return;
-    }
-    float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (blocks)
-    sum_blockwise(size, blocks, 1, call.x.data<T>(), partial);
-    sum_blockwise(blocks, 1, call.factor, static_cast<const float*>(partial), call.y.mutable_data<T>());
+    const T* x = call.x.data<T>();
+    cuda::launch(sum_kernel<T>, static_cast<unsigned>(sum_blocks(size)), cuda::block_threads, 0, cuda::compute_stream(),
+                 size, cuda::is_aligned<T, cuda::pack_size<T>>(x), call.factor, x, partial, call.y.mutable_data<T>());
   });
 }
 

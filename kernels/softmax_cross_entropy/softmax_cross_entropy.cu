@@ -1,5 +1,5 @@
 // Several lanes of a warp share a row: as many as it takes to leave 8 elements for each, at most all 32. So 10 classes
-// keep every lane busy, and 1000 are read 32 neighbours at a time.
+// keep every lane busy, and up to 256 are read once and stay in registers.
 #include "kernels/softmax_cross_entropy/softmax_cross_entropy.h"
 
 #include <cuda_runtime.h>
@@ -9,50 +9,59 @@
 namespace hs {
 namespace {
 
-constexpr unsigned whole_warp = 0xffffffffu;
-constexpr int most_threads = 1024;
+constexpr int kept = 8;  // elements of a row that a lane keeps
 
-int lanes_for(int64_t classes) {
-  int lanes = 1;
-  while (lanes < 32 && lanes * 8 < classes) lanes *= 2;
-  return lanes;
-}
+__device__ unsigned blocks_with_a_loss;  // 0 between the launches, of which there is one at a time
 
-// The row of this thread among those that the launch processes at once, and how many they are. `lanes` divides the
-// threads of a block, so 32 bits are divided.
-__device__ __forceinline__ int64_t row_of_thread(int lanes) {
-  const int rows = static_cast<int>(blockDim.x) / lanes;
-  return int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / lanes;
-}
-__device__ __forceinline__ int64_t rows_at_once(int lanes) {
-  return int64_t{gridDim.x} * (static_cast<int>(blockDim.x) / lanes);
-}
+int lanes_of(int64_t classes) { return cuda::lanes_for((classes + kept - 1) / kept); }
 
-// Maximum, and sum, over the `lanes` lanes that share a row; each of them gets it.
+// Maximum over the `lanes` lanes that share a row; each of them gets it.
 __device__ __forceinline__ float row_max(float value, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    value = fmaxf(value, __shfl_xor_sync(whole_warp, value, distance));
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
   }
-  return value;
-}
-__device__ __forceinline__ float row_sum(float value, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(whole_warp, value, distance);
   return value;
 }
 
-// The terms of the softmax of a row of logits: softmax(z)_j = exp(z_j - largest) / sum. All lanes of a warp compute
-// them together.
-template <class T>
+// What a lane has of a row of logits, and the terms of its softmax: softmax(z)_j = exp(z_j - largest) / sum. All lanes
+// of a warp compute them together.
+template <class T, int N>
 struct RowSum {
-  float largest = -INFINITY, sum = 0;
-  __device__ RowSum(const T* z, int64_t classes, int lane, int lanes) {
+  __device__ __forceinline__ RowSum(const T* row, int64_t all_classes, int lanes)
+      : z(row), classes(all_classes), begin(static_cast<int>(threadIdx.x) % lanes * N), step(lanes * N) {
+#pragma unroll
+    for (int i = 0; i < kept / N; ++i) {
+      if (begin + i * step < classes) first[i] = cuda::load<N>(z + begin + i * step);
+    }
     // fmaxf ignores a NaN; the sum is then NaN, and with it the whole row.
-    for (int64_t j = lane; j < classes; j += lanes) largest = fmaxf(largest, cuda::to_f32(z[j]));
+    for_each([&](int64_t, float value) { largest = fmaxf(largest, value); });
     largest = row_max(largest, lanes);
-    for (int64_t j = lane; j < classes; j += lanes) sum += exponential(z[j]);
-    sum = row_sum(sum, lanes);
+    for_each([&](int64_t, float value) { sum += exponential(value); });
+    sum = cuda::row_sum(sum, lanes);
   }
-  __device__ float exponential(T z) const { return expf(cuda::to_f32(z) - largest); }
+  __device__ __forceinline__ float exponential(float value) const { return expf(value - largest); }
+
+  // body(j, value) for each pack of the lane, which begins with class j.
+  template <class Body>
+  __device__ __forceinline__ void for_packs(const Body& body) const {
+#pragma unroll
+    for (int i = 0; i < kept / N; ++i) {
+      if (begin + i * step < classes) body(begin + i * step, first[i]);
+    }
+    for (int64_t j = begin + kept / N * step; j < classes; j += step) body(j, cuda::load<N>(z + j));
+  }
+  template <class Body>
+  __device__ __forceinline__ void for_each(const Body& body) const {
+    for_packs([&](int64_t first_class, const cuda::Floats<N>& value) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) body(first_class + j, value[j]);
+    });
+  }
+
+  const T* z;
+  int64_t classes, begin, step;
+  cuda::Floats<N> first[kept / N] = {};
+  float largest = -INFINITY, sum = 0;
 };
 
 // q of the header: what a row should be.
@@ -62,110 +71,78 @@ struct Targets {
       : others(smoothing / static_cast<float>(classes)), label(1 - smoothing + others) {}
 };
 
-// dz: the gradient of this row's logits, as factor is the gradient of its loss.
-template <class T>
-__device__ void row_gradient(const RowSum<T>& softmax, const T* z, int32_t label, const Targets& q, float factor,
-                             int64_t classes, int lane, int lanes, T* dz) {
-  for (int64_t j = lane; j < classes; j += lanes) {
-    const float probability = softmax.exponential(z[j]) / softmax.sum;
-    const float target = j == label ? q.label : q.others;
-    dz[j] = cuda::from_f32<T>((probability - target) * factor);
-  }
-}
-
-// loss: the mean; with `dlogits`, the gradients as well.
-template <class T, bool with_gradient>
-__device__ void forward(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, const Targets& q,
-                        const float* dloss, float* loss, T* dlogits) {
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const float factor = with_gradient ? *dloss / static_cast<float>(N) : 0.0f;
+// loss: the mean, which the block that comes last adds up; partial: a place for each block. dlogits: the gradients, as
+// dloss is that of the loss. One of the two may be nullptr, and is not wanted then.
+template <class T, int N>
+__global__ void softmax_cross_entropy_kernel(int64_t rows, int64_t classes, int lanes, const T* logits,
+                                             const int32_t* labels, Targets q, const float* dloss, float* partial,
+                                             float* loss, T* dlogits) {
+  const float factor = dlogits != nullptr ? *dloss / static_cast<float>(rows) : 0.0f;
   float total = 0;
   // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
-  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {
-    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
+  for (int64_t first = 0; first < rows; first += cuda::rows_at_once(lanes)) {
+    const int64_t n = first + cuda::row_of_thread(lanes), row = min(n, rows - 1);
     const T* z = logits + row * classes;
-    const RowSum<T> softmax(z, classes, lane, lanes);
+    const int32_t label = labels[row];
+    const float logit = label >= 0 && label < classes ? cuda::to_f32(z[label]) : NAN;
+    const RowSum<T, N> softmax(z, classes, lanes);
     float others = 0;  // of the target without the label's part
     if (q.others != 0) {
-      for (int64_t j = lane; j < classes; j += lanes) others += q.others * (cuda::to_f32(z[j]) - softmax.largest);
-      others = row_sum(others, lanes);
+      softmax.for_each([&](int64_t, float value) { others += q.others * (value - softmax.largest); });
+      others = cuda::row_sum(others, lanes);
     }
-    if (n >= N) continue;
-    const int32_t label = labels[row];
-    if (with_gradient) row_gradient(softmax, z, label, q, factor, classes, lane, lanes, dlogits + row * classes);
-    if (lane != 0) continue;
-    const bool valid = label >= 0 && label < classes;
-    const float labels_part = valid ? (q.label - q.others) * (cuda::to_f32(z[label]) - softmax.largest) : NAN;
-    total += logf(softmax.sum) - labels_part - others;
+    if (n >= rows) continue;
+    if (softmax.begin == 0) total += logf(softmax.sum) - (q.label - q.others) * (logit - softmax.largest) - others;
+    if (dlogits == nullptr) continue;
+    softmax.for_packs([&](int64_t j, cuda::Floats<N> value) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float probability = softmax.exponential(value[i]) / softmax.sum;
+        value[i] = (probability - (j + i == label ? q.label : q.others)) * factor;
+      }
+      cuda::store<T>(value, dlogits + row * classes + j);
+    });
   }
-  total = cuda::block_sum(total);
-  if (threadIdx.x == 0) *loss = total / static_cast<float>(N);
+  if (loss == nullptr) return;
+  if (cuda::grid_sum(total, partial, &blocks_with_a_loss)) *loss = total / static_cast<float>(rows);
 }
 
-// One block, so that the sum of the losses has a fixed order: the slot has no workspace for the partial sums of several
-// blocks.
-template <class T>
-__global__ void __launch_bounds__(most_threads)
-    softmax_cross_entropy_forward_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
-                                         Targets q, float* loss) {
-  forward<T, false>(N, classes, lanes, logits, labels, q, nullptr, loss, nullptr);
+// No more blocks than run at once, so that few partial sums are left.
+unsigned blocks_of(const Shape& logits) { return std::min(cuda::blocks_for(logits[0] * lanes_of(logits[1])), 512u); }
+
+template <class Call>
+int64_t loss_workspace(const Call& call) {
+  const unsigned blocks = blocks_of(call.logits.shape());
+  return blocks > 1 ? blocks * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-template <class T>
-__global__ void __launch_bounds__(most_threads)
-    both_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels, Targets q,
-                const float* dloss, float* loss, T* dlogits) {
-  forward<T, true>(N, classes, lanes, logits, labels, q, dloss, loss, dlogits);
-}
-
-void forward_cuda(const SoftmaxCrossEntropyForward& call) {
-  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
+template <class Call>
+void run_cuda(const Call& call, const Tensor& dloss, Tensor& workspace, Tensor& loss, Tensor& dlogits) {
+  const int64_t rows = call.logits.shape()[0], classes = call.logits.shape()[1];
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(softmax_cross_entropy_forward_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes,
-                 lanes_for(classes), call.logits.data<T>(), call.labels.data<int32_t>(),
-                 Targets(call.smoothing, classes), call.loss.mutable_data<float>());
+    const T* z = call.logits.template data<T>();
+    T* dz = dlogits.defined() ? dlogits.mutable_data<T>() : nullptr;
+    const auto run = [&]<int N>() {
+      cuda::launch(softmax_cross_entropy_kernel<T, N>, blocks_of(call.logits.shape()), cuda::block_threads, 0,
+                   cuda::compute_stream(), rows, classes, lanes_of(classes), z, call.labels.template data<int32_t>(),
+                   Targets(call.smoothing, classes), dloss.defined() ? dloss.data<float>() : nullptr,
+                   workspace.defined() ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr,
+                   loss.defined() ? loss.mutable_data<float>() : nullptr, dz);
+    };
+    cuda::for_pack_size<T>(classes, run, z, dz);
   });
 }
 
-template <class T>
-__global__ void softmax_cross_entropy_backward_kernel(int64_t N, int64_t classes, int lanes, const T* logits,
-                                                      const int32_t* labels, Targets q, const float* dloss,
-                                                      T* dlogits) {
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const float factor = *dloss / static_cast<float>(N);
-  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
-    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
-    const T* z = logits + row * classes;
-    const RowSum<T> softmax(z, classes, lane, lanes);
-    if (n >= N) continue;
-    row_gradient(softmax, z, labels[row], q, factor, classes, lane, lanes, dlogits + row * classes);
-  }
+void forward_cuda(const SoftmaxCrossEntropyForward& call, Tensor& workspace) {
+  run_cuda(call, no_tensor(), workspace, call.loss, no_tensor());
 }
 
 void backward_cuda(const SoftmaxCrossEntropyBackward& call) {
-  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
-  const int lanes = lanes_for(classes);
-  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(softmax_cross_entropy_backward_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0,
-                 cuda::compute_stream(), N, classes, lanes, call.logits.data<T>(), call.labels.data<int32_t>(),
-                 Targets(call.smoothing, classes), call.dloss.data<float>(), call.dlogits.mutable_data<T>());
-  });
+  run_cuda(call, call.dloss, no_tensor(), no_tensor(), call.dlogits);
 }
 
-void both_cuda(const SoftmaxCrossEntropyWithGradient& call) {
-  const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
-  cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
-    cuda::launch(both_kernel<T>, 1, most_threads, 0, cuda::compute_stream(), N, classes, lanes_for(classes),
-                 call.logits.data<T>(), call.labels.data<int32_t>(), Targets(call.smoothing, classes),
-                 call.dloss.data<float>(), call.loss.mutable_data<float>(), call.dlogits.mutable_data<T>());
-  });
-}
-
-// Few enough rows for one block, which goes round a few times; for more, a launch of their own pays.
-bool fit_one_block(const SoftmaxCrossEntropyWithGradient& call) {
-  constexpr int64_t most_rounds = 4;
-  const Shape& shape = call.logits.shape();
-  return cuda::is_float(call.logits) && shape[0] * lanes_for(shape[1]) <= most_rounds * most_threads;
+void both_cuda(const SoftmaxCrossEntropyWithGradient& call, Tensor& workspace) {
+  run_cuda(call, call.dloss, workspace, call.loss, call.dlogits);
 }
 
 // A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
@@ -174,8 +151,8 @@ __global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, con
                                       int32_t* count) {
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   int matches = 0;
-  for (int64_t first = 0; first < N; first += rows_at_once(lanes)) {  // every thread does every round
-    const int64_t n = first + row_of_thread(lanes), row = min(n, N - 1);
+  for (int64_t first = 0; first < N; first += cuda::rows_at_once(lanes)) {  // every thread does every round
+    const int64_t n = first + cuda::row_of_thread(lanes), row = min(n, N - 1);
     const T* z = logits + row * classes;
     const int32_t label = labels[row];
     bool correct = n < N && label >= 0 && label < classes;
@@ -186,7 +163,7 @@ __global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, con
         correct = correct && (j < label ? value < chosen : value <= chosen);
       }
     }
-    const float wrong_lanes = row_sum(correct ? 0.0f : 1.0f, lanes);
+    const float wrong_lanes = cuda::row_sum(correct ? 0.0f : 1.0f, lanes);
     matches += __syncthreads_count(lane == 0 && wrong_lanes == 0);
   }
   if (threadIdx.x == 0) atomicAdd(count, matches);  // of integers: the order does not matter
@@ -194,7 +171,7 @@ __global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, con
 
 void argmax_matches_cuda(const ArgmaxMatches& call) {
   const int64_t N = call.logits.shape()[0], classes = call.logits.shape()[1];
-  const int lanes = lanes_for(classes);
+  const int lanes = lanes_of(classes);
   call.count.fill_zero();
   cuda::for_float_type(call.logits.dtype(), [&]<class T>() {
     cuda::launch(argmax_matches_kernel<T>, cuda::blocks_for(N * lanes), cuda::block_threads, 0, cuda::compute_stream(),
@@ -205,11 +182,15 @@ void argmax_matches_cuda(const ArgmaxMatches& call) {
 
 REGISTER_KERNEL(softmax_cross_entropy_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const SoftmaxCrossEntropyForward& call) { return cuda::is_float(call.logits); }});
+                 .supported = [](const SoftmaxCrossEntropyForward& call) { return cuda::is_float(call.logits); },
+                 .workspace = loss_workspace<SoftmaxCrossEntropyForward>});
 REGISTER_KERNEL(softmax_cross_entropy_backward, cuda, "simple",
                 {.run = backward_cuda,
                  .supported = [](const SoftmaxCrossEntropyBackward& call) { return cuda::is_float(call.logits); }});
-REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cuda, "one_block", {.run = both_cuda, .supported = fit_one_block});
+REGISTER_KERNEL(softmax_cross_entropy_with_gradient, cuda, "simple",
+                {.run = both_cuda,
+                 .supported = [](const SoftmaxCrossEntropyWithGradient& call) { return cuda::is_float(call.logits); },
+                 .workspace = loss_workspace<SoftmaxCrossEntropyWithGradient>});
 REGISTER_KERNEL(argmax_matches, cuda, "simple",
                 {.run = argmax_matches_cuda,
                  .supported = [](const ArgmaxMatches& call) { return cuda::is_float(call.logits); }});

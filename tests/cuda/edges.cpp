@@ -18,6 +18,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/max_pool2d/max_pool2d.h"
 #include "kernels/normalize_image/normalize_image.h"
@@ -116,7 +117,7 @@ TEST_CASE("column_sum adds the sums of all groups of rows, whichever block comes
   const Emulator emulator;
   emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
 #endif
-  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}}) {
+  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
     Numbers expected(static_cast<size_t>(shape.back()));
     const Tensor x = whole(shape, 1);
@@ -134,7 +135,7 @@ TEST_CASE(
   const Emulator emulator;
   emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
 #endif
-  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}}) {
+  for (const Shape& shape : {Shape{3000, 33}, {9000, 3}, {3000, 20}}) {
     INFO(shape.to_string());
     const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2);
     const auto results = [&](Device device) {
@@ -228,12 +229,9 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
   const Tensor dloss_in = dloss.to(Device::cuda);
   softmax_cross_entropy_backward({in, label_in, dloss_in, dz});
   Tensor same_loss = loss.empty_like(), same_dz = dz.empty_like();
-  const SoftmaxCrossEntropyWithGradient both{in, label_in, dloss_in, same_loss, same_dz};
-  if (softmax_cross_entropy_with_gradient.variant_for(both)) {  // else there are too many rows
-    softmax_cross_entropy_with_gradient(both);
-    CHECK(same_bytes(same_loss.to(Device::cpu), loss.to(Device::cpu)));
-    CHECK(same_bytes(same_dz.to(Device::cpu), dz.to(Device::cpu)));
-  }
+  softmax_cross_entropy_with_gradient({in, label_in, dloss_in, same_loss, same_dz});
+  CHECK(same_bytes(same_loss.to(Device::cpu), loss.to(Device::cpu)));
+  CHECK(same_bytes(same_dz.to(Device::cpu), dz.to(Device::cpu)));
   Tensor exact_loss = Tensor::empty({}, DType::f64), exact_dz = exact_z.empty_like();
   softmax_cross_entropy_forward({exact_z, label, exact_loss});
   softmax_cross_entropy_backward({exact_z, label, cast(dloss, DType::f64), exact_dz});
@@ -245,6 +243,34 @@ void check_softmax(const Tensor& logits, const std::vector<int32_t>& labels, DTy
   };
   check(loss, exact_loss, tolerance::cross_entropy);
   check(dz, exact_dz, tolerance::rounded_to(dtype, tolerance::cross_entropy_gradient, false));
+}
+
+TEST_CASE("layer_norm and the loss add up what all blocks have summed, whichever comes last; rows longer than a warp") {
+#ifdef HALFSTEP_TEST_EMULATED
+  const Emulator emulator;
+  emulator::options().every_order = emulator::options().private_pages = emulator::options().print = true;
+#endif
+  for (const Shape& shape : {Shape{700, 20}, {150, 33}, {140, 160}}) {
+    INFO(shape.to_string());
+    const Tensor x = noise(shape, 1, 0, 2), dy = noise(shape, 2), scale = noise({shape.back()}, 3);
+    const auto results = [&](Device device) {
+      const Tensor in = x.to(device), factor = scale.to(device), gradient = dy.to(device);
+      Tensor y = in.empty_like(), dx = in.empty_like(), dscale = factor.empty_like(), dshift = factor.empty_like();
+      Tensor rows = Tensor::empty({shape[0], 2}, DType::f32, device);
+      layer_norm_forward({in, factor, factor, 1e-5, rows, y});
+      layer_norm_backward({in, factor, rows, gradient, false, dx, dscale, dshift});
+      std::vector<Numbers> numbers;
+      for (const Tensor& tensor : {y, dx, dscale, dshift}) numbers.push_back(to_numbers(tensor.to(Device::cpu)));
+      return numbers;
+    };
+    const auto expected = results(Device::cpu), got = results(Device::cuda);
+    for (size_t i = 0; i < got.size(); ++i) {
+      const Comparison result = compare(got[i], expected[i], {2e-6, 2e-5, 0});
+      INFO("result ", i, ": ", result.summary);
+      CHECK(result.passed);
+    }
+  }
+  check_softmax(noise({700, 10}, 4), std::vector<int32_t>(700, 3), DType::f32);
 }
 
 TEST_CASE("softmax cross entropy: a loss whose gradient was announced has the bits of one told later, and no other") {
@@ -285,9 +311,10 @@ TEST_CASE("softmax cross entropy: what is not finite, labels outside the classes
     for (const int32_t bad : {-1, 3, std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::min()}) {
       check_softmax(noise({2, 3}, 1), {1, bad}, dtype, true);
     }
-    // Fewer rows than the block of the loss has groups of lanes, and more; every number of lanes for a row.
+    // Fewer rows than a block of the loss has groups of lanes, and more; every number of lanes for a row; more classes
+    // than lanes keep, in packs and not.
     for (const Shape& shape :
-         {Shape{1, 1}, {2000, 1}, {64, 10}, {1639, 10}, {2049, 8}, {2049, 9}, {100, 17}, {17, 1000}}) {
+         {Shape{1, 1}, {2000, 1}, {64, 10}, {1639, 10}, {2049, 8}, {2049, 9}, {100, 17}, {17, 1000}, {9, 333}}) {
       INFO(shape.to_string());
       std::vector<int32_t> labels;
       for (int64_t n = 0; n < shape[0]; ++n) {
