@@ -54,11 +54,11 @@ __device__ __forceinline__ Corner corner_of(const FirstLayerSizes& s, int n, int
   return {h, w, ((n * s.H + h) * s.W + w) * C};
 }
 
-// checked: the field may reach into the padding, or beyond the image.
-template <bool checked, class T>
+// is_inside: no field reaches into the padding, or beyond the image.
+template <bool is_inside, class T>
 __device__ __forceinline__ T value_at(const FirstLayerSizes& s, const T* x, const Corner& corner, const Tap& tap) {
   bool inside = tap.exists;
-  if constexpr (checked) {
+  if constexpr (!is_inside) {
     const int h = corner.h + tap.row, w = corner.w + tap.column;
     inside = inside && h >= 0 && h < s.H && w >= 0 && w < s.W;
   }
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t both(T low, T high) {
 }
 
 // tiles: of 8 output channels, that a warp computes. `winner` and `relu` as in direct.cu.
-template <class T, int C, int tiles, bool pooled, bool checked>
+template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     first_layer_forward_kernel(FirstLayerSizes s, bool relu, const T* x, const T* weight, const T* bias, T* y,
                                uint8_t* winner) {
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(block_threads)
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
           const Corner corner = corner_of<C>(s, static_cast<int>(n), 2 * row + half, 2 * column + r % 2);
-          a[r] = both(value_at<checked>(s, x, corner, taps[step][r / 2 * 2]),
-                      value_at<checked>(s, x, corner, taps[step][r / 2 * 2 + 1]));
+          a[r] = both(value_at<pooled>(s, x, corner, taps[step][r / 2 * 2]),
+                      value_at<pooled>(s, x, corner, taps[step][r / 2 * 2 + 1]));
         }
 #pragma unroll
         for (int j = 0; j < tiles; ++j) mma_m16n8k16<Native<T>>(sum[half][j], a, w[step][j], sum[half][j]);
@@ -201,7 +201,7 @@ struct DyShare {
 };
 
 // partials (gridDim.x, 9 * C + 1, OC). A block sums the gradients first to first + per_block - 1.
-template <class T, int C, int tiles, bool pooled, bool checked>
+template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
     first_layer_weight_gradient_kernel(FirstLayerSizes s, int per_block, const T* x,
                                        PixelGradients<T, pooled> gradients, float* partials) {
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(block_threads)
           const Tap& tap = taps[r / 2][r % 2];
           a[r / 2][r % 2 + 2 * half] =
               r * 8 + group == K ? both(from_f32<T>(1.0f), from_f32<T>(1.0f))
-                                 : both(value_at<checked>(s, x, of[0], tap), value_at<checked>(s, x, of[1], tap));
+                                 : both(value_at<pooled>(s, x, of[0], tap), value_at<pooled>(s, x, of[1], tap));
         }
       }
 #pragma unroll
@@ -291,25 +291,19 @@ template <class Call>
 bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
   if (!is_first_layer(call) || call.x.dtype() == DType::f32 || s.OC % 16 != 0) return false;
+  if (pools<Call> && s.padding > 0) return false;  // else no field of a whole window reaches beyond the image
   for (const Tensor* tensor : call.tensors()) {
     if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
   }
   return s.N * s.H * s.W * s.C <= most_indices;
 }
 
-// Calls body.operator()<T, C, tiles, checked>() for the call's type and sizes. Without pooling the checks stay: windows
-// may be incomplete.
+// Calls body.operator()<T, C, tiles>() for the call's type and sizes.
 template <class Call, class Body>
 void for_kernel(const Call& call, const Body& body) {
   const Conv2dSizes& s = call.sizes;
   const auto with_channels = [&]<class T, int C>() {
-    const auto with_tiles = [&]<int tiles>() {
-      if constexpr (pools<Call>) {
-        if (s.padding == 0) return body.template operator()<T, C, tiles, false>();
-      }
-      body.template operator()<T, C, tiles, true>();
-    };
-    s.OC % 32 == 0 ? with_tiles.template operator()<4>() : with_tiles.template operator()<2>();
+    s.OC % 32 == 0 ? body.template operator()<T, C, 4>() : body.template operator()<T, C, 2>();
   };
   const auto with_type = [&]<class T>() {
     s.C == 1 ? with_channels.template operator()<T, 1>() : with_channels.template operator()<T, 3>();
@@ -326,8 +320,8 @@ void forward(const Call& call) {
   const FirstLayerSizes sizes = FirstLayerSizes::windows(call.sizes, pooled);
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>((sizes.count + warps * 8 - 1) / (warps * 8), most_blocks));
-  for_kernel(call, [&]<class T, int C, int tiles, bool checked>() {
-    launch(first_layer_forward_kernel<T, C, tiles, pooled, checked>, dim3(blocks, channel_blocks(call.sizes, tiles)),
+  for_kernel(call, [&]<class T, int C, int tiles>() {
+    launch(first_layer_forward_kernel<T, C, tiles, pooled>, dim3(blocks, channel_blocks(call.sizes, tiles)),
            block_threads, 0, compute_stream(), sizes, has_relu(call), call.x.template data<T>(),
            call.weight.template data<T>(), call.bias.defined() ? call.bias.template data<T>() : nullptr,
            call.y.template mutable_data<T>(), winner_of(call));
@@ -347,13 +341,13 @@ void backward(const Call& call, Tensor& workspace) {
   const FirstLayerParts parts = parts_of(call);
   const bool wants_weight = call.dweight.defined() || call.dbias.defined();
   float* partials = parts.blocks ? reinterpret_cast<float*>(workspace.mutable_data<uint8_t>()) : nullptr;
-  for_kernel(call, [&]<class T, int C, int tiles, bool checked>() {
+  for_kernel(call, [&]<class T, int C, int tiles>() {
     const auto gradients = gradients_of<T>(call);
     if (call.dx.defined()) {
       gather_input_gradient(s, gradients, call.weight.template data<T>(), call.dx.template mutable_data<T>());
     }
     if (!wants_weight) return;
-    launch(first_layer_weight_gradient_kernel<T, C, tiles, pooled, checked>,
+    launch(first_layer_weight_gradient_kernel<T, C, tiles, pooled>,
            dim3(static_cast<unsigned>(parts.blocks), channel_blocks(s, tiles)), block_threads, 0, compute_stream(),
            FirstLayerSizes::gradients(s, pooled), static_cast<int>(parts.per_block), call.x.template data<T>(),
            gradients, partials);
