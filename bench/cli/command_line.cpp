@@ -161,6 +161,7 @@ Flags& Flags::add(const std::string& flag, const std::string& type, const std::s
                   bool repeatable) {
   std::string member = without_dashes(flag);
   std::ranges::replace(member, '-', '_');
+  if (value) members_.emplace_back(member, [this, i = flags_.size()] { return flags_[i].value(); });
   flags_.push_back({flag, type, help, std::move(reader), std::move(value), repeatable, std::move(member)});
   return *this;
 }
@@ -232,9 +233,8 @@ Flags& Flags::text(const std::string& flag, std::string& value, const std::strin
 
 Flags& Flags::text(const std::string& flag, const Reader& reader, const std::string& by_default,
                    const std::string& type, const std::string& help) {
-  add(flag, type, help, reader, nullptr);
-  flags_.back().value = [this, flag, by_default] { return given(flag) ? find(flag)->words.back() : by_default; };
-  return *this;
+  return add(flag, type, help, reader,
+             [this, flag, by_default] { return given(flag) ? find(flag)->words.back() : by_default; });
 }
 
 Flags& Flags::list(const std::string& flag, std::vector<std::string>& values, const std::string& type,
@@ -256,7 +256,13 @@ Flags& Flags::words(const std::string& type, std::vector<std::string>& values, s
 }
 
 Flags& Flags::record(const std::string& member) {
-  return record(member.empty() ? flags_.back().member : member, flags_.back().value);
+  if (!member.empty()) members_.back().first = member;
+  return *this;
+}
+
+Flags& Flags::unrecorded() {
+  members_.pop_back();
+  return *this;
 }
 
 Flags& Flags::record(const std::string& member, Value value) {
@@ -288,7 +294,7 @@ std::vector<std::string> Flags::names() const {
 
 Flags& Flags::writes() {
   flags_.back().writes = true;
-  return *this;
+  return unrecorded();
 }
 
 Flags& Flags::alone(const std::string& word) {
@@ -331,8 +337,7 @@ Flags& Flags::examples(const std::string& text) {
 Flags& Flags::recipe() {
   const Reader read_already = [](const std::string&) {};
   return text("--recipe", read_already, "", "FILE",
-              "Take flags from a JSON file, or from a record of train; those given here count before it")
-      .record();
+              "Take flags from a JSON file, or from a record of train; those given here count before it");
 }
 
 // The flags whose members of "config" and of "data" say what a record of train was made with. Those are passed over

@@ -29,7 +29,8 @@ struct DataChoice;
 
 // The flags of one command. Each is declared once, with its name, values, help and the variable that it sets, which
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.
-// record() after a declaration makes the flag a member of the record's "config".
+// Each that has a value is a member of the record's "config", under its own name ("--growth-interval" as
+// "growth_interval"), unless what follows its declaration says otherwise.
 class Flags {
  public:
   // command: the words of it that users type.
@@ -101,7 +102,7 @@ class Flags {
   // The end of --help.
   Flags& examples(const std::string& text);
 
-  // The flag that was declared last names something to write, which only the command line does.
+  // The flag that was declared last names something to write, which only the command line does, and no record.
   Flags& writes();
   // What the flag that was declared last means where no value follows it.
   Flags& alone(const std::string& word);
@@ -109,10 +110,10 @@ class Flags {
   // it, that count where they are not given.
   Flags& continues(std::function<Json(const std::string& value)> saved);
 
-  // Records the flag that was declared last, under its own name ("--growth-interval" as "growth_interval") or as
-  // `member`. "a/b" is the member b of the object a.
+  // Records the flag that was declared last as `member`, "a/b" as the member b of the object a; or not at all.
   Flags& record(const std::string& member = "");
-  // Records a member that is not the value of a flag; config() calls the function.
+  Flags& unrecorded();
+  // Records what config() gets from the function: beside the flags, or in place of the flag of this name.
   Flags& record(const std::string& member, Value value);
 
   bool given(std::string_view flag) const;

@@ -64,28 +64,32 @@ Flags& Flags::blocks(int64_t& value, const std::string& model) {
 
 Flags& Flags::data(DataChoice& choice) {
   text("--data", choice.name, "NAME",
-       "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file");
-  return size(choice.size)
-      .real("--test-split", choice.test_split, 0, 0.9,
-            "Fraction of a set without a test part that becomes one, 0: 0.2, which is said");
+       "mnist, fashion_mnist, cifar10, tinyshakespeare, synthetic, or a folder in any format, or a .txt file")
+      .unrecorded();
+  size(choice.size);
+  return real("--test-split", choice.test_split, 0, 0.9,
+              "Fraction of a set without a test part that becomes one, 0: 0.2, which is said")
+      .unrecorded();
 }
 
 Flags& Flags::size(std::optional<ImageShape>& value) {
-  return text(
-      "--size", [&value](const std::string& size) { value = parse_size(size); }, "", "ROWSxCOLUMNS",
-      "Resize the images of a folder, as in 32x32");
+  const auto read = [&value](const std::string& size) { value = parse_size(size); };
+  return text("--size", read, "", "ROWSxCOLUMNS", "Resize the images of a folder, as in 32x32").unrecorded();
 }
 
 Flags& Flags::train(int64_t& samples) {
-  if (samples != automatic_samples) return integer("--train", samples, 1, most_samples, "Training samples");
-  return integer_or_auto("--train", samples, automatic_samples, 1, most_samples,
-                         "Training samples; auto: all, or 20000 without --data");
+  samples != automatic_samples ? integer("--train", samples, 1, most_samples, "Training samples")
+                               : integer_or_auto("--train", samples, automatic_samples, 1, most_samples,
+                                                 "Training samples; auto: all, or 20000 without --data");
+  return unrecorded();
 }
 
 Flags& Flags::test(int64_t& samples) {
-  if (samples != automatic_samples) return integer("--test", samples, 1, most_samples, "Test samples");
-  return integer_or_auto("--test", samples, automatic_samples, 1, most_samples,
-                         "Test samples; auto: all, or as many as in training, 5000 without --data");
+  samples != automatic_samples
+      ? integer("--test", samples, 1, most_samples, "Test samples")
+      : integer_or_auto("--test", samples, automatic_samples, 1, most_samples,
+                        "Test samples; auto: all, or as many as in training, 5000 without --data");
+  return unrecorded();
 }
 
 Flags& Flags::epochs(int64_t& value) {
@@ -97,7 +101,7 @@ Flags& Flags::batch(int64_t& value, int64_t most) { return integer("--batch", va
 Flags& Flags::learning_rate(float& value) {
   real("--lr", value, 1e-12, 1000, "Learning rate");
   flags_.back().member = "learning_rate";
-  return *this;
+  return record("learning_rate");
 }
 
 Flags& Flags::seed(uint64_t& value) {
@@ -137,12 +141,13 @@ Flags& Flags::fuse(bool& value) {
 Flags& Flags::kernels(std::vector<std::string>& assignments) {
   list("--kernel", assignments, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
   flags_.back().member = "kernels";
-  return *this;
+  return record("kernels");
 }
 
 Flags& Flags::plugins(std::vector<std::string>& files) {
   return list("--plugin", files, "FILE",
-              "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable");
+              "Load kernels of your own: what `kernel build` made, or a .cpp or .cu; repeatable")
+      .unrecorded();
 }
 
 Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, const std::string& object) {
@@ -154,6 +159,7 @@ Flags& Flags::loading(LoaderOptions& options, std::optional<CacheMode>& cache, c
       .record(prefix + "workers");
   named_choice("--cache", cache, caches,
                "Read each sample every time, once, or all to the device; auto: to a GPU with room for them, else ram")
+      .unrecorded()
       .record(prefix + "cache", [&options] { return cli::name(options.cache); });
   named_choice("--pin", options.pin, {{"on", true}, {"off", false}}, "Host buffers that a GPU reads by itself")
       .record(prefix + "pin");

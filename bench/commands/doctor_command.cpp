@@ -47,7 +47,7 @@ docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
 )");
   settings_.declare(flags);
   flags.train(train_);
-  flags.integer("--steps", steps_, 1, 1000000, "Steps to time").record();
+  flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
   flags.loading(settings_.experiment.loading, cache_, "loading");
   outputs_.declare(flags);
 }

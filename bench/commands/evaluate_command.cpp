@@ -50,12 +50,12 @@ class EvaluateCommand : public cli::Command {
 
 The worst mistakes are the wrong answers that the model was most certain of.
 )");
-    flags.text("--model", model_, "FILE", "Model that train --save-model wrote").record();
+    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.data(data_);
     flags.test(test_);
-    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show").record();
-    flags.threads(threads_);
-    flags.device(device_).record();
+    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");
+    flags.threads(threads_).unrecorded();
+    flags.device(device_);
     outputs_.declare(flags);
   }
   void run(const cli::Flags& flags) override;

@@ -44,16 +44,14 @@ docs/judge.md says what each check can tell, and what none can.
 )");
   options_.seed = std::random_device()();
   flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
-  flags
-      .choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
-              "Variants for it alone; emulated: cuda, with an error where there is no emulator")
-      .record();
-  flags.text("--against", options_.against, "VARIANT", "Time it beside this one").record();
+  flags.choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
+               "Variants for it alone; emulated: cuda, with an error where there is no emulator");
+  flags.text("--against", options_.against, "VARIANT", "Time it beside this one");
   flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
   flags.record("quick", [this] { return options_.quick; });
-  flags.batch(options_.batch, 65536).record();
-  flags.seed(options_.seed).record();
-  flags.threads(threads_);
+  flags.batch(options_.batch, 65536);
+  flags.seed(options_.seed);
+  flags.threads(threads_).unrecorded();
   outputs_.declare(flags);
 }
 

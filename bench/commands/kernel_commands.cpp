@@ -52,12 +52,12 @@ void KernelCommand::declare(cli::Flags& flags) {
 docs/command_line.md says what the columns mean.
 )",
       name()));
-  flags.batch(batch_, 65536).record();
-  flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors");
-  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
-  flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time").record();
-  flags.threads(threads_);
-  flags.device(device_);
+  flags.batch(batch_, 65536);
+  flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
+  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
+  flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
+  flags.threads(threads_).unrecorded();
+  flags.device(device_).unrecorded();
   flags.plugins(plugins_);
   outputs_.declare(flags);
   flags.list(list_);

@@ -63,12 +63,12 @@ void LoaderCommand::declare(cli::Flags& flags) {
 docs/command_line.md says what each table measures.
 )");
   flags.data(data_);
-  flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set");
-  flags.batch(batch_).record();
+  flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set").unrecorded();
+  flags.batch(batch_);
   flags.integer("--compute", compute_, 0, 10000000, "Work of a step in microseconds").record("compute_us");
-  flags.seed(seed_).record();
-  flags.device(device_).record();
-  flags.choice("--format", format_, format_names(), "One format beside memory, or all").record();
+  flags.seed(seed_);
+  flags.device(device_);
+  flags.choice("--format", format_, format_names(), "One format beside memory, or all");
   outputs_.declare(flags);
   flags.list(list_);
   flags.dry_run(dry_run_);

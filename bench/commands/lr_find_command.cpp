@@ -43,9 +43,9 @@ docs/recipes.md says how to read the curve.
 )");
   settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
   settings_.declare(flags, {.rate = false});
-  flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step").record();
-  flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step").record();
-  flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before").record();
+  flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
+  flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
+  flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
   outputs_.declare(flags);
 }
 

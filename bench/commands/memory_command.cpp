@@ -77,15 +77,16 @@ void MemoryCommand::declare(cli::Flags& flags) {
 docs/chapters/finding_the_bottleneck.md says what the columns mean.
 )");
   settings_.declare(flags, {.step = false});
-  flags.batch(settings_.experiment.batch, largest_batch_looked_at).record();
+  flags.batch(settings_.experiment.batch, largest_batch_looked_at);
   const auto read_budget = [this](const std::string& bytes) {
     budget_bytes_ = parse_bytes("budget ", bytes);
     budget_ = bytes;
   };
   flags.text("--budget", read_budget, budget_, "BYTES", "For the largest batch that fits; k, M and G as powers of 1024")
+      .unrecorded()
       .record("budget_bytes", [this] { return budget_bytes_; });
   flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
-  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them").record();
+  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
   outputs_.declare(flags);
   flags.dry_run(dry_run_);
   flags.quiet(quiet_);

@@ -61,24 +61,26 @@ docs/benchmarks.md says what is measured, bench/peers/README.md how to install t
   std::vector<std::string> models;
   models.reserve(measure::peer_models.size());
   for (const measure::PeerModel& model : measure::peer_models) models.emplace_back(model.name);
-  flags.choice("--model", runs_.model, models, "Model").record();
+  flags.choice("--model", runs_.model, models, "Model");
   flags.data(data_);
   flags.train(runs_.train);
   flags.test(runs_.test);
-  flags.epochs(runs_.epochs).record();
-  flags.batch(runs_.batch).record();
+  flags.epochs(runs_.epochs);
+  flags.batch(runs_.batch);
   flags.record("optimizer", [] { return "adam"; });
-  flags.seed(runs_.seed).record();
-  flags.learning_rate(runs_.learning_rate).record();
-  flags.repeat(runs_.repeat).record();
-  flags.threads(runs_.threads).record();
-  flags.integer("--ranks", runs_.ranks, 1, 64, "Processes of each training, which share the threads; 1: other rows")
-      .record();
-  flags.list("--python", runs_.pythons, "PATH",
-             "Python to look for engines in (default python3); repeatable, the first wins");
-  flags.text("--peers", runs_.scripts, "DIR", "Folder of the scripts (default: bench/peers of the sources)");
-  flags.real("--timeout", runs_.timeout, 0.1, 86400, "Seconds after which a single run is ended").record();
-  flags.device(device_).record();
+  flags.seed(runs_.seed);
+  flags.learning_rate(runs_.learning_rate);
+  flags.repeat(runs_.repeat);
+  flags.threads(runs_.threads);
+  flags.integer("--ranks", runs_.ranks, 1, 64, "Processes of each training, which share the threads; 1: other rows");
+  flags
+      .list("--python", runs_.pythons, "PATH",
+            "Python to look for engines in (default python3); repeatable, the first wins")
+      .unrecorded();
+  flags.text("--peers", runs_.scripts, "DIR", "Folder of the scripts (default: bench/peers of the sources)")
+      .unrecorded();
+  flags.real("--timeout", runs_.timeout, 0.1, 86400, "Seconds after which a single run is ended");
+  flags.device(device_);
   flags.record("interleaved", [] { return true; });
   flags.record("warmed_up", [] { return true; });
   outputs_.declare(flags);

@@ -41,17 +41,18 @@ The second line is for a network of 1 ms and 1 Gbit/s. docs/techniques/data_para
 )");
     what_.batch = 16;
     what_.accumulate = 64;
-    flags.model(what_.model).record();
-    flags.blocks(what_.blocks, what_.model).record();
-    flags.batch(what_.batch, 8192).record();
-    flags.integer("--accumulate", what_.accumulate, 1, 4096, "Micro-batches of a step, divided among ranks").record();
-    flags.integer("--bucket-kib", gradients_.bucket_kib, 1, 1 << 20, "Gradients summed at once, KiB").record();
-    flags.integer("--halving-kib", gradients_.halving_kib, 0, 1 << 20, "Buckets that are halved, from KiB").record();
+    flags.model(what_.model);
+    flags.blocks(what_.blocks, what_.model);
+    flags.batch(what_.batch, 8192);
+    flags.integer("--accumulate", what_.accumulate, 1, 4096, "Micro-batches of a step, divided among ranks");
+    flags.integer("--bucket-kib", gradients_.bucket_kib, 1, 1 << 20, "Gradients summed at once, KiB");
+    flags.integer("--halving-kib", gradients_.halving_kib, 0, 1 << 20, "Buckets that are halved, from KiB");
     flags.precision(precision_).record("precision", [this] { return hs::name(what_.precision); });
-    flags.real("--alpha", link_.alpha, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta");
-    flags.real("--beta", link_.beta, 0, 1, "Seconds of a byte");
-    flags.integer("--rounds", rounds_, 1, 1000, "Measurements of each step; four times as many of a message").record();
-    flags.threads(threads_);
+    flags.real("--alpha", link_.alpha, 0, 10, "Seconds of a message, in place of measuring under mpirun; with --beta")
+        .unrecorded();
+    flags.real("--beta", link_.beta, 0, 1, "Seconds of a byte").unrecorded();
+    flags.integer("--rounds", rounds_, 1, 1000, "Measurements of each step; four times as many of a message");
+    flags.threads(threads_).unrecorded();
     outputs_.declare(flags);
   }
   void run(const cli::Flags& flags) override;

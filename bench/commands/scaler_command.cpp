@@ -76,20 +76,19 @@ docs/command_line.md says what the columns mean.
   experiment_.epochs = 1;
   experiment_.precision = Precision::f16;
   experiment_.fuse = false;  // so that each op has its own gradients to show
-  flags.model(experiment_.model).record();
+  flags.model(experiment_.model);
   flags.data(data_);
   flags.train(train_);
   flags.test(test_);
-  flags.epochs(experiment_.epochs).record();
-  flags.batch(experiment_.batch).record();
+  flags.epochs(experiment_.epochs);
+  flags.batch(experiment_.batch);
   flags.record("optimizer", [] { return "adam"; });
-  flags.learning_rate(experiment_.optimizer.learning_rate).record();
-  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two").record();
-  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles")
-      .record();
-  flags.seed(experiment_.seed).record();
+  flags.learning_rate(experiment_.optimizer.learning_rate);
+  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two");
+  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
+  flags.seed(experiment_.seed);
   flags.record("threads", [] { return threads(); });
-  flags.device(device_name_).record();
+  flags.device(device_name_);
   flags.record("precision", [] { return "f16"; });
   outputs_.declare(flags);
   flags.dry_run(dry_run_);

@@ -70,9 +70,9 @@ void ScalingCommand::declare(cli::Flags& flags) {
 docs/chapters/finding_the_bottleneck.md says what the columns mean.
 )");
   settings_.declare(flags, {.data = false});
-  flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many").record();
-  flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size").record();
-  flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time").record();
+  flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many");
+  flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size");
+  flags.real("--seconds", seconds_, 0, 3600, "No more than these after this time");
   outputs_.declare(flags);
 }
 

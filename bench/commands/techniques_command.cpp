@@ -88,9 +88,9 @@ docs/benchmarks.md says what is measured and how.
   settings_.declare(flags, {.step = false});
   flags.train(size_.train);
   flags.test(size_.test);
-  flags.epochs(size_.epochs).record();
-  flags.batch(experiment_.batch).record();
-  flags.repeat(size_.repeat).record();
+  flags.epochs(size_.epochs);
+  flags.batch(experiment_.batch);
+  flags.repeat(size_.repeat);
   flags.record("schedule", [] { return "constant"; });
   flags.record("warmup", [] { return 0; });
   flags.record("interleaved", [] { return true; });

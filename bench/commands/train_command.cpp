@@ -113,21 +113,17 @@ docs/benchmarks.md says what is measured and how.
   settings_.declare(flags);
   flags.train(train_);
   flags.test(test_);
-  flags.epochs(experiment_.epochs).record();
-  flags
-      .integer("--scale-lr", scale_lr_, 0, 1 << 30,
-               "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is")
-      .record();
-  flags.repeat(repeat_).record();
+  flags.epochs(experiment_.epochs);
+  flags.integer("--scale-lr", scale_lr_, 0, 1 << 30,
+                "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is");
+  flags.repeat(repeat_);
   declare_graph(flags);
   ranks_.declare(flags);
   declare_schedule(flags);
   flags.record("warmed_up", [] { return true; });
   flags.loading(experiment_.loading, residency_.cache);
-  flags
-      .named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
-                    "auto: finds --workers and --prefetch while the first steps run; the weights are the same")
-      .record();
+  flags.named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
+                     "auto: finds --workers and --prefetch while the first steps run; the weights are the same");
   goal_.declare(flags, "End when the validation, or without one the test, reaches this");
   declare_early_end(flags);
   memory_.declare(flags);
@@ -164,27 +160,19 @@ void TrainCommand::declare_graph(cli::Flags& flags) {
 }
 
 void TrainCommand::declare_schedule(cli::Flags& flags) {
-  flags
-      .named_choice("--schedule", experiment_.optimizer.schedule.kind,
-                    {{"constant", ScheduleKind::constant},
-                     {"linear", ScheduleKind::linear},
-                     {"cosine", ScheduleKind::cosine},
-                     {"step", ScheduleKind::step},
-                     {"one-cycle", ScheduleKind::one_cycle}},
-                    "Course of the learning rate")
-      .record();
-  flags
-      .integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
-               "With --schedule step: steps of one rate")
-      .record();
-  flags
-      .real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
-            "With --schedule step: the factor after each of them")
-      .record();
-  flags
-      .integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
-               "Steps in which the learning rate rises to its full size")
-      .record();
+  flags.named_choice("--schedule", experiment_.optimizer.schedule.kind,
+                     {{"constant", ScheduleKind::constant},
+                      {"linear", ScheduleKind::linear},
+                      {"cosine", ScheduleKind::cosine},
+                      {"step", ScheduleKind::step},
+                      {"one-cycle", ScheduleKind::one_cycle}},
+                     "Course of the learning rate");
+  flags.integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
+                "With --schedule step: steps of one rate");
+  flags.real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
+             "With --schedule step: the factor after each of them");
+  flags.integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
+                "Steps in which the learning rate rises to its full size");
 }
 
 void TrainCommand::declare_early_end(cli::Flags& flags) {
@@ -192,24 +180,16 @@ void TrainCommand::declare_early_end(cli::Flags& flags) {
       .on_off("--noise-scale", experiment_.noise_scale,
               "Measure how many samples a step could average; needs --accumulate 2 or more, and takes time")
       .record("noise_scale", [this] { return experiment_.noise_scale; });
-  flags.real("--validation", experiment_.held_out, 0, 0.9, "Fraction of the training samples held out to validate on")
-      .record();
-  flags
-      .text(
-          "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); },
-          "1ep", "HOW", "When to validate: 1ep (epochs) or 500st (steps)")
-      .record();
-  flags
-      .text(
-          "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
-          "When to test: 1ep (epochs) or 500st (steps); the end always")
-      .record();
-  flags
-      .integer("--patience", experiment_.patience, 0, 1000000,
-               "End after so many validations without a better accuracy, 0: never")
-      .record();
-  flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never")
-      .record();
+  flags.real("--validation", experiment_.held_out, 0, 0.9, "Fraction of the training samples held out to validate on");
+  flags.text(
+      "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); }, "1ep",
+      "HOW", "When to validate: 1ep (epochs) or 500st (steps)");
+  flags.text(
+      "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
+      "When to test: 1ep (epochs) or 500st (steps); the end always");
+  flags.integer("--patience", experiment_.patience, 0, 1000000,
+                "End after so many validations without a better accuracy, 0: never");
+  flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never");
 }
 
 void TrainCommand::check_combinations(const cli::Flags& flags) {

@@ -53,8 +53,8 @@ void TuneCommand::declare(cli::Flags& flags) {
 docs/command_line.md says what is measured and how.
 )");
   settings_.declare(flags, {.tuning = false});
-  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant").record();
-  flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time").record();
+  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
+  flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
   flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
   outputs_.declare(flags);
 }

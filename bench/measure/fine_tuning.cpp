@@ -9,11 +9,10 @@ std::string sha256(StagedModel& model) { return sha256(model.parameters()); }
 
 void FineTuning::declare(cli::Flags& flags, Experiment& experiment) {
   flags.text("--start", experiment.start, "FILE", "Begin with the weights of a model that --save-model wrote")
+      .unrecorded()
       .record("start_sha256", [this] { return sha256_.empty() ? Json(nullptr) : Json(sha256_); });
-  flags
-      .integer("--lora", experiment.lora.rank, 0, 4096,
-               "Train adapters of this rank beside --start alone, 0: all of it")
-      .record();
+  flags.integer("--lora", experiment.lora.rank, 0, 4096,
+                "Train adapters of this rank beside --start alone, 0: all of it");
   flags
       .real("--lora-alpha", experiment.lora.alpha, 0, 1e6,
             "Adapters count by this, divided by the rank; 0: twice the rank")

@@ -243,6 +243,7 @@ void MemoryBudget::declare(cli::Flags& flags) {
   flags
       .text("--memory", read, "", "BYTES",
             "Choose micro-batch, segments to recompute and, with --precision auto, type to stay within; k, M, G")
+      .unrecorded()
       .record("memory_bytes", [this] { return is_on() ? Json(bytes_) : Json(nullptr); });
 }
 

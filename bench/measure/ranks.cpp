@@ -90,11 +90,9 @@ void Ranks::declare(cli::Flags& flags) {
       .integer("--halving-kib", halving_kib_, 0, 1 << 20,
                "With ranks: buckets of so many KiB or more are halved, not doubled: fewer bytes, more messages")
       .record("halving_kib", [this] { return is_on() ? Json(halving_kib_) : Json(nullptr); });
-  flags
-      .named_choice("--wire", wire_, {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
-                    "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "
-                    "depend on the number of ranks")
-      .record();
+  flags.named_choice("--wire", wire_, {{"f32", Wire::f32}, {"bf16", Wire::bf16}},
+                     "With ranks: type of the gradients that are sent; bf16: half the bytes, rounded sums, whose bits "
+                     "depend on the number of ranks");
   flags.real("--rank-timeout", timeout_, 0.1, 86400, "With ranks: seconds after which a rank is given up")
       .record("rank_timeout", [this] { return is_on() ? Json(timeout_) : Json(nullptr); });
 }

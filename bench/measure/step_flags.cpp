@@ -7,10 +7,8 @@ namespace hs::bench::measure {
 
 void StepFlags::declare_optimizer(cli::Flags& flags) {
   OptimizerConfig& optimizer = experiment.optimizer;
-  flags
-      .choice("--optimizer", optimizer.name,
-              {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}, "Optimizer")
-      .record();
+  flags.choice("--optimizer", optimizer.name,
+               {"sgd", "nesterov", "adam", "adamw", "lars", "lamb", "muon", "schedule-free"}, "Optimizer");
   flags.real("--momentum", optimizer.momentum, 0, 0.9999, "Momentum of sgd, nesterov, lars and muon")
       .record("momentum", [&optimizer] {
         return has_momentum(optimizer.name) ? Json(cli::as_written(optimizer.momentum)) : Json(nullptr);
@@ -21,60 +19,48 @@ void StepFlags::declare_optimizer(cli::Flags& flags) {
       .record("beta2", [&optimizer] {
         return has_betas(optimizer.name) ? Json(cli::as_written(optimizer.beta2)) : Json(nullptr);
       });
-  flags.real("--weight-decay", optimizer.weight_decay, 0, 1, "Weight decay").record();
-  flags
-      .named_choice("--decay", optimizer.decay_vectors, {{"all", true}, {"weights", false}},
-                    "What decays: all parameters, or those of two dimensions and more (no biases)")
-      .record();
-  flags.real("--clip", optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none").record();
-  flags
-      .real("--skip-outliers", optimizer.outlier, 0, 1e9,
-            "Skip steps whose gradient norm is so many times the usual one, 0: none")
-      .record();
-  flags
-      .real("--skip-loss-outliers", optimizer.loss_outlier, 0, 1e9,
-            "Skip steps whose loss is so many times the usual one, 0: none")
-      .record();
-  flags
-      .real("--ema", optimizer.average_decay, 0, 0.999999,
-            "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none")
-      .record();
+  flags.real("--weight-decay", optimizer.weight_decay, 0, 1, "Weight decay");
+  flags.named_choice("--decay", optimizer.decay_vectors, {{"all", true}, {"weights", false}},
+                     "What decays: all parameters, or those of two dimensions and more (no biases)");
+  flags.real("--clip", optimizer.clip, 0, 1e9, "Limit on the global gradient norm, 0: none");
+  flags.real("--skip-outliers", optimizer.outlier, 0, 1e9,
+             "Skip steps whose gradient norm is so many times the usual one, 0: none");
+  flags.real("--skip-loss-outliers", optimizer.loss_outlier, 0, 1e9,
+             "Skip steps whose loss is so many times the usual one, 0: none");
+  flags.real("--ema", optimizer.average_decay, 0, 0.999999,
+             "Evaluate and keep a moving average of the weights that forgets by this factor a step, 0: none");
 }
 
 void StepFlags::declare_step(cli::Flags& flags) {
-  flags.batch(experiment.batch).record();
+  flags.batch(experiment.batch);
   flags.precision(precision).record("precision", [this] { return hs::name(experiment.precision); });
-  flags.integer("--accumulate", experiment.accumulate, 1, 1000000, "Batches whose gradients make one step").record();
-  flags
-      .text(
-          "--augment", [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
-          "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them")
-      .record();
-  flags.checkpoint([this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); }).record();
-  flags
-      .real("--label-smoothing", experiment.label_smoothing, 0, 0.9,
-            "How much of the target is spread over all classes, in training")
-      .record();
-  flags.fuse(experiment.fuse).record();
-  flags.kernels(experiment.kernels).record();
+  flags.integer("--accumulate", experiment.accumulate, 1, 1000000, "Batches whose gradients make one step");
+  flags.text(
+      "--augment", [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
+      "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
+  flags.checkpoint([this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); });
+  flags.real("--label-smoothing", experiment.label_smoothing, 0, 0.9,
+             "How much of the target is spread over all classes, in training");
+  flags.fuse(experiment.fuse);
+  flags.kernels(experiment.kernels);
 }
 
 void StepFlags::declare(cli::Flags& flags, const StepParts& takes) {
   precision = experiment.precision;
-  flags.model(experiment.model).record();
-  flags.blocks(experiment.blocks, experiment.model).record();
+  flags.model(experiment.model);
+  flags.blocks(experiment.blocks, experiment.model);
   if (takes.data) {
     flags.data(data);
-    flags.context(context, experiment.model).record();
+    flags.context(context, experiment.model);
   }
-  if (takes.rate) flags.learning_rate(experiment.optimizer.learning_rate).record();
+  if (takes.rate) flags.learning_rate(experiment.optimizer.learning_rate);
   declare_optimizer(flags);
   if (takes.step) declare_step(flags);
   flags.plugins(plugins);
   if (takes.tuning) tuning.declare(flags);
-  flags.seed(experiment.seed).record();
-  flags.threads(threads).record();
-  flags.device(device).record();
+  flags.seed(experiment.seed);
+  flags.threads(threads);
+  flags.device(device);
   flags.recipe();
 }
 
