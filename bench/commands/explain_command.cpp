@@ -16,7 +16,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
-#include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"

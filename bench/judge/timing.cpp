@@ -13,7 +13,7 @@
 #include "bench/cli/statistics.h"
 #include "bench/judge/watch.h"
 #include "bench/judge/wire.h"
-#include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/timed_case.h"
 #include "engine/cpu_features.h"
 #include "engine/parallel.h"

@@ -8,7 +8,6 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
-#include "bench/measure/kernel_work.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/techniques.h"
 #include "bench/measure/turns.h"

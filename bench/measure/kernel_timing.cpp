@@ -11,7 +11,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
-#include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/timed_case.h"
 #include "engine/ambient.h"
 #include "engine/autograd.h"

@@ -13,7 +13,7 @@
 #include "bench/cli/inputs.h"
 #include "bench/measure/advice.h"
 #include "bench/measure/doctor.h"
-#include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/autograd.h"
 #include "engine/slots.h"
 #include "kernels/conv2d/conv2d.h"

@@ -20,7 +20,7 @@
 #include <fstream>
 #include <limits>
 
-#include "bench/measure/kernel_work.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "data/loader/loader.h"
 #include "data/memory_source.h"
 #include "engine/observe.h"

@@ -1,14 +1,29 @@
-// KernelTrace: the kernels that a thread called, and how long each took.
+// KernelTrace: the kernels that a thread called, how long each took, and how much it did.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "bench/measure/observers/memory_counts.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::measure {
+
+// What kernels ask of memory, and where their warps part, where the device is emulated and counts
+// (docs/cuda_without_a_gpu.md).
+struct MemoryCounts {
+  uint64_t requests = 0;        // loads and stores of warps in global memory
+  uint64_t sectors = 0;         // of 32 bytes, that they touch
+  uint64_t bytes_used = 0;      // of them, those that some lane asked for
+  uint64_t bank_conflicts = 0;  // in shared memory
+  uint64_t divergent = 0;       // branches at which a warp's lanes parted
+};
+// Of all kernels so far, less `before`; nothing where none are counted.
+std::optional<MemoryCounts> memory_counts(const std::optional<MemoryCounts>& before = MemoryCounts{});
 
 // One call of a slot: the calling op, the variant that ran, and the type of the first tensor.
 struct KernelCall {
@@ -28,6 +43,11 @@ struct TimedCall {
   size_t live = 0;  // bytes of all storages on the device after the call
   std::optional<MemoryCounts> counts = {};
 };
+
+// Operations of a matrix product or a convolution, with a multiply-add as two; 0 for kernels that only move bytes.
+// shapes: of the call's tensors(); an undefined tensor has no elements.
+double flops_of(std::string_view slot, std::span<const Shape> shapes);
+inline double flops_of(const TimedCall& call) { return flops_of(call.call.slot, call.shapes); }
 
 // While it is alive, every call on this thread is recorded, at the cost of a few strings per call. A timed trace also
 // waits for the device before and after each call: nothing overlaps, so the whole step takes longer, and calls that a

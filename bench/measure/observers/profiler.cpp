@@ -10,18 +10,7 @@
 
 #include "engine/storage.h"
 
-// The emulator's, where there is one.
-extern "C" [[gnu::weak]] bool hs_emulator_memory_counts(uint64_t (&totals)[5]);
-
 namespace hs::bench::measure {
-
-std::optional<MemoryCounts> memory_counts(const std::optional<MemoryCounts>& before) {
-  uint64_t now[5] = {};
-  if (!before || !hs_emulator_memory_counts || !hs_emulator_memory_counts(now)) return {};
-  return MemoryCounts{now[0] - before->requests, now[1] - before->sectors, now[2] - before->bytes_used,
-                      now[3] - before->bank_conflicts, now[4] - before->divergent};
-}
-
 namespace {
 
 // Unlike a std::thread::id, the number is never reused.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/measure/observers/memory_counts.h"
+#include "bench/measure/observers/kernel_trace.h"
 #include "engine/observe.h"
 
 namespace hs::bench::measure {
