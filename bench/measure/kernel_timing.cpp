@@ -12,7 +12,6 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/observers/kernel_trace.h"
-#include "bench/measure/timed_case.h"
 #include "engine/ambient.h"
 #include "engine/autograd.h"
 #include "engine/check.h"

@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "bench/cli/json_file.h"
-#include "bench/measure/slot_spy.h"
+#include "bench/measure/timed_case.h"
 #include "bench/report/table.h"
-#include "engine/kernel.h"
-#include "kernels/examples/op_table.h"
 
 namespace hs::bench::measure {
 
