@@ -20,7 +20,8 @@ inline constexpr const char* peer_schema_name = "halfstep-peer-1";  // written b
 Json new_record(const std::string& command, Device device, const Json& config = {}, const Json& data = {});
 Json describe_data(const cli::TrainingData& data);  // member "data"
 
-// Throws Error (bad_input) that names `source` and the first member that is missing or of a wrong type: see schema.h.
+// Throws Error (bad_input) that names `source` and the first member that `report` and `compare` read and that is
+// missing or of a wrong type: see record.cpp.
 void check_record(const Json& record, const std::string& source);
 
 // Reads a regular file of at most JsonLimits::bytes. Throws Error: io, bad_input.
