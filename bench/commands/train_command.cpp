@@ -30,7 +30,6 @@
 #include "bench/measure/target.h"
 #include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
-#include "bench/report/page.h"
 #include "bench/report/presentation.h"
 #include "engine/check.h"
 #include "engine/parallel.h"

@@ -4,7 +4,6 @@
 
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
-#include "bench/report/page.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"

@@ -39,6 +39,9 @@ Table results_table(const Json& record);
 std::string to_terminal(const Json& record);
 std::string to_terminal(const std::vector<Table>& tables, const std::string& data_name);
 std::string markdown(const Json& record);
+// bench/report/report.html with two elements filled in: "record" is the record unchanged, "shown" is the terminal's
+// view of it. The record is one that check_record() has seen.
+std::string html_report(const Json& record);
 
 // For programs: a line per row, RFC 4180, every digit; a missing value is empty. `train` and `techniques` always have
 // the same columns; other commands have the scalar members of their list ("rows", "calls", or the variants of

@@ -14,7 +14,6 @@
 
 #include "bench/measure/comparison.h"
 #include "bench/report/outputs.h"
-#include "bench/report/page.h"
 #include "bench/report/presentation.h"
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/report/page.h"
 #include "bench/report/presentation.h"
 #include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
