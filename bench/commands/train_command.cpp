@@ -15,7 +15,6 @@
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/course.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/event_file.h"
 #include "bench/measure/fine_tuning.h"

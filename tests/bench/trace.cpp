@@ -15,7 +15,7 @@
 #include <set>
 
 #include "bench/cli/page_server.h"
-#include "bench/measure/course.h"
+#include "bench/measure/experiment.h"
 #include "bench/measure/row.h"
 #include "bench/measure/step_profile.h"
 #include "engine/error.h"
