@@ -14,7 +14,6 @@
 #include "bench/cli/command_line.h"
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/measure/row.h"
 #include "bench/measure/turns.h"
 #include "bench/report/record.h"
@@ -94,44 +93,22 @@ std::pair<Json, Json> measure_peer(const Words& words, const PeerRuns& runs) {
 
 bool is_halfstep(const PeerRow& row) { return std::string_view(row.engine).starts_with("halfstep"); }
 
-double mean_of_runs(const Json& runs, const char* name) {
-  std::vector<double> values;
-  for (const Json& run : runs) values.push_back(report::number(run, name));
-  return mean(values);
-}
-
 Json summarize_peer(const PeerRow& measured, const Json& runs) {
   const bool is_ours = is_halfstep(measured);
-  std::vector<double> seconds, accuracies;
-  Json all_runs = Json::array();
-  double peak = NAN, samples = NAN;
-  for (const Json& run : runs) {
-    seconds.push_back(report::number(run, "seconds"));
-    accuracies.push_back(report::number(run, "test_accuracy"));
-    samples = report::number(run, "samples_per_second") * seconds.back();
-    peak = std::fmax(peak, report::number(run, "peak_bytes"));
-    for (const Json& each : report::member(run, "runs")) all_runs.push_back(each);
+  Json merged = {{"seconds_all", Json::array()}, {"test_accuracy_all", Json::array()}};
+  if (!runs.empty()) merged = merge_rows(runs);
+  Json row = {{"name", measured.name},
+              {"group", is_ours ? "halfstep" : "peer"},
+              {"engine", measured.engine},
+              {"precision", measured.precision},
+              {"flags", measured.flags}};
+  for (const char* name : {"seconds", "seconds_low", "seconds_high", "seconds_all", "samples_per_second",
+                           "warmup_seconds", "test_accuracy", "test_accuracy_all", "final_loss", "peak_bytes"}) {
+    row[name] = report::member(merged, name);
   }
-  const Interval interval = median_interval(seconds);
-  Json row = {
-      {"name", measured.name},
-      {"group", is_ours ? "halfstep" : "peer"},
-      {"engine", measured.engine},
-      {"precision", measured.precision},
-      {"flags", measured.flags},
-      {"seconds", finite_or_null(median(seconds))},
-      {"seconds_low", finite_or_null(interval.low)},
-      {"seconds_high", finite_or_null(interval.high)},
-      {"seconds_all", finite_or_null(seconds)},
-      {"samples_per_second", finite_or_null(samples / median(seconds))},
-      {"warmup_seconds", finite_or_null(mean_of_runs(runs, "warmup_seconds"))},
-      {"test_accuracy", finite_or_null(mean(accuracies))},
-      {"test_accuracy_all", finite_or_null(accuracies)},
-      {"final_loss", finite_or_null(mean_of_runs(runs, "final_loss"))},
-      {"peak_bytes", std::isfinite(peak) ? Json(static_cast<int64_t>(peak)) : Json(nullptr)},
-  };
-  if (is_ours) row["epochs"] = all_runs.empty() ? Json::array() : all_runs[0]["epochs"];
-  if (is_ours) row["runs"] = all_runs;
+  for (const char* name : {"epochs", "runs"}) {
+    if (is_ours) row[name] = merged.value(name, Json::array());
+  }
   return row;
 }
 
@@ -147,13 +124,10 @@ void add_ratios(Json& rows) {
     if (!fastest) continue;
     const std::vector<double> theirs = report::numbers(row, "seconds_all"),
                               base = report::numbers(*fastest, "seconds_all");
-    const double ratio = median(theirs) / median(base);
-    const Interval interval = ratio_interval(theirs, base);
-    row["ratio"] = ratio;
-    row["ratio_low"] = finite_or_null(interval.low);
-    row["ratio_high"] = finite_or_null(interval.high);
+    const SpeedUp halfstep = speed_up(theirs, base);
+    row.update(halfstep.to_json());
     row["compared_with"] = report::text(*fastest, "name");
-    row["verdict"] = verdict(ratio, interval, theirs.size(), "slower", "faster");
+    row["verdict"] = verdict(halfstep.ratio, halfstep.interval, theirs.size(), "slower", "faster");
   }
 }
 

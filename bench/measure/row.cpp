@@ -156,9 +156,15 @@ double stall_share(const Row& row) {
   return mean(waits) / mean(seconds);
 }
 
+void put_median(Json& object, const std::string& name, const std::vector<double>& values) {
+  const Interval interval = median_interval(values);
+  object[name] = finite_or_null(median(values));
+  object[name + "_low"] = finite_or_null(interval.low);
+  object[name + "_high"] = finite_or_null(interval.high);
+}
+
 Json to_json(const Row& row) {
   const Figures figures(row);
-  const Interval interval = median_interval(figures.seconds);
   std::vector<double> joules;
   Json resident = Json::array(), hashes = Json::array(), runs = Json::array();
   for (const RunRecord& run : row.runs) {
@@ -167,11 +173,9 @@ Json to_json(const Row& row) {
     joules.push_back(run.joules);
   }
   if (!row.runs.empty()) resident = row.runs[0].resident_bytes_by_epoch;
-  Json json = {
-      {"name", row.name},
-      {"seconds", finite_or_null(median(figures.seconds))},
-      {"seconds_low", finite_or_null(interval.low)},
-      {"seconds_high", finite_or_null(interval.high)},
+  Json json = {{"name", row.name}};
+  put_median(json, "seconds", figures.seconds);
+  json.update({
       {"seconds_all", finite_or_null(figures.seconds)},
       {"samples_per_second", finite_or_null(figures.samples_per_second)},
       {"stall_share", finite_or_null(stall_share(row))},
@@ -190,7 +194,7 @@ Json to_json(const Row& row) {
       {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
       {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},
       {"runs", runs},
-  };
+  });
   if (!row.runs.empty() && !row.runs[0].result.loss_scales.empty()) {
     json["steps"] = row.runs[0].result.loss_scales.size();
     json["scale"] = scale_history(row.runs[0].result);
@@ -234,8 +238,8 @@ Json merge_rows(const Json& rows) {
       for (const Json& each : report::member(rows[i], list)) merged[list].push_back(each);
     }
   }
-  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "energy_joules"}) {
-    merged[name] = finite_or_null(mean(all("", name)));
+  for (const char* name : {"stall_share", "test_accuracy", "final_loss", "energy_joules", "warmup_seconds"}) {
+    if (merged.contains(name)) merged[name] = finite_or_null(mean(all("", name)));
   }
   for (const char* part : {"parts", "target", "cost"}) {
     const Json& first = report::part(rows[0], part);
@@ -250,18 +254,13 @@ Json merge_rows(const Json& rows) {
   if (report::part(rows[0], "target").is_object()) {
     Json& target = merged["target"];
     const std::vector<double> best = finite(all("target", "best")), reached = finite(all("target", "seconds"));
-    const Interval interval = median_interval(reached);
     target["seconds_all"] = finite_or_null(all("target", "seconds"));
-    target["seconds_low"] = finite_or_null(interval.low);
-    target["seconds_high"] = finite_or_null(interval.high);
+    put_median(target, "seconds", reached);
     if (!best.empty()) target["best"] = target.contains("loss") ? std::ranges::min(best) : std::ranges::max(best);
   }
-  const std::vector<double> seconds = all("", "seconds"), peaks = finite(all("", "peak_bytes"));
-  const Interval interval = median_interval(seconds);
-  merged["seconds"] = finite_or_null(median(seconds));
-  merged["seconds_low"] = finite_or_null(interval.low);
-  merged["seconds_high"] = finite_or_null(interval.high);
+  put_median(merged, "seconds", all("", "seconds"));
   merged["samples_per_second"] = finite_or_null(median(all("", "samples_per_second")));
+  const std::vector<double> peaks = finite(all("", "peak_bytes"));
   if (!peaks.empty()) merged["peak_bytes"] = static_cast<int64_t>(*std::ranges::max_element(peaks));
   return merged;
 }

@@ -19,6 +19,9 @@ struct Row {
 
 Json to_json(const Row& row);
 
+// Puts the median of the values and, as NAME_low and NAME_high, its interval; null where there is none.
+void put_median(Json& object, const std::string& name, const std::vector<double>& values);
+
 // The row of all these runs, which have a row each of one configuration.
 Json merge_rows(const Json& rows);
 

@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "bench/cli/statistics.h"
-#include "bench/report/record.h"
+#include "bench/measure/row.h"
+#include "bench/report/table.h"
 #include "engine/check.h"
 
 namespace hs::bench::measure {
@@ -62,13 +62,6 @@ std::string with_interval(const Json& of, const char* name, const char* format, 
   std::string text = shown(name) + unit;
   if (std::isfinite(report::number(of, low.c_str()))) text += fmt::format(" ({} to {})", shown(low), shown(high));
   return text;
-}
-
-void put_median(Json& object, const std::string& name, const std::vector<double>& values) {
-  const Interval interval = median_interval(values);
-  object[name] = finite_or_null(median(values));
-  object[name + "_low"] = finite_or_null(interval.low);
-  object[name + "_high"] = finite_or_null(interval.high);
 }
 
 void add_target(Json& row, const std::vector<RunRecord>& runs, const Target& target, double price_per_second) {
