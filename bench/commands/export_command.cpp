@@ -7,7 +7,7 @@
 
 #include "bench/cli/console.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/fine_tuning.h"
+#include "bench/measure/experiment.h"
 #include "engine/check.h"
 #include "engine/files/npy.h"
 #include "engine/files/output_file.h"
@@ -44,7 +44,7 @@ docs/model_files.md describes the files and how other programs open them, docs/t
 LoadedModel load_merged(const std::string& path, const std::string& adapters) {
   LoadedModel loaded = load_model(path);
   if (adapters.empty()) return loaded;
-  const LoraOptions options = load_adapters(*loaded.model, measure::sha256(*loaded.model), adapters);
+  const LoraOptions options = load_adapters(*loaded.model, measure::sha256(loaded.model->parameters()), adapters);
   const std::vector<NamedTensor> merged = merged_parameters(*loaded.model, options);
   loaded = load_model(path);
   const std::vector<NamedTensor> own = parameters_of(*loaded.model);

@@ -1,8 +1,5 @@
 #include "bench/measure/experiment.h"
 
-#include <fmt/ranges.h>
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -30,18 +27,12 @@ ModelSizes sizes_for(const SampleInfo& set, int64_t blocks) {
 }
 
 std::string sha256(const std::vector<NamedParameter>& parameters) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  std::string bytes;
   for (const NamedParameter& parameter : parameters) {
     const std::vector<float> values = parameter.value->to_vector<float>();
-    fine = fine && EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1;
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  if (!fine || EVP_DigestFinal_ex(context.get(), digest, &size) != 1) {
-    fail(ExitCode::internal, "OpenSSL failed to compute a SHA-256");
-  }
-  return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
+  return cli::sha256_of(bytes);
 }
 
 namespace {

@@ -5,8 +5,6 @@
 
 namespace hs::bench::measure {
 
-std::string sha256(StagedModel& model) { return sha256(model.parameters()); }
-
 void FineTuning::declare(cli::Flags& flags, Experiment& experiment) {
   flags.text("--start", experiment.start, "FILE", "Begin with the weights of a model that --save-model wrote")
       .unrecorded()
@@ -49,7 +47,7 @@ void FineTuning::open(const cli::Flags& flags, Experiment& experiment, int64_t& 
   if (of.sizes.input == InputKind::tokens) context = of.sizes.context();
   vocabulary_ = of.vocabulary;
   sizes_ = of.sizes;
-  sha256_ = sha256(*base.model);
+  sha256_ = sha256(base.model->parameters());
   if (experiment.lora.rank > 0) {  // refused before anything is loaded or trained
     LayerKeys keys(0);
     base.model->adapt(experiment.lora, keys);

@@ -35,7 +35,4 @@ class FineTuning {
   std::optional<OutputFolder> folder_;
 };
 
-// --model, for a command that reads a model: its SHA-256, as in config.start_sha256.
-std::string sha256(StagedModel& model);
-
 }  // namespace hs::bench::measure
