@@ -129,12 +129,8 @@ void KernelCommand::run(const cli::Flags& flags) {
       {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
   record["choices"] = noted_choices();
   record["kernels"] = kernels;
-  record["slower_choices"] = Json::array();
   std::vector<std::string> remarks;
-  for (const measure::SlowerChoice& choice : slower_choices(timings)) {
-    record["slower_choices"].push_back(to_json(choice));
-    remarks.push_back(to_text(choice));
-  }
+  record["slower_choices"] = slower_choices(timings, remarks);
   outputs_.finish(
       record,
       fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name(),

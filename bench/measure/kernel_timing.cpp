@@ -294,27 +294,26 @@ const VariantTiming* fastest(const CaseTiming& timing) {
   return best;
 }
 
-std::vector<SlowerChoice> slower_choices(const std::vector<CaseTiming>& timings) {
-  std::vector<SlowerChoice> all;
+Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::string>& sentences) {
+  Json all = Json::array();
   for (const CaseTiming& timing : timings) {
     const VariantTiming* best = fastest(timing);
     for (const VariantTiming& one : timing.variants) {
       if (one.variant != timing.chosen || one.wrong) continue;
       const double ratio = median(one.warm) / median(best->warm);
-      if (ratio > 1.05) all.push_back({timing.slot, timing.what, timing.type, timing.chosen, best->variant, ratio});
+      if (ratio <= 1.05) continue;
+      all.push_back({{"slot", timing.slot},
+                     {"sizes", timing.what},
+                     {"type", name(timing.type)},
+                     {"chosen", timing.chosen},
+                     {"fastest", best->variant},
+                     {"ratio", ratio}});
+      sentences.push_back(
+          fmt::format("{} {} {}: {} was chosen, {} is {:.2f} times as fast; see halfstep-bench tune kernels",
+                      timing.slot, name(timing.type), timing.what, timing.chosen, best->variant, ratio));
     }
   }
   return all;
-}
-
-std::string to_text(const SlowerChoice& choice) {
-  return fmt::format("{} {} {}: {} was chosen, {} is {:.2f} times as fast; see halfstep-bench tune kernels",
-                     choice.slot, name(choice.type), choice.what, choice.chosen, choice.fastest, choice.ratio);
-}
-
-Json to_json(const SlowerChoice& choice) {
-  return {{"slot", choice.slot},     {"sizes", choice.what},      {"type", name(choice.type)},
-          {"chosen", choice.chosen}, {"fastest", choice.fastest}, {"ratio", choice.ratio}};
 }
 
 Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table) {

@@ -64,16 +64,9 @@ CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, doubl
 // By the medians of warm calls, of those that are right; nullptr if there is none.
 const VariantTiming* fastest(const CaseTiming& timing);
 
-// A timing whose chosen variant takes over 5 % more time than the fastest.
-struct SlowerChoice {
-  std::string slot, what;
-  DType type;
-  std::string chosen, fastest;
-  double ratio;  // of their medians
-};
-std::vector<SlowerChoice> slower_choices(const std::vector<CaseTiming>& timings);
-std::string to_text(const SlowerChoice& choice);
-Json to_json(const SlowerChoice& choice);
+// The record's list of those whose chosen variant takes over 5 % more time than the fastest, `ratio` being that of
+// their medians; and a sentence of each.
+Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::string>& sentences);
 
 // The largest accepted error of a result of this type.
 double largest_error(DType type);
