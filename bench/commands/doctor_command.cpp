@@ -12,7 +12,6 @@
 #include "bench/measure/experiment.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"

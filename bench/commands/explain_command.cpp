@@ -20,7 +20,6 @@
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
-#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"

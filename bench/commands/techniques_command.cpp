@@ -20,7 +20,6 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
-#include "bench/measure/tuning_file.h"
 #include "bench/measure/turns.h"
 #include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"

@@ -27,7 +27,6 @@
 #include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
-#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
 #include "engine/check.h"

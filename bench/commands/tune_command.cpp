@@ -17,7 +17,6 @@
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "bench/measure/tuning_file.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "data/loader/loader.h"
