@@ -12,7 +12,6 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/advice.h"
 #include "bench/measure/energy.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/row.h"

@@ -1,4 +1,5 @@
-// The techniques that `halfstep-bench techniques` measures, each one line of the table in techniques.cpp.
+// The techniques that `halfstep-bench techniques` measures, each one line of the table in techniques.cpp, and what its
+// record says to do.
 #pragma once
 
 #include <string>
@@ -44,5 +45,15 @@ Plan make_plan(const Experiment& base);
 
 // CUDA: f16. CPU: bf16 if it multiplies bf16 in hardware (AVX512-BF16, AMX), otherwise f16.
 Precision half_precision(Device device);
+
+// What a record of `techniques` says to do, in sentences: the answer that its tables leave to the reader.
+// From rows in their order, each with group, train_flags and on_by_default: what of train's flags to add here, what is
+// on already, what saves memory and what to leave out, each with the ratio of times to the row before it, which differs
+// in this technique alone. `command`: what these flags are added to, "train --model mlp".
+std::vector<std::string> advice(const Json& rows, const std::string& command);
+
+// Puts the lines into the record's "answer", and one more if its environment had a load of more than half of the cores
+// before the measurement began.
+void put_answer(Json& record, std::vector<std::string> lines);
 
 }  // namespace hs::bench::measure

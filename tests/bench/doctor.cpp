@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "bench/cli/inputs.h"
-#include "bench/measure/advice.h"
 #include "bench/measure/doctor.h"
 #include "bench/measure/observers/kernel_trace.h"
+#include "bench/measure/techniques.h"
 #include "engine/autograd.h"
 #include "engine/slots.h"
 #include "kernels/conv2d/conv2d.h"
