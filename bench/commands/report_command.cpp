@@ -12,7 +12,6 @@
 #include "bench/report/merged.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
-#include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/printable.h"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "bench/measure/comparison.h"
+#include "bench/report/merged.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"
-#include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "bench/report/table.h"
 #include "engine/error.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/report/merged.h"
 #include "bench/report/presentation.h"
-#include "bench/report/readme_tables.h"
 #include "bench/report/record.h"
 #include "engine/error.h"
 #include "source_dir.h"
