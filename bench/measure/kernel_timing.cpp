@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -14,7 +13,6 @@
 #include "bench/measure/observers/kernel_trace.h"
 #include "engine/ambient.h"
 #include "engine/autograd.h"
-#include "engine/check.h"
 #include "engine/parallel.h"
 #include "engine/random.h"
 #include "engine/slots.h"

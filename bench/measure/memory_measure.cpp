@@ -1,7 +1,6 @@
 #include "bench/measure/memory_measure.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/interrupt.h"

@@ -1,6 +1,5 @@
 #include "bench/measure/noise_scale.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>

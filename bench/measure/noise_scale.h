@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "engine/module.h"
-#include "kernels/optimizer/grad_scaler.h"
 #include "models/train.h"
 
 namespace hs::bench::measure {

@@ -5,14 +5,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "bench/measure/experiment.h"
 #include "data/io/sample_source.h"
 #include "engine/ambient.h"
-#include "models/checkpoint_plan.h"
-#include "models/models.h"
 #include "models/train_step.h"
 
 namespace hs::bench::measure {

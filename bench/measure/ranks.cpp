@@ -13,7 +13,6 @@
 
 #include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
-#include "bench/cli/interrupt.h"
 #include "bench/measure/doctor.h"
 #include "engine/check.h"
 #include "engine/files/crc32c.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bench/cli/command_line.h"
-#include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"
 #include "bench/measure/step_profile.h"
 #include "engine/ranks/exchange.h"

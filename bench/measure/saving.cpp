@@ -13,7 +13,6 @@
 #include "bench/cli/interrupt.h"
 #include "bench/cli/plugins.h"
 #include "engine/check.h"
-#include "engine/cpu_features.h"
 #include "engine/files/crc32c.h"
 #include "engine/printable.h"
 

@@ -2,7 +2,6 @@
 // flags of its run, so --resume alone continues it.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <sstream>
-#include <string_view>
 #include <vector>
 
 #include "bench/cli/statistics.h"
