@@ -91,36 +91,6 @@ double peak_flops_of_gemm(Device device) {
   return best;
 }
 
-}  // namespace
-
-double largest_error(DType type) {
-  if (type == DType::f16) return 4e-4;
-  if (type == DType::bf16) return 3.2e-3;
-  return 2e-6;
-}
-
-Peaks measure_peaks(Device device) {
-  Peaks peaks;
-  if (device == Device::cpu) {
-    peaks.flops = peak_flops_of_cpu();
-    peaks.flops_of = "f32 multiply-adds in registers on every thread";
-  } else if (std::string_view(cli::build_info.cuda).starts_with("EMULATED")) {
-    return {NAN, NAN, "not measured on an emulated device"};  // which would take minutes
-  } else {
-    peaks.flops = peak_flops_of_gemm(device);
-    peaks.flops_of = "the f16 product of two 4096 x 4096 matrices";
-  }
-  const Tensor from = Tensor::zeros({flush_bytes / 4}, DType::f32, device);
-  Tensor to = from.empty_like();
-  for (int round = 0; round < 5; ++round) {
-    const double seconds = seconds_of(device, [&] { cast_forward({from, to}); });  // f32 to f32: a copy, on all threads
-    peaks.bytes = std::max(peaks.bytes, 2.0 * flush_bytes / seconds);
-  }
-  return peaks;
-}
-
-namespace {
-
 SlotCall described(const examples::TimedCase& kernel, const SlotSpy::Seen& seen) {
   SlotCall call{.what = seen.sizes + kernel.remark, .slot = seen.slot.name()};
   std::vector<Shape> shapes;
@@ -139,17 +109,11 @@ SlotCall described(const examples::TimedCase& kernel, const SlotSpy::Seen& seen)
 void verify(const SlotSpy::Seen& seen, const std::vector<Output>& reference, CaseTiming& timing) {
   const VariantBase* chosen = variant_of_call(seen);
   timing.chosen = chosen ? chosen->name : "";
-  const Device device = seen.tensors.front()->device();
-  for (const VariantBase* variant = seen.slot.variants(); variant; variant = variant->next) {
-    if (variant->device != device) continue;
-    const cli::ForcedKernels forced({timing.slot + "=" + variant->name});
-    if (!variant_of_call(seen)) continue;
-    VariantTiming& one = timing.variants.emplace_back();
-    one.variant = variant->name;
-    one.error = error_of(seen, reference);
-    const double grown = (variant->error_growth - 1) * largest_error(DType::f32);  // of sums, before they are rounded
-    one.wrong = !(one.error <= largest_error(timing.type) + grown);
-  }
+  cli::with_each_variant(seen.slot, seen.tensors.front()->device(), [&](const VariantBase& variant) {
+    const double error = error_of(seen, reference);
+    const double grown = (variant.error_growth - 1) * largest_error(DType::f32);  // of sums, before they are rounded
+    timing.variants.push_back({variant.name, error, !(error <= largest_error(timing.type) + grown)});
+  });
 }
 
 double slowest(const std::vector<double>& times) { return *std::ranges::max_element(times); }
@@ -190,36 +154,6 @@ void measure(const SlotSpy::Seen& seen, Device device, int64_t rounds, double se
   }
 }
 
-}  // namespace
-
-std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device) {
-  std::vector<SlotCall> calls;
-  run_case(kernel, DType::f32, std::nullopt, device, 0,
-           [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
-  return calls;
-}
-
-std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
-                                     double seconds) {
-  std::vector<std::vector<Output>> references;
-  run_case(kernel, DType::f64, type, Device::cpu, 0,
-           [&](const SlotSpy::Seen& seen) { references.push_back(outputs_of(seen)); });
-  std::vector<CaseTiming> timings;
-  run_case(kernel, type, type, device, 0, [&](const SlotSpy::Seen& seen) {
-    const SlotCall call = described(kernel, seen);
-    CaseTiming& timing = timings.emplace_back(CaseTiming{call.what, call.slot, type, call.flops});
-    for (const Tensor* tensor : seen.tensors) {
-      if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
-    }
-    verify(seen, references[timings.size() - 1], timing);
-    CacheFlush flush(device);
-    measure(seen, device, rounds, seconds, &flush, timing);
-  });
-  return timings;
-}
-
-namespace {
-
 // What the tensors that a call writes held before it; optimizers and sums read it.
 class Before {
  public:
@@ -257,6 +191,58 @@ double largest_difference(const SlotSpy::Seen& seen, bool tf32) {
 
 }  // namespace
 
+double largest_error(DType type) {
+  if (type == DType::f16) return 4e-4;
+  if (type == DType::bf16) return 3.2e-3;
+  return 2e-6;
+}
+
+Peaks measure_peaks(Device device) {
+  Peaks peaks;
+  if (device == Device::cpu) {
+    peaks.flops = peak_flops_of_cpu();
+    peaks.flops_of = "f32 multiply-adds in registers on every thread";
+  } else if (std::string_view(cli::build_info.cuda).starts_with("EMULATED")) {
+    return {NAN, NAN, "not measured on an emulated device"};  // which would take minutes
+  } else {
+    peaks.flops = peak_flops_of_gemm(device);
+    peaks.flops_of = "the f16 product of two 4096 x 4096 matrices";
+  }
+  const Tensor from = Tensor::zeros({flush_bytes / 4}, DType::f32, device);
+  Tensor to = from.empty_like();
+  for (int round = 0; round < 5; ++round) {
+    const double seconds = seconds_of(device, [&] { cast_forward({from, to}); });  // f32 to f32: a copy, on all threads
+    peaks.bytes = std::max(peaks.bytes, 2.0 * flush_bytes / seconds);
+  }
+  return peaks;
+}
+
+std::vector<SlotCall> calls_of(const examples::TimedCase& kernel, Device device) {
+  std::vector<SlotCall> calls;
+  run_case(kernel, DType::f32, std::nullopt, device, 0,
+           [&](const SlotSpy::Seen& seen) { calls.push_back(described(kernel, seen)); });
+  return calls;
+}
+
+std::vector<CaseTiming> time_kernels(const examples::TimedCase& kernel, DType type, Device device, int64_t rounds,
+                                     double seconds) {
+  std::vector<std::vector<Output>> references;
+  run_case(kernel, DType::f64, type, Device::cpu, 0,
+           [&](const SlotSpy::Seen& seen) { references.push_back(outputs_of(seen)); });
+  std::vector<CaseTiming> timings;
+  run_case(kernel, type, type, device, 0, [&](const SlotSpy::Seen& seen) {
+    const SlotCall call = described(kernel, seen);
+    CaseTiming& timing = timings.emplace_back(CaseTiming{call.what, call.slot, type, call.flops});
+    for (const Tensor* tensor : seen.tensors) {
+      if (is_measured(*tensor)) timing.bytes += static_cast<double>(tensor->bytes());
+    }
+    verify(seen, references[timings.size() - 1], timing);
+    CacheFlush flush(device);
+    measure(seen, device, rounds, seconds, &flush, timing);
+  });
+  return timings;
+}
+
 CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, double seconds) {
   CaseTiming timing{.what = seen.sizes, .slot = seen.slot.name()};
   const Before before(seen);
@@ -265,15 +251,12 @@ CaseTiming time_call(const SlotSpy::Seen& seen, bool tf32, int64_t rounds, doubl
   timing.device = chosen.device;
   const std::string_view layout = chosen.layout ? chosen.layout : "";
   std::vector<std::vector<Output>> outputs;
-  for (const VariantBase* v = seen.slot.variants(); v; v = v->next) {
-    if (v->device != chosen.device || layout != (v->layout ? v->layout : "")) continue;
-    const cli::ForcedKernels forced({timing.slot + "=" + v->name});
-    before.restore();
-    if (!variant_of_call(seen)) continue;
+  cli::with_each_variant(seen.slot, chosen.device, [&](const VariantBase& v) {
+    if (layout != (v.layout ? v.layout : "")) return;
     before.restore();
     outputs.push_back(outputs_of(seen));
-    timing.variants.emplace_back().variant = v->name;
-  }
+    timing.variants.emplace_back().variant = v.name;
+  });
   for (size_t i = 0; i < outputs.size(); ++i) {
     timing.variants[i].error = relative_error(outputs[i], outputs.back());
     timing.variants[i].wrong = !(timing.variants[i].error <= largest_difference(seen, tf32));

@@ -34,10 +34,10 @@ double peak_flops_of_cpu();  // f32 multiply-adds a second on every thread
 
 struct VariantTiming {
   std::string variant;
-  double error = 0;          // ||got - reference|| / ||reference||, the norms over all outputs
-  bool wrong = false;        // error above the tolerance: not timed
-  std::vector<double> warm;  // seconds per call, one per round, with the caches as the previous call left them
-  std::vector<double> cold;  // the same after writing more memory than the caches hold
+  double error = 0;               // ||got - reference|| / ||reference||, the norms over all outputs
+  bool wrong = false;             // error above the tolerance: not timed
+  std::vector<double> warm = {};  // seconds per call, one per round, with the caches as the previous call left them
+  std::vector<double> cold = {};  // the same after writing more memory than the caches hold
 };
 
 struct CaseTiming {
