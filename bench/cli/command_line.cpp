@@ -155,6 +155,35 @@ std::string list_of(std::span<const CommandEntry> commands, std::string_view wor
   fail(ExitCode::usage, "{}: unknown command; {}", words[0], advice);
 }
 
+void run(Command& command, std::string_view name, Flags& flags, const std::vector<std::string>& words) {
+  try {
+    flags.read(words);
+    name_running_command(name);
+    command.run(flags);
+  } catch (const Error& error) {
+    // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
+    std::string message = error.what();
+    if (flags.has("--" + message.substr(0, message.find(' ')))) throw error.with_message("--" + message);
+    if (error.kind() != ErrorKind::out_of_memory) throw;
+    if (flags.has("--accumulate")) message += ", several to a step by --accumulate";
+    if (flags.has("--checkpoint")) message += ", or --checkpoint budget=auto";
+    throw error.with_message(message);
+  }
+}
+
+// The command that the first two words name, or the first one, which are taken away.
+const CommandEntry* take_command(std::span<const CommandEntry> commands, std::vector<std::string>& words) {
+  for (const size_t count : {size_t{2}, size_t{1}}) {
+    if (words.size() < count) continue;
+    const std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
+    const auto entry = std::ranges::find(commands, name, &CommandEntry::words);
+    if (entry == commands.end()) continue;
+    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
+    return &*entry;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Flags& Flags::add(const std::string& flag, const std::string& type, const std::string& help, Reader reader, Value value,
@@ -555,39 +584,6 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   }
   return best;
 }
-
-namespace {
-
-void run(Command& command, std::string_view name, Flags& flags, const std::vector<std::string>& words) {
-  try {
-    flags.read(words);
-    name_running_command(name);
-    command.run(flags);
-  } catch (const Error& error) {
-    // The library names a setting, "augment shift=x: expected ...", but the user typed a flag.
-    std::string message = error.what();
-    if (flags.has("--" + message.substr(0, message.find(' ')))) throw error.with_message("--" + message);
-    if (error.kind() != ErrorKind::out_of_memory) throw;
-    if (flags.has("--accumulate")) message += ", several to a step by --accumulate";
-    if (flags.has("--checkpoint")) message += ", or --checkpoint budget=auto";
-    throw error.with_message(message);
-  }
-}
-
-// The command that the first two words name, or the first one, which are taken away.
-const CommandEntry* take_command(std::span<const CommandEntry> commands, std::vector<std::string>& words) {
-  for (const size_t count : {size_t{2}, size_t{1}}) {
-    if (words.size() < count) continue;
-    const std::string name = count == 2 ? words[0] + " " + words[1] : words[0];
-    const auto entry = std::ranges::find(commands, name, &CommandEntry::words);
-    if (entry == commands.end()) continue;
-    words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
-    return &*entry;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 void run_command_line(std::span<const CommandEntry> commands, int argc, const char* const* argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

@@ -32,6 +32,53 @@ void warn_of_empty_classes(const std::string& name_or_path, const SampleSource& 
       name_or_path, info.classes, empty, std::ranges::find(seen, false) - seen.begin()));
 }
 
+using Order = SampleOrder;
+constexpr double usual_test_split = 0.2;
+
+std::unique_ptr<SampleSource> cut(std::unique_ptr<SampleSource> source, Part part, const Limit& limit, Order order) {
+  const int64_t count = source->info().count;
+  if (limit.samples > count && !limit.may_be_too_large) {
+    fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
+  }
+  if (limit.samples == automatic_samples || limit.samples >= count) return source;
+  return std::make_unique<PartOfSamples>(std::move(source), 0, limit.samples, order);
+}
+
+// Makes the test part of a set that has none of some of its training samples.
+void split(TrainingData& data) {
+  double& fraction = data.choice.test_split;
+  const bool is_automatic = fraction == DataChoice::automatic;
+  if (is_automatic) fraction = usual_test_split;
+  const std::shared_ptr<const SampleSource> all = std::move(data.train);
+  const SampleInfo& info = all->info();
+  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(info.count)));
+  if (held < 1 || held >= info.count) {
+    fail(ExitCode::usage, "--test-split {}: is {} of {} samples, expected 1 to {}", fraction, held, info.count,
+         info.count - 1);
+  }
+  data.train = std::make_unique<PartOfSamples>(all, 0, info.count - held, Order::mixed);
+  data.test = std::make_unique<PartOfSamples>(all, info.count - held, held, Order::mixed);
+  if (!is_automatic) return;
+  notice(fmt::format("{}: has no test part; {} of its {} samples, mixed, are the test (--test-split {})", info.name,
+                     held, info.count, fraction));
+}
+
+// As it is wherever the program is started.
+std::string lasting_name(const std::string& name, const FoundDataset& found) {
+  if (name.empty()) return found.format == DataFormat::generated ? "synthetic" : "mnist";
+  std::error_code ignored;
+  return found.is_named ? name : std::filesystem::weakly_canonical(name, ignored).string();
+}
+
+std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
+  if (found.format != DataFormat::generated) {
+    return fmt::format("mnist from {}: {} training and {} test images", printable(found.train), train.count,
+                       test.count);
+  }
+  return fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
+                     usual_places_text("mnist"));
+}
+
 }  // namespace
 
 DeviceChoice choose_device(std::string_view wanted, std::string_view built_cuda, const std::string& why_not_cuda) {
@@ -91,57 +138,6 @@ std::optional<ImageShape> parse_size(const std::string& text) {
 std::string size_text(const DataChoice& choice) {
   return choice.size ? fmt::format("{}x{}", choice.size->rows, choice.size->columns) : "";
 }
-
-namespace {
-
-using Order = SampleOrder;
-constexpr double usual_test_split = 0.2;
-
-std::unique_ptr<SampleSource> cut(std::unique_ptr<SampleSource> source, Part part, const Limit& limit, Order order) {
-  const int64_t count = source->info().count;
-  if (limit.samples > count && !limit.may_be_too_large) {
-    fail(ExitCode::usage, "--{} {}: the set has {} samples", name(part), limit.samples, count);
-  }
-  if (limit.samples == automatic_samples || limit.samples >= count) return source;
-  return std::make_unique<PartOfSamples>(std::move(source), 0, limit.samples, order);
-}
-
-// Makes the test part of a set that has none of some of its training samples.
-void split(TrainingData& data) {
-  double& fraction = data.choice.test_split;
-  const bool is_automatic = fraction == DataChoice::automatic;
-  if (is_automatic) fraction = usual_test_split;
-  const std::shared_ptr<const SampleSource> all = std::move(data.train);
-  const SampleInfo& info = all->info();
-  const auto held = static_cast<int64_t>(std::llround(fraction * static_cast<double>(info.count)));
-  if (held < 1 || held >= info.count) {
-    fail(ExitCode::usage, "--test-split {}: is {} of {} samples, expected 1 to {}", fraction, held, info.count,
-         info.count - 1);
-  }
-  data.train = std::make_unique<PartOfSamples>(all, 0, info.count - held, Order::mixed);
-  data.test = std::make_unique<PartOfSamples>(all, info.count - held, held, Order::mixed);
-  if (!is_automatic) return;
-  notice(fmt::format("{}: has no test part; {} of its {} samples, mixed, are the test (--test-split {})", info.name,
-                     held, info.count, fraction));
-}
-
-// As it is wherever the program is started.
-std::string lasting_name(const std::string& name, const FoundDataset& found) {
-  if (name.empty()) return found.format == DataFormat::generated ? "synthetic" : "mnist";
-  std::error_code ignored;
-  return found.is_named ? name : std::filesystem::weakly_canonical(name, ignored).string();
-}
-
-std::string describe_digits(const FoundDataset& found, const SampleInfo& train, const SampleInfo& test) {
-  if (found.format != DataFormat::generated) {
-    return fmt::format("mnist from {}: {} training and {} test images", printable(found.train), train.count,
-                       test.count);
-  }
-  return fmt::format("synthetic digits, because MNIST was not found in {}; `data/get mnist` downloads it",
-                     usual_places_text("mnist"));
-}
-
-}  // namespace
 
 TrainingData open_training_data(const DataChoice& choice, Limit train, Limit test, int64_t context,
                                 const std::string& vocabulary) {

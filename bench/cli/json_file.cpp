@@ -55,18 +55,6 @@ class Limits : public nlohmann::json_sax<Json> {
   std::vector<std::set<std::string>> members_;  // so far, in each open list and object
 };
 
-}  // namespace
-
-Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json finite_or_null(const std::vector<double>& values) {
-  Json all = Json::array();
-  for (const double value : values) all.push_back(finite_or_null(value));
-  return all;
-}
-
-namespace {
-
 constexpr size_t most_on_a_line = 8;  // members of an object that is not broken
 constexpr size_t line_width = 120;
 
@@ -108,6 +96,14 @@ void append(const Json& value, size_t indent, std::string& text) {
 }
 
 }  // namespace
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json finite_or_null(const std::vector<double>& values) {
+  Json all = Json::array();
+  for (const double value : values) all.push_back(finite_or_null(value));
+  return all;
+}
 
 std::string to_text(const Json& object) {
   std::string text;

@@ -93,25 +93,6 @@ class MicroBatches {
   std::map<int64_t, MicroBatch> measured_;  // by batch
 };
 
-}  // namespace
-
-int64_t MicroBatch::least() const { return std::max(smallest_budget(costs) + left_over, other_peak); }
-
-int64_t MicroBatch::kept() const { return std::max(predict(costs, {}).peak + left_over, other_peak); }
-
-CheckpointPlan MicroBatch::within(int64_t budget) const {
-  std::vector<Segment> segments = fastest_within(costs, budget - left_over);
-  PlanFigures figures = predict(costs, segments);
-  figures.peak = std::max(figures.peak + left_over, other_peak);
-  return {costs, std::move(segments), figures};
-}
-
-double MicroBatch::milliseconds(double extra) const {
-  return static_cast<double>(accumulate) * (costs.milliseconds() + extra);
-}
-
-namespace {
-
 // Of those that were measured and fit, the one with the least time; the larger one if two have the same.
 void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& may_be, MemoryPlan& plan) {
   double least = std::numeric_limits<double>::infinity();
@@ -137,6 +118,21 @@ void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& 
 }
 
 }  // namespace
+
+int64_t MicroBatch::least() const { return std::max(smallest_budget(costs) + left_over, other_peak); }
+
+int64_t MicroBatch::kept() const { return std::max(predict(costs, {}).peak + left_over, other_peak); }
+
+CheckpointPlan MicroBatch::within(int64_t budget) const {
+  std::vector<Segment> segments = fastest_within(costs, budget - left_over);
+  PlanFigures figures = predict(costs, segments);
+  figures.peak = std::max(figures.peak + left_over, other_peak);
+  return {costs, std::move(segments), figures};
+}
+
+double MicroBatch::milliseconds(double extra) const {
+  return static_cast<double>(accumulate) * (costs.milliseconds() + extra);
+}
 
 MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure) {
   MemoryPlan plan;

@@ -65,6 +65,42 @@ std::string graph(Experiment& experiment) {
 
 std::string nothing(const Experiment&) { return ""; }
 
+constexpr double saves_bytes = 0.95, loses_accuracy = 0.005;  // a ratio; of 1
+
+// A technique on top of all before it.
+struct Step {
+  const Json* row;
+  SpeedUp gain;
+  double bytes, accuracy;  // bytes after / before, accuracy after - before
+
+  std::string flags() const { return report::text(*row, "train_flags"); }
+  std::string bytes_text() const { return fmt::format("{:+.0f} % bytes", (bytes - 1) * 100); }
+  std::string accuracy_text() const {
+    return accuracy < -loses_accuracy ? fmt::format("; accuracy {:+.1f} points", accuracy * 100) : "";
+  }
+};
+
+Step step_between(const Json& before, const Json& after) {
+  return {.row = &after,
+          .gain = speed_up(report::numbers(before, "seconds_all"), report::numbers(after, "seconds_all")),
+          .bytes = report::number(after, "peak_bytes") / report::number(before, "peak_bytes"),
+          .accuracy = report::number(after, "test_accuracy") - report::number(before, "test_accuracy")};
+}
+
+// The baseline, the first technique, then each with all before it.
+std::vector<const Json*> chain_of(const Json& rows) {
+  std::vector<const Json*> chain;
+  for (const Json& row : rows) {
+    if (row.contains("error")) continue;
+    if (chain.size() < 2 || report::text(row, "group") == "cumulative") chain.push_back(&row);
+  }
+  return chain;
+}
+
+std::string if_any(const char* what, const std::vector<std::string>& parts) {
+  return parts.empty() ? "" : fmt::format("{}: {}.", what, fmt::join(parts, "; "));
+}
+
 }  // namespace
 
 // In the order in which the cumulative rows add them: first what `train` has on, so that one row is train's defaults.
@@ -125,46 +161,6 @@ Precision half_precision(Device device) {
   if (device == Device::cuda) return Precision::f16;
   return cpu_features().avx512_bf16 || cpu_features().amx_bf16 ? Precision::bf16 : Precision::f16;
 }
-
-namespace {
-
-constexpr double saves_bytes = 0.95, loses_accuracy = 0.005;  // a ratio; of 1
-
-// A technique on top of all before it.
-struct Step {
-  const Json* row;
-  SpeedUp gain;
-  double bytes, accuracy;  // bytes after / before, accuracy after - before
-
-  std::string flags() const { return report::text(*row, "train_flags"); }
-  std::string bytes_text() const { return fmt::format("{:+.0f} % bytes", (bytes - 1) * 100); }
-  std::string accuracy_text() const {
-    return accuracy < -loses_accuracy ? fmt::format("; accuracy {:+.1f} points", accuracy * 100) : "";
-  }
-};
-
-Step step_between(const Json& before, const Json& after) {
-  return {.row = &after,
-          .gain = speed_up(report::numbers(before, "seconds_all"), report::numbers(after, "seconds_all")),
-          .bytes = report::number(after, "peak_bytes") / report::number(before, "peak_bytes"),
-          .accuracy = report::number(after, "test_accuracy") - report::number(before, "test_accuracy")};
-}
-
-// The baseline, the first technique, then each with all before it.
-std::vector<const Json*> chain_of(const Json& rows) {
-  std::vector<const Json*> chain;
-  for (const Json& row : rows) {
-    if (row.contains("error")) continue;
-    if (chain.size() < 2 || report::text(row, "group") == "cumulative") chain.push_back(&row);
-  }
-  return chain;
-}
-
-std::string if_any(const char* what, const std::vector<std::string>& parts) {
-  return parts.empty() ? "" : fmt::format("{}: {}.", what, fmt::join(parts, "; "));
-}
-
-}  // namespace
 
 std::vector<std::string> advice(const Json& rows, const std::string& command) {
   const std::vector<const Json*> chain = chain_of(rows);

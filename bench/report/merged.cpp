@@ -96,49 +96,6 @@ Table with_settings(Table table, const Json& rows) {
   return table;
 }
 
-}  // namespace
-
-bool has_timed_rows(const Json& record) { return std::ranges::any_of(objects(record, "rows"), is_timed); }
-
-Json merged(const std::vector<NamedRecord>& records, const std::string& filter) {
-  Json rows = Json::array(), environment, config;
-  std::string first;  // name, of all
-  std::set<const NamedRecord*> used;
-  for (const NamedRecord& from : records) {
-    const Json& all = objects(from.record, "rows");
-    for (const Json& row : all) {
-      if (!is_timed(row)) continue;
-      const bool is_merged = text(from.record, "command") == "report";
-      const std::string name = is_merged         ? text(row, "name")
-                               : all.size() == 1 ? from.name
-                                                 : fmt::format("{}: {}", from.name, label_of(row));
-      if (first.empty()) first = name;
-      if (name.find(filter) == std::string::npos) continue;
-      Json& one = rows.emplace_back(row);
-      for (const char* what : {"group", "step", "written"}) one.erase(what);  // timelines and texts are long
-      one["name"] = name;
-      one["settings"] = settings_of(from.record, row);
-      if (const Json loss = test_loss(row, text(one["settings"], "model")); !loss.is_null()) one["loss"] = loss;
-      config = used.empty() ? one["settings"] : common(config, one["settings"]);
-      environment = used.empty() ? from.record["environment"] : common(environment, from.record["environment"]);
-      used.insert(&from);
-    }
-  }
-  if (rows.empty()) fail(ExitCode::usage, "--filter {}: no run's name contains it; the first is {}", filter, first);
-  for (const char* name : {"cpu", "device"}) environment.emplace(name, "different ones");
-  for (const char* name : {"cores", "threads"}) environment.emplace(name, nullptr);
-  Json record = {{"schema", schema_name}, {"command", "report"}, {"environment", environment}, {"config", config}};
-  record["rows"] = rows;
-  for (Json& row : record["rows"]) {  // what all have is in "config"
-    for (const auto& [name, value] : config.items()) row["settings"].erase(name);
-  }
-  present(record, fmt::format("{} of {}", counted(rows.size(), "run"), counted(used.size(), "record")),
-          {with_settings(results_table(record), rows)});
-  return record;
-}
-
-namespace {
-
 constexpr std::string_view begin_marker = "<!-- results:begin -->\n", end_marker = "<!-- results:end -->";
 
 bool is_peer(const Json& record) { return text(record, "schema") == peer_schema_name; }
@@ -195,6 +152,45 @@ std::string training_table(const std::vector<Json>& records) {
 }
 
 }  // namespace
+
+bool has_timed_rows(const Json& record) { return std::ranges::any_of(objects(record, "rows"), is_timed); }
+
+Json merged(const std::vector<NamedRecord>& records, const std::string& filter) {
+  Json rows = Json::array(), environment, config;
+  std::string first;  // name, of all
+  std::set<const NamedRecord*> used;
+  for (const NamedRecord& from : records) {
+    const Json& all = objects(from.record, "rows");
+    for (const Json& row : all) {
+      if (!is_timed(row)) continue;
+      const bool is_merged = text(from.record, "command") == "report";
+      const std::string name = is_merged         ? text(row, "name")
+                               : all.size() == 1 ? from.name
+                                                 : fmt::format("{}: {}", from.name, label_of(row));
+      if (first.empty()) first = name;
+      if (name.find(filter) == std::string::npos) continue;
+      Json& one = rows.emplace_back(row);
+      for (const char* what : {"group", "step", "written"}) one.erase(what);  // timelines and texts are long
+      one["name"] = name;
+      one["settings"] = settings_of(from.record, row);
+      if (const Json loss = test_loss(row, text(one["settings"], "model")); !loss.is_null()) one["loss"] = loss;
+      config = used.empty() ? one["settings"] : common(config, one["settings"]);
+      environment = used.empty() ? from.record["environment"] : common(environment, from.record["environment"]);
+      used.insert(&from);
+    }
+  }
+  if (rows.empty()) fail(ExitCode::usage, "--filter {}: no run's name contains it; the first is {}", filter, first);
+  for (const char* name : {"cpu", "device"}) environment.emplace(name, "different ones");
+  for (const char* name : {"cores", "threads"}) environment.emplace(name, nullptr);
+  Json record = {{"schema", schema_name}, {"command", "report"}, {"environment", environment}, {"config", config}};
+  record["rows"] = rows;
+  for (Json& row : record["rows"]) {  // what all have is in "config"
+    for (const auto& [name, value] : config.items()) row["settings"].erase(name);
+  }
+  present(record, fmt::format("{} of {}", counted(rows.size(), "run"), counted(used.size(), "record")),
+          {with_settings(results_table(record), rows)});
+  return record;
+}
 
 std::string readme_tables(const std::vector<Json>& records) {
   std::vector<std::pair<std::string, std::vector<Json>>> groups;  // by task
