@@ -8,7 +8,7 @@
 #include "bench/cli/console.h"
 #include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
-#include "bench/judge/subject.h"
+#include "bench/judge/judge.h"
 #include "engine/cpu_features.h"
 #include "engine/error.h"
 

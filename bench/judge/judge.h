@@ -1,6 +1,6 @@
 // Judges kernels: one verdict, "right" and how many times as fast as another variant, or the first reason why not. The
-// plug-in runs in processes of its own (subject.h); all that decides is in this one. docs/judge.md says what each check
-// can tell.
+// plug-in runs in processes of its own (subject.cpp); all that decides is in this one. docs/judge.md says what each
+// check can tell.
 #pragma once
 
 #include <cstdint>
@@ -40,5 +40,10 @@ struct Verdict {
 // One verdict for each variant. Throws Error: what loading a plug-in throws; usage (no such variant, or none for the
 // device, or no slot that the op table reaches); device (no isolation on this system, or of a GPU).
 std::vector<Verdict> judge(const JudgeOptions& options);
+
+// The subject: a process that has loaded a plug-in, confined itself, and does what the judge asks (wire.h). Whatever
+// the plug-in does to it, it cannot reach the judge: references, clock and verdict are over here. If the program was
+// started as one, serves until the judge has gone. main() calls it before anything else.
+bool serve_as_subject(int argc, const char* const* argv);
 
 }  // namespace hs::bench::judge

@@ -1,5 +1,3 @@
-#include "bench/judge/subject.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/plugins.h"
 #include "bench/judge/isolation.h"
+#include "bench/judge/judge.h"
 #include "bench/judge/watch.h"
 #include "bench/judge/wire.h"
 #include "bench/measure/timed_case.h"
