@@ -9,7 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"

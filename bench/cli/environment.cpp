@@ -1,7 +1,9 @@
+// bench/CMakeLists.txt sets compile definitions for this file only.
 #include "bench/cli/environment.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <halfstep/plugin_stamp.h>
 #include <openssl/evp.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -12,7 +14,7 @@
 #include <ctime>
 #include <fstream>
 
-#include "bench/cli/build_info.h"
+#include "commit.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/parallel.h"
@@ -59,6 +61,19 @@ std::string utc_now() {
 }
 
 }  // namespace
+
+const BuildInfo build_info = {
+    .version = BUILD_VERSION,
+    .commit = BUILD_COMMIT,
+    .build_type = BUILD_TYPE,
+    .compiler = BUILD_COMPILER,
+    .flags = BUILD_FLAGS,
+    .native = BUILD_NATIVE != 0,
+    .cuda = BUILD_CUDA,
+    .nvcc = BUILD_NVCC,
+    .emulator = BUILD_EMULATOR,
+    .plugin_stamp = HALFSTEP_PLUGIN_STAMP,
+};
 
 std::string cpu_name() {
   std::string name = field("/proc/cpuinfo", "model name", ':');

@@ -1,4 +1,4 @@
-// Describes the machine and the process for records and `info`.
+// Describes the build, the machine and the process, for records and `info`.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,22 @@
 #include "engine/device.h"
 
 namespace hs::bench::cli {
+
+// The sources and options that this program was built with.
+struct BuildInfo {
+  const char* version;
+  const char* commit;  // ends in "-dirty" if the sources differ from it; "unknown" without git
+  const char* build_type;
+  const char* compiler;
+  const char* flags;
+  bool native;               // built for the CPU of the build machine
+  const char* cuda;          // "ON (toolkit ..., architectures ...)", "OFF" or "EMULATED ..."
+  const char* nvcc;          // its path; empty in a build without it
+  const char* emulator;      // the folder of its headers; empty in a build that is not for it
+  const char* plugin_stamp;  // what a plug-in has that was built for this program
+};
+
+extern const BuildInfo build_info;
 
 std::string cpu_name();
 std::vector<Device> available_devices();

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
+#include "bench/cli/environment.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
 #include "engine/ambient.h"

@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <exception>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
+#include "bench/cli/environment.h"
 #include "engine/check.h"
 #include "engine/files/output_file.h"
 #include "engine/observe.h"

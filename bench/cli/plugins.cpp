@@ -12,7 +12,6 @@
 #include <set>
 #include <string_view>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/child.h"
 #include "bench/cli/environment.h"
 #include "engine/check.h"

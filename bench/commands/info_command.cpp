@@ -1,7 +1,6 @@
 // halfstep-bench info: the build, the machine, and the available kernels.
 #include <fmt/format.h>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/commands/commands.h"

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <optional>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/clock.h"
+#include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/statistics.h"
 #include "bench/measure/observers/kernel_trace.h"

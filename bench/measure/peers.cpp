@@ -8,11 +8,11 @@
 #include <optional>
 #include <string_view>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/child.h"
 #include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
 #include "bench/cli/console.h"
+#include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
 #include "bench/measure/row.h"
 #include "bench/measure/turns.h"

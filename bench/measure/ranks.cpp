@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
+#include "bench/cli/environment.h"
 #include "bench/measure/doctor.h"
 #include "engine/check.h"
 #include "engine/files/crc32c.h"

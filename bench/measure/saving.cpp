@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"

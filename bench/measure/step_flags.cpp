@@ -1,6 +1,5 @@
 #include "bench/measure/step_flags.h"
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/cli/plugins.h"

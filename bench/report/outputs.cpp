@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "bench/cli/build_info.h"
 #include "bench/cli/console.h"
+#include "bench/cli/environment.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
