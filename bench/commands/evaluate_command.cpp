@@ -82,17 +82,15 @@ Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& 
     const Clock::time_point start = Clock::now();
     const auto predictions = measure::log_probabilities(*loaded.model, batch.images, loaded.description.scale);
     result.rates.push_back(static_cast<double>(labels.size()) / seconds_since(start));
-    for (size_t n = 0; n < labels.size(); ++n) {
+    for (size_t n = 0; n < labels.size(); ++n, ++result.samples) {
+      const std::vector<double>& logarithms = predictions[n];
       const auto label = static_cast<size_t>(labels[n]);
-      const size_t predicted = measure::most_probable(predictions[n]);
+      const auto predicted = static_cast<size_t>(std::ranges::max_element(logarithms) - logarithms.begin());
       ++result.confusion[label][predicted];
-      result.loss_sum -= predictions[n][label];
-      if (predicted == label) {
-        ++result.right;
-      } else {
-        result.mistakes.push_back({result.samples, label, predicted, std::exp(predictions[n][predicted])});
-      }
-      ++result.samples;
+      result.loss_sum -= logarithms[label];
+      result.right += predicted == label;
+      if (predicted == label) continue;
+      result.mistakes.push_back({result.samples, label, predicted, std::exp(logarithms[predicted])});
     }
   }
   std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::probability);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
@@ -153,7 +154,8 @@ void TuneCommand::run(const cli::Flags& flags) {
     choices.emplace_back(one.call, taken);
     changed += taken != one.chosen;
   }
-  out.write(tuning_text(measure::tuning_machine(device), measure::tuning_program(), headline, choices));
+  const std::string program = fmt::format("halfstep {} ({})", cli::build_info.version, cli::build_info.commit);
+  out.write(tuning_text(measure::tuning_machine(device), program, headline, choices));
   out.keep();
   Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["calls"] = calls.json;

@@ -14,12 +14,6 @@
 
 namespace hs::bench::measure {
 
-bool has_momentum(const std::string& optimizer) {
-  return optimizer == "sgd" || optimizer == "nesterov" || optimizer == "lars" || optimizer == "muon";
-}
-
-bool has_betas(const std::string& optimizer) { return optimizer == "muon" || !has_momentum(optimizer); }
-
 ModelSizes sizes_for(const SampleInfo& set, int64_t blocks) {
   return {set.rows,    set.columns, set.channels,
           set.classes, blocks,      set.is_text() ? InputKind::tokens : InputKind::images};

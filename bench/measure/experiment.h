@@ -66,9 +66,6 @@ int64_t cached_bytes(const Experiment& experiment, const SampleSource& train, co
 void settle_residency(const Residency& wanted, bool stops_between, const SampleSource& train, const SampleSource& test,
                       Experiment& experiment);
 
-bool has_momentum(const std::string& optimizer);
-bool has_betas(const std::string& optimizer);
-
 // The training samples that are trained on, and those held out to validate on: mixed ones of images; of a text its end,
 // and between the two no window that has symbols in common with both. Throws Error (usage) if there is none of either.
 struct Split {

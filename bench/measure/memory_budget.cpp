@@ -117,6 +117,54 @@ void take_fastest(int64_t budget, const std::function<bool(const MicroBatch&)>& 
   plan.more_time = without > 0 ? least / without - 1 : 0;
 }
 
+// Measures one step of all its micro-batches, with as few bytes as they need, and an evaluation of one batch.
+MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test) {
+  Experiment once = what;
+  once.checkpoint = {CheckpointChoice::Kind::smallest, times_measured};
+  once.max_minutes = 1e-9;  // ends after the first step, with an evaluation
+  once.patience = 0;
+  once.validate_every = {.epochs = 1};
+  once.optimizer.learning_rate = 1e-6f;  // whatever the user chose, this step does not diverge
+  const Split split = split_of(what, train.info());
+  // The samples to validate on may be more than those to test on.
+  const SampleSource& tested = what.held_out > 0 ? train : test;
+  const PartOfSamples batch(tested, 0, std::min(what.batch, tested.info().count), SampleOrder::as_it_is);
+  MemoryStats after;
+  TrainHooks hooks;
+  hooks.on_step = [&](const Progress&) {
+    cli::check_signals("while looking for what fits in --memory; no results were written");
+    after = memory_stats(what.device);
+  };
+  const KernelUse use;
+  const RunRecord run = run_experiment(once, train, batch, what.seed, hooks);
+  const auto used = use.since();
+  const auto live = [&](MemoryPurpose purpose) {
+    return static_cast<int64_t>(after.live_by_purpose[static_cast<size_t>(purpose)]);
+  };
+  // What comes only later: the weights of the best validation, and sets that are kept on the device.
+  int64_t later = 0;
+  if (what.patience > 0) later += live(MemoryPurpose::parameters);
+  if (what.loading.cache == CacheMode::device) {
+    later += (test.info().count + split.held_out) * (train.info().image_bytes() + int64_t{sizeof(int32_t)});
+  }
+  MicroBatch micro;
+  micro.batch = what.batch;
+  micro.accumulate = what.accumulate;
+  micro.precision = what.precision;
+  micro.costs = run.plan->costs;
+  micro.costs.fixed += later;
+  // Part of `fixed` were also the first micro-batch's input and, of a text, its labels, which are as large.
+  const int64_t input = micro.costs.stages[0].input * (train.info().is_text() ? 2 : 1);
+  micro.left_over =
+      std::max<int64_t>(static_cast<int64_t>(after.live) + later + input + step_scalars - micro.costs.fixed, 0);
+  micro.other_peak = static_cast<int64_t>(run.peak_bytes) + later;
+  micro.constant = live(MemoryPurpose::parameters) + live(MemoryPurpose::optimizer) + live(MemoryPurpose::gradients) +
+                   later - micro.left_over;  // which are gradients, too
+  micro.batch_norm = used.contains("batch_norm2d_forward");
+  micro.dropout = used.contains("dropout_mask");
+  return micro;
+}
+
 }  // namespace
 
 int64_t MicroBatch::least() const { return std::max(smallest_budget(costs) + left_over, other_peak); }
@@ -182,53 +230,6 @@ MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const Measu
       "memory {}: a step of {} samples needs {} bytes or more, in micro-batches and with all that is recomputed; use a "
       "larger budget or a smaller model",
       budget, samples, least);
-}
-
-MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test) {
-  Experiment once = what;
-  once.checkpoint = {CheckpointChoice::Kind::smallest, times_measured};
-  once.max_minutes = 1e-9;  // ends after the first step, with an evaluation
-  once.patience = 0;
-  once.validate_every = {.epochs = 1};
-  once.optimizer.learning_rate = 1e-6f;  // whatever the user chose, this step does not diverge
-  const Split split = split_of(what, train.info());
-  // The samples to validate on may be more than those to test on.
-  const SampleSource& tested = what.held_out > 0 ? train : test;
-  const PartOfSamples batch(tested, 0, std::min(what.batch, tested.info().count), SampleOrder::as_it_is);
-  MemoryStats after;
-  TrainHooks hooks;
-  hooks.on_step = [&](const Progress&) {
-    cli::check_signals("while looking for what fits in --memory; no results were written");
-    after = memory_stats(what.device);
-  };
-  const KernelUse use;
-  const RunRecord run = run_experiment(once, train, batch, what.seed, hooks);
-  const auto used = use.since();
-  const auto live = [&](MemoryPurpose purpose) {
-    return static_cast<int64_t>(after.live_by_purpose[static_cast<size_t>(purpose)]);
-  };
-  // What comes only later: the weights of the best validation, and sets that are kept on the device.
-  int64_t later = 0;
-  if (what.patience > 0) later += live(MemoryPurpose::parameters);
-  if (what.loading.cache == CacheMode::device) {
-    later += (test.info().count + split.held_out) * (train.info().image_bytes() + int64_t{sizeof(int32_t)});
-  }
-  MicroBatch micro;
-  micro.batch = what.batch;
-  micro.accumulate = what.accumulate;
-  micro.precision = what.precision;
-  micro.costs = run.plan->costs;
-  micro.costs.fixed += later;
-  // Part of `fixed` were also the first micro-batch's input and, of a text, its labels, which are as large.
-  const int64_t input = micro.costs.stages[0].input * (train.info().is_text() ? 2 : 1);
-  micro.left_over =
-      std::max<int64_t>(static_cast<int64_t>(after.live) + later + input + step_scalars - micro.costs.fixed, 0);
-  micro.other_peak = static_cast<int64_t>(run.peak_bytes) + later;
-  micro.constant = live(MemoryPurpose::parameters) + live(MemoryPurpose::optimizer) + live(MemoryPurpose::gradients) +
-                   later - micro.left_over;  // which are gradients, too
-  micro.batch_norm = used.contains("batch_norm2d_forward");
-  micro.dropout = used.contains("dropout_mask");
-  return micro;
 }
 
 void MemoryBudget::declare(cli::Flags& flags) {

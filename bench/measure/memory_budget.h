@@ -51,9 +51,6 @@ using MeasureMicroBatch = std::function<MicroBatch(int64_t batch, Precision prec
 // smallest budget.
 MemoryPlan choose_within(int64_t budget, const MemoryChoice& choice, const MeasureMicroBatch& measure);
 
-// Measures one step of all its micro-batches, with as few bytes as they need, and an evaluation of one batch.
-MicroBatch measure_micro_batch(const Experiment& what, const SampleSource& train, const SampleSource& test);
-
 // The flag, as `train` has it.
 class MemoryBudget {
  public:

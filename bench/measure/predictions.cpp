@@ -48,10 +48,6 @@ LoadedModel load_image_model(const std::string& file) {
        loaded.description.model);
 }
 
-size_t most_probable(const std::vector<double>& probabilities) {
-  return static_cast<size_t>(std::ranges::max_element(probabilities) - probabilities.begin());
-}
-
 namespace {
 
 // Throws Error (bad_input) unless the set has images of the model's size and its classes.

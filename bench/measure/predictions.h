@@ -20,9 +20,6 @@ std::vector<std::vector<double>> predict(Module& model, const Tensor& images, co
 // The same as natural logarithms, which are finite where a probability is 0: for a loss.
 std::vector<std::vector<double>> log_probabilities(Module& model, const Tensor& images, const PixelScale& scale);
 
-// The class of highest probability.
-size_t most_probable(const std::vector<double>& probabilities);
-
 // The set to test a model on: the one that is given, or without one that of its training, with as many test samples.
 // Throws Error as open_training_data(), and if the model does not say where its own is (usage), if that is not there
 // (io), or if it does not fit: images of another size, or other classes (bad_input).

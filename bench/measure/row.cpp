@@ -150,12 +150,6 @@ report::Rows stages_of(const CheckpointPlan& plan, const std::string& data_name)
 
 }  // namespace
 
-double stall_share(const Row& row) {
-  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
-  const std::vector<double> seconds = of_runs(row, [](const TrainResult& r) { return r.seconds; });
-  return mean(waits) / mean(seconds);
-}
-
 void put_median(Json& object, const std::string& name, const std::vector<double>& values) {
   const Interval interval = median_interval(values);
   object[name] = finite_or_null(median(values));
@@ -165,6 +159,7 @@ void put_median(Json& object, const std::string& name, const std::vector<double>
 
 Json to_json(const Row& row) {
   const Figures figures(row);
+  const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
   std::vector<double> joules;
   Json resident = Json::array(), hashes = Json::array(), runs = Json::array();
   for (const RunRecord& run : row.runs) {
@@ -178,7 +173,7 @@ Json to_json(const Row& row) {
   json.update({
       {"seconds_all", finite_or_null(figures.seconds)},
       {"samples_per_second", finite_or_null(figures.samples_per_second)},
-      {"stall_share", finite_or_null(stall_share(row))},
+      {"stall_share", finite_or_null(mean(waits) / mean(figures.seconds))},
       {"test_accuracy", finite_or_null(mean(figures.accuracies))},
       {"test_accuracy_all", finite_or_null(figures.accuracies)},
       {"final_loss", finite_or_null(mean(figures.losses))},

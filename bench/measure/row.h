@@ -49,8 +49,6 @@ std::string to_table(const Row& row, const std::string& data_name);
 
 // The first run's gradient noise scale, in a sentence; empty where it was not measured.
 std::string noise_line(const Row& row, const std::string& data_name);
-// The fraction of the time that training waited for data; NaN if nothing ran.
-double stall_share(const Row& row);
 // The first run's plan, a line per stage; empty without a plan.
 std::string plan_table(const Row& row, const std::string& data_name);
 Json to_json(const CheckpointPlan& plan);

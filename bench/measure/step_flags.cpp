@@ -8,6 +8,15 @@
 #include "engine/files/input_file.h"
 
 namespace hs::bench::measure {
+namespace {
+
+bool has_momentum(const std::string& optimizer) {
+  return optimizer == "sgd" || optimizer == "nesterov" || optimizer == "lars" || optimizer == "muon";
+}
+
+bool has_betas(const std::string& optimizer) { return optimizer == "muon" || !has_momentum(optimizer); }
+
+}  // namespace
 
 std::string tuning_machine(Device device) {
   for (const auto& [what, value] : runtime(device).describe()) {
@@ -15,10 +24,6 @@ std::string tuning_machine(Device device) {
   }
   const std::string& cap = cpu_features().cap;
   return cli::cpu_name() + (cap.empty() ? "" : " with HALFSTEP_ISA=" + cap);
-}
-
-std::string tuning_program() {
-  return fmt::format("halfstep {} ({})", cli::build_info.version, cli::build_info.commit);
 }
 
 void TuningFile::declare(cli::Flags& flags) {

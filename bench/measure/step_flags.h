@@ -13,9 +13,8 @@
 
 namespace hs::bench::measure {
 
-// The machine that a table is for, and the program that makes it.
+// The machine that a table is for.
 std::string tuning_machine(Device device);
-std::string tuning_program();
 
 // --tuning FILE: the choices of kernel variants that `tune kernels` measured (engine/tuning.h).
 class TuningFile {
