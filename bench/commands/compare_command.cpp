@@ -1,10 +1,5 @@
 // halfstep-bench compare: tests whether the second of two records, or of two configurations that it trains in turns, is
-// slower, or less accurate. Its own record has the environment of the second, "config" (before and after: the two
-// paths, or the flags of the two configurations; interleaved), of two configurations "sides" (a record of train for
-// each, with all of its runs), and "rows": name, runs_before, runs_after, seconds_before, seconds_after, change (of the
-// time: 0.1 is 10 % slower), probability, verdict, accuracy_change, of runs in turns speed_up with speed_up_low and
-// speed_up_high, target, and accuracy, loss and to_target (null without a target of both), each with before, after,
-// probability and verdict.
+// slower, or less accurate. Its own record has the environment of the second.
 #include <fmt/format.h>
 
 #include <charconv>

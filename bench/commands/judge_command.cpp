@@ -1,8 +1,4 @@
-// halfstep-bench judge: whether a kernel is right, and how much faster than another one. Besides "config" and, of a
-// plug-in, "plugins" its record has
-//   verdicts   for each variant: slot, variant, device, refused_by and reason (null if it is right), text, seconds,
-//              checks [{name, runs}], timed [{call, against, seconds, seconds_against, rounds, ratio, ratio_low,
-//              ratio_high}]
+// halfstep-bench judge: whether a kernel is right, and how much faster than another one.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
