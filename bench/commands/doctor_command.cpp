@@ -77,9 +77,9 @@ Json to_json(const measure::StepTimes& p) {
           {"bytes", p.bytes}};
 }
 
-Json to_json(const std::vector<measure::TimedSwitch>& timed) {
+Json to_json(const std::vector<measure::Switch>& timed) {
   Json all = Json::array();
-  for (const measure::TimedSwitch& one : timed) {
+  for (const measure::Switch& one : timed) {
     Json& made = all.emplace_back(one.gain.to_json());
     made["flags"] = one.flags;
     made["verdict"] = one.gain.verdict;
@@ -87,9 +87,9 @@ Json to_json(const std::vector<measure::TimedSwitch>& timed) {
   return all;
 }
 
-std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::TimedSwitch>& timed) {
+std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::Switch>& timed) {
   std::vector<std::string> helps, others;
-  for (const measure::TimedSwitch& one : timed) {
+  for (const measure::Switch& one : timed) {
     const std::string text = fmt::format("{} ({})", one.flags, one.gain.text());
     one.gain.verdict == "faster" ? helps.push_back(text) : others.push_back(text + ", " + one.gain.verdict);
   }
@@ -134,8 +134,8 @@ void DoctorCommand::run(const cli::Flags& flags) {
   settings_.tuning.check_used();
   const measure::Verdict verdict = measure::diagnose(p, device);
   batches.clear();
-  const std::vector<measure::TimedSwitch> timed =
-      measure::time_switches(measure::switches_for(verdict.bound, experiment), experiment, *data.train, p.step);
+  std::vector<measure::Switch> timed = measure::switches_for(verdict.bound, experiment);
+  measure::time_switches(timed, experiment, *data.train, p.step);
 
   Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
   record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};

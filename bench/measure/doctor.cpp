@@ -105,10 +105,10 @@ std::vector<Switch> switches_for(Bound bound, const Experiment& experiment) {
   return switches;
 }
 
-std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, const Experiment& experiment,
-                                       const SampleSource& samples, double step, double seconds) {
+void time_switches(std::vector<Switch>& switches, const Experiment& experiment, const SampleSource& samples,
+                   double step) {
   constexpr int64_t turns = 5, least_steps = 3;
-  const auto steps = std::max(least_steps, static_cast<int64_t>(seconds / step));
+  const auto steps = std::max(least_steps, static_cast<int64_t>(0.2 / step));
   const PartOfSamples one(samples, 0, 1, SampleOrder::as_it_is);
   TrainHooks hooks;
   hooks.on_step = [](const Progress&) { cli::check_signals("while timing switches; no results were written"); };
@@ -123,11 +123,7 @@ std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, cons
     return true;
   };
   in_turns(times.size(), turns, run, [](int64_t) {});
-  std::vector<TimedSwitch> timed;
-  for (size_t i = 0; i < switches.size(); ++i) {
-    timed.push_back({switches[i].flags, speed_up(times[0], times[i + 1])});
-  }
-  return timed;
+  for (size_t i = 0; i < switches.size(); ++i) switches[i].gain = speed_up(times[0], times[i + 1]);
 }
 
 Verdict diagnose_ranks(const RankTimes& times) {

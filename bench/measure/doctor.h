@@ -46,18 +46,14 @@ Verdict diagnose(const StepTimes& profile, Device device);
 struct Switch {
   std::string flags;  // of `train`: "--precision bf16"
   Experiment with;
+  SpeedUp gain = {};  // of seconds a sample, without and with it: see time_switches()
 };
 std::vector<Switch> switches_for(Bound bound, const Experiment& experiment);
 
-// How a switch did, compared with the experiment itself.
-struct TimedSwitch {
-  std::string flags;
-  SpeedUp gain;  // of seconds a sample, without and with it
-};
-// Trains a little with each and without, in turns, each run `seconds` or so: `step` is what a step takes without.
+// Trains a little with each and without, in turns, each run 0.2 seconds or so: `step` is what a step takes without.
 // Checks for signals. Throws what a run throws.
-std::vector<TimedSwitch> time_switches(const std::vector<Switch>& switches, const Experiment& experiment,
-                                       const SampleSource& samples, double step, double seconds = 0.2);
+void time_switches(std::vector<Switch>& switches, const Experiment& experiment, const SampleSource& samples,
+                   double step);
 
 // Seconds of training over several ranks, as one of them sees it.
 struct RankTimes {
