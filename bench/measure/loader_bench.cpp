@@ -42,23 +42,19 @@ struct LoaderSpan {
   double begin = 0, end = 0;  // milliseconds since the first span began
 };
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
-// Records which thread worked on which batch when. Thread safe.
+// Records which lane worked on which batch when. Thread safe.
 class Timeline {
  public:
-  // Adds work on a batch by the calling thread; more work on the batch in the same lane extends its span.
-  void add_load(int64_t batch, Clock::time_point begin, Clock::time_point end) {
+  // More work on the batch in the same lane extends its span. Without a lane: the calling thread's, "load 1", "load 2".
+  void add(std::string lane, int64_t batch, Clock::time_point begin, Clock::time_point end) {
     const std::scoped_lock lock(mutex_);
-    const auto [at, is_new] = lanes_.try_emplace(std::this_thread::get_id());
-    if (is_new) at->second = fmt::format("load {}", lanes_.size());
-    add(at->second, batch, begin, end);
-  }
-  void add_step(int64_t batch, Clock::time_point begin, Clock::time_point end) {
-    const std::scoped_lock lock(mutex_);
-    add("step", batch, begin, end);
+    if (lane.empty()) {
+      const auto [own, is_new] = lanes_.try_emplace(std::this_thread::get_id());
+      if (is_new) own->second = fmt::format("load {}", lanes_.size());
+      lane = own->second;
+    }
+    const auto [at, is_new] = spans_.try_emplace({lane, batch}, begin, end);
+    if (!is_new) at->second.second = end;
   }
 
   // Sorted by lane, then batch.
@@ -69,18 +65,12 @@ class Timeline {
     std::vector<LoaderSpan> all;
     for (const auto& [key, times] : spans_) {
       const auto& [lane, batch] = key;
-      all.push_back(
-          {lane, batch, 1e3 * seconds_between(start, times.first), 1e3 * seconds_between(start, times.second)});
+      all.push_back({lane, batch, 1e3 * in_seconds(times.first - start), 1e3 * in_seconds(times.second - start)});
     }
     return all;
   }
 
  private:
-  void add(const std::string& lane, int64_t batch, Clock::time_point begin, Clock::time_point end) {
-    const auto [at, is_new] = spans_.try_emplace({lane, batch}, begin, end);
-    if (!is_new) at->second.second = end;
-  }
-
   mutable std::mutex mutex_;
   std::map<std::thread::id, std::string> lanes_;
   std::map<std::pair<std::string, int64_t>, std::pair<Clock::time_point, Clock::time_point>> spans_;
@@ -113,7 +103,7 @@ class ThrottledSource : public SampleSource {
     const Clock::time_point begin = Clock::now();
     std::this_thread::sleep_for(throttled_delay);
     source_.read_through(index, image);
-    if (timeline_ != nullptr) timeline_->add_load(index / throttled_batch, begin, Clock::now());
+    if (timeline_ != nullptr) timeline_->add("", index / throttled_batch, begin, Clock::now());
   }
   int32_t sample_label(int64_t index) const override { return source_.label(index); }
 
@@ -148,13 +138,13 @@ LoaderRun run_loader(const std::function<void()>& check, Loader& loader, int64_t
     const Batch batch = loader.next();
     run.samples += batch.labels.size();
     const Clock::time_point got = Clock::now();
-    run.wait += seconds_between(now, got);
+    run.wait += in_seconds(got - now);
     if (how == Compute::sleep) std::this_thread::sleep_until(got + compute);
     do now = Clock::now();
     while (now < got + compute);
-    if (timeline != nullptr) timeline->add_step(run.steps, got, now);
+    if (timeline != nullptr) timeline->add("step", run.steps, got, now);
   }
-  run.seconds = seconds_between(start, now);
+  run.seconds = in_seconds(now - start);
   return run;
 }
 

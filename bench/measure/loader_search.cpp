@@ -16,8 +16,6 @@ constexpr size_t least_steps = 32;
 constexpr double least_seconds = 0.2;
 constexpr double no_wait = 0.005, as_fast = 1.02;
 
-double in_seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
 }  // namespace
 
 bool LoaderSearch::add(double waited, double rest) {
