@@ -101,10 +101,8 @@ measure::Experiment MemoryCommand::step_case(Precision precision, int64_t accumu
 
 MemoryRow MemoryCommand::measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate,
                                      int64_t steps, const SampleSource& samples) const {
-  const CheckpointChoice choice = parse_checkpoint(checkpoint);
-  const auto plan = [&](const StepCosts& costs) { return segments_of(choice, costs); };
   return {precision, checkpoint, accumulate,
-          measure::measure_step(step_case(precision, accumulate), samples, plan, steps)};
+          measure::measure_step(step_case(precision, accumulate), samples, parse_checkpoint(checkpoint), steps)};
 }
 
 std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& samples) const {
@@ -115,7 +113,7 @@ std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& samples) 
         if (!quiet_)
           cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
         MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
-        row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan->segments,
+        row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan.segments,
                                                    samples, budget_bytes_, largest_batch_looked_at);
         rows.push_back(std::move(row));
       }
@@ -132,7 +130,7 @@ std::vector<MemoryRow> MemoryCommand::measure_curve(const SampleSource& samples)
   };
   add("off");
   add("budget=auto");
-  const measure::CheckpointPlan off = *points[0].step.plan;
+  const measure::CheckpointPlan off = points[0].step.plan;
   const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
   for (int i = 0; i < curve_budgets; ++i) {
     add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
@@ -174,13 +172,13 @@ size_t activation_peak(const measure::MeasuredStep& step) {
 // What a step has in both tables; `between` comes before its time.
 std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const std::vector<report::Figure>& between) {
   Json segments = Json::array();
-  for (const Segment& s : step.plan->segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
+  for (const Segment& s : step.plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
   std::vector<report::Figure> all = {
-      {"stages", step.plan->costs.stages.size() - 1},
+      {"stages", step.plan.costs.stages.size() - 1},
       {"segments", segments},
-      {"predicted_peak_bytes", step.plan->predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
+      {"predicted_peak_bytes", step.plan.predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
       {"peak_bytes", step.peak, "peak MiB", "{:.1f}", report::to_mebibytes},
-      {"predicted_extra_time", step.plan->predicted.extra_ms / step.plan->costs.milliseconds()},
+      {"predicted_extra_time", step.plan.predicted.extra_ms / step.plan.costs.milliseconds()},
       {"at_peak", by_purpose(step.at_peak)},
       {"peak_by_purpose", by_purpose(step.peak_by_purpose)},
       {"weights_sha256", step.weights_sha256}};
@@ -239,7 +237,7 @@ report::Rows curve_of(const std::vector<MemoryRow>& points) {
     std::vector<report::Figure> line =
         figures_of(step, {{"", peak, "activations MiB", "{:.1f}", report::to_mebibytes}});
     line.insert(line.begin(),
-                {{"checkpoint", point.checkpoint, "checkpoint, f32"}, {"", step.plan->segments.size(), "segments"}});
+                {{"checkpoint", point.checkpoint, "checkpoint, f32"}, {"", step.plan.segments.size(), "segments"}});
     line.insert(line.end(), {{"extra_time", step.milliseconds / off.milliseconds - 1, "time", "{:+.1f} %", 100},
                              {"activations_saved", 1 - peak / static_cast<double>(activation_peak(off))},
                              {"", step.weights_sha256 == off.weights_sha256 ? "the same" : "DIFFERENT", "weights"}});
@@ -263,7 +261,7 @@ void MemoryCommand::print_plan(const cli::TrainingData& data) const {
   for (const Precision precision : precisions) {
     for (const char* checkpoint : checkpoints) {
       const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
-      const auto peak = static_cast<double>(step.plan->predicted.peak);
+      const auto peak = static_cast<double>(step.plan.predicted.peak);
       double steps =
           steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
                                      static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
@@ -271,7 +269,7 @@ void MemoryCommand::print_plan(const cli::TrainingData& data) const {
       // The curve's time is divided over the rows off, all and auto.
       if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
       plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
-                report::mebibytes(static_cast<size_t>(step.plan->predicted.peak))},
+                report::mebibytes(static_cast<size_t>(step.plan.predicted.peak))},
                steps * step.milliseconds / 1e3);
       rows += std::ssize(accumulations);
     }

@@ -96,20 +96,25 @@ void settle_residency(const Residency& wanted, bool stops_between, const SampleS
   experiment.graph_steps = is_possible && !is_stopped ? usual : 1;
 }
 
+CheckpointPlan plan_step(const CheckpointChoice& choice, StagedModel& model, const Tensor& images,
+                         const Tensor& labels) {
+  StepCosts costs = measure_stages(model, images, labels);
+  if (choice.kind == CheckpointChoice::Kind::smallest) {
+    for (int64_t i = 1; i < choice.value; ++i) costs.take_shorter_times(measure_stages(model, images, labels));
+  }
+  const std::vector<Segment> segments = segments_of(choice, costs);
+  const PlanFigures predicted = predict(costs, segments);
+  model.set_segments(segments);
+  reset_peak(images.device());
+  return {std::move(costs), segments, predicted};
+}
+
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan) {
   return [choice, &model, &plan](const Tensor& images, const Tensor& labels) {
     if (!choice.needs_costs()) return model.set_segments(segments_of(choice, model.stages().size()));
-    StepCosts costs = measure_stages(model, images, labels);
-    if (choice.kind == CheckpointChoice::Kind::smallest) {
-      for (int64_t i = 1; i < choice.value; ++i) costs.take_shorter_times(measure_stages(model, images, labels));
-    }
-    const std::vector<Segment> segments = segments_of(choice, costs);
-    const PlanFigures predicted = predict(costs, segments);
-    plan = {std::move(costs), segments, predicted};
-    model.set_segments(segments);
-    reset_peak(images.device());
+    plan = plan_step(choice, model, images, labels);
   };
 }
 

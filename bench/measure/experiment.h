@@ -132,8 +132,11 @@ RunRecord run_experiment(const Experiment& experiment, const SampleSource& train
 // The SHA-256 of the values of all these parameters, in order, without gaps.
 std::string sha256(const std::vector<NamedParameter>& parameters);
 
-// Returns a TrainHooks::before_first_step that sets the model's segments. For a budget it measures the step, fills in
-// `plan` and resets the device's peak. The model and `plan` must outlive training.
+// Measures a step, sets the segments that are chosen by its costs, and resets the device's peak.
+CheckpointPlan plan_step(const CheckpointChoice& choice, StagedModel& model, const Tensor& images,
+                         const Tensor& labels);
+// Returns a TrainHooks::before_first_step that sets the model's segments; for a budget by plan_step(), as `plan`. The
+// model and `plan` must outlive training.
 std::function<void(const Tensor& images, const Tensor& labels)> checkpointer(const CheckpointChoice& choice,
                                                                              StagedModel& model,
                                                                              std::optional<CheckpointPlan>& plan);

@@ -8,7 +8,6 @@
 #include "bench/measure/observers/memory_recorder.h"
 #include "bench/measure/one_step.h"
 #include "data/loader/loader.h"
-#include "models/measure_stages.h"
 
 namespace hs::bench::measure {
 namespace {
@@ -40,7 +39,8 @@ void run_steps(const Experiment& what, const SampleSource& samples, int64_t step
 
 }  // namespace
 
-MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const Choose& choose, int64_t steps) {
+MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const CheckpointChoice& choice,
+                          int64_t steps) {
   const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
   ParameterArena arena(*model, what.device);
   MeasuredStep measured;
@@ -49,12 +49,7 @@ MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, c
   Clock::time_point start;
   TrainHooks hooks;
   hooks.before_first_step = [&](const Tensor& images, const Tensor& labels) {
-    StepCosts costs = measure_stages(*model, images, labels);
-    const std::vector<Segment> segments = choose(costs);
-    const PlanFigures predicted = predict(costs, segments);
-    measured.plan = {std::move(costs), segments, predicted};
-    model->set_segments(segments);
-    reset_peak(what.device);
+    measured.plan = plan_step(choice, *model, images, labels);
   };
   hooks.on_epoch = [&](int64_t epoch, const EpochResult&) {
     cli::check_signals("while measuring; no results were written");

@@ -1,8 +1,6 @@
 // Measures the memory of training steps, for `profile memory`.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +10,8 @@
 namespace hs::bench::measure {
 
 struct MeasuredStep {
-  std::optional<CheckpointPlan> plan;  // none if the segments were given
-  int64_t peak = 0;                    // of the steps, bytes
+  CheckpointPlan plan;
+  int64_t peak = 0;  // of the steps, bytes
   BytesByPurpose at_peak{}, peak_by_purpose{};
   BytesByPurpose after{};   // live after a step, including its batches
   double milliseconds = 0;  // median
@@ -22,12 +20,10 @@ struct MeasuredStep {
   std::vector<MemoryEvent> events;
 };
 
-// Either a function that chooses by the costs, or known segments.
-using Choose = std::function<std::vector<Segment>(const StepCosts& costs)>;
-
 // Trains the experiment, with its seed, for one untimed and `steps` timed steps, cycling through the samples; each step
 // runs all its micro-batches. Throws Error (usage) if no segments are possible.
-MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const Choose& choose, int64_t steps);
+MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const CheckpointChoice& choice,
+                          int64_t steps);
 // The peak of one step with these segments.
 int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments);
 
