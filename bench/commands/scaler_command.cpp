@@ -212,7 +212,7 @@ Runs ScalerCommand::make_runs() const {
 void ScalerCommand::print_plan() const {
   const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
   measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
-  plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test, experiment_.seed), 2);
+  plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test), 2);
   plan.print(headline(data), data.train->info().name, "");
 }
 

@@ -123,8 +123,7 @@ void TechniquesCommand::print_list() const {
 void TechniquesCommand::print_plan(const measure::Plan& plan, const Sources& data) const {
   measure::DryRun dry_run({"row", "group", "seconds of a run", "peak MiB"}, 2);
   for (const measure::TechniqueRow& row : plan.rows) {
-    dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test, experiment_.seed),
-                size_.repeat);
+    dry_run.add({row.name, row.group}, measure::forecast(row.experiment, data.train, data.test), size_.repeat);
   }
   dry_run.print(headline(data), data.name(), fmt::format("{} rows, {} runs of each", plan.rows.size(), size_.repeat));
 }
@@ -209,8 +208,7 @@ Json TechniquesCommand::step_of(const measure::Experiment& experiment, const Sou
   constexpr int64_t steps = 10;
   TrainHooks hooks;
   hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no results were written"); };
-  return measure::typical_step(
-      measure::profile_steps(experiment, data.train, data.test, steps, experiment_.seed, hooks));
+  return measure::typical_step(measure::profile_steps(experiment, data.train, data.test, steps, hooks));
 }
 
 std::string TechniquesCommand::headline(const Sources& data) const {

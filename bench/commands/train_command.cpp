@@ -442,8 +442,7 @@ measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& d
   } else {
     hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
   }
-  measure::StepProfile profile =
-      measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, experiment_.seed, hooks);
+  measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, hooks);
   cli::check_signals("while profiling steps; no record was written");
   if (profile.profile.dropped > 0) {
     cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
@@ -475,8 +474,7 @@ std::string TrainCommand::headline(const cli::TrainingData& data) const {
 
 void TrainCommand::print_plan(const cli::TrainingData& data) const {
   measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
-  plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test, experiment_.seed),
-           repeat_);
+  plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test), repeat_);
   if (!ranks_.is_first()) return;
   plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
 }

@@ -10,13 +10,13 @@
 
 namespace hs::bench::measure {
 
-Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed) {
+Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test) {
   warm_up(experiment, train, test, {});
   Experiment once = experiment;
   once.epochs = 1;
   const MemorySource some = load_samples(train, 4 * experiment.batch * experiment.accumulate * experiment.graph_steps);
   const MemorySource some_test = load_samples(test, experiment.batch);
-  const RunRecord run = run_experiment(once, some, some_test, seed, {});
+  const RunRecord run = run_experiment(once, some, some_test, once.seed, {});
   const auto of_all = [](double seconds, const SampleSource& part, const SampleSource& whole) {
     return seconds / static_cast<double>(part.info().count) * static_cast<double>(whole.info().count);
   };

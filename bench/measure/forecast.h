@@ -15,7 +15,7 @@ struct Forecast {
 };
 
 // Times four steps and an evaluation of one batch, after an equal warm-up. Throws what a run throws.
-Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test, uint64_t seed);
+Forecast forecast(const Experiment& experiment, const SampleSource& train, const SampleSource& test);
 
 std::string minutes_text(double seconds);  // "2.5 minutes", "0.03 minutes"
 

@@ -79,7 +79,7 @@ std::vector<const MemorySample*> samples_in(const std::vector<MemorySample>& mem
 }  // namespace
 
 StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
-                          int64_t steps, uint64_t seed, const TrainHooks& hooks) {
+                          int64_t steps, const TrainHooks& hooks) {
   Experiment twice = experiment;
   twice.epochs = 2;
   twice.graph_steps = 1;  // to see each step
@@ -100,7 +100,7 @@ StepProfile profile_steps(const Experiment& experiment, const SampleSource& trai
       if (sums) result.sums = sums->take_times(false);
     }
   };
-  const RunRecord run = run_experiment(twice, some, few, seed, profiling);
+  const RunRecord run = run_experiment(twice, some, few, twice.seed, profiling);
   const std::vector<float>& scales = run.result.loss_scales;
   result.loss_scales.assign(scales.begin() + static_cast<std::ptrdiff_t>(scales.size() / 2), scales.end());
   const std::vector<ProfileSpan> profiled = steps_of(result.profile);

@@ -21,7 +21,7 @@ struct StepProfile {
 // second: by then caches are filled and a graph is captured. With ranks, every rank must call it. Throws what
 // run_experiment throws.
 StepProfile profile_steps(const Experiment& experiment, const SampleSource& train, const SampleSource& test,
-                          int64_t steps, uint64_t seed, const TrainHooks& hooks);
+                          int64_t steps, const TrainHooks& hooks);
 
 Json to_json(const MemoryCounts& counts);  // of a record's call, and of a span's in a trace
 
