@@ -8,62 +8,21 @@
 namespace hs::bench::measure {
 namespace {
 
-// The simpler variants of the slots that have one, by device: the baseline for the fast kernels.
-const std::vector<std::string>& simple_kernels(Device device) {
-  static const std::vector<std::string> cpu = {"conv2d_forward=im2col", "conv2d_backward=im2col",
-                                               "max_pool2d_forward=simple", "max_pool2d_backward=simple"};
-  static const std::vector<std::string> none;
-  return device == Device::cpu ? cpu : none;
-}
-
 constexpr int64_t micro_batches = 4;
 
-std::string cache(Experiment& experiment) {
-  experiment.loading.cache = CacheMode::ram;
-  return "";
-}
-
-std::string prefetch(Experiment& experiment) {
-  experiment.loading.prefetch = 2;
-  experiment.loading.workers = 1;
-  return "";
-}
-
-std::string mixed_precision(Experiment& experiment) {
-  experiment.precision = half_precision(experiment.device);
-  return "";
-}
-
-std::string accumulation(Experiment& experiment) {
-  if (experiment.batch % micro_batches != 0) {
-    return fmt::format("a batch of {} cannot be cut into {}", experiment.batch, micro_batches);
+// Why this machine or experiment does not support the technique; empty: it does.
+std::string why_not(const std::string& technique, const Experiment& base) {
+  if (technique == "fast kernels" && base.kernels.empty()) {
+    return fmt::format("{} has no simpler variant of these kernels to compare with", hs::name(base.device));
   }
-  experiment.batch /= micro_batches;
-  experiment.accumulate = micro_batches;
-  return "";
-}
-
-std::string checkpointing(Experiment& experiment) {
-  experiment.checkpoint = parse_checkpoint("all");
-  return "";
-}
-
-std::string fast_kernels(Experiment& experiment) {
-  if (experiment.kernels.empty()) {
-    return fmt::format("{} has no simpler variant of these kernels to compare with", hs::name(experiment.device));
+  if (technique == "graph" && base.device != Device::cuda) {
+    return fmt::format("{} captures no graphs", hs::name(base.device));
   }
-  experiment.kernels.clear();
-  experiment.fuse = true;
+  if (technique == "accumulation" && base.batch % micro_batches != 0) {
+    return fmt::format("a batch of {} cannot be cut into {}", base.batch, micro_batches);
+  }
   return "";
 }
-
-std::string graph(Experiment& experiment) {
-  if (experiment.device != Device::cuda) return fmt::format("{} captures no graphs", hs::name(experiment.device));
-  experiment.graph = true;
-  return "";
-}
-
-std::string nothing(const Experiment&) { return ""; }
 
 constexpr double saves_bytes = 0.95, loses_accuracy = 0.005;  // a ratio; of 1
 
@@ -106,18 +65,24 @@ std::string if_any(const char* what, const std::vector<std::string>& parts) {
 // In the order in which the cumulative rows add them: first what `train` has on, so that one row is train's defaults.
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
-      {"cache", "each sample read and decoded once, then kept in memory", false, cache, nothing, nothing},
-      {"prefetch", "batches made by a thread, ahead of the step that needs them", false, prefetch, nothing, nothing},
-      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false, fast_kernels, nothing,
-       nothing},
-      {"graph", "the step recorded once and replayed, without the launches", false, graph, nothing, nothing},
-      {"mixed precision", "products in 16 bits, sums and weights in 32", false, mixed_precision,
+      {"cache", "each sample read and decoded once, then kept in memory", false,
+       [](Experiment& e) { e.loading.cache = CacheMode::ram; }},
+      {"prefetch", "batches made by a thread, ahead of the step that needs them", false,
+       [](Experiment& e) { e.loading.prefetch = 2, e.loading.workers = 1; }},
+      {"fast kernels", "convolution without im2col, in one kernel with pooling and ReLU", false,
+       [](Experiment& e) { e.kernels.clear(), e.fuse = true; }},
+      {"graph", "the step recorded once and replayed, without the launches", false,
+       [](Experiment& e) { e.graph = true; }},
+      {"mixed precision", "products in 16 bits, sums and weights in 32", false,
+       [](Experiment& e) { e.precision = half_precision(e.device); },
        [](const Experiment& e) { return std::string(hs::name(e.precision)); },
        [](const Experiment& e) { return fmt::format("--precision {}", hs::name(e.precision)); }},
-      {"accumulation", "small batches whose gradients make one step of the same size", true, accumulation,
+      {"accumulation", "small batches whose gradients make one step of the same size", true,
+       [](Experiment& e) { e.batch /= micro_batches, e.accumulate = micro_batches; },
        [](const Experiment& e) { return fmt::format("{} x {}", e.accumulate, e.batch); },
        [](const Experiment& e) { return fmt::format("--batch {} --accumulate {}", e.batch, e.accumulate); }},
-      {"checkpointing", "activations computed again in backward in place of being kept", true, checkpointing, nothing,
+      {"checkpointing", "activations computed again in backward in place of being kept", true,
+       [](Experiment& e) { e.checkpoint = parse_checkpoint("all"); }, Technique::nothing,
        [](const Experiment&) { return std::string("--checkpoint all"); }},
   };
   return all;
@@ -131,7 +96,11 @@ Experiment baseline(Experiment experiment) {
   experiment.checkpoint = parse_checkpoint("off");
   experiment.graph = false;
   experiment.fuse = false;
-  experiment.kernels = simple_kernels(experiment.device);
+  experiment.kernels.clear();
+  if (experiment.device == Device::cpu) {  // the simpler variants of the slots that have one
+    experiment.kernels = {"conv2d_forward=im2col", "conv2d_backward=im2col", "max_pool2d_forward=simple",
+                          "max_pool2d_backward=simple"};
+  }
   return experiment;
 }
 
@@ -141,12 +110,12 @@ Plan make_plan(const Experiment& base) {
   std::vector<TechniqueRow> cumulative;
   Experiment together = base;
   for (const Technique& technique : techniques()) {
-    Experiment alone = base;
-    const std::string why_not = technique.apply(alone);
-    if (!why_not.empty()) {
-      plan.absent.push_back({{"name", technique.name}, {"reason", why_not}});
+    if (const std::string reason = why_not(technique.name, base); !reason.empty()) {
+      plan.absent.push_back({{"name", technique.name}, {"reason", reason}});
       continue;
     }
+    Experiment alone = base;
+    technique.apply(alone);
     const std::string detail = technique.detail(alone);
     const std::string name = technique.name + (detail.empty() ? "" : fmt::format(" ({})", detail));
     plan.rows.push_back({name, "alone", technique.for_memory, alone, technique.flags(alone)});

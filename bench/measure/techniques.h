@@ -12,14 +12,15 @@ namespace hs::bench::measure {
 
 struct Technique {
   const char* name;
-  const char* idea;  // one line, for --list
-  bool for_memory;   // its purpose is to save memory: compare it by bytes
-  // Enables the technique. Returns an empty string, or the reason why this machine or experiment does not support it.
-  std::string (*apply)(Experiment& experiment);
+  const char* idea;                       // one line, for --list
+  bool for_memory;                        // its purpose is to save memory: compare it by bytes
+  void (*apply)(Experiment& experiment);  // enables the technique
   // The setting that apply() chose, for people: "bf16", "4 x 16".
-  std::string (*detail)(const Experiment& experiment);
+  std::string (*detail)(const Experiment& experiment) = nothing;
   // The flags of `train` that apply() stands for; empty where they are on by default.
-  std::string (*flags)(const Experiment& experiment);
+  std::string (*flags)(const Experiment& experiment) = nothing;
+
+  static std::string nothing(const Experiment&) { return ""; }
 };
 
 const std::vector<Technique>& techniques();
