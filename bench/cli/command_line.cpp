@@ -284,7 +284,7 @@ Flags& Flags::words(const std::string& type, std::vector<std::string>& values, s
 }
 
 Flags& Flags::record(const std::string& member) {
-  if (!member.empty()) members_.back().first = member;
+  members_.back().first = member;
   return *this;
 }
 

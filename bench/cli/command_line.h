@@ -111,7 +111,7 @@ class Flags {
   Flags& continues(std::function<Json(const std::string& value)> saved);
 
   // Records the flag that was declared last as `member`, "a/b" as the member b of the object a; or not at all.
-  Flags& record(const std::string& member = "");
+  Flags& record(const std::string& member);
   Flags& unrecorded();
   // Records what config() gets from the function: beside the flags, or in place of the flag of this name.
   Flags& record(const std::string& member, Value value);

@@ -14,7 +14,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"
-#include "bench/measure/turns.h"
 #include "bench/measure/why.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"

@@ -20,7 +20,6 @@
 #include "bench/measure/comparison.h"
 #include "bench/measure/improvement.h"
 #include "bench/measure/row.h"
-#include "bench/measure/turns.h"
 #include "bench/report/outputs.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
@@ -78,15 +77,13 @@ void ImproveCommand::declare(cli::Flags& flags) {
 
 docs/recipes.md says what it tries, and in which order.
 )");
-  flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults").record("run");
-  flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6")
-      .record();
-  flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost").record();
-  flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about").record();
-  flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end")
-      .record();
-  flags.repeat(repeat_).record();
-  flags.seed(seed_).record();
+  flags.text("--run", run_, "FLAGS", "The flags of train to begin with; without, its defaults");
+  flags.text("--target", target_, "METRIC=VALUE", "What to reach sooner, as train has it: accuracy=0.98 or loss=1.6");
+  flags.real("--lose", lose_, 0, 1, "How much of the test accuracy may be lost");
+  flags.real("--challenge", challenge_, 1, 1000, "How many times as fast the claim at the end is about");
+  flags.real("--minutes", minutes_, 0.01, 10000, "When to stop; a third of it is for the judgement at the end");
+  flags.repeat(repeat_);
+  flags.seed(seed_);
   flags.on_off("--quick", quick_, "A look in half a minute: --minutes 0.5 --repeat 3");
   flags.on_off(
       "--exhaustive", exhaustive_,

@@ -19,7 +19,6 @@
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
 #include "bench/measure/techniques.h"
-#include "bench/measure/turns.h"
 #include "bench/measure/work_folder.h"
 #include "bench/report/outputs.h"
 #include "bench/report/presentation.h"

@@ -9,7 +9,6 @@
 #include "bench/cli/statistics.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/techniques.h"
-#include "bench/measure/turns.h"
 #include "data/memory_source.h"
 
 namespace hs::bench::measure {

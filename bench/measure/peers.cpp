@@ -15,7 +15,6 @@
 #include "bench/cli/environment.h"
 #include "bench/cli/interrupt.h"
 #include "bench/measure/row.h"
-#include "bench/measure/turns.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 #include "engine/parallel.h"
