@@ -331,7 +331,8 @@ void forward(const Call& call) {
 // About four blocks for each multiprocessor of an H100.
 template <class Call>
 FirstLayerParts parts_of(const Call& call) {
-  return {call.sizes, pools<Call>, 512, 2 * warps * turn_chunks / 4};
+  constexpr int64_t turn = turn_chunks / 4 / (pools<Call> ? 4 : 1);  // of a warp: windows or pixels of 32 channels
+  return {call.sizes, pools<Call>, 512, 2 * warps * turn};
 }
 
 template <class Call>
