@@ -37,7 +37,8 @@ constexpr int64_t pitch_of(int64_t channels) { return (channels / chunk | 1) * c
 // different sixteenths of the banks. chunks: 2, 4 or 8
 template <int chunks>
 __device__ __forceinline__ int chunk_place(int row, int part) {
-  return (row * chunks + (part ^ row / (8 / chunks) % chunks)) * chunk;
+  const auto r = static_cast<uint32_t>(row);
+  return static_cast<int>((r * chunks + (part ^ r / (8 / chunks) % chunks)) * chunk);
 }
 
 // As the kernels use them. PH and PW: pooled.
@@ -97,17 +98,19 @@ constexpr int64_t dense_pixels(const Conv2dSizes& s, int64_t rows) {  // a multi
 inline Bands weight_gradient_bands(const Conv2dSizes& s) {
   return {s.OH / 2, s.OH / 2, [&](int64_t rows) {
             const int64_t tile = (2 * rows + s.KH - 1) * (s.OW / 2 * 2 + s.KW - 1);
-            return 2 * (tile * pitch_of(tile_c) + dense_pixels(s, rows) * pitch_of(tile_oc));
+            return 2 * (tile * pitch_of(tile_c) + dense_pixels(s, rows) * tile_oc);
           }};
 }
 
-// Images that each block of the weight gradient sums, and blocks: by the shapes alone.
+// Images that each block of the weight gradient sums, and blocks: by the shapes alone. Two blocks for each
+// multiprocessor of an H100, nearly, where each then has a few images; otherwise one, because of the partial gradients.
 struct ImageGroups {
-  explicit ImageGroups(const Conv2dSizes& s) : images(std::max<int64_t>((s.N + most - 1) / most, 1)) {
+  explicit ImageGroups(const Conv2dSizes& s) {
+    constexpr int64_t one = 128, two = 2 * one, few = 4;
+    images = std::max<int64_t>({(s.N + two - 1) / two, std::min((s.N + one - 1) / one, few), 1});
     count = (s.N + images - 1) / images;
     bytes = count * (s.K() + 1) * s.OC * static_cast<int64_t>(sizeof(float));
   }
-  static constexpr int64_t most = 128;  // about one for each multiprocessor of an H100
   int64_t images, count, bytes;
 };
 
@@ -152,19 +155,22 @@ __device__ __forceinline__ void copy_image(SharedPointer<T> to, const ImageTile&
   }
 }
 
-// The gradient of the convolution at pixel (oh, ow), 8 channels from oc: dy times `factor` where this pixel won its
-// window, otherwise 0, as it is outside of all windows. dy and winner: of one image.
-template <class T>
-__device__ __forceinline__ Pack<T, chunk> dense_gradient(const PooledSizes& s, const T* dy, const uint8_t* winner,
-                                                         float factor, int oh, int ow, int oc) {
-  Pack<T, chunk> g = {};
-  if (oh < 0 || oh >= 2 * s.PH || ow < 0 || ow >= 2 * s.PW || oc >= s.OC) return g;
-  const int at = (oh / 2 * s.PW + ow / 2) * s.OC + oc, place = oh % 2 * 2 + ow % 2;
-  g = won_by(place, load_vector<Pack<T, chunk>>(dy + at), load_vector<Pack<uint8_t, chunk>>(winner + at));
-  if (factor == 1) return g;
+// Stores the gradient of the convolution at the pixels of a window, 8 channels from oc: dy times `factor` for the one
+// that won, zeros for the others, and for all if the image has no such window. dy and winner: of one image.
+// store(place, values): by value, because of a reference nvcc stores each by itself.
+template <class T, class Store>
+__device__ __forceinline__ void store_window(const PooledSizes& s, const T* dy, const uint8_t* winner, float factor,
+                                             int ph, int pw, int oc, const Store& store) {
+  const bool exists = ph >= 0 && ph < s.PH && pw >= 0 && pw < s.PW && oc < s.OC;
+  const int at = exists ? (ph * s.PW + pw) * s.OC + oc : 0, first = exists ? 0 : closed + 1;
+  auto g = load_vector<Pack<T, chunk>>(dy + at);
+  const auto won = load_vector<Pack<uint32_t, chunk / 4>>(winner + at);  // as bytes, nvcc takes them apart
+  if (factor != 1) {
 #pragma unroll
-  for (int j = 0; j < chunk; ++j) g.value[j] = scaled(g.value[j], factor);
-  return g;
+    for (int j = 0; j < chunk; ++j) g.value[j] = scaled(g.value[j], factor);
+  }
+#pragma unroll 2  // four would need too many registers
+  for (int place = 0; place < 4; ++place) store(place, won_by(first + place, g, won));
 }
 
 // The two 8-column halves of what ldmatrix loaded for 16 columns of B.

@@ -25,7 +25,7 @@ using namespace cuda;
 template <class T>
 struct InputProblem {
   PooledSizes s;
-  Divisor W, columns, chunks;  // of x; of `dense`; of a pixel of `dense`
+  Divisor W, columns, window_columns, chunks;  // of x; of `dense`, in pixels and windows; of a pixel of `dense`
   int band, bands, pitch, warps;
   int blocks;  // of a tile of channels: N * bands
   float dy_factor;
@@ -59,14 +59,21 @@ __device__ __forceinline__ void input_gradient_block(const InputProblem<T>& p, i
   };
   start_weights(0);
   const int64_t first_window = int64_t{n} * s.PH * s.PW * s.OC;
-  const uint32_t count = (p.band + s.KH - 1) * columns * p.chunks.divisor();
+  // The corner of `dense` in the image may lie within a window, and outside.
+  const int rows = p.band + s.KH - 1, corner_h = h0 + s.padding - (s.KH - 1), corner_w = s.padding - (s.KW - 1);
+  const uint32_t count = (rows + (corner_h & 1) + 1) / 2 * p.window_columns.divisor() * p.chunks.divisor();
   for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-    const auto [place, part] = p.chunks.divide(i);
-    const auto [row, column] = p.columns.divide(place);
-    store_vector(dense + static_cast<int>(place * p.pitch + part * chunk),
-                 dense_gradient(s, p.dy + first_window, p.winner + first_window, p.dy_factor,
-                                h0 + s.padding - (s.KH - 1) + static_cast<int>(row),
-                                s.padding - (s.KW - 1) + static_cast<int>(column), static_cast<int>(part) * chunk));
+    const auto [window, part] = p.chunks.divide(i);
+    const auto [window_row, window_column] = p.window_columns.divide(window);
+    const int ph = (corner_h >> 1) + static_cast<int>(window_row), oc = static_cast<int>(part) * chunk;
+    const int pw = (corner_w >> 1) + static_cast<int>(window_column);
+    store_window(s, p.dy + first_window, p.winner + first_window, p.dy_factor, ph, pw, oc,
+                 [&](int place, Pack<uint32_t, 4> values) {
+                   const int row = 2 * ph - corner_h + place / 2, column = 2 * pw - corner_w + place % 2;
+                   const bool inside = row >= 0 && row < rows && column >= 0 && column < columns;
+                   const int at = inside ? (row * columns + column) * p.pitch + oc : -1;
+                   if (at >= 0) store_vector(dense + at, values);
+                 });
   }
 
   // Where `dense` has what the last tap multiplies into the pixel of this lane's row; other taps lie behind.
@@ -121,13 +128,18 @@ __device__ __forceinline__ void input_gradient_block(const InputProblem<T>& p, i
   }
 }
 
+// What nvcc limits the registers by: two blocks of nine taps fit on a multiprocessor, so one multiplies while the other
+// copies.
+constexpr int weight_threads = 2 * 9 * 32;
+static_assert(weight_threads >= most_taps * 32);
+
 template <class T>
 struct WeightProblem {
   PooledSizes s;
   ImageTile tile;
   Divisor columns;  // of `dense`, which has only pixels of windows
   int band, dense_pixels;
-  int64_t N, images;  // in total, and per block
+  int N, images;  // in total, and per block
   int groups, c_tiles;
   float dy_factor;
   const T* x;
@@ -136,46 +148,48 @@ struct WeightProblem {
   float* partials;  // (groups, K + 1, OC)
 };
 
-// As many warps as taps; those beyond help to copy.
+// A warp has a tap, and the bias gradient of 8 channels, a row of ones times `dense`; so warps are as many as taps, but
+// at least as many as eights of channels.
 template <class T>
 __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p, int block) {
-  constexpr int pitch = static_cast<int>(pitch_of(tile_oc)), parts = tile_oc / chunk;
+  constexpr int parts = tile_oc / chunk;
   const PooledSizes& s = p.s;
-  const int thread = threadIdx.x, lane = thread % 32, tap = thread / 32;
+  const int thread = threadIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int group = block % p.groups, c_tile = block / p.groups % p.c_tiles;
-  const int c0 = c_tile * tile_c, oc0 = block / p.groups / p.c_tiles * tile_oc, taps = s.KH * s.KW;
-  const auto image = dynamic_shared<T>();
-  const auto dense = image + p.tile.rows * p.tile.row_pixels * p.tile.pitch;
-  const bool sums_bias = c_tile == 0 && thread < tile_oc && oc0 + thread < s.OC;
+  const int c0 = c_tile * tile_c, oc0 = block / p.groups / p.c_tiles * tile_oc;
+  const int taps = s.KH * s.KW, tap = min(warp, taps - 1);
+  const auto image = dynamic_shared<T>(), dense = image + p.tile.rows * p.tile.row_pixels * p.tile.pitch;
   const int offset = (tap / s.KW * p.tile.row_pixels + tap % s.KW) * p.tile.pitch + lane / 8 % 2 * chunk;
-  const auto b_row = dense + (lane % 16 * pitch + lane / 16 * chunk);
+  const int b_place = chunk_place<parts>(lane % 16, lane / 16 ^ warp % parts);
 
-  float sum[tile_oc / 8][2][4] = {}, bias_sum = 0;
-  const int64_t first = group * p.images, end = min(first + p.images, p.N);
-  for (int64_t n = first; n < end; ++n) {
-    const T* dy = p.dy + n * s.PH * s.PW * s.OC;
-    const uint8_t* winner = p.winner + n * s.PH * s.PW * s.OC;
+  const int last = 2 * p.band * static_cast<int>(p.columns.divisor()) - 1;                  // pixel of `dense`
+  for (int i = (last + 1) * parts + thread; i < p.dense_pixels * parts; i += blockDim.x) {  // others fill up a product
+    store_vector(dense + chunk_place<parts>(i / parts, i % parts), Pack<T, chunk>{});
+  }
+
+  const uint32_t one = round_two<Native<T>>(1.0f, 1.0f), ones[4] = {one, one, one, one};
+  float sum[tile_oc / 8][2][4] = {}, bias_sum[4] = {};
+  const int end = min((group + 1) * p.images, p.N);
+  for (int n = group * p.images; n < end; ++n) {
+    const T* dy = p.dy + int64_t{n} * (s.PH * s.PW * s.OC);
+    const uint8_t* winner = p.winner + int64_t{n} * (s.PH * s.PW * s.OC);
     for (int ph0 = 0; ph0 < s.PH; ph0 += p.band) {
       __syncthreads();  // the tiles of the band before are read no longer
-      copy_image<T>(image, p.tile, s, p.x + n * s.H * s.W * s.C, 2 * ph0 - s.padding, -s.padding, c0);
+      copy_image<T>(image, p.tile, s, p.x + int64_t{n} * (s.H * s.W * s.C), 2 * ph0 - s.padding, -s.padding, c0);
       cp_async_commit();
-      for (int i = thread; i < p.dense_pixels * parts; i += blockDim.x) {
-        const auto [row, column] = p.columns.divide(i / parts);
-        const int oh = static_cast<int>(row) < 2 * p.band ? 2 * ph0 + static_cast<int>(row) : -1;
-        store_vector(dense + (i / parts * pitch + i % parts * chunk),
-                     dense_gradient(s, dy, winner, p.dy_factor, oh, static_cast<int>(column), oc0 + i % parts * chunk));
-      }
-      if (sums_bias) {
-        const int windows = min(p.band, s.PH - ph0) * s.PW;
-        for (int i = ph0 * s.PW; i < ph0 * s.PW + windows; ++i) {
-          const int at = i * s.OC + oc0 + thread;
-          if (winner[at] != closed) bias_sum += to_f32(scaled(dy[at], p.dy_factor));
-        }
+      const uint32_t count = p.band * s.PW * parts, columns = p.columns.divisor();
+      for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+        const auto [row, column] = p.columns.divide(i / parts * 2);
+        const int corner = static_cast<int>(2 * row * columns + column), part = static_cast<int>(i % parts);
+        store_window(s, dy, winner, p.dy_factor, ph0 + static_cast<int>(row), static_cast<int>(column / 2),
+                     oc0 + part * chunk, [&](int place, Pack<uint32_t, 4> values) {
+                       const int pixel = corner + place / 2 * static_cast<int>(columns) + place % 2;
+                       store_vector(dense + chunk_place<parts>(pixel, part), values);
+                     });
       }
       cp_async_wait<0>();
       __syncthreads();
-      if (tap >= taps) continue;
-      const int last = 2 * p.band * static_cast<int>(p.columns.divisor()) - 1;
+#pragma unroll 1
       for (int k = 0; k < p.dense_pixels; k += mma_depth) {
         const auto [row, column] = p.columns.divide(min(k + lane / 16 * 8 + lane % 8, last));
         const auto a_row = image + (static_cast<int>(row * p.tile.row_pixels + column) * p.tile.pitch + offset);
@@ -185,8 +199,11 @@ __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p,
 #pragma unroll
         for (int j = 0; j < tile_oc / 16; ++j) {
           uint32_t b[4];
-          ldmatrix_x4_trans(b, b_row + (k * pitch + j * 16));
+          ldmatrix_x4_trans(b, dense + (k * tile_oc + (b_place ^ 2 * j * chunk)));
           multiply_16_columns<T, 2>(sum[2 * j], sum[2 * j + 1], a, b);
+          if (j > 0) continue;  // a warp's own channels come first
+          const uint32_t own[2] = {b[0], b[1]};
+          mma_m16n8k16<Native<T>>(bias_sum, ones, own, bias_sum);
         }
       }
     }
@@ -197,14 +214,17 @@ __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p,
   for (int j = 0; j < tile_oc / 8; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // rows in steps of 8
-      const int c = c0 + i * 8 + lane / 4, oc = j * 8 + lane % 4 * 2;
+      const int c = c0 + i * 8 + lane / 4, oc = (j ^ warp % parts) * 8 + lane % 4 * 2;
       const float* two = sum[j][i / 2] + i % 2 * 2;
-      if (tap < taps && c < s.C && oc0 + oc < s.OC) {
+      if (warp < taps && c < s.C && oc0 + oc < s.OC) {
         store_vector(to + int64_t{tap * s.C + c} * s.OC + oc, Pack<float, 2>{{two[0], two[1]}});
       }
     }
   }
-  if (sums_bias) to[int64_t{taps * s.C} * s.OC + thread] = bias_sum;
+  const int oc = warp * 8 + lane * 2;
+  if (c_tile == 0 && lane < 4 && oc < tile_oc && oc0 + oc < s.OC) {  // row 0 of 16 equal ones
+    store_vector(to + int64_t{taps * s.C} * s.OC + oc, Pack<float, 2>{{bias_sum[0], bias_sum[1]}});
+  }
 }
 
 template <class T>
@@ -213,13 +233,13 @@ __global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_ker
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_taps * 32) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
+__global__ void __launch_bounds__(weight_threads) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
   weight_gradient_block(p, blockIdx.x);
 }
 
 // Both. The blocks of the weight gradient come first, because each takes longer.
 template <class T>
-__global__ void __launch_bounds__(most_taps * 32)
+__global__ void __launch_bounds__(weight_threads)
     pooled_mma_gradients_kernel(InputProblem<T> input, WeightProblem<T> weight, int weight_blocks) {
   const int block = blockIdx.x;
   if (block < weight_blocks) {
@@ -238,6 +258,7 @@ InputProblem<T> input_problem(const Conv2dPoolReluBackward& call) {
   return {.s = PooledSizes(s),
           .W = Divisor(s.W),
           .columns = Divisor(s.W + s.KW - 1),
+          .window_columns = Divisor(((s.padding + s.KW - 1) % 2 + s.W + s.KW) / 2),
           .chunks = Divisor(s.OC / chunk),
           .band = static_cast<int>(bands.rows),
           .bands = static_cast<int>(bands.count),
@@ -267,8 +288,8 @@ WeightProblem<T> weight_problem(const Conv2dPoolReluBackward& call, float* parti
           .columns = Divisor(s.OW / 2 * 2),
           .band = static_cast<int>(bands.rows),
           .dense_pixels = static_cast<int>(dense_pixels(s, bands.rows)),
-          .N = s.N,
-          .images = groups.images,
+          .N = static_cast<int>(s.N),
+          .images = static_cast<int>(groups.images),
           .groups = static_cast<int>(groups.count),
           .c_tiles = static_cast<int>(tiles(s.C, tile_c)),
           .dy_factor = call.dy_factor,
@@ -278,9 +299,9 @@ WeightProblem<T> weight_problem(const Conv2dPoolReluBackward& call, float* parti
           .partials = partials};
 }
 
-// As many as an H100 has multiprocessors, nearly. Beyond, a launch for each kind keeps more blocks of the input
+// Two for each multiprocessor of an H100, nearly. Beyond, a launch for each kind keeps more blocks of the input
 // gradient on a multiprocessor, because it needs fewer registers.
-constexpr unsigned blocks_at_once = 128;
+constexpr unsigned blocks_at_once = 256;
 
 void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
   const Conv2dSizes& s = call.sizes;
@@ -293,7 +314,8 @@ void backward_mma(const Conv2dPoolReluBackward& call, Tensor& workspace) {
       const auto weight = weight_problem<T>(call, partials);
       const auto input_blocks = static_cast<unsigned>(input.blocks * tiles(s.C, tile_c));
       const auto weight_blocks = static_cast<unsigned>(groups.count * weight.c_tiles * tiles(s.OC, tile_oc));
-      const auto input_warps = static_cast<unsigned>(input.warps), weight_warps = static_cast<unsigned>(s.KH * s.KW);
+      const auto input_warps = static_cast<unsigned>(input.warps);
+      const auto weight_warps = static_cast<unsigned>(std::max<int64_t>(s.KH * s.KW, tile_oc / 8));
       const auto input_bytes = static_cast<size_t>(input_gradient_bands(s).bytes);
       const auto weight_bytes = static_cast<size_t>(weight_gradient_bands(s).bytes);
       if (wants_input && wants_weight && input_blocks + weight_blocks <= blocks_at_once) {

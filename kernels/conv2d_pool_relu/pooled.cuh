@@ -22,22 +22,23 @@ __device__ __forceinline__ Pooled pool_and_relu(const float (&pixels)[4]) {
   return best.value <= 0 ? Pooled{0, closed} : best;  // not NaN, which is kept
 }
 
-// Of 8 values of 16 bits those whose `winner` is `place`, zeros for the others. Four bytes are compared at once: 0x80
-// less the difference has its highest bit only where there is none. REQUIRES: winner and place are at most 0x7f
-template <class T>
-__device__ __forceinline__ Pack<T, 8> won_by(int place, const Pack<T, 8>& values, const Pack<uint8_t, 8>& winner) {
-  uint32_t words[4], bytes[2];
-  memcpy(words, &values, sizeof words);
+// Of 8 values of 16 bits those whose `winner`, a byte, is `place`, zeros for the others. All are words: nvcc would take
+// smaller elements apart. Four bytes are compared at once: 0x80 less the difference has its highest bit only where
+// there is none. REQUIRES: winner and place are at most 0x7f
+template <class Values, class Winners>
+__device__ __forceinline__ Pack<uint32_t, 4> won_by(int place, const Values& values, const Winners& winner) {
+  Pack<uint32_t, 4> won;
+  uint32_t bytes[2];
+  static_assert(sizeof values == sizeof won && sizeof winner == sizeof bytes);
+  memcpy(&won, &values, sizeof won);
   memcpy(bytes, &winner, sizeof bytes);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t distance = bytes[i] ^ static_cast<uint32_t>(place) * 0x01010101u;
     const uint32_t equal = ((0x80808080u - distance) >> 7 & 0x01010101u) * 0xff;
-    words[2 * i] &= __byte_perm(equal, 0, 0x1100);  // each byte twice
-    words[2 * i + 1] &= __byte_perm(equal, 0, 0x3322);
+    won.value[2 * i] &= __byte_perm(equal, 0, 0x1100);  // each byte twice
+    won.value[2 * i + 1] &= __byte_perm(equal, 0, 0x3322);
   }
-  Pack<T, 8> won;
-  memcpy(&won, words, sizeof won);
   return won;
 }
 
