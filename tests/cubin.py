@@ -3,6 +3,7 @@
 
     tests/cubin.py check LIBRARY | c++filt    fails if a kernel breaks a rule, or if a total is not the lock's
     tests/cubin.py update LIBRARY             writes the lock, of a build for all of its architectures
+    tests/cubin.py estimate LIBRARY NODES     what a step's kernels may take on an H100; nothing is measured
 
 Rules: no local memory (a spill, or an array that does not fit in registers); registers enough for a block of as many
 threads as it may have (__launch_bounds__, else 1024); no float atomic and no compare-and-swap, so that results do not
@@ -12,12 +13,18 @@ A total that falls without a reason is a fault as well: fewer accesses of 16 byt
 How: the library holds an ELF file for each architecture and .cu file. Its sections .nv.info are what `cuobjdump
 -res-usage` prints. An instruction has 16 bytes, whose lowest 9 bits say which it is; NVIDIA documents none of these
 numbers, and nvdisasm agreed with them on sm_80 and sm_90. Totals of another nvcc than the lock's are not compared.
+
+The estimate: NODES has the loads, stores and products that the emulator has counted in some blocks of each kernel
+(tests/cuda/census.cpp). The machine code says which loops have how many of them, so how often each loop turns follows,
+and from that how many instructions are issued and how many loads wait for each other. The largest of four times rules:
+instructions at four a clock for each multiprocessor, round trips of a warp one after the other, bytes, and FLOPs.
 """
 import collections
 import math
 import pathlib
 import re
 import struct
+import subprocess
 import sys
 
 LOCK = pathlib.Path(__file__).resolve().parent / "kernels.lock"
@@ -25,7 +32,13 @@ FRAME_SIZE, STACK_SIZE, REGISTERS, LAUNCH_BOUNDS = 0x11, 0x12, 0x2f, 0x05  # in 
 FLOAT_ATOMICS = {0x1a2, 0x1a3, 0x1a6, 0x18b, 0x18d, 0x1a9}  # ATOM, ATOMG and RED of sm_90; compare-and-swap of all
 TYPED_ATOMICS, FLOAT_TYPES = {0x18a, 0x18e, 0x1a8}, {3, 4, 6}  # ATOM, RED, ATOMG; f32, f16x2, f64
 GLOBAL_ACCESS, SIXTEEN_BYTES, TENSOR = {0x181, 0x186}, 6, {0x03c, 0x1f0}  # LDG, STG; HMMA, HGMMA
-CALL, BRANCH = 0x144, 0x147
+CALL, BRANCH, EXIT, LOAD, LDGSTS, LDGDEPBAR, LDSM, HMMA = 0x144, 0x147, 0x14d, 0x181, 0x1ae, 0x1af, 0x03b, 0x03c
+# Places in Counts::instructions of tests/cuda_emulator. LDG, STG, LDS, LDSM and STS of 1 byte; 2 to 16 bytes follow.
+OF_ONE_BYTE, ASYNC, PRODUCT = {LOAD: 0, 0x186: 5, 0x184: 10, LDSM: 10, 0x188: 15}, 20, 21
+# An H100: multiprocessors, clocks in a microsecond, bytes and FLOPs of mma.sync and of cuBLASLt in a microsecond.
+PROCESSORS, CLOCKS, BYTES, FLOPS, LIBRARY_FLOPS = 132, 1760, 3e6, 480e6, 800e6
+LAUNCH, NODE = 1.3, 2  # microseconds from one node's end to the next one's work, and the least that a node takes
+FAR, NEAR, CACHE = 0.6, 0.3, 50e6  # a round trip to memory and to the second-level cache, and the bytes that it holds
 
 
 def attributes(info):
@@ -38,14 +51,20 @@ def attributes(info):
         at += 4 + size
 
 
-def instructions(code, arch, functions):
-    """How many of some kinds a kernel has. functions: {offset: name} of those that the compiler added."""
-    count, calls, loops = collections.Counter(), [], []
+def decoded(code, arch):
+    """(offset, opcode, kind, where a jump would go) of each instruction"""
     for at, (low, high) in zip(range(0, len(code), 16), struct.iter_unpack("<QQ", code)):
-        opcode, kind = low & 0x1ff, high >> 9 & 7
         distance = low >> 34 | (high & 0x3ffff) << 30  # of a jump, from the next instruction, in units of 4 bytes
         if distance >> 47: distance -= 1 << 48
         target = at + 16 + 4 * (distance if arch < 90 else distance << 8 | low >> 16 & 0xff)
+        into_nothing = low & 0xff01ff == 0xff0184  # an LDS without a register, which nvcc puts before LDGSTS
+        yield at, 0 if into_nothing else low & 0x1ff, high >> 9 & 7, target
+
+
+def instructions(code, arch, functions):
+    """How many of some kinds a kernel has. functions: {offset: name} of those that the compiler added."""
+    count, calls, loops = collections.Counter(), [], []
+    for at, opcode, kind, target in decoded(code, arch):
         count["wide"] += opcode in GLOBAL_ACCESS and kind == SIXTEEN_BYTES
         count["tensor"] += opcode in TENSOR
         count["atomics"] += opcode in FLOAT_ATOMICS or opcode in TYPED_ATOMICS and kind in FLOAT_TYPES
@@ -80,7 +99,7 @@ def kernels(library):
                        stack=max(figures[kernel][FRAME_SIZE], figures[kernel][STACK_SIZE]))
             for attribute, words in attributes(content.get(f".nv.info.{kernel}", b"")):
                 if attribute == LAUNCH_BOUNDS and len(words) == 3: row["threads"] = math.prod(words)
-            yield arch, kernel, row
+            yield arch, kernel, row, content[name]
 
 
 def faults(row):
@@ -92,10 +111,95 @@ def faults(row):
     if row["divisions"]: yield f"{row['divisions']} divisions of 64-bit integers in a loop. Use 32 bits and Divisor"
 
 
+def regions(code):
+    """(instructions, how many of each kind, waits for memory, is a loop) of each loop, less those inside, and of the
+    rest"""
+    all = list(decoded(code, 90))
+    loops = sorted({(target, at) for at, opcode, _, target in all if opcode == BRANCH and target < at},
+                   key=lambda loop: loop[1] - loop[0])
+    end = max((at for at, opcode, _, _ in all if opcode == EXIT), default=len(code))  # padding follows
+    length, kinds, waiting = collections.Counter(), collections.defaultdict(collections.Counter), set()
+    for at, opcode, kind, _ in all:
+        loop = next((loop for loop in loops if loop[0] <= at <= loop[1]), None)
+        length[loop] += at <= end
+        if opcode in (LOAD, LDGDEPBAR): waiting.add(loop)
+        if opcode == LDSM: kind = SIXTEEN_BYTES
+        if opcode in OF_ONE_BYTE: kinds[loop][OF_ONE_BYTE[opcode] + (kind // 2 if kind < 4 else kind - 2)] += 1
+        if opcode in (LDGSTS, HMMA): kinds[loop][ASYNC if opcode == LDGSTS else PRODUCT] += 1
+    return [(length[loop], kinds[loop], loop in waiting, loop is not None) for loop in length]
+
+
+def turns(parts, counted):
+    """How often a warp runs each region, if it does what was counted: the likeliest numbers (Richardson and Lucy)"""
+    # What is in no loop runs once. Of loops that differ in nothing else, the one that was unrolled most does the work.
+    found = [kinds.total() ** 3 if is_loop else 1 for _, kinds, _, is_loop in parts]
+    for _ in range(300):
+        sums = collections.Counter()
+        for n, (_, kinds, _, _) in zip(found, parts):
+            for kind in kinds: sums[kind] += n * kinds[kind]
+        for i, (_, kinds, _, is_loop) in enumerate(parts):
+            if not is_loop or not kinds: continue
+            found[i] *= sum(kinds[k] * counted[k] / sums[k] for k in kinds if sums[k]) / kinds.total()
+    return found
+
+
+def limits(machine_code, registers, tensor_bytes, node):
+    """Microseconds that a kernel takes by each limit"""
+    blocks, threads, shared, ran, moved, *counts = map(int, node)
+    warps, parts = math.ceil(threads / 32), regions(machine_code)
+    of_warp = list(zip(turns(parts, [n / ran / warps for n in counts]), parts))
+    of_registers = 65536 // 4 // (math.ceil(registers / 8) * 8 * 32) * 4 // warps
+    resident = min(32, 64 // warps, of_registers, (228 << 10) // (shared + 1024))
+    most = math.ceil(blocks / PROCESSORS)  # blocks that one multiprocessor gets
+    return {
+        "issue": most * warps * sum(n * part[0] for n, part in of_warp) / 4 / CLOCKS,
+        "latency": math.ceil(most / resident) * sum(n * part[2] for n, part in of_warp) *
+                   (FAR if tensor_bytes > CACHE else NEAR),
+        "bandwidth": min(tensor_bytes or math.inf, moved * blocks / ran) / BYTES,
+        "tensor": most * counts[PRODUCT] / ran * 4096 * PROCESSORS / FLOPS,
+    }
+
+
+def plain_name(name):
+    """A demangled kernel as the emulator names it, less its parameters"""
+    name, depth = re.sub(r"\(anonymous namespace\)::|hs::|cuda::|void ", "", name), 0
+    for i, c in enumerate(name):
+        depth += (c == "<") - (c == ">")
+        if c == "(" and depth == 0: return name[:i]
+    return name
+
+
+def estimate(library, nodes):
+    """Prints what each kernel of some steps may take on an H100, and which limit rules."""
+    compiled = [(name, row, code) for arch, name, row, code in kernels(library) if arch == 90]
+    names = subprocess.run("c++filt", input="\n".join(row[0] for row in compiled), capture_output=True, text=True)
+    found = {plain_name(name): row[1:] for name, row in zip(names.stdout.splitlines(), compiled)}
+    for step in nodes.strip().split("\n\n"):
+        title, *lines = step.split("\n")
+        took, count = collections.Counter(), collections.Counter()
+        by_limit = collections.defaultdict(collections.Counter)
+        for line in lines:
+            name, tensor_bytes, flops, *counted = line.split("\t")
+            if name == "kernel":
+                name = plain_name(counted[0])
+                row, code = found[name]
+                each = limits(code, row["registers"], float(tensor_bytes), counted[1:])
+            else:
+                each = {"tensor": float(flops) / LIBRARY_FLOPS, "bandwidth": float(counted[0] or tensor_bytes) / BYTES}
+            took[name] += max(NODE, LAUNCH + max(each.values()))
+            count[name] += 1
+            by_limit[name].update(each, launch=NODE - LAUNCH)
+        print(f"{title.rstrip(': ')}: {len(lines)} nodes, {sum(took.values()):.0f} us")
+        for name, us in took.most_common(10):
+            print(f"{us:6.1f} us {max(by_limit[name], key=by_limit[name].get):9} {count[name]:3} x {name}")
+
+
 def main():
+    if len(sys.argv) == 4 and sys.argv[1] == "estimate":
+        return estimate(pathlib.Path(sys.argv[2]).read_bytes(), pathlib.Path(sys.argv[3]).read_text())
     if len(sys.argv) != 3 or sys.argv[1] not in ("check", "update"): sys.exit(__doc__)
     library, totals, broken = pathlib.Path(sys.argv[2]).read_bytes(), collections.defaultdict(collections.Counter), 0
-    for arch, name, row in kernels(library):
+    for arch, name, row, _ in kernels(library):
         totals[arch].update(row)
         for fault in faults(row):
             broken += 1

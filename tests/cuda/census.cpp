@@ -9,10 +9,14 @@
 //
 // Bytes: the tensors of each kernel call that adds a node itself, once for a call. FLOPs: of matrix products and
 // convolutions, by their shapes. cuBLASLt's split-K adds nodes on a device that are not here.
+//
+// HALFSTEP_CENSUS_NODES=FILE writes there, instead of comparing, one line for each node of five steps, with what a few
+// of its blocks have counted: for `tests/cubin.py estimate`. It needs a build with -D HALFSTEP_EMULATOR_COUNTS=ON.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -28,10 +32,23 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "source_dir.h"
+#include "tests/cuda_emulator/source/internal.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hs::test {
 namespace {
+
+const char* nodes_file() { return std::getenv("HALFSTEP_CENSUS_NODES"); }
+
+// With no zeros, where a kernel may skip those: 0x3c3c is 1.06 in f16 and 0.01 in bf16, and so is f32. Integers stay 0,
+// a label and a winner that there are, and so do few numbers, as an update's state, which may say that it is skipped.
+void fill(const Tensor& tensor, size_t bytes) {
+  const bool is_float = tensor.dtype() == DType::f32 || tensor.dtype() == DType::f16 || tensor.dtype() == DType::bf16;
+  if (!is_float || bytes < 256) return;
+  void* at = const_cast<void*>(tensor.raw_data());
+  const emulator::DeviceAccess access{at};
+  memset(at, 0x3c, bytes);
+}
 
 // What the interposed functions below write down. Thread: all of it happens on the one that trains.
 struct Recorder;
@@ -46,11 +63,13 @@ struct Recorder : Observer {
   struct Call {
     bool has_node = false;
     double flops = 0;  // of the calls inside
+    double own_flops = 0, tensor_bytes = 0;
   };
   bool capturing = false;
   std::vector<Call> running;  // the innermost last
   int64_t nodes = 0, products = 0, host_calls = 0, replays = 0, allocations = 0;
   double bytes = 0, flops = 0, allocated = 0;
+  std::string lines;  // a node each
 
   void add_node(size_t copied = 0) {
     if (!capturing) return;
@@ -58,19 +77,29 @@ struct Recorder : Observer {
     bytes += static_cast<double>(copied);
     if (!running.empty()) running.back().has_node = true;
   }
-  void work_begins(const DeviceWork&) override {
-    if (capturing) running.emplace_back();
+  void describe_node(const std::string& kind, const std::string& counted) {
+    const Call call = running.empty() ? Call{} : running.back();
+    lines += fmt::format("{}\t{}\t{}\t{}\n", kind, call.tensor_bytes, call.own_flops, counted);
   }
-  void work_ends(const DeviceWork& work, bool) override {
-    if (!capturing || running.empty()) return;
-    Call call = running.back();
-    running.pop_back();
+  void work_begins(const DeviceWork& work) override {
+    if (!capturing) return;
+    Call& call = running.emplace_back();
     std::vector<Shape> shapes;
     for (const Tensor* tensor : work.tensors) {
       shapes.push_back(tensor->defined() ? tensor->shape() : Shape{0});
-      if (call.has_node && tensor->defined()) bytes += static_cast<double>(size_of(tensor->dtype()) * tensor->size());
+      if (!tensor->defined()) continue;
+      const int64_t size = size_of(tensor->dtype()) * tensor->size();
+      call.tensor_bytes += static_cast<double>(size);
+      if (nodes_file()) fill(*tensor, static_cast<size_t>(size));
     }
-    if (call.flops == 0) call.flops = bench::measure::flops_of(work.name, shapes);
+    call.own_flops = bench::measure::flops_of(work.name, shapes);
+  }
+  void work_ends(const DeviceWork&, bool) override {
+    if (!capturing || running.empty()) return;
+    Call call = running.back();
+    running.pop_back();
+    if (call.has_node) bytes += call.tensor_bytes;
+    if (call.flops == 0) call.flops = call.own_flops;
     (running.empty() ? flops : running.back().flops) += call.flops;
   }
   const Attached attached{*this};
@@ -87,6 +116,19 @@ F* library_function(F* own) {
   REQUIRE(dladdr(reinterpret_cast<const void*>(own), &info) != 0);
   REQUIRE(info.dli_sname != nullptr);
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, info.dli_sname));
+}
+
+// Runs some blocks of a kernel, and says what they have counted.
+std::string count_some_blocks(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                              const std::function<void()>& thread, const std::vector<const void*>& pointers) {
+  emulator::options().count = true;
+  emulator::options().sample = 6;
+  emulator::run_grid(kernel, grid, block, shared_bytes, thread, pointers);
+  emulator::options().count = false;
+  const emulator::Counts c = emulator::take_counts().at(0);
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", c.kernel, uint64_t{grid.x} * grid.y * grid.z, c.threads,
+                     c.shared_bytes, c.blocks, 32 * (c.loads.sectors + c.stores.sectors),
+                     fmt::join(c.instructions, "\t"));
 }
 
 // Trains for a few steps without running any kernel, twice, and describes the second run: the first one of a process
@@ -132,6 +174,7 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
                        recording.nodes, recording.products, recording.bytes / 1e6, recording.flops / 1e6, fewest,
                        recording.allocations, recording.allocated / 1e6);
     release_cached_memory(Device::cuda);
+    if (nodes_file()) text = "\n" + recording.lines;
   }
   const std::string group = graph_steps == 1 ? "" : fmt::format(", a graph of {} steps", graph_steps);
   return fmt::format("{} {} batch {}{}{}: {}\n", name, hs::name(precision), batch, fuse ? "" : " fuse off", group,
@@ -142,6 +185,15 @@ std::string census(const std::string& name, Precision precision, int64_t batch, 
 
 TEST_CASE("a captured step has the nodes, bytes and host calls of tests/census.lock") {
   set_caching(true);
+  if (const char* file = nodes_file()) {
+    std::string nodes;
+    for (const int64_t batch : {64, 2048}) nodes += census("mnist_cnn", Precision::f16, batch);
+    nodes += census("mnist_cnn_large", Precision::f16, 2048);
+    nodes += census("resnet8", Precision::bf16, 128);
+    nodes += census("char_gpt", Precision::bf16, 64);
+    std::ofstream(file) << nodes;
+    return;
+  }
   std::string text =
       "What one captured training step amounts to; host calls are those of a replay, allocations those of a run.\n"
       "Written by HALFSTEP_UPDATE_CENSUS=1 build/release/tests/test_cuda_census.\n";
@@ -181,9 +233,13 @@ using hs::test::count_host_call;
 using hs::test::recorder;
 
 namespace hs::emulator {
-cudaError_t launch(const void*, dim3, dim3, size_t, cudaStream_t, std::function<void()>, std::vector<const void*>) {
+cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
+                   std::function<void()> thread, std::vector<const void*> pointers) {
   count_host_call();
   if (recorder) recorder->add_node();
+  if (recorder && recorder->capturing && test::nodes_file()) {
+    recorder->describe_node("kernel", test::count_some_blocks(kernel, grid, block, shared_bytes, thread, pointers));
+  }
   return cudaSuccess;
 }
 }  // namespace hs::emulator
@@ -197,10 +253,18 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   next += (bytes + 511) / 256 * 256;
   count_host_call();
   if (recorder) ++recorder->allocations, recorder->allocated += static_cast<double>(bytes);
+  if (hs::test::nodes_file()) {  // the emulator's memory, which kernels can use
+    hs::emulator::options().total_memory = space;
+    using Function = cudaError_t(void**, size_t);
+    const cudaError_t error = hs::test::library_function<Function>(cudaMalloc)(pointer, bytes);
+    if (error == cudaSuccess) cudaMemset(*pointer, 0, bytes);
+    return error;
+  }
   return cudaSuccess;
 }
-cudaError_t cudaFree(void*) {
+cudaError_t cudaFree(void* pointer) {
   count_host_call();
+  if (hs::test::nodes_file()) return hs::test::library_function(cudaFree)(pointer);
   return cudaSuccess;
 }
 
@@ -208,11 +272,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void*, size_t bytes, cudaMemcpyKind 
   count_host_call();
   if (kind == cudaMemcpyDeviceToHost) memset(to, 0, bytes);
   if (recorder) recorder->add_node(2 * bytes);
+  if (recorder && recorder->capturing) recorder->describe_node("copy", std::to_string(2 * bytes));
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void*, int, size_t bytes, cudaStream_t) {
   count_host_call();
   if (recorder) recorder->add_node(bytes);
+  if (recorder && recorder->capturing) recorder->describe_node("fill", std::to_string(bytes));
   return cudaSuccess;
 }
 
@@ -220,7 +286,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
                               const void*, cublasLtMatrixLayout_t, const void*, const void*, cublasLtMatrixLayout_t,
                               void*, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t) {
   count_host_call();
-  if (recorder && recorder->capturing) ++recorder->products;
+  if (recorder && recorder->capturing) ++recorder->products, recorder->describe_node("cuBLASLt", "");
   if (recorder) recorder->add_node();
   return CUBLAS_STATUS_SUCCESS;
 }

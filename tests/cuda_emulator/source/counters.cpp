@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,6 +41,7 @@ struct LaneAccess {
   uint32_t turn;  // how often the lane has been at the site before, since its warp was together
   uint8_t lane;
   Kind kind;
+  int instruction;  // in Counts::instructions
 };
 using Request = std::vector<LaneAccess>;
 
@@ -111,6 +113,7 @@ void count_requests(Request& all) {
   std::sort(all.begin(), all.end(), [&](auto& a, auto& b) { return of_request(a) < of_request(b); });
   for (size_t begin = 0, end = 0; begin < all.size(); begin = end) {
     while (end < all.size() && of_request(all[end]) == of_request(all[begin])) ++end;
+    if (all[begin].instruction >= 0) ++counts->instructions[static_cast<size_t>(all[begin].instruction)];
     (all[begin].kind == shared ? count_shared_request : count_global_request)(&all[begin], all.data() + end);
   }
   all.clear();
@@ -180,10 +183,12 @@ void print_counts() {
   }
 }
 
-void count(Kind kind, uint64_t address, size_t bytes, int lane, const void* site) {
+int log2_of(size_t bytes) { return std::min(static_cast<int>(std::bit_width(bytes)) - 1, 4); }
+
+void count(Kind kind, uint64_t address, size_t bytes, int lane, const void* site, int instruction) {
   Request& all = pending[static_cast<size_t>(running->warp)];
   all.push_back({site, address, static_cast<uint32_t>(bytes), static_cast<uint32_t>(all.size()),
-                 static_cast<uint8_t>(lane), kind});
+                 static_cast<uint8_t>(lane), kind, instruction});
 }
 
 }  // namespace
@@ -215,6 +220,14 @@ void end_counting() {
   }
 }
 
+void count_block() {
+  if (counting) ++counts->blocks;
+}
+
+void count_product() {
+  if (counting) ++counts->instructions[warp_product];
+}
+
 void warp_is_together(int warp) {
   if (!counting) return;
   const size_t first = warp < 0 ? 0 : static_cast<size_t>(warp), end = warp < 0 ? pending.size() : first + 1;
@@ -224,16 +237,20 @@ void warp_is_together(int warp) {
   }
 }
 
-void count_shared(const SharedBuffer& buffer, ptrdiff_t offset, size_t bytes, int lane, const void* site) {
+int shared_instruction(size_t bytes, bool write) { return (write ? 15 : 10) + log2_of(bytes); }
+
+void count_shared(const SharedBuffer& buffer, ptrdiff_t offset, size_t bytes, int lane, const void* site,
+                  int instruction) {
   if (!counting) return;
   arrays.insert(&buffer);
-  count(shared, reinterpret_cast<uintptr_t>(buffer.at(offset)), bytes, lane, site);
+  count(shared, reinterpret_cast<uintptr_t>(buffer.at(offset)), bytes, lane, site, instruction);
 }
 
-void count_global(const void* at, size_t bytes, bool write, const void* site) {
+void count_global(const void* at, size_t bytes, bool write, const void* site, bool asynchronous) {
   if (!counting || !running || bytes == 0) return;
   const uint64_t address = address_on_device(at);
-  if (address != 0) count(write ? store : load, address, bytes, running->lane, site);
+  const int instruction = asynchronous ? counted_elsewhere : (write ? 5 : 0) + log2_of(bytes);
+  if (address != 0) count(write ? store : load, address, bytes, running->lane, site, instruction);
 }
 
 std::vector<Counts> take_counts() {

@@ -23,12 +23,14 @@ void run_blocks() {
     std::shuffle(order.begin(), order.end(), randomness());
   }
   begin_private_pages();
-  for (uint64_t i = 0; i < blocks; ++i) {
+  const uint64_t apart = options().sample == 0 ? 1 : std::max<uint64_t>(1, blocks / options().sample);
+  for (uint64_t i = 0; i < blocks; i += apart) {
     const uint64_t b = !order.empty() ? order[i] : options().threads == Order::reverse ? blocks - 1 - i : i;
     blockIdx = {static_cast<unsigned>(b % gridDim.x), static_cast<unsigned>(b / gridDim.x % gridDim.y),
                 static_cast<unsigned>(b / gridDim.x / gridDim.y)};
     const bool finished = run_block();
     warp_is_together(-1);
+    count_block();
     end_block();
     if (!finished) break;
   }

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "counters.h"
+
 namespace hs::emulator {
 namespace {
 
@@ -57,6 +59,7 @@ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const fl
          const Place& place) {
   Mma mine{&d, &a, &b, &c, bf16};
   const Perform perform = [](void* const(&arguments)[32], uint32_t, const Place&) {
+    count_product();
     float wide_a[16][16], wide_b[16][8];
     for (int lane = 0; lane < 32; ++lane) {
       const auto* part = static_cast<const Mma*>(arguments[lane]);

@@ -155,7 +155,8 @@ bool SharedBuffer::access(ptrdiff_t offset, size_t count, Access kind, int as_la
     return false;
   }
   if (counting && kind < Access::begin_async) {  // for another lane: ldmatrix, where each lane takes part each time
-    count_shared(*this, offset, count, self.lane, as_lane < 0 ? __builtin_return_address(0) : nullptr);
+    count_shared(*this, offset, count, self.lane, as_lane < 0 ? __builtin_return_address(0) : nullptr,
+                 shared_instruction(count, kind != Access::read));
   }
   const size_t first = static_cast<size_t>(offset);
   const uint32_t* const known = block.warps[static_cast<size_t>(self.warp)].known[self.lane];
@@ -201,8 +202,8 @@ void async_copy(SharedBuffer& buffer, ptrdiff_t offset, const void* from, int by
   }
   if (valid_bytes > 0) check_vector(from, static_cast<size_t>(valid_bytes), false);
   if (!buffer.access(offset, static_cast<size_t>(bytes), Access::begin_async)) return;
-  count_global(from, static_cast<size_t>(valid_bytes), false, __builtin_return_address(0));
-  count_shared(buffer, offset, static_cast<size_t>(bytes), lane(), __builtin_return_address(0));
+  count_global(from, static_cast<size_t>(valid_bytes), false, __builtin_return_address(0), true);
+  count_shared(buffer, offset, static_cast<size_t>(bytes), lane(), __builtin_return_address(0), cp_async);
   copies.push_back({running->number, &buffer, offset, from, bytes, valid_bytes, -1});
 }
 

@@ -2,6 +2,7 @@
 // emulated and how faithfully. All functions may be called from any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -44,6 +45,7 @@ struct Options {
   bool collectives_order = false;    // shuffles and votes order memory too, as __syncwarp does (CUDA does not say so)
   bool keep_ranges = false;          // NVTX ranges are kept for take_ranges()
   bool count = false;                // HALFSTEP_EMULATOR_COUNTS=1: counts accesses, and prints them at the end
+  uint64_t sample = 0;               // if not 0, only so many blocks of a launch run, or twice as many: for counts
   int registers = 0;                 // HALFSTEP_EMULATOR_REGISTERS=40 per thread, for the printed occupancy; 0: unknown
   size_t total_memory = 2ull << 30;  // HALFSTEP_EMULATOR_MEMORY=bytes: what cudaMalloc can give out in total
 };
@@ -69,6 +71,7 @@ std::vector<std::string> take_ranges();
 struct Counts {
   std::string kernel;
   int64_t launches = 0;
+  uint64_t blocks = 0;  // that have run
   struct Global {
     uint64_t requests = 0;
     uint64_t sectors = 0;     // pieces of 32 bytes that each request touches: 32 * sectors bytes are moved
@@ -78,6 +81,8 @@ struct Counts {
     uint64_t requests = 0;
     uint64_t conflicts = 0;  // wavefronts more than without any: 31 for 32 words of one bank
   } shared;
+  // Requests by instruction: loads of 1, 2, 4, 8 and 16 bytes, stores, the same of shared memory; cp.async, mma.
+  std::array<uint64_t, 22> instructions = {};
   uint64_t divergent = 0;   // how often lanes of a warp that were together went on in different directions; see loads
   int threads = 0;          // of a block of the last launch
   size_t shared_bytes = 0;  // of it: dynamic, and the static arrays that it has used
