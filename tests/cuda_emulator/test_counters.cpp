@@ -279,6 +279,22 @@ TEST_CASE("counts: launches of one kernel are added, allocations start as on a d
   CHECK(all[1].shared_bytes == 33 * 32 * 4 + 1000);
 }
 
+TEST_CASE("counts: requests by instruction, of some blocks") {
+  Fresh fresh;
+  Stream stream;
+  Array<float> x(std::vector<float>(128, 1.0f)), y(128);
+  options().count = true;
+  options().sample = 3;
+  CHECK(launch(copy_async, 8, 32, 0, stream, x.data, y.data) == cudaSuccess);
+  const std::vector<Counts> all = hs::emulator::take_counts();
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].blocks == 4);  // 0, 2, 4 and 6
+  std::array<uint64_t, 22> expected = {};
+  expected[5 + 4] = expected[10 + 4] = 4;  // stores of 16 bytes, and loads of shared memory
+  expected[20] = 4;                        // cp.async
+  CHECK(all[0].instructions == expected);
+}
+
 // Blocks of a multiprocessor: what cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h says.
 TEST_CASE("occupancy, by registers, shared memory, warps and blocks") {
   const struct {
