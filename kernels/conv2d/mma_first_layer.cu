@@ -155,7 +155,7 @@ constexpr int turn_chunks = 128;  // of dy that a warp multiplies in a turn, in 
 template <class T, bool pooled>
 struct DyShare {
   static constexpr int count = pooled ? 1 : turn_chunks / 32;
-  using Mask = Pack<typename PixelGradients<T, pooled>::Mask, chunk>;
+  using Mask = std::conditional_t<pooled, Pack<uint32_t, chunk / 4>, Pack<T, chunk>>;  // bytes: nvcc takes them apart
   Pack<T, chunk> dy[count];
   Mask mask[count];
 
