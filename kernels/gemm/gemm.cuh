@@ -7,7 +7,8 @@
 //   3 wmma.cu       tensor cores, through nvcuda::wmma
 //   4 mma.cu        tensor cores by instruction, and copies that overlap with them
 //   5 cublaslt.cu   NVIDIA's library
-// Rungs 2 to 4 compute products only; unfused.cu puts the epilogues behind them. narrow.cu is for the logits of a batch.
+// Rungs 2 to 4 compute products only; unfused.cu puts the epilogues behind them. narrow.cu is for the logits of a
+// batch.
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
