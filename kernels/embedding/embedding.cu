@@ -95,7 +95,8 @@ __global__ void symbol_sums_kernel(int64_t C, cuda::ColumnGroups groups, int64_t
     }
     const auto totals = part.totals(own);
     unsigned* done = &symbol_groups_done[gridDim.y > 1 ? v * gridDim.x + blockIdx.x : 0];
-    const bool is_last = part.template join<1>(totals, partial + v * gridDim.y * C, done);
+    float* const own_partial = gridDim.y > 1 ? partial + v * gridDim.y * C : nullptr;
+    const bool is_last = part.template join<1>(totals, own_partial, done);
     if (is_last) part.write(totals, 0, accumulate, sum + v * C);
   }
 }
