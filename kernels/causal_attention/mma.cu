@@ -405,13 +405,10 @@ void backward_mma(const CausalAttentionBackward& call, Tensor& workspace) {
 // T: the second dimension of a grid ends at 65535. Tensors are read and written 16 bytes at a time, rows are 3C apart.
 template <class Call>
 bool supports(const Call& call) {
-  for (const Tensor* tensor : call.tensors()) {
-    if (reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
-  }
   const AttentionSizes size(call.qkv, call.heads);
   const bool has_16_bits = is_float(call.qkv) && call.qkv.dtype() != DType::f32;
-  return has_16_bits && size.D % 16 == 0 && size.D <= 128 && 3 * size.C <= most_indices &&
-         size.T <= int64_t{65535} * own_rows;
+  return has_16_bits && are_aligned(call.tensors()) && size.D % 16 == 0 && size.D <= 128 &&
+         3 * size.C <= most_indices && size.T <= int64_t{65535} * own_rows;
 }
 
 // Two parts of bf16 lose up to 2^-17 of P and dS; see kernels/causal_attention/amx.h, which does the same.

@@ -273,12 +273,9 @@ struct PixelParts {
 template <class Call>
 bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
-  for (const Tensor* tensor : call.tensors()) {
-    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
-  }
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
-  return (call.x.dtype() == DType::f16 || call.x.dtype() == DType::bf16) && channels && s.stride <= 2 &&
-         s.padding < most_indices / 2 && s.K() * s.OC <= most_indices &&
+  return (call.x.dtype() == DType::f16 || call.x.dtype() == DType::bf16) && are_aligned(call.tensors()) && channels &&
+         s.stride <= 2 && s.padding < most_indices / 2 && s.K() * s.OC <= most_indices &&
          (s.N * std::max(s.H * s.W, s.OH * s.OW) + tile_pixels) <= most_indices;
 }
 

@@ -292,10 +292,7 @@ bool supports(const Call& call) {
   const Conv2dSizes& s = call.sizes;
   if (!is_first_layer(call) || call.x.dtype() == DType::f32 || s.OC % 16 != 0) return false;
   if (pools<Call> && s.padding > 0) return false;  // else no field of a whole window reaches beyond the image
-  for (const Tensor* tensor : call.tensors()) {
-    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
-  }
-  return s.N * s.H * s.W * s.C <= most_indices;
+  return are_aligned(call.tensors()) && s.N * s.H * s.W * s.C <= most_indices;
 }
 
 // Calls body.operator()<T, C, tiles>() for the call's type and sizes.

@@ -116,14 +116,12 @@ struct ImageGroups {
 
 // Forward and backward both, so that what one of them keeps suits the other.
 inline bool mma_supports(const Conv2dSizes& s, CallTensors tensors) {
-  for (const Tensor* tensor : tensors) {
-    if (tensor->defined() && reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 != 0) return false;
-  }
   const DType dtype = tensors.front()->dtype();
   const bool channels = s.C % mma_depth == 0 && s.OC % mma_depth == 0 && s.C > 0 && s.OC > 0;
   const bool small = s.H * s.W * std::max(s.C, s.OC) <= most_indices && s.KH * s.KW <= most_taps &&
                      s.KH * s.KW * 32 >= tile_oc && s.padding < most_indices / 2 && s.OH >= 2 && s.OW >= 2;
   if (!(dtype == DType::f16 || dtype == DType::bf16) || s.stride != 1 || !channels || !small) return false;
+  if (!are_aligned(tensors)) return false;
   const Bands bands[] = {forward_bands(s), input_gradient_bands(s), weight_gradient_bands(s)};
   return std::all_of(std::begin(bands), std::end(bands),
                      [&](const Bands& b) { return b.rows > 0 && s.N * b.count <= most_indices; });

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "engine/cuda.cuh"
+#include "engine/kernel.h"
 #include "engine/tensor.h"
 #include "kernels/cuda/index.h"
 #include "kernels/cuda/shared.cuh"
@@ -83,6 +84,13 @@ struct alignas(sizeof(T) * N) Pack {
 template <class T, int N>
 bool is_aligned(const T* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) % sizeof(Pack<T, N>) == 0;
+}
+
+// Whether all tensors of a call that are defined may be read and written 16 bytes at a time from their beginning on.
+inline bool are_aligned(CallTensors tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor* tensor) {
+    return !tensor->defined() || reinterpret_cast<uintptr_t>(tensor->raw_data()) % 16 == 0;
+  });
 }
 
 // The widest pack of which no operand exceeds 16 bytes.
