@@ -33,7 +33,9 @@ struct Step {
   double bytes, accuracy;  // bytes after / before, accuracy after - before
 
   std::string flags() const { return report::text(*row, "train_flags"); }
+  bool saves() const { return bytes < saves_bytes; }
   std::string bytes_text() const { return fmt::format("{:+.0f} % bytes", (bytes - 1) * 100); }
+  std::string saving_text() const { return saves() ? "; " + bytes_text() : ""; }
   std::string accuracy_text() const {
     return accuracy < -loses_accuracy ? fmt::format("; accuracy {:+.1f} points", accuracy * 100) : "";
   }
@@ -134,7 +136,7 @@ Precision half_precision(Device device) {
 std::vector<std::string> advice(const Json& rows, const std::string& command) {
   const std::vector<const Json*> chain = chain_of(rows);
   std::vector<std::string> on, faster, smaller, left;
-  std::string flags, defaults;
+  std::string flags, defaults, before;  // before: what of train's flags the row before had
   bool can_tell = true;
   for (size_t i = 1; i < chain.size(); ++i) {
     const Step step = step_between(*chain[i - 1], *chain[i]);
@@ -142,22 +144,24 @@ std::vector<std::string> advice(const Json& rows, const std::string& command) {
       on.push_back(report::text(*chain[i], "name"));
       defaults = step_between(*chain[0], *chain[i]).gain.text();
     } else if (report::flag(*chain[i], "for_memory")) {
-      step.bytes < saves_bytes
-          ? smaller.push_back(
-                fmt::format("{} ({}, {}{})", step.flags(), step.bytes_text(), step.gain.text(), step.accuracy_text()))
+      step.saves()
+          ? smaller.push_back(fmt::format("{} ({}, {}{}{})", step.flags(), step.bytes_text(), step.gain.text(),
+                                          step.accuracy_text(), before.empty() ? "" : "; on top of" + before))
           : left.push_back(fmt::format("{}, which saves no memory here ({})", step.flags(), step.bytes_text()));
     } else if (step.gain.verdict == "faster") {
       flags += " " + step.flags();
-      faster.push_back(step.gain.text() + step.accuracy_text());
+      faster.push_back(step.gain.text() + step.saving_text() + step.accuracy_text());
     } else {
       can_tell = can_tell && step.gain.verdict != "too few runs to tell";
-      left.push_back(fmt::format("{}: {} ({})", step.flags(), step.gain.verdict, step.gain.text()));
+      left.push_back(
+          fmt::format("{}: {} ({}{})", step.flags(), step.gain.verdict, step.gain.text(), step.saving_text()));
     }
+    if (!report::flag(*chain[i], "on_by_default")) before += " " + step.flags();
   }
   std::vector<std::string> lines;
   lines.push_back(!faster.empty() ? fmt::format("On this machine: {}{} ({}).", command, flags, fmt::join(faster, "; "))
                   : can_tell
-                      ? fmt::format("On this machine: {}, as it is: what it leaves off is no faster here.", command)
+                      ? fmt::format("On this machine: {}. No technique that it leaves off is faster here.", command)
                       : "On this machine: too few runs to tell; give --repeat 3 or more.");
   if (!on.empty()) lines.push_back(fmt::format("On by default: {} (together {}).", fmt::join(on, ", "), defaults));
   for (const std::string& line : {if_any("To save memory", smaller), if_any("Leave out", left)}) {

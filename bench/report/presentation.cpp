@@ -37,7 +37,7 @@ std::string bytes_of(const Json& row) {
 }
 std::string remark(const Json& row, double) {
   if (row.contains("error")) return "failed: " + text(row, "error");
-  const std::string bytes = flag(row, "for_memory") ? bytes_of(row) : "";
+  const std::string bytes = number(row, "bytes_ratio") < 0.95 || flag(row, "for_memory") ? bytes_of(row) : "";
   return text(row, "verdict") + (bytes.empty() ? "" : fmt::format(";{} bytes", bytes));
 }
 
@@ -231,6 +231,9 @@ std::vector<std::string> remarks(const Json& record) {
     }
   }
   if (!for_memory.empty()) {
+    sentences.push_back(
+        "Remarks and speed-ups are beside the baseline, from the ratios of runs in turn: they can tell "
+        "rows apart whose intervals of seconds overlap.");
     sentences.push_back("Made to save memory, to be judged by peak bytes and not by seconds: " + for_memory + ".");
   }
   if (text(record, "command") == "peers") {
