@@ -284,12 +284,22 @@ void forbid_in_capture(const std::string& what) {
                                     " is not possible while a step is captured as a CUDA graph; do not capture it");
 }
 
-bool synchronous() {
+static bool waits_for_each() {
   static const bool on = [] {
     const char* value = std::getenv("HALFSTEP_CUDA_SYNC");
     return value != nullptr && value[0] == '1';
   }();
-  return on && !capturing;
+  return on;
+}
+bool synchronous() { return waits_for_each() && !capturing; }
+
+bool begins_early() {
+  static const bool can = [] {
+    int major = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+    return major >= 9 && !waits_for_each();
+  }();
+  return can;
 }
 
 }  // namespace cuda

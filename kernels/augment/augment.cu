@@ -9,8 +9,10 @@ namespace {
 
 // One block for each image; its threads share the pixels. Every thread draws the image's warp: all threads do it at the
 // same time, which costs no more than waiting for one.
-__global__ void augment_image_kernel(int64_t N, int32_t H, int32_t W, int32_t C, AugmentRange range,
-                                     const int32_t* samples, const int32_t* epoch, const uint8_t* images, uint8_t* y) {
+__global__ void augment_image_kernel(cuda::Previous previous, int64_t N, int32_t H, int32_t W, int32_t C,
+                                     AugmentRange range, const int32_t* samples, const int32_t* epoch,
+                                     const uint8_t* images, uint8_t* y) {
+  previous.wait();
   const int64_t image_bytes = int64_t{H} * W * C;
   for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
     const ImageWarp warp = draw_warp(range, samples[n], *epoch, H, W);

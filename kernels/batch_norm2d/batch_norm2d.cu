@@ -52,7 +52,9 @@ __device__ __forceinline__ Moments moments_of(const ColumnPart<N>& part, int64_t
 // partial: (groups, 2, C).
 template <class T, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
-    statistics_kernel(int64_t C, ColumnGroups groups, const T* x, float* partial, float* mean, float* variance) {
+    statistics_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, const T* x, float* partial, float* mean,
+                      float* variance) {
+  previous.wait();
   const ColumnPart<N> part(C, groups);
   const int64_t c = part.block_c + part.thread;
   const auto rows_of = [&](int64_t group) {
@@ -101,8 +103,9 @@ struct Normalization {
 
 template <class T, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
-    batch_norm2d_forward_kernel(int64_t C, ColumnGroups groups, Normalization normalization, bool relu, const T* x,
-                                const float* scales, const float* shifts, T* y) {
+    batch_norm2d_forward_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, Normalization normalization,
+                                bool relu, const T* x, const float* scales, const float* shifts, T* y) {
+  previous.wait();
   const ColumnPart<N> part(C, groups);
   if (!part.has_columns()) return;
   const Floats<N> mean = cuda::load<N>(normalization.means + part.c), shift = cuda::load<N>(shifts + part.c);
@@ -140,9 +143,10 @@ struct Gradient {
 // dy (x - mean). An output that is nullptr is left out.
 template <class T, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
-    backward_sums_kernel(int64_t C, ColumnGroups groups, Normalization normalization, const T* x, const T* dy,
-                         const T* y, float* partial, bool accumulate, float* dscale, float* dshift, float* offsets,
-                         float* slopes) {
+    backward_sums_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, Normalization normalization,
+                         const T* x, const T* dy, const T* y, float* partial, bool accumulate, float* dscale,
+                         float* dshift, float* offsets, float* slopes) {
+  previous.wait();
   const ColumnPart<N> part(C, groups);
   Floats<N> own[2] = {}, mean = {};
   if (part.has_columns()) mean = cuda::load<N>(normalization.means + part.c);
@@ -170,9 +174,10 @@ __global__ void __launch_bounds__(cuda::block_threads)
 // are not those of x; then it is scale r dy.
 template <class T, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
-    batch_norm2d_backward_kernel(int64_t C, ColumnGroups groups, Normalization normalization, const T* x,
-                                 const float* scales, const T* dy, const T* y, const float* offsets,
+    batch_norm2d_backward_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, Normalization normalization,
+                                 const T* x, const float* scales, const T* dy, const T* y, const float* offsets,
                                  const float* slopes, T* dx) {
+  previous.wait();
   const ColumnPart<N> part(C, groups);
   if (!part.has_columns()) return;
   const bool of_batch = offsets != nullptr;

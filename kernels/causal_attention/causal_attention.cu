@@ -88,7 +88,8 @@ __device__ __forceinline__ float warp_max(float value) {
 // Grid: (slices, T / warps). As every first key of a tile is at or before the block's first query, each row has a key
 // in each tile.
 template <class T>
-__global__ void causal_attention_forward_kernel(Sizes s, const T* qkv, float* log_sums, T* y) {
+__global__ void causal_attention_forward_kernel(cuda::Previous previous, Sizes s, const T* qkv, float* log_sums, T* y) {
+  previous.wait();
   const int D = s.D, warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SharedPointer<float> q_rows = dynamic_shared<float>(), k_tile = q_rows + warps * D,
                              v_tile = k_tile + tile * (D + 1);
@@ -118,8 +119,9 @@ __global__ void causal_attention_forward_kernel(Sizes s, const T* qkv, float* lo
 
 // dq, and delta, (slices, T). Grid as the forward kernel's. Two passes over the keys: delta must be known for dS.
 template <class T>
-__global__ void query_gradient_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, float* delta,
-                                      T* dqkv) {
+__global__ void query_gradient_kernel(cuda::Previous previous, Sizes s, const T* qkv, const float* log_sums,
+                                      const T* dy, float* delta, T* dqkv) {
+  previous.wait();
   const int D = s.D, warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SharedPointer<float> q_rows = dynamic_shared<float>(), dy_rows = q_rows + warps * D,
                              k_tile = dy_rows + warps * D, v_tile = k_tile + tile * (D + 1);
@@ -154,7 +156,9 @@ __global__ void query_gradient_kernel(Sizes s, const T* qkv, const float* log_su
 // dk and dv. Grid: (slices, T / warps); a warp has a key, and lanes are queries.
 template <class T>
 __global__ void __launch_bounds__(cuda::block_threads)
-    key_gradient_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, const float* delta, T* dqkv) {
+    key_gradient_kernel(cuda::Previous previous, Sizes s, const T* qkv, const float* log_sums, const T* dy,
+                        const float* delta, T* dqkv) {
+  previous.wait();
   const int D = s.D, warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const SharedPointer<float> k_rows = dynamic_shared<float>(), v_rows = k_rows + warps * D, q_tile = v_rows + warps * D,
                              dy_tile = q_tile + tile * (D + 1);

@@ -223,7 +223,8 @@ __device__ __forceinline__ void add_to_softmax(float exponent, int visible, floa
 // Grid: (slices, T / own_rows), blocks with the most keys first. Key 0 is in the first tile: each row has a maximum.
 template <class T, int width>
 __global__ void __launch_bounds__(threads, blocks_at_once(width))
-    causal_attention_mma_forward_kernel(Sizes s, const T* qkv, float* log_sums, T* y) {
+    causal_attention_mma_forward_kernel(Previous previous, Sizes s, const T* qkv, float* log_sums, T* y) {
+  previous.wait();
   constexpr int keys = streamed_rows(width, 1);
   const Slice slice(s);
   const int lane = static_cast<int>(threadIdx.x % 32), of_warp = static_cast<int>(threadIdx.x / 32) * warp_rows;
@@ -257,7 +258,9 @@ __global__ void __launch_bounds__(threads, blocks_at_once(width))
 // dq, and delta, (slices, T). Grid as the forward kernel's.
 template <class T, int width>
 __global__ void __launch_bounds__(threads, blocks_at_once(width))
-    query_gradient_mma_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, float* delta, T* dqkv) {
+    query_gradient_mma_kernel(Previous previous, Sizes s, const T* qkv, const float* log_sums, const T* dy,
+                              float* delta, T* dqkv) {
+  previous.wait();
   constexpr int keys = streamed_rows(width, 2);
   const Slice slice(s);
   const int lane = static_cast<int>(threadIdx.x % 32), of_warp = static_cast<int>(threadIdx.x / 32) * warp_rows;
@@ -309,7 +312,9 @@ __global__ void __launch_bounds__(threads, blocks_at_once(width))
 // dk and dv. Grid: (slices, T / own_rows); S and dP have keys as rows and queries as columns.
 template <class T, int width>
 __global__ void __launch_bounds__(threads, blocks_at_once(width))
-    key_gradient_mma_kernel(Sizes s, const T* qkv, const float* log_sums, const T* dy, const float* delta, T* dqkv) {
+    key_gradient_mma_kernel(Previous previous, Sizes s, const T* qkv, const float* log_sums, const T* dy,
+                            const float* delta, T* dqkv) {
+  previous.wait();
   constexpr int queries = streamed_rows(width, 2);
   const Slice slice(s);
   const int lane = static_cast<int>(threadIdx.x % 32), of_warp = static_cast<int>(threadIdx.x / 32) * warp_rows;

@@ -26,8 +26,9 @@ constexpr int direct_warps = block_threads / 32;
 // pooled: y is the pooled tensor and `winner` says which pixel it is. Otherwise `relu` decides.
 template <class T, int C, bool pooled>
 __global__ void __launch_bounds__(block_threads)
-    direct_forward_kernel(FirstLayerSizes s, bool relu, const T* x, const T* weight, const T* bias, T* y,
-                          uint8_t* winner) {
+    direct_forward_kernel(Previous previous, FirstLayerSizes s, bool relu, const T* x, const T* weight, const T* bias,
+                          T* y, uint8_t* winner) {
+  previous.wait();
   const int oc = blockIdx.y * 32 + threadIdx.x % 32;
   if (oc >= s.OC) return;
   float w[field_side][field_side][C];
@@ -76,8 +77,9 @@ __global__ void __launch_bounds__(block_threads)
 // partials (gridDim.x, 9 * C + 1, OC). A block sums the gradients first to first + per_block - 1.
 template <class T, int C, bool pooled>
 __global__ void __launch_bounds__(block_threads)
-    direct_weight_gradient_kernel(FirstLayerSizes s, int per_block, const T* x, PixelGradients<T, pooled> gradients,
-                                  float* partials) {
+    direct_weight_gradient_kernel(Previous previous, FirstLayerSizes s, int per_block, const T* x,
+                                  PixelGradients<T, pooled> gradients, float* partials) {
+  previous.wait();
   constexpr int K = field_side * field_side * C, lanes = 32;
   __shared__ SharedArray<float, direct_warps * 32> warp_sums;
   const int lane = threadIdx.x % lanes, warp = threadIdx.x / lanes, oc = blockIdx.y * lanes + lane;

@@ -69,7 +69,9 @@ __device__ __forceinline__ Pixel pixel_of(const ColumnSizes& s, uint32_t n, int 
 
 // columns (images*OH*OW, padded_K): each thread writes 16 bytes of a row. `wide`: they are 16 aligned bytes of x.
 template <class T>
-__global__ void im2col_kernel(ColumnSizes s, uint32_t packs, bool wide, const T* x, T* columns) {
+__global__ void im2col_kernel(cuda::Previous previous, ColumnSizes s, uint32_t packs, bool wide, const T* x,
+                              T* columns) {
+  previous.wait();
   constexpr int size = 16 / sizeof(T);
   const uint32_t C = s.C.divisor();
   for (uint32_t p = cuda::global_thread32(); p < packs; p += cuda::global_threads32()) {
@@ -103,7 +105,8 @@ __global__ void im2col_kernel(ColumnSizes s, uint32_t packs, bool wide, const T*
 
 // The transpose, as a gather: each pixel sums the columns that it was copied to, in the order of the kernel's taps.
 template <class T, int size>
-__global__ void col2im_kernel(ColumnSizes s, uint32_t count, const T* columns, T* x) {
+__global__ void col2im_kernel(cuda::Previous previous, ColumnSizes s, uint32_t count, const T* columns, T* x) {
+  previous.wait();
   using Pack = cuda::Pack<T, size>;
   const int KW = static_cast<int>(s.KW.divisor());
   for (uint32_t p = cuda::global_thread32(); p < count; p += cuda::global_threads32()) {

@@ -51,7 +51,8 @@ struct Piece {
 
 // tiles: of 8 columns, that a block computes. gradient: the input gradient.
 template <class T, int tiles, bool gradient>
-__global__ void __launch_bounds__(threads) pixel_product_kernel(PixelProduct<T> p) {
+__global__ void __launch_bounds__(threads) pixel_product_kernel(Previous previous, PixelProduct<T> p) {
+  previous.wait();
   constexpr int a_size = tile_pixels * stage_depth, b_size = stage_depth * tiles * 8, pitch = (tiles + 1) * chunk;
   __shared__ SharedArray<T, stages*(a_size + b_size)> memory;
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -175,7 +176,8 @@ constexpr int block_pieces = threads / 32;  // a warp has one
 
 // A block sums a part of the pixels, for four pieces and `tiles` times 8 channels of dy.
 template <class T, int tiles>
-__global__ void __launch_bounds__(threads) weight_product_kernel(WeightProduct<T> p) {
+__global__ void __launch_bounds__(threads) weight_product_kernel(Previous previous, WeightProduct<T> p) {
+  previous.wait();
   constexpr int parts = 2 * block_pieces;  // chunks of a pixel of x
   constexpr int a_size = stage_depth * parts * chunk, b_size = stage_depth * tiles * chunk;
   __shared__ SharedArray<T, stages*(a_size + b_size)> memory;

@@ -73,8 +73,9 @@ __device__ __forceinline__ uint32_t both(T low, T high) {
 // tiles: of 8 output channels, that a warp computes. `winner` and `relu` as in direct.cu.
 template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
-    first_layer_forward_kernel(FirstLayerSizes s, bool relu, const T* x, const T* weight, const T* bias, T* y,
-                               uint8_t* winner) {
+    first_layer_forward_kernel(Previous previous, FirstLayerSizes s, bool relu, const T* x, const T* weight,
+                               const T* bias, T* y, uint8_t* winner) {
+  previous.wait();
   constexpr int steps = field_tiles<C>, channels = 2 * tiles;  // of a lane
   const int lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
   const int oc0 = blockIdx.y * 8 * tiles, own_oc = oc0 + lane % 4 * channels;
@@ -203,8 +204,9 @@ struct DyShare {
 // partials (gridDim.x, 9 * C + 1, OC). A block sums the gradients first to first + per_block - 1.
 template <class T, int C, int tiles, bool pooled>
 __global__ void __launch_bounds__(block_threads)
-    first_layer_weight_gradient_kernel(FirstLayerSizes s, int per_block, const T* x,
+    first_layer_weight_gradient_kernel(Previous previous, FirstLayerSizes s, int per_block, const T* x,
                                        PixelGradients<T, pooled> gradients, float* partials) {
+  previous.wait();
   constexpr int K = field_size<C>, rows = field_tiles<C>, pixels = turn_chunks / tiles;
   constexpr int items = pooled ? pixels / 4 : pixels;  // of a turn, each with a place in x
   __shared__ SharedArray<T, warps * turn_chunks * chunk> shared_dy;

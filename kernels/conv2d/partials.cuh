@@ -12,8 +12,9 @@ namespace hs::cuda {
 
 // 32 columns, which are one cache line in f32, times 8 groups of partials.
 template <class Out>
-__global__ void add_partials_kernel(int count, int64_t weights, int64_t size, bool accumulate, const float* partials,
-                                    Out* dweight, Out* dbias) {
+__global__ void add_partials_kernel(Previous previous, int count, int64_t weights, int64_t size, bool accumulate,
+                                    const float* partials, Out* dweight, Out* dbias) {
+  previous.wait();
   __shared__ SharedArray<float, block_threads> sums;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t column = int64_t{blockIdx.x} * 32 + thread % 32;

@@ -53,8 +53,9 @@ struct PixelGradients {
 };
 
 template <class T, bool pooled>
-__global__ void input_gradient_kernel(ConvSizes s, uint32_t count, PixelGradients<T, pooled> gradients, const T* weight,
-                                      T* dx) {
+__global__ void input_gradient_kernel(Previous previous, ConvSizes s, uint32_t count,
+                                      PixelGradients<T, pooled> gradients, const T* weight, T* dx) {
+  previous.wait();
   for (uint32_t i = global_thread32(); i < count; i += global_threads32()) {
     const auto [pixel, c] = s.C.divide(i);
     const auto [line, w] = s.W.divide(pixel);

@@ -228,19 +228,24 @@ __device__ __forceinline__ void weight_gradient_block(const WeightProblem<T>& p,
 }
 
 template <class T>
-__global__ void __launch_bounds__(most_warps * 32) pooled_mma_input_gradient_kernel(InputProblem<T> p) {
+__global__ void __launch_bounds__(most_warps * 32)
+    pooled_mma_input_gradient_kernel(Previous previous, InputProblem<T> p) {
+  previous.wait();
   input_gradient_block(p, blockIdx.x);
 }
 
 template <class T>
-__global__ void __launch_bounds__(weight_threads) pooled_mma_weight_gradient_kernel(WeightProblem<T> p) {
+__global__ void __launch_bounds__(weight_threads)
+    pooled_mma_weight_gradient_kernel(Previous previous, WeightProblem<T> p) {
+  previous.wait();
   weight_gradient_block(p, blockIdx.x);
 }
 
 // Both. The blocks of the weight gradient come first, because each takes longer.
 template <class T>
 __global__ void __launch_bounds__(weight_threads)
-    pooled_mma_gradients_kernel(InputProblem<T> input, WeightProblem<T> weight, int weight_blocks) {
+    pooled_mma_gradients_kernel(Previous previous, InputProblem<T> input, WeightProblem<T> weight, int weight_blocks) {
+  previous.wait();
   const int block = blockIdx.x;
   if (block < weight_blocks) {
     weight_gradient_block(weight, block);

@@ -45,7 +45,7 @@ struct ColumnGroups {
 
 // Launches kernel(C, groups, arguments...) for a matrix (rows, C).
 template <class... Parameters, class... Arguments>
-void launch_columns(void (*kernel)(int64_t, ColumnGroups, Parameters...), int64_t rows, int64_t C, int N,
+void launch_columns(void (*kernel)(Previous, int64_t, ColumnGroups, Parameters...), int64_t rows, int64_t C, int N,
                     const Arguments&... arguments) {
   const ColumnGroups groups(rows, C, N);
   launch(kernel, groups.grid(), block_threads, 0, compute_stream(), C, groups, arguments...);

@@ -146,7 +146,8 @@ __device__ __forceinline__ void store(const Floats<N>& from, Pointer to) {
 // y[i] = f(i, x[i]...), computed in f32. `packs`: how many packs of N elements from the start; the rest is processed
 // element by element.
 template <class F, class Out, class... In>
-__global__ void elementwise_kernel(int64_t size, int64_t packs, F f, Out* y, const In*... x) {
+__global__ void elementwise_kernel(Previous previous, int64_t size, int64_t packs, F f, Out* y, const In*... x) {
+  previous.wait();
   constexpr int N = pack_size<Out, In...>;
   for (int64_t p = global_thread(); p < packs; p += global_threads()) {
     // By value: of a reference, nvcc loads each element by itself.

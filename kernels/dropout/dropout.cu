@@ -9,7 +9,9 @@ namespace {
 // the first `packs` are processed element by element: the last one if it is not full, or all of them if x or y is not
 // aligned.
 template <class T>
-__global__ void dropout_kernel(int64_t size, int64_t packs, cuda::DropoutMasker masker, const T* x, T* y) {
+__global__ void dropout_kernel(cuda::Previous previous, int64_t size, int64_t packs, cuda::DropoutMasker masker,
+                               const T* x, T* y) {
+  previous.wait();
   constexpr int N = dropout_group;
   using Pack = cuda::Pack<T, N>;
   for (int64_t p = cuda::global_thread(); p * N < size; p += cuda::global_threads()) {

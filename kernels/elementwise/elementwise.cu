@@ -36,7 +36,9 @@ void scale_cuda(const ScaleForward& call) {
 
 // The column index is advanced, not computed by division for each element: a division costs more than the addition.
 template <class T>
-__global__ void bias_add_kernel(int64_t size, int64_t packs, int64_t C, const T* x, const T* bias, T* y) {
+__global__ void bias_add_kernel(cuda::Previous previous, int64_t size, int64_t packs, int64_t C, const T* x,
+                                const T* bias, T* y) {
+  previous.wait();
   using Pack = cuda::Pack<T, cuda::pack_size<T>>;
   constexpr int N = cuda::pack_size<T>;
   const int64_t step = cuda::global_threads() * N % C;

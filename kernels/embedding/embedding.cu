@@ -14,9 +14,10 @@ namespace hs {
 namespace {
 
 template <class Element, int N>
-__global__ void embedding_forward_kernel(int64_t rows, int64_t V, int64_t C, int lanes, Divisor length,
-                                         const int32_t* indices, const Element* table, const Element* positions,
-                                         Element* y) {
+__global__ void embedding_forward_kernel(cuda::Previous previous, int64_t rows, int64_t V, int64_t C, int lanes,
+                                         Divisor length, const int32_t* indices, const Element* table,
+                                         const Element* positions, Element* y) {
+  previous.wait();
   const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   for (int64_t n = cuda::row_of_thread(lanes); n < rows; n += cuda::rows_at_once(lanes)) {
     const int32_t v = indices[n];
@@ -78,8 +79,9 @@ __device__ __forceinline__ int list_threads(bool is_there, SharedPointer<int> fo
 
 // Grid: that of the groups, times the symbols, or as many at once. partial is (V, groups, C).
 template <class In, class Out, int N>
-__global__ void symbol_sums_kernel(int64_t C, cuda::ColumnGroups groups, int64_t V, bool accumulate,
-                                   const int32_t* indices, const In* dy, float* partial, Out* sum) {
+__global__ void symbol_sums_kernel(cuda::Previous previous, int64_t C, cuda::ColumnGroups groups, int64_t V,
+                                   bool accumulate, const int32_t* indices, const In* dy, float* partial, Out* sum) {
+  previous.wait();
   __shared__ SharedArray<int, cuda::block_threads> found;
   const cuda::ColumnPart<N> part(C, groups);
   for (int64_t v = blockIdx.z; v < V; v += gridDim.z) {
@@ -103,8 +105,9 @@ __global__ void symbol_sums_kernel(int64_t C, cuda::ColumnGroups groups, int64_t
 
 // dy is (sequences, T, C) and sum (P, C), T <= P. A block takes a position at a time.
 template <class In, class Out, int N>
-__global__ void position_sums_kernel(int64_t C, cuda::ColumnGroups sequences, int64_t T, int64_t P, bool accumulate,
-                                     const In* dy, Out* sum) {
+__global__ void position_sums_kernel(cuda::Previous previous, int64_t C, cuda::ColumnGroups sequences, int64_t T,
+                                     int64_t P, bool accumulate, const In* dy, Out* sum) {
+  previous.wait();
   const cuda::ColumnPart<N> part(C, sequences);
   for (int64_t t = blockIdx.z; t < P; t += gridDim.z) {
     cuda::Floats<N> own[1] = {};

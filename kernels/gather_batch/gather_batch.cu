@@ -12,9 +12,10 @@ namespace {
 // A block takes one image of `size` pixels, whose index its first thread computes, N pixels at a time.
 template <int N, class Out>
 __global__ void __launch_bounds__(cuda::block_threads)
-    gather_batch_kernel(int64_t count, int64_t size, PixelScale scale, bool shuffle, uint64_t seed, int64_t offset,
-                        const int32_t* place, const uint8_t* set, const int32_t* set_labels, Out* images,
-                        int32_t* labels, int32_t* samples, int32_t* epoch) {
+    gather_batch_kernel(cuda::Previous previous, int64_t count, int64_t size, PixelScale scale, bool shuffle,
+                        uint64_t seed, int64_t offset, const int32_t* place, const uint8_t* set,
+                        const int32_t* set_labels, Out* images, int32_t* labels, int32_t* samples, int32_t* epoch) {
+  previous.wait();
   __shared__ SharedArray<int32_t, 1> chosen;
   const int64_t n = blockIdx.x;
   if (threadIdx.x == 0) {

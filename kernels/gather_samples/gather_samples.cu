@@ -10,7 +10,9 @@ namespace {
 
 // T: 1 or 16 bytes. The batch has `total` of them.
 template <class T>
-__global__ void gather_kernel(uint32_t total, Divisor image, const T* set, const int32_t* samples, T* out) {
+__global__ void gather_kernel(cuda::Previous previous, uint32_t total, Divisor image, const T* set,
+                              const int32_t* samples, T* out) {
+  previous.wait();
   for (uint32_t i = cuda::global_thread32(); i < total; i += cuda::global_threads32()) {
     const auto [sample, at] = image.divide(i);
     out[i] = set[int64_t{samples[sample]} * image.divisor() + at];

@@ -11,8 +11,9 @@ __device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the lau
 
 // Grid: that of cuda::ColumnGroups. partial is (groups, C); with `accumulate` the sum is added to.
 template <class In, class Out, int N>
-__global__ void column_sum_kernel(int64_t C, cuda::ColumnGroups groups, bool accumulate, const In* x, float* partial,
-                                  Out* sum) {
+__global__ void column_sum_kernel(cuda::Previous previous, int64_t C, cuda::ColumnGroups groups, bool accumulate,
+                                  const In* x, float* partial, Out* sum) {
+  previous.wait();
   const cuda::ColumnPart<N> part(C, groups);
   cuda::Floats<N> own[1] = {};
   part.for_rows(

@@ -101,7 +101,9 @@ struct Alignment {
 };
 
 template <class In, class Out, int tile, bool a_k_inner, bool b_k_inner>
-__global__ void __launch_bounds__(threads_for(tile)) gemm_mma_kernel(GemmProblem<In, Out> g, Alignment aligned) {
+__global__ void __launch_bounds__(threads_for(tile))
+    gemm_mma_kernel(cuda::Previous previous, GemmProblem<In, Out> g, Alignment aligned) {
+  previous.wait();
   using ATile = OperandTile<In, tile, a_k_inner>;
   using BTile = OperandTile<In, tile, b_k_inner>;
   __shared__ SharedArray<In, stages * ATile::size> a_tiles;

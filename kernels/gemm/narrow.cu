@@ -15,7 +15,8 @@ using namespace cuda;
 constexpr int most_columns = 16, most_rows = 256, warps = block_threads / 32;
 
 template <class In, class Out>
-__global__ void __launch_bounds__(block_threads) narrow_kernel(GemmProblem<In, Out> g) {
+__global__ void __launch_bounds__(block_threads) narrow_kernel(Previous previous, GemmProblem<In, Out> g) {
+  previous.wait();
   __shared__ SharedArray<float, warps * most_columns> sums;
   const int thread = threadIdx.x, N = static_cast<int>(g.N);
   const int64_t row = blockIdx.x;

@@ -12,7 +12,9 @@ namespace {
 // A thread sums one channel of an image, pixel by pixel, in four sums because one would wait for each addition.
 // Blocks are images, one after the other if there are more than blocks.
 template <class T>
-__global__ void global_average_pool2d_forward_kernel(int64_t images, int64_t pixels, int64_t C, const T* x, T* y) {
+__global__ void global_average_pool2d_forward_kernel(cuda::Previous previous, int64_t images, int64_t pixels, int64_t C,
+                                                     const T* x, T* y) {
+  previous.wait();
   for (int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
       const T* image = x + n * pixels * C + c;
@@ -30,7 +32,9 @@ __global__ void global_average_pool2d_forward_kernel(int64_t images, int64_t pix
 }
 
 template <class T>
-__global__ void global_average_pool2d_backward_kernel(int64_t images, int64_t pixels, int64_t C, const T* dy, T* dx) {
+__global__ void global_average_pool2d_backward_kernel(cuda::Previous previous, int64_t images, int64_t pixels,
+                                                      int64_t C, const T* dy, T* dx) {
+  previous.wait();
   for (int64_t n = blockIdx.x; n < images; n += gridDim.x) {
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
       const T share = cuda::from_f32<T>(cuda::to_f32(dy[n * C + c]) / static_cast<float>(pixels));

@@ -16,8 +16,9 @@ using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 __device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the launches, of which there is one at a time
 
 template <class T, int N>
-__global__ void layer_norm_forward_kernel(int64_t R, int64_t C, int lanes, float epsilon, const T* x,
-                                          const float* scale, const float* shift, float* rows, T* y) {
+__global__ void layer_norm_forward_kernel(cuda::Previous previous, int64_t R, int64_t C, int lanes, float epsilon,
+                                          const T* x, const float* scale, const float* shift, float* rows, T* y) {
+  previous.wait();
   const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   const auto length = static_cast<float>(C);
   // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
@@ -101,8 +102,9 @@ struct RowPack {
 };
 
 template <class T, int N>
-__global__ void input_gradient_kernel(int64_t R, int64_t C, int lanes, const T* x, const float* scales,
-                                      const float* rows, const T* dy, T* dx) {
+__global__ void input_gradient_kernel(cuda::Previous previous, int64_t R, int64_t C, int lanes, const T* x,
+                                      const float* scales, const float* rows, const T* dy, T* dx) {
+  previous.wait();
   const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   for (int64_t first = 0; first < R; first += cuda::rows_at_once(lanes)) {  // every thread does every round
     const int64_t own = first + cuda::row_of_thread(lanes), i = min(own, R - 1);
@@ -125,8 +127,10 @@ __global__ void input_gradient_kernel(int64_t R, int64_t C, int lanes, const T* 
 // partial is (groups, 2, C). What is nullptr is not wanted; dx only of rows that one block has whole.
 template <class T, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
-    layer_norm_backward_kernel(int64_t C, ColumnGroups groups, const T* x, const float* scales, const float* rows,
-                               const T* dy, float* partial, bool accumulate, float* dscale, float* dshift, T* dx) {
+    layer_norm_backward_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, const T* x, const float* scales,
+                               const float* rows, const T* dy, float* partial, bool accumulate, float* dscale,
+                               float* dshift, T* dx) {
+  previous.wait();
   constexpr int at_once = 2;
   const ColumnPart<N> part(C, groups);
   const int64_t c = part.has_columns() ? part.c : 0;

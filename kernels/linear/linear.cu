@@ -35,8 +35,9 @@ __device__ void sum_columns(int rows, int outputs, SharedPointer<float> dy, bool
 
 template <class T, class Out>
 __global__ void __launch_bounds__(cuda::block_threads)
-    narrow_backward_kernel(int rows, int64_t in, int outputs, bool accumulate, const T* x, const T* weight, const T* dy,
-                           T* dx, Out* dweight, Out* dbias) {
+    narrow_backward_kernel(cuda::Previous previous, int rows, int64_t in, int outputs, bool accumulate, const T* x,
+                           const T* weight, const T* dy, T* dx, Out* dweight, Out* dbias) {
+  previous.wait();
   __shared__ SharedArray<float, most_rows * most_outputs> dy_tile;
   __shared__ SharedArray<float, warps * lanes*(most_outputs + 1)> sums;  // one more: no bank conflicts
   using Row = cuda::Pack<float, 4>;

@@ -35,7 +35,9 @@ __device__ __forceinline__ Place place_of(uint32_t i, const Divisor& rows, const
 
 // A thread computes one window of `width` neighbouring channels.
 template <class T, int width>
-__global__ void max_pool2d_forward_kernel(PoolSizes s, uint32_t count, const T* x, T* y, uint8_t* choice) {
+__global__ void max_pool2d_forward_kernel(cuda::Previous previous, PoolSizes s, uint32_t count, const T* x, T* y,
+                                          uint8_t* choice) {
+  previous.wait();
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
   const uint32_t W = s.W.divisor(), packs = s.packs.divisor(), stride = s.stride.divisor();
@@ -77,7 +79,9 @@ __device__ __forceinline__ Windows windows_with(uint32_t at, const Divisor& outp
 // A thread computes `width` neighbouring channels of one input pixel: it sums the gradients of the windows around it,
 // in the order of the windows. No two threads write to the same place.
 template <class T, int width>
-__global__ void max_pool2d_backward_kernel(PoolSizes s, uint32_t count, const T* dy, const uint8_t* choice, T* dx) {
+__global__ void max_pool2d_backward_kernel(cuda::Previous previous, PoolSizes s, uint32_t count, const T* dy,
+                                           const uint8_t* choice, T* dx) {
+  previous.wait();
   using Pack = cuda::Pack<T, width>;
   using Bytes = cuda::Pack<uint8_t, width>;
   const uint32_t stride = s.stride.divisor();

@@ -26,8 +26,9 @@ __device__ void store_norms(float first, float second, float* norms) {
   if (threadIdx.x == 0) norms[2 * blockIdx.y] = sqrtf(first), norms[2 * blockIdx.y + 1] = sqrtf(second);
 }
 
-__global__ void lars_norms_kernel(const int32_t* parts, const float* rates, const float* gradient, const float* value,
-                                  float* norms) {
+__global__ void lars_norms_kernel(cuda::Previous previous, const int32_t* parts, const float* rates,
+                                  const float* gradient, const float* value, float* norms) {
+  previous.wait();
   const Part part(parts);
   const float factor = rates[rate_gradient];
   float weights = 0, gradients = 0;
@@ -39,8 +40,9 @@ __global__ void lars_norms_kernel(const int32_t* parts, const float* rates, cons
   store_norms(weights, gradients, norms);
 }
 
-__global__ void lars_update_kernel(const int32_t* parts, LarsRule rule, const float* rates, const float* norms,
-                                   const float* gradient, float* velocity, float* value) {
+__global__ void lars_update_kernel(cuda::Previous previous, const int32_t* parts, LarsRule rule, const float* rates,
+                                   const float* norms, const float* gradient, float* velocity, float* value) {
+  previous.wait();
   if (rates[rate_skip] != 0) return;
   const Part part(parts);
   const float learning_rate = rates[rate_learning], factor = rates[rate_gradient];
@@ -66,8 +68,10 @@ struct LambDirection {
   }
 };
 
-__global__ void lamb_moments_kernel(const int32_t* parts, LambRule rule, const float* rates, const float* gradient,
-                                    const float* value, float* mean, float* square, float* norms) {
+__global__ void lamb_moments_kernel(cuda::Previous previous, const int32_t* parts, LambRule rule, const float* rates,
+                                    const float* gradient, const float* value, float* mean, float* square,
+                                    float* norms) {
+  previous.wait();
   if (rates[rate_skip] != 0) return;
   const Part part(parts);
   const LambDirection direction(rule, part, rates);
@@ -84,8 +88,9 @@ __global__ void lamb_moments_kernel(const int32_t* parts, LambRule rule, const f
   store_norms(weights, directions, norms);
 }
 
-__global__ void lamb_update_kernel(const int32_t* parts, LambRule rule, const float* rates, const float* norms,
-                                   const float* mean, const float* square, float* value) {
+__global__ void lamb_update_kernel(cuda::Previous previous, const int32_t* parts, LambRule rule, const float* rates,
+                                   const float* norms, const float* mean, const float* square, float* value) {
+  previous.wait();
   if (rates[rate_skip] != 0) return;
   const Part part(parts);
   const LambDirection direction(rule, part, rates);

@@ -14,8 +14,9 @@ constexpr int direction_blocks = 64;    // fixed, so that the order of additions
 __device__ unsigned blocks_that_added;  // 0 between the launches, of which there is one at a time: one step
 
 // partial (direction_blocks + 1): the blocks' sums of squares, then the factor that makes the direction's norm 1.
-__global__ void muon_direction_kernel(int64_t size, float momentum, const float* rates, const float* gradient,
-                                      float* velocity, float* direction, float* partial) {
+__global__ void muon_direction_kernel(cuda::Previous previous, int64_t size, float momentum, const float* rates,
+                                      const float* gradient, float* velocity, float* direction, float* partial) {
+  previous.wait();
   const bool skip = rates[rate_skip] != 0;
   const float factor = rates[rate_gradient];
   float squares = 0;

@@ -45,11 +45,16 @@ __device__ void add_measures(const float* partial, float* measured) {
   add_up(partial[2 * threadIdx.x], partial[2 * threadIdx.x + 1], measured);
 }
 
-__global__ void measure_kernel(int64_t size, const float* gradient, const float* scaler, float* partial) {
+__global__ void measure_kernel(cuda::Previous previous, int64_t size, const float* gradient, const float* scaler,
+                               float* partial) {
+  previous.wait();
   measure(size, gradient, scaler, partial);
 }
 
-__global__ void add_measures_kernel(const float* partial, float* measured) { add_measures(partial, measured); }
+__global__ void add_measures_kernel(cuda::Previous previous, const float* partial, float* measured) {
+  previous.wait();
+  add_measures(partial, measured);
+}
 
 constexpr int64_t measure_workspace = 2 * measure_blocks * sizeof(float);
 
@@ -66,7 +71,10 @@ __device__ void begin_and_log(const StepRule& rule, const StepState& state, cons
   log_step(log);
 }
 
-__global__ void begin_step_kernel(StepRule rule, StepState state, LogState log) { begin_and_log(rule, state, log); }
+__global__ void begin_step_kernel(cuda::Previous previous, StepRule rule, StepState state, LogState log) {
+  previous.wait();
+  begin_and_log(rule, state, log);
+}
 
 void begin_step_cuda(const BeginStep& call) {
   if (call.gradient.defined()) measure_gradients({call.gradient, call.scaler, call.measured});
@@ -76,8 +84,9 @@ void begin_step_cuda(const BeginStep& call) {
 __device__ unsigned blocks_that_measured;  // 0 between the launches, of which there is one at a time: one step
 
 // The same sums in the same order, in one launch: the last block to measure adds the partial sums and begins the step.
-__global__ void measure_and_begin_kernel(int64_t size, const float* gradient, float* partial, StepRule rule,
-                                         float* measured, StepState state, LogState log) {
+__global__ void measure_and_begin_kernel(cuda::Previous previous, int64_t size, const float* gradient, float* partial,
+                                         StepRule rule, float* measured, StepState state, LogState log) {
+  previous.wait();
   measure(size, gradient, state.scaler, partial);
   if (!cuda::is_last_block(&blocks_that_measured, gridDim.x)) return;
   add_measures(partial, measured);
@@ -143,8 +152,10 @@ struct Cast {
 // value. `decay`: of each granule, or nullptr: that of the rule.
 // `packs`: how many packs of 4 elements from the start; the rest is processed one by one.
 template <class Update, class CastTo, class... State>
-__global__ void update_kernel(int64_t size, int64_t packs, Update update, CastTo cast, const float* rates,
-                              const float* decay, const float* gradient, float* value, State*... state) {
+__global__ void update_kernel(cuda::Previous previous, int64_t size, int64_t packs, Update update, CastTo cast,
+                              const float* rates, const float* decay, const float* gradient, float* value,
+                              State*... state) {
+  previous.wait();
   using Pack = cuda::Pack<float, 4>;
   if (rates[rate_skip] != 0) return;
   update.begin(rates);

@@ -12,7 +12,9 @@ __device__ unsigned blocks_summed;  // 0 between the launches, of which there is
 // out = factor * sum of x. Each place in a pack has its own sum, which keeps chains of additions short. The order is
 // the same if x is not aligned. partial: a place for each block.
 template <class T>
-__global__ void sum_kernel(int64_t size, bool aligned, double factor, const T* x, float* partial, T* out) {
+__global__ void sum_kernel(cuda::Previous previous, int64_t size, bool aligned, double factor, const T* x,
+                           float* partial, T* out) {
+  previous.wait();
   constexpr int N = cuda::pack_size<T>;
   using Pack = cuda::Pack<T, N>;
   float total[N] = {};
@@ -59,7 +61,9 @@ void sum_forward_cuda(const SumForward& call, Tensor& workspace) {
 }
 
 template <class T>
-__global__ void sum_backward_kernel(int64_t size, int64_t packs, double factor, const T* dy, T* dx) {
+__global__ void sum_backward_kernel(cuda::Previous previous, int64_t size, int64_t packs, double factor, const T* dy,
+                                    T* dx) {
+  previous.wait();
   constexpr int N = cuda::pack_size<T>;
   using Pack = cuda::Pack<T, N>;
   const T value = cuda::from_f32<T>(static_cast<float>(static_cast<double>(cuda::to_f32(*dy)) * factor));

@@ -27,7 +27,8 @@ struct Row {
 };
 
 template <class T>
-__global__ void softmax_forward_kernel(int64_t R, int64_t C, const T* x, T* y) {
+__global__ void softmax_forward_kernel(cuda::Previous previous, int64_t R, int64_t C, const T* x, T* y) {
+  previous.wait();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
     const Row<T> row(x + i * C, C, lane);
@@ -36,7 +37,8 @@ __global__ void softmax_forward_kernel(int64_t R, int64_t C, const T* x, T* y) {
 }
 
 template <class T>
-__global__ void softmax_backward_kernel(int64_t R, int64_t C, const T* x, const T* dy, T* dx) {
+__global__ void softmax_backward_kernel(cuda::Previous previous, int64_t R, int64_t C, const T* x, const T* dy, T* dx) {
+  previous.wait();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = cuda::global_thread() / 32; i < R; i += int64_t{gridDim.x} * warps) {
     const Row<T> row(x + i * C, C, lane);

@@ -74,9 +74,10 @@ struct Targets {
 // loss: the mean, which the block that comes last adds up; partial: a place for each block. dlogits: the gradients, as
 // dloss is that of the loss. One of the two may be nullptr, and is not wanted then.
 template <class T, int N>
-__global__ void softmax_cross_entropy_kernel(int64_t rows, int64_t classes, int lanes, const T* logits,
-                                             const int32_t* labels, Targets q, const float* dloss, float* partial,
-                                             float* loss, T* dlogits) {
+__global__ void softmax_cross_entropy_kernel(cuda::Previous previous, int64_t rows, int64_t classes, int lanes,
+                                             const T* logits, const int32_t* labels, Targets q, const float* dloss,
+                                             float* partial, float* loss, T* dlogits) {
+  previous.wait();
   const float factor = dlogits != nullptr ? *dloss / static_cast<float>(rows) : 0.0f;
   float total = 0;
   // Every thread does every round, because collectives need whole warps; without a row left, it repeats the last row.
@@ -147,8 +148,9 @@ void both_cuda(const SoftmaxCrossEntropyWithGradient& call, Tensor& workspace) {
 
 // A row is correct if its label's logit exceeds all before it and no later one exceeds it. A NaN fails both.
 template <class T>
-__global__ void argmax_matches_kernel(int64_t N, int64_t classes, int lanes, const T* logits, const int32_t* labels,
-                                      int32_t* count) {
+__global__ void argmax_matches_kernel(cuda::Previous previous, int64_t N, int64_t classes, int lanes, const T* logits,
+                                      const int32_t* labels, int32_t* count) {
+  previous.wait();
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   int matches = 0;
   for (int64_t first = 0; first < N; first += cuda::rows_at_once(lanes)) {  // every thread does every round

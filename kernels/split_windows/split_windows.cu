@@ -8,7 +8,9 @@ namespace hs {
 namespace {
 
 // A block splits one window, of T + 1 symbols.
-__global__ void split_windows_kernel_cuda(int64_t T, const uint8_t* windows, int32_t* tokens, int32_t* labels) {
+__global__ void split_windows_kernel_cuda(cuda::Previous previous, int64_t T, const uint8_t* windows, int32_t* tokens,
+                                          int32_t* labels) {
+  previous.wait();
   const int64_t n = blockIdx.x;
   const uint8_t* window = windows + n * (T + 1);
   for (int64_t t = threadIdx.x; t < T; t += blockDim.x) {

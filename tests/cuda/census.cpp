@@ -119,11 +119,12 @@ F* library_function(F* own) {
 }
 
 // Runs some blocks of a kernel, and says what they have counted.
-std::string count_some_blocks(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                              const std::function<void()>& thread, const std::vector<const void*>& pointers) {
+std::string count_some_blocks(const void* kernel, const cudaLaunchConfig_t& config, const std::function<void()>& thread,
+                              const std::vector<const void*>& pointers) {
+  const dim3 grid = config.gridDim;
   emulator::options().count = true;
   emulator::options().sample = 6;
-  emulator::run_grid(kernel, grid, block, shared_bytes, thread, pointers);
+  emulator::run_grid(kernel, grid, config.blockDim, config.dynamicSmemBytes, false, thread, pointers);
   emulator::options().count = false;
   const emulator::Counts c = emulator::take_counts().at(0);
   return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}", c.kernel, uint64_t{grid.x} * grid.y * grid.z, c.threads,
@@ -233,12 +234,12 @@ using hs::test::count_host_call;
 using hs::test::recorder;
 
 namespace hs::emulator {
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
-                   std::function<void()> thread, std::vector<const void*> pointers) {
+cudaError_t launch(const void* kernel, const cudaLaunchConfig_t& config, std::function<void()> thread,
+                   std::vector<const void*> pointers) {
   count_host_call();
   if (recorder) recorder->add_node();
   if (recorder && recorder->capturing && test::nodes_file()) {
-    recorder->describe_node("kernel", test::count_some_blocks(kernel, grid, block, shared_bytes, thread, pointers));
+    recorder->describe_node("kernel", test::count_some_blocks(kernel, config, thread, pointers));
   }
   return cudaSuccess;
 }

@@ -126,6 +126,27 @@ TEST_CASE("barriers: divergence is reported, not waited for") {
   CHECK(sums.host()[0] == 256);
 }
 
+TEST_CASE("a launch that begins early uses global memory only once it has waited, in every thread") {
+  Fresh fresh;
+  Stream stream;
+  Array<float> y(64);
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const auto begin_early = [&](bool writes_first, int waiting, unsigned attributes = 1) {
+    const cudaLaunchConfig_t config{2, 64, 0, stream, &early, attributes};
+    return cudaLaunchKernelEx(&config, wrong::begin_early, writes_first, waiting, y.data);
+  };
+  CHECK(begin_early(false, 64) == cudaSuccess);
+  CHECK(begin_early(true, 0, 0) == cudaSuccess);  // not early
+  CHECK(y.host()[63] == 63);
+  CHECK(no_reports());
+  CHECK(begin_early(true, 64) == cudaErrorIllegalAddress);
+  check_report({"begin_early", "thread (0,0,0)", "writes memory", "before it waits for the launch in front"});
+  CHECK(begin_early(false, 40) == cudaErrorLaunchFailure);
+  check_report({"begin_early", "thread (40,0,0)", "has not waited for the launch in front"});
+}
+
 TEST_CASE("warps: shuffles, votes, atomics and __syncwarp") {
   for (Order order : orders) {
     Fresh fresh;

@@ -156,12 +156,12 @@ TEST_CASE("indices have 64 bits: blocks, threads and the element-wise loop beyon
 
   alignas(16) float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8] = {};
   // Packs of four: this thread's pack is the last, and nothing is left over.
-  cuda::elementwise_kernel(4 * (thread + 1), thread + 1, SeeIndex{}, moved_back(y, 4 * thread),
+  cuda::elementwise_kernel(cuda::Previous{}, 4 * (thread + 1), thread + 1, SeeIndex{}, moved_back(y, 4 * thread),
                            moved_back<const float>(x, 4 * thread));
   CHECK(seen_index == 4 * thread + 3);
   CHECK(std::vector<float>(y, y + 5) == std::vector<float>{2, 3, 4, 5, 0});
   // No packs: element by element.
-  cuda::elementwise_kernel(thread + 1, int64_t{0}, SeeIndex{}, moved_back(y, thread),
+  cuda::elementwise_kernel(cuda::Previous{}, thread + 1, int64_t{0}, SeeIndex{}, moved_back(y, thread),
                            moved_back<const float>(x, thread));
   CHECK(seen_index == thread);
   CHECK(y[0] == 2);

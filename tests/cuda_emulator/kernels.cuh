@@ -219,6 +219,17 @@ __global__ void missing_lane(int* y) {
   if (t != 9) y[t] = __shfl_xor_sync(0xffffffffu, t, 1);
 }
 
+// Launched early; so many threads wait for the launch in front.
+__global__ void begin_early(bool writes_first, int waiting, float* y) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (writes_first) y[t] = 0;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+  if (t < waiting) cudaGridDependencySynchronize();
+#endif
+  y[t] = static_cast<float>(t);
+}
+
 __global__ void one_too_far(int n, float* y) {
   const int i = static_cast<int>(threadIdx.x);
   if (i <= n) y[i] = 1;

@@ -113,6 +113,9 @@ void fiber_main() {
     (*launch_now.body)();
     check_watched();
     check_pending_copies(thread->number);
+    if (launch_now.early && !thread->waited) {
+      device_fault(cudaErrorLaunchFailure, "has not waited for the launch in front, which may still run");
+    }
     thread->state = Thread::finished;
     thread->fiber = nullptr;
     ++finished_threads;
@@ -190,6 +193,7 @@ bool run_block() {
   for (size_t i = 0; i < count; ++i) {
     block.threads[i].state = Thread::fresh;
     block.threads[i].fiber = nullptr;
+    block.threads[i].waited = false;
   }
   for (Warp& warp : block.warps) {
     if (warp.time != 0) memset(&warp, 0, sizeof(warp));
@@ -240,9 +244,11 @@ bool leave_kernel(int signal, const siginfo_t& info, [[maybe_unused]] void* cont
 #endif
   const bool misaligned = signal == SIGILL;  // the trap of -fsanitize=alignment
   bad_access_error = misaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress;
-  bad_access = misaligned                  ? "accesses memory through a pointer that is less aligned than its type"
-               : info.si_code == SI_KERNEL ? "accesses memory through a misaligned or impossible pointer"
-                                           : format("%s memory %s", verb, describe(info.si_addr).c_str());
+  bad_access = misaligned ? "accesses memory through a pointer that is less aligned than its type"
+               : info.si_code == SI_KERNEL
+                   ? "accesses memory through a misaligned or impossible pointer"
+                   : format("%s memory %s%s", verb, describe(info.si_addr).c_str(),
+                            waits_for_launches_before() ? ", before it waits for the launch in front" : "");
 #ifdef __x86_64__
   // The thread goes on as if it had called report_bad_access(), below the bytes that belong to a leaf function.
   constexpr greg_t red_zone = 128;

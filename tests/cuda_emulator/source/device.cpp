@@ -23,19 +23,22 @@ int limit_of(const void* kernel) {
 
 }  // namespace
 
-cudaError_t launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   std::function<void()> thread, std::vector<const void*> pointers) {
+cudaError_t launch(const void* kernel, const cudaLaunchConfig_t& config, std::function<void()> thread,
+                   std::vector<const void*> pointers) {
   return api([&] {
+    const dim3 block = config.blockDim, grid = config.gridDim;
     const uint64_t threads = static_cast<uint64_t>(block.x) * block.y * block.z;
     if (threads == 0 || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64 || grid.x == 0 ||
         grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
       return cudaErrorInvalidConfiguration;
     }
-    if (shared_bytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
-    if (!stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
-    if (launched.insert(kernel).second && capture_of(stream)) first_in_capture.push_back(symbol_name(kernel));
-    return enqueue(stream, [=, thread = std::move(thread), pointers = std::move(pointers)] {
-      run_grid(kernel, grid, block, shared_bytes, thread, pointers);
+    if (config.dynamicSmemBytes > static_cast<size_t>(limit_of(kernel))) return cudaErrorInvalidValue;
+    if (!config.stream) return cudaErrorInvalidResourceHandle;  // README: the project does not use the default stream
+    if (launched.insert(kernel).second && capture_of(config.stream)) first_in_capture.push_back(symbol_name(kernel));
+    const bool early = config.numAttrs > 0 && config.attrs->val.programmaticStreamSerializationAllowed != 0;
+    return enqueue(config.stream, [=, shared_bytes = config.dynamicSmemBytes, thread = std::move(thread),
+                                   pointers = std::move(pointers)] {
+      run_grid(kernel, grid, block, shared_bytes, early, thread, pointers);
     });
   });
 }

@@ -51,6 +51,7 @@ class DeviceAccess {
   // are ignored.
   DeviceAccess(std::initializer_list<const void*> pointers);
   DeviceAccess(const void* const* pointers, size_t count);
+  void open(const void* const* pointers, size_t count);
   ~DeviceAccess();
 };
 enum class Where { host, device, overrun };  // overrun: in device memory, but not inside one allocation
@@ -95,8 +96,11 @@ void forget_captures();
 // --- block.cpp, launch.cpp ---
 std::string running_kernel();  // with block and thread; empty outside
 // `pointers`: values among the kernel's arguments that may be pointers.
-void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread,
-              const std::vector<const void*>& pointers);
+// `early`: the launch in front may not have ended until cudaGridDependencySynchronize().
+void run_grid(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes, bool early,
+              const std::function<void()>& thread, const std::vector<const void*>& pointers);
+// Whether the running kernel may not use global memory yet.
+bool waits_for_launches_before();
 // For the handler of SIGSEGV and SIGILL: if a kernel runs, makes its thread report the access and leave the block for
 // good.
 bool leave_kernel(int signal, const siginfo_t& info, void* context);

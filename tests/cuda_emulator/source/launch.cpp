@@ -72,10 +72,23 @@ void check_order() {
 
 }  // namespace
 
-void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread,
-              const std::vector<const void*>& pointers) {
-  DeviceAccess access(pointers.data(), pointers.size());
-  launch_now = {kernel, &thread};
+bool waits_for_launches_before() { return launch_now.open_memory != nullptr; }
+
+void wait_for_launches_before() {
+  if (running) running->waited = true;  // null where a test calls the kernel itself
+  if (const auto open = std::exchange(launch_now.open_memory, nullptr)) open();
+}
+
+void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, bool early,
+              const std::function<void()>& thread, const std::vector<const void*>& pointers) {
+  DeviceAccess access({});
+  const auto open = [&] { access.open(pointers.data(), pointers.size()); };
+  launch_now = {kernel, &thread, early};
+  if (early) {
+    launch_now.open_memory = open;
+  } else {
+    open();
+  }
   gridDim = grid;
   blockDim = size;
   prepare_block(size, shared_bytes);
@@ -89,6 +102,7 @@ void run_grid(const void* kernel, dim3 grid, dim3 size, size_t shared_bytes, con
     if (!launch_now.has_fault) check_order();
     end_snapshot();
   }
+  launch_now.open_memory = nullptr;
   const volatile unsigned char* overwritten = find_overwritten();
   if (overwritten && !launch_now.has_fault) report_overwritten(overwritten);
 }

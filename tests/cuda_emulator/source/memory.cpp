@@ -94,7 +94,8 @@ bool open_at(const void* address) {
 void on_bad_access(int signal, siginfo_t* info, void* context) {
   if (info->si_code > 0 && pthread_equal(access_thread, pthread_self())) {
     // An allocation that no argument pointed to: its address was in memory. Or a page that is not written yet.
-    if (signal == SIGSEGV && (open_at(info->si_addr) || make_private(info->si_addr))) return;
+    if (signal == SIGSEGV && !waits_for_launches_before() && (open_at(info->si_addr) || make_private(info->si_addr)))
+      return;
     if (leave_kernel(signal, *info, context)) return;
   }
   // Not ours: the same access faults again, and goes there.
@@ -199,6 +200,9 @@ DeviceAccess::DeviceAccess(const void* const* pointers, size_t count) {
     sigaction(SIGILL, &action, &previous_trap);
     sigaction(SIGSEGV, &action, &previous_action);  // only while device work runs: others may want this signal, too
   }
+  open(pointers, count);
+}
+void DeviceAccess::open(const void* const* pointers, size_t count) {
   for (size_t i = 0; i < count; ++i) open_at(pointers[i]);
 }
 DeviceAccess::~DeviceAccess() {

@@ -63,6 +63,7 @@ inline void check_vector(const void* at, size_t bytes, bool write) {
 // What the running block writes is seen by other blocks once it is published (source/pages.cpp).
 void fence();                                     // all that it has written so far
 void publish(const void* address, size_t bytes);  // what an atomic has changed
+void wait_for_launches_before();
 
 // A memcpy that is one access to global memory where accesses are counted (source/counters.cpp).
 void counted_copy(void* to, const void* from, size_t bytes, bool write);
@@ -171,6 +172,9 @@ HS_EMULATOR_ATOMICS(unsigned long long)
 #undef HS_EMULATOR_ATOMIC
 float atomicAdd(float*, float) = delete;
 double atomicAdd(double*, double) = delete;
+
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() { hs::emulator::wait_for_launches_before(); }
 
 template <class T>
 __forceinline__ T __ldg(const T* at) {
