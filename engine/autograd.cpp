@@ -135,8 +135,9 @@ void add_to(Partial& partial, Tensor gradient, Tensor* more) {
   Tensor* place = partial.sum.defined() ? more : &partial.sum;
   if (place) std::swap(*place, gradient);
   if (!gradient.defined()) return;
-  if (!partial.owned) partial = {partial.sum.clone(), true};
-  accumulate({gradient, partial.sum});
+  Tensor sum = partial.owned ? partial.sum : partial.sum.empty_like();
+  add_forward({partial.sum, gradient, sum});
+  partial = {sum, true};
 }
 
 }  // namespace
@@ -181,7 +182,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
       if (info->grad_is_zero) {
         info->grad.copy_from(gradient);
       } else {
-        accumulate({gradient, info->grad});
+        accumulate(gradient, info->grad);
       }
       info->grad_is_zero = false, ++info->writes;
     } else {

@@ -7,13 +7,16 @@
 
 namespace hs {
 
-// kernels/accumulate/: y += x.
-struct Accumulate {
-  const Tensor& x;
+// kernels/elementwise/: y from a and b, all of one shape and type; y may be one of the others. Of a sum b may also have
+// 16 bits where a and y are f32.
+struct BinaryForward {
+  const Tensor& a;
+  const Tensor& b;
   Tensor& y;
-  auto tensors() const { return tensor_list(x, y); }
+  auto tensors() const { return tensor_list(a, b, y); }
 };
-constinit inline Kernel<Accumulate> accumulate{"accumulate"};
+constinit inline Kernel<BinaryForward> add_forward{"add_forward"};
+inline void accumulate(const Tensor& x, Tensor& y) { add_forward({y, x, y}); }  // y += x
 
 // kernels/cast/: y = x, rounded to the nearest value of y's type.
 struct CastForward {

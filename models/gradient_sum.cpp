@@ -50,7 +50,7 @@ void GradientSum::begin_leaf() {
 // Adds the leaf in the arena to what is kept, and makes room for the next one.
 void GradientSum::keep() {
   Tensor& gradients = arena_.gradients();
-  for (int left = counter_.add(); left > 0; --left) accumulate({kept_[--kept_count_], gradients});
+  for (int left = counter_.add(); left > 0; --left) accumulate(kept_[--kept_count_], gradients);
   if (kept_count_ == kept_.size()) {
     const PoolScope shared(nullptr);  // it stays, so it must not take a block that a captured step will ask for
     const MemoryPurposeScope purpose(MemoryPurpose::gradients);
@@ -139,7 +139,7 @@ bool GradientSum::finish(const std::function<bool()>& stop) {
   Tensor& gradients = arena_.gradients();
   const auto array = [&](int i) -> Tensor& { return i == 0 ? gradients : kept_[static_cast<size_t>(i - 1)]; };
   for (const ReducePlan::Round& round : plan().rounds) {
-    for (const ReducePlan::Add& sum : round.adds) accumulate({array(sum.from), array(sum.to)});
+    for (const ReducePlan::Add& sum : round.adds) accumulate(array(sum.from), array(sum.to));
   }
   return true;
 }

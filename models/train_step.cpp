@@ -32,7 +32,7 @@ Tensor mean_loss(const std::vector<Tensor>& losses, const std::vector<int64_t>& 
   Tensor mean = losses[0].empty_like(), share = losses[0].empty_like();
   for (size_t i = 0; i < losses.size(); ++i) {
     scale_loss({losses[i], static_cast<float>(sizes[i]) / static_cast<float>(sum(sizes)), i == 0 ? mean : share});
-    if (i > 0) accumulate({share, mean});
+    if (i > 0) accumulate(share, mean);
   }
   return mean;
 }

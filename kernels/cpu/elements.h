@@ -19,10 +19,13 @@ inline bool is_f32(const Tensor& x) { return x.dtype() == DType::f32; }
 inline bool is_f32_or_f64(const Tensor& x) { return is_f32(x) || x.dtype() == DType::f64; }
 inline bool is_16_bit(const Tensor& x) { return x.dtype() == DType::f16 || x.dtype() == DType::bf16; }
 inline bool is_float(const Tensor& x) { return is_f32_or_f64(x) || is_16_bit(x); }
-// Whether x may be added to a gradient y: the dtypes are equal, or x has 16 bits and y is f32.
+// Whether x may be added to y: the dtypes are equal, or x has 16 bits and y is f32.
 inline bool is_same_or_f32(const Tensor& x, const Tensor& y) {
   return y.dtype() == x.dtype() || (is_16_bit(x) && is_f32(y));
 }
+
+// Whether they have one float type both, or x is f32 and y has 16 bits.
+inline bool is_float_or_narrower(const Tensor& x, const Tensor& y) { return is_float(x) && is_same_or_f32(y, x); }
 
 // Calls body.operator()<T>() with T = float or double. REQUIRES: is_f32_or_f64 for this dtype; variants say so in
 // `supported`.
@@ -50,7 +53,15 @@ void for_float_type(DType dtype, const Body& body) {
   }
 }
 
-// The same for kernels that compute in f32: T = float, Half or BFloat16. REQUIRES: is_float for this dtype, not f64.
+// Calls body.operator()<T, N>() with the types of x and y. REQUIRES: is_float_or_narrower
+template <class Body>
+void for_float_type(const Tensor& x, const Tensor& y, const Body& body) {
+  for_float_type(y.dtype(), [&]<class N>() {
+    x.dtype() == y.dtype() ? body.template operator()<N, N>() : body.template operator()<float, N>();
+  });
+}
+
+// for_float_type() for kernels that compute in f32: T = float, Half or BFloat16. REQUIRES: is_float, not f64.
 template <class Body>
 void for_f32_or_16_bits(DType dtype, const Body& body) {
   switch (dtype) {
@@ -61,6 +72,12 @@ void for_f32_or_16_bits(DType dtype, const Body& body) {
     default:
       return body.template operator()<float>();
   }
+}
+template <class Body>
+void for_f32_or_16_bits(const Tensor& x, const Tensor& y, const Body& body) {
+  for_f32_or_16_bits(y.dtype(), [&]<class N>() {
+    x.dtype() == y.dtype() ? body.template operator()<N, N>() : body.template operator()<float, N>();
+  });
 }
 
 template <class T>

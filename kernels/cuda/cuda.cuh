@@ -34,6 +34,22 @@ void for_float_type(DType dtype, const Body& body) {
   }
 }
 
+// Whether they have one of these types both, or x is f32 and y has 16 bits.
+inline bool is_float_or_narrower(const Tensor& x, const Tensor& y) {
+  return is_float(x) && (y.dtype() == x.dtype() || (x.dtype() == DType::f32 && is_float(y)));
+}
+// Calls body.operator()<T, N>() with their types. REQUIRES: is_float_or_narrower
+template <class Body>
+void for_float_type(const Tensor& x, const Tensor& y, const Body& body) {
+  for_float_type(x.dtype(), [&]<class T>() {
+    if constexpr (std::is_same_v<T, float>) {
+      for_float_type(y.dtype(), [&]<class N>() { body.template operator()<T, N>(); });
+    } else {
+      body.template operator()<T, T>();
+    }
+  });
+}
+
 __device__ __forceinline__ float to_f32(float value) { return value; }
 __device__ __forceinline__ float to_f32(uint8_t value) { return static_cast<float>(value); }
 __device__ __forceinline__ float to_f32(Half value) { return __half2float(__ushort_as_half(value.bits)); }

@@ -10,24 +10,24 @@
 namespace hs {
 namespace {
 
-void check_same(const char* op, const Tensor& a, const Tensor& b) {
-  check(a.shape() == b.shape() && a.dtype() == b.dtype(), "{}: a is {} {} but b is {} {}", op, name(a.dtype()),
-        a.shape(), name(b.dtype()), b.shape());
+void check_same(const char* op, const Tensor& a, const Tensor& b, bool types_fit) {
+  check(a.shape() == b.shape() && types_fit, "{}: a is {} {} but b is {} {}", op, name(a.dtype()), a.shape(),
+        name(b.dtype()), b.shape());
 }
 
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
   const Op op("add");
-  check_same("add", a, b);
+  check_same("add", a, b, is_same_or_f32(b, a));
   Tensor y = a.empty_like();
   add_forward({a, b, y});
-  return record("add", y, {a, b}, [](const Tensor& dy) -> Gradients { return {dy, dy}; });
+  return record("add", y, {a, b}, [type = b.dtype()](const Tensor& dy) -> Gradients { return {dy, cast(dy, type)}; });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   const Op op("mul");
-  check_same("mul", a, b);
+  check_same("mul", a, b, a.dtype() == b.dtype());
   Tensor y = a.empty_like();
   mul_forward({a, b, y});
   return record("mul", y, {a, b}, [a = a.saved(), b = b.saved()](const Tensor& dy) -> Gradients {
@@ -62,20 +62,18 @@ Tensor bias_add(const Tensor& x, const Tensor& bias) {
 
 namespace {
 
-// y[i] = combine(a[i], b[i])
-template <class Combine>
-void binary_cpu(const BinaryForward& call, const Combine& combine) {
-  for_float_type(call.a.dtype(), [&]<class T>() {
-    map_elements(call.a.size(), combine, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+void add_cpu(const BinaryForward& call) {
+  for_float_type(call.a, call.b, [&]<class T, class B>() {
+    const auto add = [](auto left, auto right) { return left + right; };
+    map_elements(call.a.size(), add, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<B>());
   });
 }
 
-void add_cpu(const BinaryForward& call) {
-  binary_cpu(call, [](auto left, auto right) { return left + right; });
-}
-
 void mul_cpu(const BinaryForward& call) {
-  binary_cpu(call, [](auto left, auto right) { return left * right; });
+  for_float_type(call.a.dtype(), [&]<class T>() {
+    const auto multiply = [](auto left, auto right) { return left * right; };
+    map_elements(call.a.size(), multiply, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+  });
 }
 
 void scale_cpu(const ScaleForward& call) {
@@ -85,8 +83,6 @@ void scale_cpu(const ScaleForward& call) {
     map_elements(call.x.size(), multiply, call.y.mutable_data<T>(), call.x.data<T>());
   });
 }
-
-bool binary_supported(const BinaryForward& call) { return is_float(call.a); }
 
 void bias_add_cpu(const BiasAddForward& call) {
   const int64_t C = call.x.shape().back();
@@ -103,8 +99,11 @@ void bias_add_cpu(const BiasAddForward& call) {
   });
 }
 
-REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = binary_supported});
-REGISTER_KERNEL(mul_forward, cpu, "simple", {.run = mul_cpu, .supported = binary_supported});
+REGISTER_KERNEL(add_forward, cpu, "simple", {.run = add_cpu, .supported = [](const BinaryForward& call) {
+                                               return is_float_or_narrower(call.a, call.b);
+                                             }});
+REGISTER_KERNEL(mul_forward, cpu, "simple",
+                {.run = mul_cpu, .supported = [](const BinaryForward& call) { return is_float(call.a); }});
 REGISTER_KERNEL(scale_forward, cpu, "simple",
                 {.run = scale_cpu, .supported = [](const ScaleForward& call) { return is_float(call.x); }});
 REGISTER_KERNEL(bias_add_forward, cpu, "simple",

@@ -20,10 +20,15 @@ struct Scale {
   __device__ float operator()(int64_t, float x) const { return x * factor; }
 };
 
-template <class F>
-void binary_cuda(const BinaryForward& call) {
+void add_cuda(const BinaryForward& call) {
+  cuda::for_float_type(call.a, call.b, [&]<class T, class B>() {
+    cuda::elementwise(call.a.size(), Add{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<B>());
+  });
+}
+
+void mul_cuda(const BinaryForward& call) {
   cuda::for_float_type(call.a.dtype(), [&]<class T>() {
-    cuda::elementwise(call.a.size(), F{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
+    cuda::elementwise(call.a.size(), Multiply{}, call.y.mutable_data<T>(), call.a.data<T>(), call.b.data<T>());
   });
 }
 
@@ -75,10 +80,11 @@ void bias_add_cuda(const BiasAddForward& call) {
   });
 }
 
-bool binary_supported(const BinaryForward& call) { return cuda::is_float(call.a); }
-
-REGISTER_KERNEL(add_forward, cuda, "simple", {.run = binary_cuda<Add>, .supported = binary_supported});
-REGISTER_KERNEL(mul_forward, cuda, "simple", {.run = binary_cuda<Multiply>, .supported = binary_supported});
+REGISTER_KERNEL(add_forward, cuda, "simple", {.run = add_cuda, .supported = [](const BinaryForward& call) {
+                                                return cuda::is_float_or_narrower(call.a, call.b);
+                                              }});
+REGISTER_KERNEL(mul_forward, cuda, "simple",
+                {.run = mul_cuda, .supported = [](const BinaryForward& call) { return cuda::is_float(call.a); }});
 REGISTER_KERNEL(scale_forward, cuda, "simple",
                 {.run = scale_cuda, .supported = [](const ScaleForward& call) { return cuda::is_float(call.x); }});
 REGISTER_KERNEL(bias_add_forward, cuda, "simple", {.run = bias_add_cuda, .supported = [](const BiasAddForward& call) {

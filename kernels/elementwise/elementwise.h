@@ -1,24 +1,19 @@
-// add, mul and scale, element by element; shapes and dtypes must be equal (nothing broadcasts). And bias_add.
+// add, mul and scale, element by element; shapes must be equal (nothing broadcasts), and types, but for a sum's second
+// operand. And bias_add.
 #pragma once
 
 #include "engine/autograd.h"
 #include "engine/kernel.h"
+#include "engine/slots.h"
 
 namespace hs {
 
-Tensor add(const Tensor& a, const Tensor& b);  // a + b
+Tensor add(const Tensor& a, const Tensor& b);  // a + b, of a's type; b may have 16 bits where a is f32
 Tensor mul(const Tensor& a, const Tensor& b);  // a * b
 // x * factor. The factor is rounded to f32 (not at all if x is f64), and the product to x's dtype: in 16 bits
 // 0.1 is 0.1f and not the nearest f16.
 Tensor scale(const Tensor& x, double factor);
 
-struct BinaryForward {  // y from a and b, all of one shape and type
-  const Tensor& a;
-  const Tensor& b;
-  Tensor& y;
-  auto tensors() const { return tensor_list(a, b, y); }
-};
-constinit inline Kernel<BinaryForward> add_forward{"add_forward"};
 constinit inline Kernel<BinaryForward> mul_forward{"mul_forward"};
 struct ScaleForward {  // y = x * factor
   const Tensor& x;

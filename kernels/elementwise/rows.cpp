@@ -1,4 +1,8 @@
 #include "kernels/elementwise/elementwise.h"
+
+#include <fmt/format.h>
+
+#include "kernels/cast/cast.h"
 #include "kernels/examples/register.h"
 #include "kernels/gemm/gemm.h"
 
@@ -12,6 +16,19 @@ OpCase add_row(const Shape& shape) {
           .reference = elementwise([](double a, double b) { return a + b; }),
           .flops = count(shape),
           .same_on_devices = true};
+}
+
+// A sum of f32 and 16 bits.
+OpCase add_narrow_row(DType type, const Shape& shape) {
+  OpCase row = add_row(shape);
+  row.name = fmt::format("add {} {}", name(type), shape.to_string());
+  row.run = [type](const Inputs& in) {
+    return in[0].dtype() == DType::f32 ? add(in[0], cast(in[1], type)) : add(in[0], in[1]);
+  };
+  const double u = tolerance::rounding_to(type).u;
+  row.forward = row.gradient = {u, u, 0};
+  row.half = false;
+  return row;
 }
 
 OpCase mul_row(const Shape& shape) {
@@ -63,6 +80,7 @@ OpCase bias_add_row(const Shape& shape) {
 
 const Examples rows([](Table& table) {
   for (const Shape& shape : elementwise_shapes) {
+    for (const DType type : {DType::f16, DType::bf16}) table.push_back(add_narrow_row(type, shape));
     for (const auto row_of : {add_row, mul_row, scale_row, reshape_row}) table.push_back(row_of(shape));
   }
   table.push_back(scale_row({7}));

@@ -108,7 +108,7 @@ TEST_CASE("tiny kernels") {
 TEST_CASE("moving bytes") {
   const Tensor x = Tensor::zeros({int64_t{1} << 24}, DType::f32);
   Tensor y = x.clone();
-  const auto add = [&] { accumulate({x, y}); };  // no allocation, which would be a gap
+  const auto add = [&] { accumulate(x, y); };  // no allocation, which would be a gap
   const Verdict verdict = verdict_on(
       Bound::memory, [] {}, add);
   Experiment unfused;

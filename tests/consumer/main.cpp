@@ -56,7 +56,7 @@ void check_slots() {
   // Those that engine/, kernels/ and the user declare.
   const std::vector<KernelSlot*> slots = kernel_slots();
   const auto is_known = [&](const KernelSlot& slot) { return std::ranges::count(slots, &slot) == 1; };
-  expect(is_known(cast_forward) && is_known(accumulate) && is_known(gather_samples),
+  expect(is_known(cast_forward) && is_known(add_forward) && is_known(gather_samples),
          "slots of engine/ are the library's");
   expect(is_known(gemm) && is_known(conv2d_forward) && is_known(relu_forward), "slots of kernels/ are the library's");
   expect(is_known(twice_forward), "a slot of the user's is known to the library");

@@ -45,7 +45,7 @@ class Step : public Module {
     const Tensor hidden = dropout(relu(x_), 0.5, stream, optimizer_->step_counter());
     const Tensor loss = softmax_cross_entropy(linear(hidden, weight_, bias_), labels_);
     backward(loss, one_);  // a dy of its own making would come from the host
-    accumulate({loss.detach(), total_});
+    accumulate(loss.detach(), total_);
     optimizer_->step();
     temporaries = {hidden.raw_data(), loss.raw_data()};
   }
@@ -104,13 +104,13 @@ TEST_CASE("the work is done once as it is, once to be captured, and from then on
   CapturedWork work(Device::cuda);
   int done = 0;
   for (int i = 1; i <= 5; ++i) {
-    const uint64_t calls = accumulate.variants()->calls + accumulate.variants()->next->calls;
+    const uint64_t calls = add_forward.variants()->calls + add_forward.variants()->next->calls;
     work.run([&] {
       ++done;
-      accumulate({relu(x), sum});
+      accumulate(relu(x), sum);
     });
     CHECK(done == std::min(i, 2));
-    CHECK(accumulate.variants()->calls + accumulate.variants()->next->calls - calls == (i <= 2 ? 1u : 0u));
+    CHECK(add_forward.variants()->calls + add_forward.variants()->next->calls - calls == (i <= 2 ? 1u : 0u));
     const auto n = static_cast<float>(i);
     CHECK(sum.to_vector<float>() == std::vector<float>{n, 0, 3 * n});
   }
@@ -165,7 +165,7 @@ TEST_CASE("what a capture does not allow is refused with the op and the reason, 
     CapturedWork work(Device::cuda);
     bool allowed = false;
     const auto step = [&] {
-      accumulate({relu(x), target});
+      accumulate(relu(x), target);
       const Op op("test_op");
       if (!allowed) forbidden();
     };

@@ -255,7 +255,7 @@ bool loader_run(Missing missing) {
     cuda().upload(slot.device.mutable_raw_data(), slot.host, slot.device.bytes());
     cuda().record_event(slot.uploaded, Stream::copy);
     if (missing != Missing::wait_for_upload) cuda().wait_on_stream(slot.uploaded, Stream::compute);
-    accumulate({slot.device, sum});
+    accumulate(slot.device, sum);
     cuda().record_event(slot.released, Stream::compute);
     expected += static_cast<float>(b + 1);
   }

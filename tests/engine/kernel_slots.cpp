@@ -452,7 +452,7 @@ TEST_CASE("every registered slot has a name of its own, a CPU variant, and no tw
   for (const RefusedVariant& one : refused_variants()) CHECK(&one.slot == &test_probe);  // by the test below
   // The walk above saw something: the linker dropped no registration, the ladder has its rungs.
   for (const char* name :
-       {"accumulate", "adam_step", "argmax_matches", "cast_forward", "conv2d_backward", "conv2d_forward",
+       {"adam_step", "add_forward", "argmax_matches", "cast_forward", "conv2d_backward", "conv2d_forward",
         "dropout_mask", "gemm", "max_pool2d_backward", "max_pool2d_forward", "normalize_image_forward", "relu_backward",
         "relu_forward", "sgd_step", "softmax_cross_entropy_backward", "softmax_cross_entropy_forward"}) {
     CAPTURE(name);
