@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/random.h"
-#include "kernels/cast/cast.h"
 #include "kernels/causal_attention/causal_attention.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
@@ -43,7 +43,8 @@ class Norm : public Module {
   explicit Norm(int64_t width) : weight_(Tensor::from(std::vector<float>(static_cast<size_t>(width), 1), {width})) {
     add_parameter("weight", weight_);
   }
-  Tensor forward(const Tensor& x) override { return layer_norm(x, weight_); }
+  // A product follows, which in an Autocast scope would round the result.
+  Tensor forward(const Tensor& x) override { return layer_norm(x, weight_, {}, 1e-5, ambient().autocast); }
 
  private:
   Tensor weight_;  // (C)
@@ -68,8 +69,9 @@ class TransformerBlock : public Module {
     add_child("mlp.c_proj", narrow_);
   }
   Tensor forward(const Tensor& x) override {
-    const Tensor y = add_to(x, attended_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
-    return add_to(y, narrow_.forward(gelu(wide_.forward(norm2_.forward(y)))));
+    // The sum over all blocks stays f32 in an Autocast scope.
+    const Tensor y = add(x, attended_.forward(causal_attention(qkv_.forward(norm1_.forward(x)), heads_)));
+    return add(y, narrow_.forward(gelu(wide_.forward(norm2_.forward(y)))));
   }
   void adapt(const LoraOptions& options, LayerKeys& keys) {
     for (LoraLinear* layer : {&qkv_, &attended_, &wide_, &narrow_}) layer->adapt(options, keys);
@@ -83,9 +85,6 @@ class TransformerBlock : public Module {
   static double last_deviation(const ModelSizes& sizes) {
     return default_deviation / std::sqrt(2 * static_cast<double>(sizes.blocks));
   }
-  // The sum over all blocks stays f32 in an Autocast scope.
-  static Tensor add_to(const Tensor& x, const Tensor& y) { return add(x, cast(y, x.dtype())); }
-
   const int64_t heads_;
   Norm norm1_;
   LoraLinear qkv_, attended_;

@@ -8,7 +8,8 @@
 
 namespace hs {
 
-Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon) {
+Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
+                  std::optional<DType> type) {
   const Op op("layer_norm");
   const DType of_rows = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   check(x.shape().rank() > 0 && x.shape().back() > 0 && scale.shape() == Shape{x.shape().back()} &&
@@ -16,7 +17,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
         "layer_norm: x is {}, scale {} and shift {}; expected both as long as a row of x, at least 1", x, scale, shift);
   check(scale.dtype() == of_rows && (!shift.defined() || shift.dtype() == of_rows),
         "layer_norm: x is {}, scale {} and shift {}; cast scale and shift to {}", x, scale, shift, name(of_rows));
-  Tensor y = x.empty_like(), rows = Tensor::empty({x.size() / x.shape().back(), 2}, of_rows, x.device());
+  Tensor y = Tensor::empty(x.shape(), type.value_or(x.dtype()), x.device());
+  check(is_float_or_narrower(x, y), "layer_norm: x is {}, and {} is asked for; expected x's type, or of f32 16 bits", x,
+        name(y.dtype()));
+  Tensor rows = Tensor::empty({x.size() / x.shape().back(), 2}, of_rows, x.device());
   layer_norm_forward({x, scale, shift, epsilon, rows, y});
   return record("layer_norm", y, {x, scale, shift},
                 [x = x.saved(), scale = scale.saved(), rows = rows.saved(), needs_x = x.requires_grad(),
@@ -36,12 +40,12 @@ namespace {
 void forward_cpu(const LayerNormForward& call) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
   const double epsilon = call.epsilon;
-  for_float_type(call.x.dtype(), [&]<class T>() {
+  for_float_type(call.x, call.y, [&]<class T, class Y>() {
     using Real = Computing<T>;
     const T* x = call.x.data<T>();
     const Real *scale = call.scale.data<Real>(), *shift = call.shift.defined() ? call.shift.data<Real>() : nullptr;
     Real* rows = call.rows.mutable_data<Real>();
-    T* y = call.y.mutable_data<T>();
+    Y* y = call.y.mutable_data<Y>();
     parallel(layer_norm_groups, [=](int64_t group, int) {
       for (int64_t i = group * R / layer_norm_groups; i < (group + 1) * R / layer_norm_groups; ++i) {
         const auto value = [=](int64_t c) { return double{to_computing(x[i * C + c])}; };
@@ -52,7 +56,7 @@ void forward_cpu(const LayerNormForward& call) {
         const double r = 1 / std::sqrt(squares / static_cast<double>(C) + epsilon);
         for (int64_t c = 0; c < C; ++c) {
           const double result = (value(c) - mean) * r * scale[c] + (shift ? shift[c] : 0);
-          y[i * C + c] = from_computing<T>(static_cast<Real>(result));
+          y[i * C + c] = from_computing<Y>(static_cast<Real>(result));
         }
         rows[2 * i] = static_cast<Real>(mean);
         rows[2 * i + 1] = static_cast<Real>(r);
@@ -68,9 +72,10 @@ int64_t backward_workspace(const LayerNormBackward& call) {
 void backward_cpu(const LayerNormBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
   double* partial = reinterpret_cast<double*>(workspace.mutable_data<uint8_t>());  // (groups, 2, C)
-  for_float_type(call.x.dtype(), [&]<class T>() {
+  for_float_type(call.x, call.dy, [&]<class T, class Y>() {
     using Real = Computing<T>;
-    const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+    const T* x = call.x.data<T>();
+    const Y* dy = call.dy.data<Y>();
     const Real *scale = call.scale.data<Real>(), *rows = call.rows.data<Real>();
     T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
     parallel(layer_norm_groups, [=](int64_t group, int) {
@@ -106,11 +111,12 @@ void backward_cpu(const LayerNormBackward& call, Tensor& workspace) {
   add_groups(call.dshift, partial + C);
 }
 
-REGISTER_KERNEL(layer_norm_forward, cpu, "simple",
-                {.run = forward_cpu, .supported = [](const LayerNormForward& call) { return is_float(call.x); }});
+REGISTER_KERNEL(layer_norm_forward, cpu, "simple", {.run = forward_cpu, .supported = [](const LayerNormForward& call) {
+                                                      return is_float_or_narrower(call.x, call.y);
+                                                    }});
 REGISTER_KERNEL(layer_norm_backward, cpu, "simple",
                 {.run = backward_cpu,
-                 .supported = [](const LayerNormBackward& call) { return is_float(call.x); },
+                 .supported = [](const LayerNormBackward& call) { return is_float_or_narrower(call.x, call.dy); },
                  .workspace = backward_workspace});
 
 }  // namespace

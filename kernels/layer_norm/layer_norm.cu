@@ -15,9 +15,9 @@ using cuda::ColumnGroups, cuda::ColumnPart, cuda::Floats;
 
 __device__ unsigned groups_done[cuda::most_column_blocks];  // 0 between the launches, of which there is one at a time
 
-template <class T, int N>
+template <class T, class Y, int N>
 __global__ void layer_norm_forward_kernel(cuda::Previous previous, int64_t R, int64_t C, int lanes, float epsilon,
-                                          const T* x, const float* scale, const float* shift, float* rows, T* y) {
+                                          const T* x, const float* scale, const float* shift, float* rows, Y* y) {
   previous.wait();
   const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   const auto length = static_cast<float>(C);
@@ -50,7 +50,7 @@ __global__ void layer_norm_forward_kernel(cuda::Previous previous, int64_t R, in
       if (shift != nullptr) offset = cuda::load<N>(shift + c);
 #pragma unroll
       for (int j = 0; j < N; ++j) value[j] = (value[j] - near - rest) * r * factor[j] + offset[j];
-      cuda::store<T>(value, y + i * C + c);
+      cuda::store<Y>(value, y + i * C + c);
     }
     if (begin != 0) continue;
     rows[2 * i] = near + rest;
@@ -61,12 +61,12 @@ __global__ void layer_norm_forward_kernel(cuda::Previous previous, int64_t R, in
 void forward_cuda(const LayerNormForward& call) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
   const float *scale = call.scale.data<float>(), *shift = call.shift.defined() ? call.shift.data<float>() : nullptr;
-  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
+  cuda::for_float_type(call.x, call.y, [&]<class T, class Y>() {
     const T* x = call.x.data<T>();
-    T* y = call.y.mutable_data<T>();
+    Y* y = call.y.mutable_data<Y>();
     const auto run = [&]<int N>() {
       const int lanes = cuda::lanes_for(C / N);
-      cuda::launch(layer_norm_forward_kernel<T, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
+      cuda::launch(layer_norm_forward_kernel<T, Y, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
                    cuda::compute_stream(), R, C, lanes, call.epsilon, x, scale, shift, call.rows.mutable_data<float>(),
                    y);
     };
@@ -79,8 +79,8 @@ template <int N>
 struct RowPack {
   Floats<N> dy, n;  // n: x until normalize()
   float mean, r;
-  template <class T>
-  __device__ __forceinline__ static RowPack load(const T* x, const T* dy, const float* row) {
+  template <class T, class Y>
+  __device__ __forceinline__ static RowPack load(const T* x, const Y* dy, const float* row) {
     return {cuda::load<N>(dy), cuda::load<N>(x), row[0], row[1]};
   }
   // Adds the columns' g = dy * scale and g * n to the sums of the row.
@@ -101,9 +101,9 @@ struct RowPack {
   }
 };
 
-template <class T, int N>
+template <class T, class Y, int N>
 __global__ void input_gradient_kernel(cuda::Previous previous, int64_t R, int64_t C, int lanes, const T* x,
-                                      const float* scales, const float* rows, const T* dy, T* dx) {
+                                      const float* scales, const float* rows, const Y* dy, T* dx) {
   previous.wait();
   const int64_t begin = static_cast<int>(threadIdx.x) % lanes * N, step = lanes * N;
   for (int64_t first = 0; first < R; first += cuda::rows_at_once(lanes)) {  // every thread does every round
@@ -125,10 +125,10 @@ __global__ void input_gradient_kernel(cuda::Previous previous, int64_t R, int64_
 }
 
 // partial is (groups, 2, C). What is nullptr is not wanted; dx only of rows that one block has whole.
-template <class T, int N>
+template <class T, class Y, int N>
 __global__ void __launch_bounds__(cuda::block_threads)
     layer_norm_backward_kernel(cuda::Previous previous, int64_t C, ColumnGroups groups, const T* x, const float* scales,
-                               const float* rows, const T* dy, float* partial, bool accumulate, float* dscale,
+                               const float* rows, const Y* dy, float* partial, bool accumulate, float* dscale,
                                float* dshift, T* dx) {
   previous.wait();
   constexpr int at_once = 2;
@@ -179,18 +179,19 @@ void backward_cuda(const LayerNormBackward& call, Tensor& workspace) {
   float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());
   float* dscale = call.dscale.defined() ? call.dscale.mutable_data<float>() : nullptr;
   float* dshift = call.dshift.defined() ? call.dshift.mutable_data<float>() : nullptr;
-  cuda::for_float_type(call.x.dtype(), [&]<class T>() {
-    const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+  cuda::for_float_type(call.x, call.dy, [&]<class T, class Y>() {
+    const T* x = call.x.data<T>();
+    const Y* dy = call.dy.data<Y>();
     T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
     const auto run = [&]<int N>() {
       const bool at_once = needs_sums(call) && C / N <= 32;
       if (dx != nullptr && !at_once) {
         const int lanes = cuda::lanes_for(C / N);
-        cuda::launch(input_gradient_kernel<T, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
+        cuda::launch(input_gradient_kernel<T, Y, N>, cuda::blocks_for(R * lanes), cuda::block_threads, 0,
                      cuda::compute_stream(), R, C, lanes, x, scale, rows, dy, dx);
       }
       if (!needs_sums(call)) return;
-      cuda::launch_columns(layer_norm_backward_kernel<T, N>, R, C, N, x, scale, rows, dy, partial, call.accumulate,
+      cuda::launch_columns(layer_norm_backward_kernel<T, Y, N>, R, C, N, x, scale, rows, dy, partial, call.accumulate,
                            dscale, dshift, at_once ? dx : nullptr);
     };
     cuda::for_pack_size<T>(C, run, x, scale, dy, partial, dx);
@@ -199,10 +200,10 @@ void backward_cuda(const LayerNormBackward& call, Tensor& workspace) {
 
 REGISTER_KERNEL(layer_norm_forward, cuda, "simple",
                 {.run = forward_cuda,
-                 .supported = [](const LayerNormForward& call) { return cuda::is_float(call.x); }});
+                 .supported = [](const LayerNormForward& call) { return cuda::is_float_or_narrower(call.x, call.y); }});
 REGISTER_KERNEL(layer_norm_backward, cuda, "simple",
                 {.run = backward_cuda,
-                 .supported = [](const LayerNormBackward& call) { return cuda::is_float(call.x); },
+                 .supported = [](const LayerNormBackward& call) { return cuda::is_float_or_narrower(call.x, call.dy); },
                  .workspace = backward_workspace});
 
 }  // namespace

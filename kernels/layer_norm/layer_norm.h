@@ -6,17 +6,21 @@
 // range, with numbers of 1e18 and more, n is 0.
 #pragma once
 
+#include <optional>
+
 #include "engine/autograd.h"
 #include "engine/kernel.h"
 
 namespace hs {
 
 // x is (..., C) of any float type; scale and shift are (C), f32 (f64 if x is f64), and shift may be undefined. The
-// result has x's shape and type; all arithmetic is f32 or more exact, rounded once. Throws Error: usage if a shape or a
-// type does not fit, or C is 0.
-Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift = {}, double epsilon = 1e-5);
+// result has x's shape, and x's type, or of f32 the 16 bits that are asked for: a product in an Autocast scope would
+// round it to them. All arithmetic is f32 or more exact, rounded once. Throws Error: usage if a shape or a type does
+// not fit, or C is 0.
+Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift = {}, double epsilon = 1e-5,
+                  std::optional<DType> type = {});
 
-// rows is (R, 2): mean and r of each of the R rows, of scale's type.
+// y has x's type, or 16 bits where x is f32. rows is (R, 2): mean and r of each of the R rows, of scale's type.
 struct LayerNormForward {  // x, scale, shift, epsilon and y as in layer_norm()
   const Tensor& x;
   const Tensor& scale;
@@ -29,7 +33,7 @@ struct LayerNormForward {  // x, scale, shift, epsilon and y as in layer_norm()
 constinit inline Kernel<LayerNormForward> layer_norm_forward{"layer_norm_forward"};
 
 // Any of the outputs may be undefined; with `accumulate`, dscale and dshift are added to.
-struct LayerNormBackward {  // x, scale and rows as in forward, dy and dx of x's shape
+struct LayerNormBackward {  // x, scale and rows as in forward, dy like y, dx like x
   const Tensor& x;
   const Tensor& scale;
   const Tensor& rows;

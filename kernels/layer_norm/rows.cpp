@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <cmath>
 
+#include "kernels/cast/cast.h"
 #include "kernels/examples/register.h"
 #include "kernels/layer_norm/layer_norm.h"
 
@@ -38,7 +41,26 @@ OpCase row_of(const Shape& shape) {
           .optional = {2}};
 }
 
+// Of f32: the result and its gradient are rounded to 16 bits.
+OpCase rounded_row_of(DType type, const Shape& shape) {
+  OpCase row = row_of(shape);
+  row.name = fmt::format("layer_norm to {} {}", name(type), shape.to_string());
+  row.run = [type](const Inputs& in) {
+    const DType wanted = in[0].dtype() == DType::f32 ? type : in[0].dtype();
+    return cast(layer_norm(in[0], parameter(in[1]), parameter(in[2]), 1e-5, wanted), in[0].dtype());
+  };
+  const double u = tolerance::rounding_to(type).u;
+  row.forward = {u + 8 * u32, 16 * u32, 0};
+  row.gradient = {2 * u, 8 * u, 0};
+  row.half = false;
+  return row;
+}
+
 const Examples rows([](Table& table) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    for (const Shape& shape : {Shape{3, 5}, Shape{70, 130}, Shape{5, 3, 128}})
+      table.push_back(rounded_row_of(type, shape));
+  }
   for (const Shape& shape :
        {Shape{3, 5}, Shape{1, 1}, Shape{2, 3, 33}, Shape{0, 4}, Shape{70, 130}, Shape{5, 3, 128}}) {
     table.push_back(row_of(shape));

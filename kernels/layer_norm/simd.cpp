@@ -64,14 +64,14 @@ void forward(const LayerNormForward& call) {
   const double epsilon = call.epsilon;
   const float *scale = call.scale.data<float>(), *shift = call.shift.defined() ? call.shift.data<float>() : nullptr;
   float* rows = call.rows.mutable_data<float>();
-  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() {
+  for_f32_or_16_bits(call.x, call.y, [&]<class T, class Y>() {
     const T* x = call.x.data<T>();
-    T* y = call.y.mutable_data<T>();
+    Y* y = call.y.mutable_data<Y>();
     parallel(layer_norm_groups, [=](int64_t group, int) {
       [[maybe_unused]] float wide[longest_row];
       for (int64_t i = group * R / layer_norm_groups; i < (group + 1) * R / layer_norm_groups; ++i) {
         const float* in = as_computing(x + i * C, C, wide);
-        if constexpr (stores_16_bits<T>) {
+        if constexpr (stores_16_bits<Y>) {
           forward_row(C, in, scale, shift, epsilon, wide, rows + 2 * i);
           narrow(wide, y + i * C, C);
         } else {
@@ -86,8 +86,9 @@ void backward(const LayerNormBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), R = call.rows.shape()[0];
   float* partial = reinterpret_cast<float*>(workspace.mutable_data<uint8_t>());  // (groups, 2, C)
   const float *scale = call.scale.data<float>(), *rows = call.rows.data<float>();
-  for_f32_or_16_bits(call.x.dtype(), [&]<class T>() {
-    const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
+  for_f32_or_16_bits(call.x, call.dy, [&]<class T, class Y>() {
+    const T* x = call.x.data<T>();
+    const Y* dy = call.dy.data<Y>();
     T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
     parallel(layer_norm_groups, [=](int64_t group, int) {
       float *dscale = partial + group * 2 * C, *dshift = dscale + C;
@@ -125,7 +126,9 @@ namespace {
 
 constexpr int64_t longest_row = 4096;  // of 16 bits: rows are widened on the stack
 
-bool supports(const Tensor& x) { return is_f32(x) || (is_16_bit(x) && x.shape().back() <= longest_row); }
+bool supports(const Tensor& x, const Tensor& y) {
+  return is_float_or_narrower(x, y) && (is_f32(y) || (is_16_bit(y) && x.shape().back() <= longest_row));
+}
 
 }  // namespace
 }  // namespace hs
@@ -138,11 +141,11 @@ namespace {
 
 REGISTER_KERNEL(layer_norm_forward, cpu, "simd",
                 {.run = HS_DISPATCHED(forward),
-                 .supported = [](const LayerNormForward& call) { return supports(call.x); },
+                 .supported = [](const LayerNormForward& call) { return supports(call.x, call.y); },
                  .rank = 10});
 REGISTER_KERNEL(layer_norm_backward, cpu, "simd",
                 {.run = HS_DISPATCHED(backward),
-                 .supported = [](const LayerNormBackward& call) { return supports(call.x); },
+                 .supported = [](const LayerNormBackward& call) { return supports(call.x, call.dy); },
                  .workspace =
                      [](const LayerNormBackward& call) {
                        return layer_norm_groups * 2 * call.x.shape().back() * static_cast<int64_t>(sizeof(float));
