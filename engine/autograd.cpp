@@ -179,11 +179,7 @@ void backward(const std::shared_ptr<GradInfo>& y, Tensor dy) {
             info->node->op);
       add_to(interior[place], gradient, Observers::wants(Event::gradient) ? nullptr : info->node->more.get());
     } else if (info->grad.defined()) {
-      if (info->grad_is_zero) {
-        info->grad.copy_from(gradient);
-      } else {
-        accumulate(gradient, info->grad);
-      }
+      info->grad_is_zero ? info->grad.copy_from(gradient) : accumulate(gradient, info->grad);
       info->grad_is_zero = false, ++info->writes;
     } else {
       give_first_gradient(*info, gradient);
