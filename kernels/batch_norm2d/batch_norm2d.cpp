@@ -53,19 +53,25 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
     batch_norm2d_statistics({x, mean, variance});
   }
   const bool fused = options.relu && fuses;
+  const Tensor none;
   Tensor y = x.empty_like();
   batch_norm2d_forward({x, scale, shift, mean, variance, kind, fused, residual, y});
   const auto rule = [x = x.saved(), scale = scale.saved(), mean = mean.saved(), variance = variance.saved(),
                      relu_y = fused ? y.saved() : Tensor(),
                      shift = fused && !residual.defined() ? shift.saved() : Tensor(), kind, needs_x = x.requires_grad(),
                      needs_residual = residual.requires_grad(), to_scale = GradientTarget(scale),
-                     to_shift = GradientTarget(shift)](const Tensor& dy, const Tensor& more) -> Gradients {
-    const GradientMode mode = gradient_mode({&to_scale, &to_shift});
+                     to_shift = GradientTarget(shift), to_mean = GradientTarget(kind.of_batch ? running_mean : none),
+                     to_variance = GradientTarget(kind.of_batch ? running_variance : none)](
+                        const Tensor& dy, const Tensor& more) -> Gradients {
+    const GradientMode mode = gradient_mode({&to_scale, &to_shift, &to_mean, &to_variance});
+    const bool fresh = mode == GradientMode::fresh;
     Tensor dx = needs_x ? x.empty_like() : Tensor(), dresidual = needs_residual ? x.empty_like() : Tensor();
     Tensor dscale = to_scale.tensor(mode, dy.device()), dshift = to_shift.tensor(mode, dy.device());
+    Tensor dmean = fresh ? Tensor() : to_mean.tensor(mode, dy.device());
+    Tensor dvariance = fresh ? Tensor() : to_variance.tensor(mode, dy.device());
     batch_norm2d_backward({x, scale, mean, variance, dy, more, relu_y, shift, kind, mode == GradientMode::add, dx,
-                           dscale, dshift, dresidual});
-    if (mode != GradientMode::fresh) dscale = dshift = {};
+                           dscale, dshift, dmean, dvariance, dresidual});
+    if (!fresh) return {dx, {}, {}, {}, {}, dresidual};
     if (!kind.of_batch) return {dx, dscale, dshift, {}, {}, dresidual};
     return {dx, dscale, dshift, mean, variance, dresidual};  // see the header
   };
@@ -76,6 +82,16 @@ Tensor batch_norm2d(const Tensor& x, const Tensor& scale, const Tensor& shift, c
     y = record("batch_norm2d", y, inputs, [rule](const Tensor& dy) { return rule(dy, Tensor()); });
   }
   return fused || !options.relu ? y : relu(y);
+}
+
+void pass_statistics_on(const BatchNorm2dBackward& call) {
+  for (const auto& [to, from] : {std::pair{&call.dmean, &call.mean}, {&call.dvariance, &call.variance}}) {
+    if (!to->defined()) continue;
+    for_f32_or_f64(from->dtype(), [&, value = from]<class Real>() {
+      const Real* values = value->data<Real>();
+      update_gradient(*to, call.accumulate, [=](int64_t c, double before) { return before + values[c]; });
+    });
+  }
 }
 
 namespace {
@@ -194,6 +210,7 @@ void backward_cpu(const BatchNorm2dBackward& call, Tensor& workspace) {
     };
     add_sums(call.dshift, sums);
     add_sums(call.dscale, sums + C);
+    pass_statistics_on(call);
     if (call.dresidual.defined()) {
       T* dresidual = call.dresidual.mutable_data<T>();
       parallel_ranges(M * C, elementwise_grain, [=](int64_t begin, int64_t end) {

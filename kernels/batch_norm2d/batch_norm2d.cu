@@ -97,7 +97,14 @@ struct Normalization {
     return scale;
   }
 
+  // What running values get of channel c.
+  __device__ void pass_on(int64_t c, bool accumulate) const {
+    if (dmeans != nullptr) dmeans[c] = (accumulate ? dmeans[c] : 0.0f) + means[c];
+    if (dvariances != nullptr) dvariances[c] = (accumulate ? dvariances[c] : 0.0f) + variances[c];
+  }
+
   const float *means, *variances;
+  float *dmeans = nullptr, *dvariances = nullptr;
   float factor, eps;
 };
 
@@ -148,6 +155,7 @@ __global__ void __launch_bounds__(cuda::block_threads)
                          float* dshift, float* offsets, float* slopes) {
   previous.wait();
   const ColumnPart<N> part(C, groups);
+  if (part.is_writer() && blockIdx.y == 0) normalization.pass_on(part.block_c + part.thread, accumulate);
   Floats<N> own[2] = {}, mean = {};
   if (part.has_columns()) mean = cuda::load<N>(normalization.means + part.c);
   part.template for_rows<2>(
@@ -241,16 +249,18 @@ int64_t backward_workspace(const BatchNorm2dBackward& call) {
 
 void backward_cuda(const BatchNorm2dBackward& call, Tensor& workspace) {
   const int64_t C = call.x.shape().back(), rows = batch_norm_rows(call.x);
-  const Normalization normalization(call.mean, call.variance, call.kind, rows);
+  Normalization normalization(call.mean, call.variance, call.kind, rows);
   float *offsets = floats_of(workspace), *slopes = offsets + C, *partial = slopes + C;
   const auto pointer_or_null = [](Tensor& x) { return x.defined() ? x.mutable_data<float>() : nullptr; };
+  normalization.dmeans = pointer_or_null(call.dmean);
+  normalization.dvariances = pointer_or_null(call.dvariance);
   cuda::for_float_type(call.x.dtype(), [&]<class T>() {
     const T *x = call.x.data<T>(), *dy = call.dy.data<T>();
     const T* y = call.relu_y.defined() ? call.relu_y.data<T>() : nullptr;
     T* dx = call.dx.defined() ? call.dx.mutable_data<T>() : nullptr;
     const float* scale = call.scale.data<float>();
     const auto run = [&]<int N>() {
-      if (call.needs_sums()) {
+      if (call.needs_sums() || call.dmean.defined() || call.dvariance.defined()) {
         cuda::launch_columns(backward_sums_kernel<T, N>, rows, C, N, normalization, x, dy, y, partial, call.accumulate,
                              pointer_or_null(call.dscale), pointer_or_null(call.dshift), offsets, slopes);
       }

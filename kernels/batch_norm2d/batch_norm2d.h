@@ -66,7 +66,7 @@ constinit inline Kernel<BatchNorm2dForward> batch_norm2d_forward{"batch_norm2d_f
 // With r = 1 / sqrt(variance + eps), xh = (x - mean) r, and sums over the M values of the channel:
 //   dshift = sum dy,  dscale = sum dy xh,  dx = scale r (dy - dshift / M - xh dscale / M)
 // If the mean and the variance are not those of the batch, dx = scale r dy. An undefined output is not
-// computed. With `accumulate` dscale and dshift are added to.
+// computed. With `accumulate` dscale, dshift, dmean and dvariance are added to.
 struct BatchNorm2dBackward {
   const Tensor& x;
   const Tensor& scale;
@@ -81,14 +81,20 @@ struct BatchNorm2dBackward {
   Tensor& dx;
   Tensor& dscale;
   Tensor& dshift;
+  Tensor& dmean;      // of the running mean: the mean
+  Tensor& dvariance;  // of the running variance: the variance
   Tensor& dresidual;  // dy as it counts
   auto tensors() const {
-    return tensor_list(x, scale, mean, variance, dy, more, relu_y, shift, dx, dscale, dshift, dresidual);
+    return tensor_list(x, scale, mean, variance, dy, more, relu_y, shift, dx, dscale, dshift, dmean, dvariance,
+                       dresidual);
   }
   // Otherwise dx needs no sums.
   bool needs_sums() const { return dscale.defined() || dshift.defined() || (dx.defined() && kind.of_batch); }
 };
 constinit inline Kernel<BatchNorm2dBackward> batch_norm2d_backward{"batch_norm2d_backward"};
+
+// Writes dmean and dvariance on the CPU.
+void pass_statistics_on(const BatchNorm2dBackward& call);
 
 // M: values per channel.
 inline int64_t batch_norm_rows(const Tensor& x) { return x.shape().back() ? x.size() / x.shape().back() : 0; }

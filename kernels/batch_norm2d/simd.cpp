@@ -270,6 +270,7 @@ void backward(const BatchNorm2dBackward& call, Tensor& workspace) {
     update_gradient(call.dscale, call.accumulate,
                     [=](int64_t c, double before) { return before + sums[C + c] * inverse[c]; });
   }
+  pass_statistics_on(call);
   if (!call.dx.defined()) return;
   if (keep) of_y = {.dy = keep};
   T* dx = call.dx.mutable_data<T>();
