@@ -26,18 +26,6 @@ namespace {
 using Words = std::vector<std::string>;
 
 class CompareCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  void check_combinations(const cli::Flags& flags) const;
-  double limit() const;
-  std::vector<Json> read_sides();
-  std::vector<Json> train_sides() const;
-  std::string judge(const measure::Comparison& comparison) const;
-  void check_regressions(const measure::Comparison& comparison) const;
-
   Words paths_, runs_;
   std::string limit_;
   int64_t repeat_ = 5;
@@ -45,10 +33,9 @@ class CompareCommand : public cli::Command {
   double challenge_ = 1, lose_ = 0.002;
   bool why_ = false, quiet_ = false;
   report::Outputs outputs_;
-};
 
-void CompareCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench compare before.json after.json
   halfstep-bench compare before.json after.json --fail-if-slower 3%
   halfstep-bench compare --run "--batch 64" --run "--batch 256 --lr 2e-3" --challenge 1.5 --why
@@ -56,175 +43,176 @@ void CompareCommand::declare(cli::Flags& flags) {
 
 docs/benchmarks.md says which differences count.
 )");
-  flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
-  flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
-  flags.repeat(repeat_);
-  flags.seed(seed_);
-  flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
-  flags.real("--challenge", challenge_, 0.01, 1000,
-             "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast, p <= 0.05");
-  flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
-  flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
-  flags.quiet(quiet_);
-  outputs_.declare(flags);
-}
+    flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
+    flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
+    flags.repeat(repeat_);
+    flags.seed(seed_);
+    flags.text("--fail-if-slower", limit_, "P%", "Exit code 1 if a row is more than P percent slower");
+    flags.real("--challenge", challenge_, 0.01, 1000,
+               "Exit code 1 unless AFTER reaches the target, or without one ends, so many times as fast, p <= 0.05");
+    flags.real("--lose", lose_, 0, 1, "With --challenge: how much of the mean accuracy AFTER may lose");
+    flags.on_off("--why", why_, "Say which phase, kernel or count made the most of the difference");
+    flags.quiet(quiet_);
+    outputs_.declare(flags);
+  }
 
-void CompareCommand::check_combinations(const cli::Flags& flags) const {
-  if (runs_.empty()) {
-    for (const char* flag : {"--repeat", "--seed"}) {
-      if (flags.given(flag)) fail(ExitCode::usage, "{}: is for --run FLAGS, and there is none", flag);
+  void check_combinations(const cli::Flags& flags) const {
+    if (runs_.empty()) {
+      for (const char* flag : {"--repeat", "--seed"}) {
+        if (flags.given(flag)) fail(ExitCode::usage, "{}: is for --run FLAGS, and there is none", flag);
+      }
+      if (paths_.empty()) fail(ExitCode::usage, "compare RECORD: 0 given, expected 2, or --run FLAGS twice");
+    } else if (runs_.size() != 2) {
+      fail(ExitCode::usage, "--run: given {} times, expected twice", runs_.size());
+    } else if (!paths_.empty()) {
+      fail(ExitCode::usage, "--run: trains both, and {} is a record; give one or the other", paths_[0]);
     }
-    if (paths_.empty()) fail(ExitCode::usage, "compare RECORD: 0 given, expected 2, or --run FLAGS twice");
-  } else if (runs_.size() != 2) {
-    fail(ExitCode::usage, "--run: given {} times, expected twice", runs_.size());
-  } else if (!paths_.empty()) {
-    fail(ExitCode::usage, "--run: trains both, and {} is a record; give one or the other", paths_[0]);
+    const auto runs = static_cast<size_t>(repeat_);
+    if (!runs_.empty() && (flags.given("--challenge") || flags.given("--fail-if-slower")) &&
+        smallest_probability(runs, runs) > measure::significance) {
+      fail(ExitCode::usage, "--repeat {}: too few runs to tell; expected 3 or more", repeat_);
+    }
+    if (flags.given("--lose") && !flags.given("--challenge")) {
+      fail(ExitCode::usage, "--lose {}: is for --challenge X, and there is none", lose_);
+    }
   }
-  const auto runs = static_cast<size_t>(repeat_);
-  if (!runs_.empty() && (flags.given("--challenge") || flags.given("--fail-if-slower")) &&
-      smallest_probability(runs, runs) > measure::significance) {
-    fail(ExitCode::usage, "--repeat {}: too few runs to tell; expected 3 or more", repeat_);
-  }
-  if (flags.given("--lose") && !flags.given("--challenge")) {
-    fail(ExitCode::usage, "--lose {}: is for --challenge X, and there is none", lose_);
-  }
-}
 
-// "3%" and "3" are three percent.
-double CompareCommand::limit() const {
-  const char* end = limit_.data() + limit_.size() - (limit_.ends_with('%') ? 1 : 0);
-  double percent = 0;
-  const auto [stop, error] = std::from_chars(limit_.data(), end, percent);
-  if (error != std::errc() || stop != end || !(percent >= 0 && percent <= 1000)) {
-    fail(ExitCode::usage, "--fail-if-slower {}: expected percent from 0 to 1000, for example 3%", limit_);
+  // "3%" and "3" are three percent.
+  double limit() const {
+    const char* end = limit_.data() + limit_.size() - (limit_.ends_with('%') ? 1 : 0);
+    double percent = 0;
+    const auto [stop, error] = std::from_chars(limit_.data(), end, percent);
+    if (error != std::errc() || stop != end || !(percent >= 0 && percent <= 1000)) {
+      fail(ExitCode::usage, "--fail-if-slower {}: expected percent from 0 to 1000, for example 3%", limit_);
+    }
+    return percent / 100;
   }
-  return percent / 100;
-}
 
-std::vector<Json> CompareCommand::train_sides() const {
-  const std::vector<Json> settings = {train_settings(runs_[0]), train_settings(runs_[1])};
-  std::vector<Json> sides(2), rows(2, Json::array());
-  const auto start = Clock::now();
-  const auto run = [&](size_t i, int64_t turn) {
-    const Json record = train_once(settings[i], seed_ + static_cast<uint64_t>(turn));
-    if (turn == 0) sides[i] = record;
-    rows[i].push_back(record["rows"][0]);
-    return true;
-  };
-  measure::in_turns(2, repeat_, run, [&](int64_t turn) {
-    if (quiet_) return;
-    cli::write_stderr(fmt::format("turn {} of {}, {:.0f} s: {:.3f} and {:.3f} s\n", turn + 1, repeat_,
-                                  seconds_since(start), report::number(rows[0].back(), "seconds"),
-                                  report::number(rows[1].back(), "seconds")));
-  });
-  for (size_t i = 0; i < 2; ++i) {
-    sides[i]["rows"] = Json::array({measure::merge_rows(rows[i])});
-    sides[i]["config"]["repeat"] = repeat_;
-    sides[i]["config"]["interleaved"] = true;
-  }
-  return sides;
-}
-
-// Two records, or the two sides of one, whose names then are those of its configurations.
-std::vector<Json> CompareCommand::read_sides() {
-  std::vector<Json> sides = {report::read_record(paths_[0])};
-  if (paths_.size() == 2) {
-    sides.push_back(report::read_record(paths_[1]));
+  std::vector<Json> train_sides() const {
+    const std::vector<Json> settings = {train_settings(runs_[0]), train_settings(runs_[1])};
+    std::vector<Json> sides(2), rows(2, Json::array());
+    const auto start = Clock::now();
+    const auto run = [&](size_t i, int64_t turn) {
+      const Json record = train_once(settings[i], seed_ + static_cast<uint64_t>(turn));
+      if (turn == 0) sides[i] = record;
+      rows[i].push_back(record["rows"][0]);
+      return true;
+    };
+    measure::in_turns(2, repeat_, run, [&](int64_t turn) {
+      if (quiet_) return;
+      cli::write_stderr(fmt::format("turn {} of {}, {:.0f} s: {:.3f} and {:.3f} s\n", turn + 1, repeat_,
+                                    seconds_since(start), report::number(rows[0].back(), "seconds"),
+                                    report::number(rows[1].back(), "seconds")));
+    });
+    for (size_t i = 0; i < 2; ++i) {
+      sides[i]["rows"] = Json::array({measure::merge_rows(rows[i])});
+      sides[i]["config"]["repeat"] = repeat_;
+      sides[i]["config"]["interleaved"] = true;
+    }
     return sides;
   }
-  const std::string path = paths_[0];
-  const Json record = sides[0];
-  if (report::objects(record, "sides").size() != 2) {
-    fail(ExitCode::usage, "compare RECORD: 1 given, expected 2, or one that compare --run wrote; {} is none", path);
-  }
-  sides.assign(record["sides"].begin(), record["sides"].end());
-  for (const Json& side : sides) report::check_record(side, path + ": one of its sides");
-  runs_ = {report::text(report::part(record, "config"), "before"),
-           report::text(report::part(record, "config"), "after")};
-  return sides;
-}
 
-// "challenge: met: ...", or missed, or why nobody can tell.
-std::string CompareCommand::judge(const measure::Comparison& comparison) const {
-  const measure::RowComparison& row = comparison.rows[0];
-  const bool has_target = !row.target.empty();
-  const measure::Tested& time = has_target ? row.to_target : row.seconds;
-  if (comparison.rows.size() > 1) return "challenge: is for one row, and the records have more in common";
-  if (!has_target && !std::isnan(row.to_target.before + row.to_target.after)) {
-    return "challenge: the two have different targets, expected one";
+  // Two records, or the two sides of one, whose names then are those of its configurations.
+  std::vector<Json> read_sides() {
+    std::vector<Json> sides = {report::read_record(paths_[0])};
+    if (paths_.size() == 2) {
+      sides.push_back(report::read_record(paths_[1]));
+      return sides;
+    }
+    const std::string path = paths_[0];
+    const Json record = sides[0];
+    if (report::objects(record, "sides").size() != 2) {
+      fail(ExitCode::usage, "compare RECORD: 1 given, expected 2, or one that compare --run wrote; {} is none", path);
+    }
+    sides.assign(record["sides"].begin(), record["sides"].end());
+    for (const Json& side : sides) report::check_record(side, path + ": one of its sides");
+    runs_ = {report::text(report::part(record, "config"), "before"),
+             report::text(report::part(record, "config"), "after")};
+    return sides;
   }
-  if (!time.can_tell || !std::isfinite(row.accuracy_change)) {
-    return fmt::format("challenge: {} and {} runs are too few to tell, expected 3 or more of each", row.runs_before,
-                       row.runs_after);
-  }
-  // If most runs of both missed the target, the ratio is not a number.
-  const double ratio = time.before / time.after, lost = -row.accuracy_change;
-  constexpr double rounding = 1e-12;
-  const bool met = ratio >= challenge_ && time.after < time.before && time.significant() && lost <= lose_ + rounding;
-  return fmt::format(
-      "challenge: {}: the second {} {:.2f} times as fast as the first (wanted: {:g}), {:.3f} and {:.3f} s, p = {:.3f} "
-      "(wanted: {}), and its accuracy changes by {:+.4f} (allowed: -{:g})",
-      met ? "met" : "missed", has_target ? "reaches " + row.target : "ends", ratio, challenge_, time.before, time.after,
-      time.probability, measure::significance, row.accuracy_change, lose_);
-}
 
-void CompareCommand::check_regressions(const measure::Comparison& comparison) const {
-  const double allowed = limit();
-  for (const measure::RowComparison& row : comparison.rows) {
-    if (!row.is_regression(allowed)) continue;
-    fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
-         row.seconds.probability);
+  // "challenge: met: ...", or missed, or why nobody can tell.
+  std::string judge(const measure::Comparison& comparison) const {
+    const measure::RowComparison& row = comparison.rows[0];
+    const bool has_target = !row.target.empty();
+    const measure::Tested& time = has_target ? row.to_target : row.seconds;
+    if (comparison.rows.size() > 1) return "challenge: is for one row, and the records have more in common";
+    if (!has_target && !std::isnan(row.to_target.before + row.to_target.after)) {
+      return "challenge: the two have different targets, expected one";
+    }
+    if (!time.can_tell || !std::isfinite(row.accuracy_change)) {
+      return fmt::format("challenge: {} and {} runs are too few to tell, expected 3 or more of each", row.runs_before,
+                         row.runs_after);
+    }
+    // If most runs of both missed the target, the ratio is not a number.
+    const double ratio = time.before / time.after, lost = -row.accuracy_change;
+    constexpr double rounding = 1e-12;
+    const bool met = ratio >= challenge_ && time.after < time.before && time.significant() && lost <= lose_ + rounding;
+    return fmt::format(
+        "challenge: {}: the second {} {:.2f} times as fast as the first (wanted: {:g}), {:.3f} and {:.3f} s, p = "
+        "{:.3f} (wanted: {}), and its accuracy changes by {:+.4f} (allowed: -{:g})",
+        met ? "met" : "missed", has_target ? "reaches " + row.target : "ends", ratio, challenge_, time.before,
+        time.after, time.probability, measure::significance, row.accuracy_change, lose_);
   }
-  for (const measure::RowComparison& row : comparison.rows) {
-    if (row.seconds.can_tell && std::isfinite(row.change)) continue;
-    fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
-         row.name, row.runs_before, row.runs_after);
-  }
-}
 
-void CompareCommand::run(const cli::Flags& flags) {
-  check_combinations(flags);
-  if (flags.given("--fail-if-slower")) limit();
-  outputs_.open();
-  const bool trains = !runs_.empty();
-  if (trains) cli::allow_to_finish();  // to end a run
-  const std::vector<Json> sides = trains ? train_sides() : read_sides();
-  const Json &before = sides[0], &after = sides[1];
-  const bool took_turns = !runs_.empty();
-  const std::vector<std::string>& names = took_turns ? runs_ : paths_;
-  const measure::Comparison comparison = measure::compare(before, after, names[0], names[1], took_turns);
-  if (comparison.rows.empty()) fail(ExitCode::bad_input, "{} and {}: have no row in common", names[0], names[1]);
-  Json record = report::new_record(name(), Device::cpu);
-  if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
-  record["config"] = {{"before", names[0]}, {"after", names[1]}, {"interleaved", took_turns}};
-  if (took_turns) record["sides"] = sides;
-  const report::Rows rows = rows_of(comparison);
-  record["rows"] = rows.json;
-  std::vector<std::string> sentences = comparison.only_one;
-  for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
-  const auto date = [](const Json& side) { return report::text(report::part(side, "environment"), "date"); };
-  if (!took_turns && before != after) {
-    sentences.push_back(fmt::format(
-        "not interleaved: one was measured after the other ({} and {}), so that a drift of the machine counts as a "
-        "difference; compare --run FLAGS --run FLAGS trains both in turns",
-        date(before), date(after)));
+  void check_regressions(const measure::Comparison& comparison) const {
+    const double allowed = limit();
+    for (const measure::RowComparison& row : comparison.rows) {
+      if (!row.is_regression(allowed)) continue;
+      fail(ExitCode::missed, "{}: {:.1f} % slower, more than {}, p = {:.3f}", row.name, row.change * 100, limit_,
+           row.seconds.probability);
+    }
+    for (const measure::RowComparison& row : comparison.rows) {
+      if (row.seconds.can_tell && std::isfinite(row.change)) continue;
+      fail(ExitCode::usage, "--fail-if-slower: {} has {} and {} runs, too few to tell; expected 3 or more (--repeat)",
+           row.name, row.runs_before, row.runs_after);
+    }
   }
-  std::string challenge;
-  if (flags.given("--challenge")) sentences.push_back(challenge = judge(comparison));
-  if (why_) {
-    sentences.push_back("why: " + measure::why(before, after, names[0], names[1]));
-    if (!comparison.rows[0].seconds.significant())
-      sentences.back() += " (the difference of the seconds is within noise)";
+
+  void run(const cli::Flags& flags) override {
+    check_combinations(flags);
+    if (flags.given("--fail-if-slower")) limit();
+    outputs_.open();
+    const bool trains = !runs_.empty();
+    if (trains) cli::allow_to_finish();  // to end a run
+    const std::vector<Json> sides = trains ? train_sides() : read_sides();
+    const Json &before = sides[0], &after = sides[1];
+    const bool took_turns = !runs_.empty();
+    const std::vector<std::string>& names = took_turns ? runs_ : paths_;
+    const measure::Comparison comparison = measure::compare(before, after, names[0], names[1], took_turns);
+    if (comparison.rows.empty()) fail(ExitCode::bad_input, "{} and {}: have no row in common", names[0], names[1]);
+    Json record = report::new_record(name(), Device::cpu);
+    if (report::text(after, "schema") == report::schema_name) record["environment"] = after["environment"];
+    record["config"] = {{"before", names[0]}, {"after", names[1]}, {"interleaved", took_turns}};
+    if (took_turns) record["sides"] = sides;
+    const report::Rows rows = rows_of(comparison);
+    record["rows"] = rows.json;
+    std::vector<std::string> sentences = comparison.only_one;
+    for (const std::string& line : comparison.differences) sentences.push_back("different " + line);
+    const auto date = [](const Json& side) { return report::text(report::part(side, "environment"), "date"); };
+    if (!took_turns && before != after) {
+      sentences.push_back(fmt::format(
+          "not interleaved: one was measured after the other ({} and {}), so that a drift of the machine counts as a "
+          "difference; compare --run FLAGS --run FLAGS trains both in turns",
+          date(before), date(after)));
+    }
+    std::string challenge;
+    if (flags.given("--challenge")) sentences.push_back(challenge = judge(comparison));
+    if (why_) {
+      sentences.push_back("why: " + measure::why(before, after, names[0], names[1]));
+      if (!comparison.rows[0].seconds.significant())
+        sentences.back() += " (the difference of the seconds is within noise)";
+    }
+    const std::string headline =
+        took_turns ? fmt::format("train {} and train {}, in turns, on {}", names[0], names[1], report::data_line(after))
+                   : fmt::format("{} and then {}", names[0], names[1]);
+    outputs_.finish(record, headline, {rows.table, learned_by(comparison)}, sentences);
+    if (!challenge.empty() && !challenge.starts_with("challenge: met")) {
+      fail(challenge.starts_with("challenge: missed") ? ExitCode::missed : ExitCode::usage, "{}", challenge);
+    }
+    if (flags.given("--fail-if-slower")) check_regressions(comparison);
   }
-  const std::string headline =
-      took_turns ? fmt::format("train {} and train {}, in turns, on {}", names[0], names[1], report::data_line(after))
-                 : fmt::format("{} and then {}", names[0], names[1]);
-  outputs_.finish(record, headline, {rows.table, learned_by(comparison)}, sentences);
-  if (!challenge.empty() && !challenge.starts_with("challenge: met")) {
-    fail(challenge.starts_with("challenge: missed") ? ExitCode::missed : ExitCode::usage, "{}", challenge);
-  }
-  if (flags.given("--fail-if-slower")) check_regressions(comparison);
-}
+};
 
 }  // namespace
 

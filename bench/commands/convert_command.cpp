@@ -25,101 +25,93 @@ namespace {
 namespace fs = std::filesystem;
 
 class ConvertCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  std::unique_ptr<SampleWriter> make_writer(const fs::path& folder, Part part, const SampleInfo& info) const;
-  int64_t convert(const FoundDataset& found, Part part, const fs::path& folder) const;
-
   std::vector<std::string> names_;  // of the source and the target
   std::string format_ = "record";
   int64_t shards_ = 1, train_ = 0, test_ = 0;
   std::optional<ImageShape> size_;
   bool compress_ = false, quiet_ = false;
-};
 
-void ConvertCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench data convert mnist mnist_records --format record --shards 4
   halfstep-bench data convert mnist mnist_files --format png
   halfstep-bench data convert cifar10 cifar10_records --compress
 
 docs/data_formats.md describes the formats.
 )");
-  flags.words("SRC DST", names_, 2, 2,
-              "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
-  flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
-  flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
-  flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
-  flags.size(size_);
-  flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, 0: all");
-  flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, 0: all");
-  flags.quiet(quiet_);
-}
+    flags.words("SRC DST", names_, 2, 2,
+                "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
+    flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");
+    flags.integer("--shards", shards_, 1, 256, "Files for each part, of record and tfrecord");
+    flags.on_off("--compress", compress_, "Compress the blocks of record files (zlib)");
+    flags.size(size_);
+    flags.integer("--train", train_, 0, int64_t{1} << 40, "Training samples, 0: all");
+    flags.integer("--test", test_, 0, int64_t{1} << 40, "Test samples, 0: all");
+    flags.quiet(quiet_);
+  }
 
-std::unique_ptr<SampleWriter> ConvertCommand::make_writer(const fs::path& folder, Part part,
-                                                          const SampleInfo& info) const {
-  const fs::path base = folder / hs::name(part);
-  if (format_ == "record") return write_records(fs::path(base) += ".record", info, {shards_, compress_, 0});
-  if (format_ == "tfrecord") return write_tfrecords(fs::path(base) += ".tfrecord", info, shards_);
-  if (format_ == "png") return write_image_folder(base, info, ImageFormat::png);
-  if (format_ == "jpeg") return write_image_folder(base, info, ImageFormat::jpeg);
-  if (format_ == "pgm") return write_image_folder(base, info, ImageFormat::pgm);
-  const std::string stem = part == Part::train ? "train" : "t10k";
-  return write_idx(folder / (stem + "-images-idx3-ubyte"), folder / (stem + "-labels-idx1-ubyte"), info);
-}
+  std::unique_ptr<SampleWriter> make_writer(const fs::path& folder, Part part, const SampleInfo& info) const {
+    const fs::path base = folder / hs::name(part);
+    if (format_ == "record") return write_records(fs::path(base) += ".record", info, {shards_, compress_, 0});
+    if (format_ == "tfrecord") return write_tfrecords(fs::path(base) += ".tfrecord", info, shards_);
+    if (format_ == "png") return write_image_folder(base, info, ImageFormat::png);
+    if (format_ == "jpeg") return write_image_folder(base, info, ImageFormat::jpeg);
+    if (format_ == "pgm") return write_image_folder(base, info, ImageFormat::pgm);
+    const std::string stem = part == Part::train ? "train" : "t10k";
+    return write_idx(folder / (stem + "-images-idx3-ubyte"), folder / (stem + "-labels-idx1-ubyte"), info);
+  }
 
-// Returns the number of samples.
-int64_t ConvertCommand::convert(const FoundDataset& found, Part part, const fs::path& folder) const {
-  const int64_t limit = part == Part::train ? train_ : test_;
-  std::unique_ptr<SampleSource> source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
-  SampleInfo info = source->info();
-  if (info.is_text())
-    fail(ExitCode::usage, "data convert: {} is a text, and the formats to write hold images", info.name);
-  if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
-  if (limit != 0) info.count = limit;
-  if (!info.remark.empty()) cli::notice(info.remark);
-  if (limit != 0 && !found.has_mixed_samples()) {
-    source = std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::mixed);
+  // Returns the number of samples.
+  int64_t convert(const FoundDataset& found, Part part, const fs::path& folder) const {
+    const int64_t limit = part == Part::train ? train_ : test_;
+    std::unique_ptr<SampleSource> source = open_dataset(found, part, found.format == DataFormat::generated ? limit : 0);
+    SampleInfo info = source->info();
+    if (info.is_text())
+      fail(ExitCode::usage, "data convert: {} is a text, and the formats to write hold images", info.name);
+    if (limit > info.count) fail(ExitCode::usage, "--{} {}: the set has {} samples", hs::name(part), limit, info.count);
+    if (limit != 0) info.count = limit;
+    if (!info.remark.empty()) cli::notice(info.remark);
+    if (limit != 0 && !found.has_mixed_samples()) {
+      source = std::make_unique<PartOfSamples>(std::move(source), 0, limit, SampleOrder::mixed);
+    }
+    const auto writer = make_writer(folder, part, info);
+    cli::RedrawnLine progress(quiet_);
+    const Clock::time_point start = Clock::now();
+    const auto rate = [&](int64_t done) { return static_cast<double>(done) / seconds_since(start); };
+    copy_samples(*source, info.count, *writer, [&](int64_t done) {
+      cli::check_signals("while converting; nothing was written");
+      if (!progress.is_due()) return;
+      progress.draw(fmt::format("{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s", hs::name(part),
+                                100.0 * static_cast<double>(done) / static_cast<double>(info.count), done, info.count,
+                                rate(done), static_cast<double>(info.count - done) / rate(done)));
+    });
+    progress.print(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", hs::name(part), info.count,
+                               seconds_since(start), rate(info.count),
+                               rate(info.count) * static_cast<double>(info.image_bytes()) / 1e6));
+    return info.count;
   }
-  const auto writer = make_writer(folder, part, info);
-  cli::RedrawnLine progress(quiet_);
-  const Clock::time_point start = Clock::now();
-  const auto rate = [&](int64_t done) { return static_cast<double>(done) / seconds_since(start); };
-  copy_samples(*source, info.count, *writer, [&](int64_t done) {
-    cli::check_signals("while converting; nothing was written");
-    if (!progress.is_due()) return;
-    progress.draw(fmt::format("{}: {:3.0f} %  {} of {} images  {:.0f} images/s  ETA {:.0f} s", hs::name(part),
-                              100.0 * static_cast<double>(done) / static_cast<double>(info.count), done, info.count,
-                              rate(done), static_cast<double>(info.count - done) / rate(done)));
-  });
-  progress.print(fmt::format("{}: {} images in {:.2f} s, {:.0f} images/s, {:.1f} MB/s\n", hs::name(part), info.count,
-                             seconds_since(start), rate(info.count),
-                             rate(info.count) * static_cast<double>(info.image_bytes()) / 1e6));
-  return info.count;
-}
 
-void ConvertCommand::run(const cli::Flags& flags) {
-  if (flags.given("--shards") && format_ != "record" && format_ != "tfrecord") {
-    fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", shards_, format_);
+  void run(const cli::Flags& flags) override {
+    if (flags.given("--shards") && format_ != "record" && format_ != "tfrecord") {
+      fail(ExitCode::usage, "--shards {}: {} has none, only record and tfrecord do", shards_, format_);
+    }
+    if (compress_ && format_ != "record") {
+      fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
+    }
+    FoundDataset found = find_dataset(names_[0]);
+    found.set.size = size_;
+    OutputFolder folder(names_[1]);
+    int64_t counts[] = {0, 0};
+    for (const Part part : {Part::train, Part::test}) {
+      if (found.has(part)) counts[part == Part::test] = convert(found, part, folder.path());
+    }
+    const auto [files, bytes] = measure::files_in(folder.path());
+    folder.keep();
+    cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n",
+                                  printable(names_[1]), counts[0], counts[1], format_, files,
+                                  static_cast<double>(bytes) / 1e6));
   }
-  if (compress_ && format_ != "record") {
-    fail(ExitCode::usage, "--compress: {} has no such switch, only record does", format_);
-  }
-  FoundDataset found = find_dataset(names_[0]);
-  found.set.size = size_;
-  OutputFolder folder(names_[1]);
-  int64_t counts[] = {0, 0};
-  for (const Part part : {Part::train, Part::test}) {
-    if (found.has(part)) counts[part == Part::test] = convert(found, part, folder.path());
-  }
-  const auto [files, bytes] = measure::files_in(folder.path());
-  folder.keep();
-  cli::write_stdout(fmt::format("{}: {} training and {} test images as {}, {} files, {:.1f} MB\n", printable(names_[1]),
-                                counts[0], counts[1], format_, files, static_cast<double>(bytes) / 1e6));
-}
+};
 
 }  // namespace
 

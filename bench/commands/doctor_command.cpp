@@ -22,35 +22,6 @@
 namespace hs::bench::commands {
 namespace {
 
-class DoctorCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  measure::StepFlags settings_;
-  int64_t train_ = 20000, steps_ = 100;
-  std::optional<CacheMode> cache_;
-  report::Outputs outputs_;
-};
-
-void DoctorCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench profile
-  halfstep-bench profile --batch 1
-  halfstep-bench profile --data mnist_png --prefetch 0 --cache none
-
-`profile kernels` and `profile memory` look closer.
-Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
-docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
-)");
-  settings_.declare(flags);
-  flags.train(train_);
-  flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
-  flags.loading(settings_.experiment.loading, cache_, "loading");
-  outputs_.declare(flags);
-}
-
 // The parts of a step, in the order of the verdicts.
 report::Rows parts_of(const measure::StepTimes& p) {
   report::Rows rows;
@@ -99,61 +70,85 @@ std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::v
   return lines;
 }
 
-void DoctorCommand::run(const cli::Flags& flags) {
-  if (launched_ranks() > 1) {
-    fail(ExitCode::usage,
-         "profile: looks at one process; start it without mpirun. train under mpirun names what {} ranks wait for",
-         launched_ranks());
-  }
-  LoaderOptions& loading = settings_.experiment.loading;
-  if (loading.normalize_on_host) {
-    fail(ExitCode::usage, "--preprocess host: profile measures steps that read bytes; use --preprocess device");
-  }
-  outputs_.open();
-  settings_.use(flags);
-  const measure::Experiment& experiment = settings_.experiment;
-  const Device device = experiment.device;
-  const cli::TrainingData data =
-      cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {1, true}, settings_.context);
-  const SampleInfo& info = data.train->info();
-  loading.cache = measure::settled_cache(cache_, loading, device, {data.train.get()});
-  loading.batch = experiment.batch;
-  loading.device = device;
-  Loader loader(*data.train, loading);
-  const cli::ForcedKernels forced(experiment.kernels);
-  measure::OneStep step(experiment, info);
-  const measure::Peaks peaks = measure::measure_peaks(device);
-  std::vector<Batch> batches;
-  const measure::StepTimes p = measure::measure_step_times(
-      [&] {
-        cli::check_signals("while profiling; no results were written");
-        batches.clear();  // frees their slots before the next batch is requested
-        batches = measure::next_batches(loader, experiment.accumulate);
-      },
-      [&] { step.run(batches); }, static_cast<int>(steps_), device, peaks);
-  settings_.tuning.check_used();
-  const measure::Verdict verdict = measure::diagnose(p, device);
-  batches.clear();
-  std::vector<measure::Switch> timed = measure::switches_for(verdict.bound, experiment);
-  measure::time_switches(timed, experiment, *data.train, p.step);
+class DoctorCommand : public cli::Command {
+  measure::StepFlags settings_;
+  int64_t train_ = 20000, steps_ = 100;
+  std::optional<CacheMode> cache_;
+  report::Outputs outputs_;
 
-  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
-  record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
-  record["profile"] = to_json(p);
-  const report::Rows parts = parts_of(p);
-  record["rows"] = parts.json;
-  record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
-  record["switches"] = to_json(timed);
-  measure::put_answer(record, answer_of(verdict, timed));
-  outputs_.finish(
-      record,
-      fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}", experiment.model, info.name,
-                  experiment.batch, hs::name(experiment.precision), hs::name(device), threads(), p.step * 1e3, steps_),
-      {parts.table},
-      {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9, peaks.flops * 1e-9,
-                   peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
-       fmt::format("further: {}", verdict.advice)});
-}
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench profile
+  halfstep-bench profile --batch 1
+  halfstep-bench profile --data mnist_png --prefetch 0 --cache none
+
+`profile kernels` and `profile memory` look closer.
+Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
+docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
+)");
+    settings_.declare(flags);
+    flags.train(train_);
+    flags.integer("--steps", steps_, 1, 1000000, "Steps to time");
+    flags.loading(settings_.experiment.loading, cache_, "loading");
+    outputs_.declare(flags);
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (launched_ranks() > 1) {
+      fail(ExitCode::usage,
+           "profile: looks at one process; start it without mpirun. train under mpirun names what {} ranks wait for",
+           launched_ranks());
+    }
+    LoaderOptions& loading = settings_.experiment.loading;
+    if (loading.normalize_on_host) {
+      fail(ExitCode::usage, "--preprocess host: profile measures steps that read bytes; use --preprocess device");
+    }
+    outputs_.open();
+    settings_.use(flags);
+    const measure::Experiment& experiment = settings_.experiment;
+    const Device device = experiment.device;
+    const cli::TrainingData data =
+        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {1, true}, settings_.context);
+    const SampleInfo& info = data.train->info();
+    loading.cache = measure::settled_cache(cache_, loading, device, {data.train.get()});
+    loading.batch = experiment.batch;
+    loading.device = device;
+    Loader loader(*data.train, loading);
+    const cli::ForcedKernels forced(experiment.kernels);
+    measure::OneStep step(experiment, info);
+    const measure::Peaks peaks = measure::measure_peaks(device);
+    std::vector<Batch> batches;
+    const measure::StepTimes p = measure::measure_step_times(
+        [&] {
+          cli::check_signals("while profiling; no results were written");
+          batches.clear();  // frees their slots before the next batch is requested
+          batches = measure::next_batches(loader, experiment.accumulate);
+        },
+        [&] { step.run(batches); }, static_cast<int>(steps_), device, peaks);
+    settings_.tuning.check_used();
+    const measure::Verdict verdict = measure::diagnose(p, device);
+    batches.clear();
+    std::vector<measure::Switch> timed = measure::switches_for(verdict.bound, experiment);
+    measure::time_switches(timed, experiment, *data.train, p.step);
+
+    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
+    record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
+    record["profile"] = to_json(p);
+    const report::Rows parts = parts_of(p);
+    record["rows"] = parts.json;
+    record["verdict"] = {{"name", verdict.name}, {"reason", verdict.reason}, {"advice", verdict.advice}};
+    record["switches"] = to_json(timed);
+    measure::put_answer(record, answer_of(verdict, timed));
+    outputs_.finish(record,
+                    fmt::format("{} on {}, batch {}, {}, device {}, threads {}: {:.3f} ms a step, of {}",
+                                experiment.model, info.name, experiment.batch, hs::name(experiment.precision),
+                                hs::name(device), threads(), p.step * 1e3, steps_),
+                    {parts.table},
+                    {fmt::format("{:.1f} GFLOP/s of {:.1f} ({}), {:.1f} GB/s of {:.1f}", p.flops / p.step * 1e-9,
+                                 peaks.flops * 1e-9, peaks.flops_of, p.bytes / p.step * 1e-9, peaks.bytes * 1e-9),
+                     fmt::format("further: {}", verdict.advice)});
+  }
+};
 
 }  // namespace
 

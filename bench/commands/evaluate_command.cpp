@@ -41,63 +41,6 @@ struct Result {
   double accuracy() const { return static_cast<double>(right) / static_cast<double>(samples); }
 };
 
-class EvaluateCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench evaluate --model digits.safetensors
-  halfstep-bench evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes
-
-The worst mistakes are the wrong answers that the model was most certain of.
-)");
-    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
-    flags.data(data_);
-    flags.test(test_);
-    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");
-    flags.threads(threads_).unrecorded();
-    flags.device(device_);
-    outputs_.declare(flags);
-  }
-  void run(const cli::Flags& flags) override;
-
- private:
-  Result evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const;
-
-  std::string model_, device_ = "auto";
-  cli::DataChoice data_;
-  int64_t test_ = cli::automatic_samples, mistakes_ = 12, threads_ = 0;
-  report::Outputs outputs_;
-};
-
-Result EvaluateCommand::evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const {
-  const ParameterArena arena(*loaded.model, device);
-  Loader loader(test, {.batch = test_batch, .shuffle = false, .device = device});
-  const auto classes = static_cast<size_t>(test.info().classes);
-  Result result;
-  result.confusion.assign(classes, std::vector<int64_t>(classes, 0));
-  for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
-    cli::check_signals("while evaluating; no results were written");
-    const Batch batch = on_device(loader.next(), device);
-    const std::vector<int32_t> labels = batch.labels.to_vector<int32_t>();
-    const Clock::time_point start = Clock::now();
-    const auto predictions = measure::log_probabilities(*loaded.model, batch.images, loaded.description.scale);
-    result.rates.push_back(static_cast<double>(labels.size()) / seconds_since(start));
-    for (size_t n = 0; n < labels.size(); ++n, ++result.samples) {
-      const std::vector<double>& logarithms = predictions[n];
-      const auto label = static_cast<size_t>(labels[n]);
-      const auto predicted = static_cast<size_t>(std::ranges::max_element(logarithms) - logarithms.begin());
-      ++result.confusion[label][predicted];
-      result.loss_sum -= logarithms[label];
-      result.right += predicted == label;
-      if (predicted == label) continue;
-      result.mistakes.push_back({result.samples, label, predicted, std::exp(logarithms[predicted])});
-    }
-  }
-  std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::probability);
-  result.mistakes.resize(std::min(result.mistakes.size(), static_cast<size_t>(mistakes_)));
-  return result;
-}
-
 report::Rows classes_of(const Result& result, const ModelDescription& model) {
   report::Rows rows{.table = {.title = "classes"}};
   for (size_t c = 0; c < result.confusion.size(); ++c) {
@@ -164,38 +107,90 @@ report::Rows mistakes_of(const Result& result, const ModelDescription& model, co
   return rows;
 }
 
-void EvaluateCommand::run(const cli::Flags& flags) {
-  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
-  outputs_.open();
-  cli::use_threads(threads_);
-  const Device device = cli::resolve_device(device_);
-  const LoadedModel loaded = measure::load_image_model(model_);
-  const cli::TrainingData data = measure::open_test_data(loaded.description, data_, {test_, !flags.given("--test")});
-  const SampleInfo& info = data.test->info();
-  const Result result = evaluate(loaded, *data.test, device);
+class EvaluateCommand : public cli::Command {
+  std::string model_, device_ = "auto";
+  cli::DataChoice data_;
+  int64_t test_ = cli::automatic_samples, mistakes_ = 12, threads_ = 0;
+  report::Outputs outputs_;
 
-  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
-  record["accuracy"] = result.accuracy();
-  record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
-  record["samples_per_second"] = median(result.rates);
-  record["confusion"] = result.confusion;
-  const report::Rows classes = classes_of(result, loaded.description),
-                     mistakes = mistakes_of(result, loaded.description, *data.test);
-  record["rows"] = classes.json;
-  record["mistakes"] = mistakes.json;
-  std::vector<report::Table> tables = {classes.table, table_of_confusion(result, loaded.description)};
-  if (!result.mistakes.empty()) tables.push_back(mistakes.table);
-  std::vector<std::string> remarks;
-  if (loaded.description.data != info.name) {
-    remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench evaluate --model digits.safetensors
+  halfstep-bench evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes
+
+The worst mistakes are the wrong answers that the model was most certain of.
+)");
+    flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
+    flags.data(data_);
+    flags.test(test_);
+    flags.integer("--mistakes", mistakes_, 0, 100, "Worst mistakes to show");
+    flags.threads(threads_).unrecorded();
+    flags.device(device_);
+    outputs_.declare(flags);
   }
-  outputs_.finish(
-      record,
-      fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}, {:.0f} samples/s",
-                  loaded.description.model, info.name, result.right, result.samples, 100 * result.accuracy(),
-                  result.loss_sum / static_cast<double>(result.samples), median(result.rates)),
-      tables, remarks);
-}
+
+  Result evaluate(const LoadedModel& loaded, const SampleSource& test, Device device) const {
+    const ParameterArena arena(*loaded.model, device);
+    Loader loader(test, {.batch = test_batch, .shuffle = false, .device = device});
+    const auto classes = static_cast<size_t>(test.info().classes);
+    Result result;
+    result.confusion.assign(classes, std::vector<int64_t>(classes, 0));
+    for (int64_t i = 0; i < loader.batches_per_epoch(); ++i) {
+      cli::check_signals("while evaluating; no results were written");
+      const Batch batch = on_device(loader.next(), device);
+      const std::vector<int32_t> labels = batch.labels.to_vector<int32_t>();
+      const Clock::time_point start = Clock::now();
+      const auto predictions = measure::log_probabilities(*loaded.model, batch.images, loaded.description.scale);
+      result.rates.push_back(static_cast<double>(labels.size()) / seconds_since(start));
+      for (size_t n = 0; n < labels.size(); ++n, ++result.samples) {
+        const std::vector<double>& logarithms = predictions[n];
+        const auto label = static_cast<size_t>(labels[n]);
+        const auto predicted = static_cast<size_t>(std::ranges::max_element(logarithms) - logarithms.begin());
+        ++result.confusion[label][predicted];
+        result.loss_sum -= logarithms[label];
+        result.right += predicted == label;
+        if (predicted == label) continue;
+        result.mistakes.push_back({result.samples, label, predicted, std::exp(logarithms[predicted])});
+      }
+    }
+    std::ranges::stable_sort(result.mistakes, std::greater(), &Mistake::probability);
+    result.mistakes.resize(std::min(result.mistakes.size(), static_cast<size_t>(mistakes_)));
+    return result;
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+    outputs_.open();
+    cli::use_threads(threads_);
+    const Device device = cli::resolve_device(device_);
+    const LoadedModel loaded = measure::load_image_model(model_);
+    const cli::TrainingData data = measure::open_test_data(loaded.description, data_, {test_, !flags.given("--test")});
+    const SampleInfo& info = data.test->info();
+    const Result result = evaluate(loaded, *data.test, device);
+
+    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
+    record["accuracy"] = result.accuracy();
+    record["loss"] = finite_or_null(result.loss_sum / static_cast<double>(result.samples));
+    record["samples_per_second"] = median(result.rates);
+    record["confusion"] = result.confusion;
+    const report::Rows classes = classes_of(result, loaded.description),
+                       mistakes = mistakes_of(result, loaded.description, *data.test);
+    record["rows"] = classes.json;
+    record["mistakes"] = mistakes.json;
+    std::vector<report::Table> tables = {classes.table, table_of_confusion(result, loaded.description)};
+    if (!result.mistakes.empty()) tables.push_back(mistakes.table);
+    std::vector<std::string> remarks;
+    if (loaded.description.data != info.name) {
+      remarks.push_back(fmt::format("the model was trained on {}, and this is {}", loaded.description.data, info.name));
+    }
+    outputs_.finish(
+        record,
+        fmt::format("{} on {}: {} of {} test samples right, {:.2f} %, loss {:.4f}, {:.0f} samples/s",
+                    loaded.description.model, info.name, result.right, result.samples, 100 * result.accuracy(),
+                    result.loss_sum / static_cast<double>(result.samples), median(result.rates)),
+        tables, remarks);
+  }
+};
 
 }  // namespace
 

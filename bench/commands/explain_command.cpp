@@ -56,30 +56,6 @@ std::string to_dot(const Tensor& loss) {
   return text + "}\n";
 }
 
-class ExplainCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  measure::StepFlags settings_;
-  std::string dot_;
-  report::Outputs outputs_;
-};
-
-void ExplainCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench profile kernels --model mnist_cnn_large --precision bf16
-  halfstep-bench profile kernels --checkpoint all --kernel conv2d_forward=im2col
-  halfstep-bench profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)");
-  settings_.declare(flags);
-  outputs_.declare(flags);
-  flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
-}
-
 std::string shapes_of(const measure::TimedCall& call) {
   // The first input and the last output that is defined.
   const Shape& first = call.shapes.front();
@@ -213,44 +189,63 @@ std::vector<report::Table> add_phases(const TracedStep& step, const measure::Pea
   return tables;
 }
 
-void ExplainCommand::run(const cli::Flags& flags) {
-  settings_.use(flags);
-  const measure::Experiment& experiment = settings_.experiment;
-  const Device device = experiment.device;
-  static_cast<void>(cli::ForcedKernels(experiment.kernels));  // reports a mistake in it before data are read
-  OutputFile dot(dot_, "--dot");
-  outputs_.open({&dot});
-  const cli::TrainingData data = cli::open_training_data(
-      settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
-  const SampleInfo& info = data.train->info();
-  const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
-  const cli::ForcedKernels forced(experiment.kernels);
-  measure::OneStep step(experiment, info);
-  Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
-  const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
-  const measure::KernelUse warming;
-  for (int i = 0; i < 3; ++i) step.run(batches);
-  forced.check_used(warming.since(), fmt::format("a step of {}", experiment.model));
-  settings_.tuning.check_used();
-  const TracedStep traced = trace_step(step, batches, device);
-  dot.write(to_dot(step.forward(batches[0])));
-  dot.keep();
+class ExplainCommand : public cli::Command {
+  measure::StepFlags settings_;
+  std::string dot_;
+  report::Outputs outputs_;
 
-  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
-  record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
-  const std::vector<report::Table> tables = add_phases(traced, peaks, record);
-  record["loss"] = step.loss();
-  record["loss_scale"] = step.loss_scale();
-  record["peak_bytes"] = traced.peak;
-  outputs_.finish(
-      record,
-      fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", experiment.model, info.name,
-                  batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), step.parameters()),
-      tables,
-      {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
-       fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),
-                   report::mebibytes(traced.peak))});
-}
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench profile kernels --model mnist_cnn_large --precision bf16
+  halfstep-bench profile kernels --checkpoint all --kernel conv2d_forward=im2col
+  halfstep-bench profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
+
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
+)");
+    settings_.declare(flags);
+    outputs_.declare(flags);
+    flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();
+  }
+
+  void run(const cli::Flags& flags) override {
+    settings_.use(flags);
+    const measure::Experiment& experiment = settings_.experiment;
+    const Device device = experiment.device;
+    static_cast<void>(cli::ForcedKernels(experiment.kernels));  // reports a mistake in it before data are read
+    OutputFile dot(dot_, "--dot");
+    outputs_.open({&dot});
+    const cli::TrainingData data = cli::open_training_data(
+        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
+    const SampleInfo& info = data.train->info();
+    const measure::Peaks peaks = measure::measure_peaks(device);  // of the machine, not of a forced variant
+    const cli::ForcedKernels forced(experiment.kernels);
+    measure::OneStep step(experiment, info);
+    Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
+    const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
+    const measure::KernelUse warming;
+    for (int i = 0; i < 3; ++i) step.run(batches);
+    forced.check_used(warming.since(), fmt::format("a step of {}", experiment.model));
+    settings_.tuning.check_used();
+    const TracedStep traced = trace_step(step, batches, device);
+    dot.write(to_dot(step.forward(batches[0])));
+    dot.keep();
+
+    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
+    record["peaks"] = {{"flops_per_second", peaks.flops}, {"bytes_per_second", peaks.bytes}};
+    const std::vector<report::Table> tables = add_phases(traced, peaks, record);
+    record["loss"] = step.loss();
+    record["loss_scale"] = step.loss_scale();
+    record["peak_bytes"] = traced.peak;
+    outputs_.finish(
+        record,
+        fmt::format("{} on {}, batch {}, {}, device {}, {} parameters", experiment.model, info.name,
+                    batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), step.parameters()),
+        tables,
+        {fmt::format("peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s", peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
+         fmt::format("loss {:.4f}, loss scale {:g}, peak of memory {} MiB", step.loss(), step.loss_scale(),
+                     report::mebibytes(traced.peak))});
+  }
+};
 
 }  // namespace
 

@@ -18,8 +18,21 @@
 namespace hs::bench::commands {
 namespace {
 
+// The model, which computes what it does with its adapters.
+LoadedModel load_merged(const std::string& path, const std::string& adapters) {
+  LoadedModel loaded = load_model(path);
+  if (adapters.empty()) return loaded;
+  const LoraOptions options = load_adapters(*loaded.model, measure::sha256(loaded.model->parameters()), adapters);
+  const std::vector<NamedTensor> merged = merged_parameters(*loaded.model, options);
+  loaded = load_model(path);
+  const std::vector<NamedTensor> own = parameters_of(*loaded.model);
+  for (size_t i = 0; i < own.size(); ++i) Tensor(own[i].tensor).copy_from(merged.at(i).tensor);
+  return loaded;
+}
+
 class ExportCommand : public cli::Command {
- public:
+  std::string model_, adapters_, onnx_, npy_, safetensors_;
+
   void declare(cli::Flags& flags) override {
     flags.examples(R"(Examples:
   halfstep-bench export --model digits.safetensors --onnx digits.onnx
@@ -34,62 +47,46 @@ docs/model_files.md describes the files and how other programs open them, docs/t
     flags.text("--npy", npy_, "DIR", "Folder to make, with a NumPy file for each tensor");
     flags.text("--safetensors", safetensors_, "FILE", "Write the model as train --save-model does, - for stdout");
   }
-  void run(const cli::Flags& flags) override;
 
- private:
-  std::string model_, adapters_, onnx_, npy_, safetensors_;
-};
-
-// The model, which computes what it does with its adapters.
-LoadedModel load_merged(const std::string& path, const std::string& adapters) {
-  LoadedModel loaded = load_model(path);
-  if (adapters.empty()) return loaded;
-  const LoraOptions options = load_adapters(*loaded.model, measure::sha256(loaded.model->parameters()), adapters);
-  const std::vector<NamedTensor> merged = merged_parameters(*loaded.model, options);
-  loaded = load_model(path);
-  const std::vector<NamedTensor> own = parameters_of(*loaded.model);
-  for (size_t i = 0; i < own.size(); ++i) Tensor(own[i].tensor).copy_from(merged.at(i).tensor);
-  return loaded;
-}
-
-void ExportCommand::run(const cli::Flags&) {
-  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
-  if (onnx_.empty() && npy_.empty() && safetensors_.empty())
-    fail(ExitCode::usage, "export: nothing to write, expected --onnx FILE, --npy DIR or --safetensors FILE");
-  const auto place = [](const std::string& path) {
-    std::error_code ignored;
-    return std::filesystem::weakly_canonical(std::filesystem::path(path) / "", ignored);
-  };
-  if (!onnx_.empty() && !npy_.empty() && place(onnx_) == place(npy_))
-    fail(ExitCode::usage, "--onnx and --npy: both go to {}", printable_text(npy_));
-  const LoadedModel loaded = load_merged(model_, adapters_);
-  // All are written before one appears: an export that fails leaves nothing.
-  OutputFile file(onnx_, "--onnx"), model(safetensors_, "--safetensors");
-  std::optional<OutputFolder> folder;
-  std::deque<OutputFile> files;
-  if (!npy_.empty()) {
-    folder.emplace(npy_);
-    for (const auto& [name, tensor] : parameters_of(*loaded.model)) {
-      files.emplace_back(folder->path() / (name + ".npy")).write(to_npy(tensor));
+  void run(const cli::Flags&) override {
+    if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+    if (onnx_.empty() && npy_.empty() && safetensors_.empty())
+      fail(ExitCode::usage, "export: nothing to write, expected --onnx FILE, --npy DIR or --safetensors FILE");
+    const auto place = [](const std::string& path) {
+      std::error_code ignored;
+      return std::filesystem::weakly_canonical(std::filesystem::path(path) / "", ignored);
+    };
+    if (!onnx_.empty() && !npy_.empty() && place(onnx_) == place(npy_))
+      fail(ExitCode::usage, "--onnx and --npy: both go to {}", printable_text(npy_));
+    const LoadedModel loaded = load_merged(model_, adapters_);
+    // All are written before one appears: an export that fails leaves nothing.
+    OutputFile file(onnx_, "--onnx"), model(safetensors_, "--safetensors");
+    std::optional<OutputFolder> folder;
+    std::deque<OutputFile> files;
+    if (!npy_.empty()) {
+      folder.emplace(npy_);
+      for (const auto& [name, tensor] : parameters_of(*loaded.model)) {
+        files.emplace_back(folder->path() / (name + ".npy")).write(to_npy(tensor));
+      }
+      keep_all(files);
     }
-    keep_all(files);
+    if (!safetensors_.empty()) {
+      write_safetensors(model, parameters_of(*loaded.model), describe(loaded.description));
+      model.finish();
+    }
+    if (!onnx_.empty()) {
+      file.write(to_onnx(*loaded.model, loaded.description));
+      file.keep();
+      cli::write_stderr(
+          fmt::format("{}: {} as ONNX, {} bytes\n", printable_text(onnx_), loaded.description.model, file.position()));
+    }
+    model.keep();
+    if (folder) {
+      folder->keep();
+      cli::write_stderr(fmt::format("{}: {} tensors for NumPy\n", printable_text(npy_), files.size()));
+    }
   }
-  if (!safetensors_.empty()) {
-    write_safetensors(model, parameters_of(*loaded.model), describe(loaded.description));
-    model.finish();
-  }
-  if (!onnx_.empty()) {
-    file.write(to_onnx(*loaded.model, loaded.description));
-    file.keep();
-    cli::write_stderr(
-        fmt::format("{}: {} as ONNX, {} bytes\n", printable_text(onnx_), loaded.description.model, file.position()));
-  }
-  model.keep();
-  if (folder) {
-    folder->keep();
-    cli::write_stderr(fmt::format("{}: {} tensors for NumPy\n", printable_text(npy_), files.size()));
-  }
-}
+};
 
 }  // namespace
 

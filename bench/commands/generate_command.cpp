@@ -12,7 +12,10 @@ namespace hs::bench::commands {
 namespace {
 
 class GenerateCommand : public cli::Command {
- public:
+  std::string model_, prompt_, device_ = "auto";
+  GenerateOptions options_;
+  int64_t threads_ = 0;
+
   void declare(cli::Flags& flags) override {
     flags.examples(R"(Examples:
   halfstep-bench train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors
@@ -29,33 +32,27 @@ Prints the prompt and what the model writes after it. The same seed writes the s
     flags.threads(threads_);
     flags.device(device_);
   }
-  void run(const cli::Flags& flags) override;
 
- private:
-  std::string model_, prompt_, device_ = "auto";
-  GenerateOptions options_;
-  int64_t threads_ = 0;
+  void run(const cli::Flags& flags) override {
+    if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+    cli::use_threads(threads_);
+    const Device device = cli::resolve_device(device_);
+    const LoadedModel loaded = load_model(model_);
+    const ParameterArena arena(*loaded.model, device);
+    if (!flags.given("--prompt")) prompt_ = default_prompt(loaded.description.vocabulary);
+    std::string text = prompt_;
+    generate(
+        *loaded.model, loaded.description, prompt_, options_,
+        [&](char symbol) {
+          cli::check_signals("while generating; the text was not written");
+          text.push_back(symbol);
+          return true;
+        },
+        device);
+    text += '\n';
+    ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);
+  }
 };
-
-void GenerateCommand::run(const cli::Flags& flags) {
-  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
-  cli::use_threads(threads_);
-  const Device device = cli::resolve_device(device_);
-  const LoadedModel loaded = load_model(model_);
-  const ParameterArena arena(*loaded.model, device);
-  if (!flags.given("--prompt")) prompt_ = default_prompt(loaded.description.vocabulary);
-  std::string text = prompt_;
-  generate(
-      *loaded.model, loaded.description, prompt_, options_,
-      [&](char symbol) {
-        cli::check_signals("while generating; the text was not written");
-        text.push_back(symbol);
-        return true;
-      },
-      device);
-  text += '\n';
-  ::isatty(STDOUT_FILENO) != 0 ? cli::write_stdout(text) : cli::write_bytes(text);
-}
 
 }  // namespace
 

@@ -17,40 +17,6 @@
 namespace hs::bench::commands {
 namespace {
 
-class JudgeCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  std::vector<std::string> file_;
-  judge::JudgeOptions options_;
-  int64_t threads_ = 0;
-  report::Outputs outputs_;
-};
-
-void JudgeCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench judge my_relu.cpp
-  halfstep-bench judge my_relu.so --against simple --json verdict.json
-  halfstep-bench judge conv2d_forward=winograd --quick
-  halfstep-bench judge my_relu.cu --device emulated
-
-docs/judge.md says what each check can tell, and what none can.
-)");
-  options_.seed = std::random_device()();
-  flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
-  flags.choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
-               "Variants for it alone; emulated: cuda, with an error where there is no emulator");
-  flags.text("--against", options_.against, "VARIANT", "Time it beside this one");
-  flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
-  flags.record("quick", [this] { return options_.quick; });
-  flags.batch(options_.batch, 65536);
-  flags.seed(options_.seed);
-  flags.threads(threads_).unrecorded();
-  outputs_.declare(flags);
-}
-
 Json to_json(const judge::Verdict& verdict, report::Table& table) {
   report::Rows rows;
   for (const judge::TimedResult& one : verdict.timed) {
@@ -84,42 +50,71 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
           {"timed", rows.json}};
 }
 
-void JudgeCommand::run(const cli::Flags& flags) {
-  outputs_.open();
-  cli::use_threads(threads_);
-  TemporaryPath folder;
-  const std::string& file = options_.shown = file_[0];
-  options_.plugin = cli::built_plugin(file, folder);
-  if (options_.plugin == file && file.find('=') != std::string::npos) std::swap(options_.plugin, options_.variant);
-  cli::Plugin plugin;  // what it registers, only its own process knows
-  if (!options_.plugin.empty()) {
-    plugin = cli::look_at_plugin(options_.plugin);
-    options_.plugin = std::filesystem::absolute(options_.plugin);  // its process may not ask for the current folder
+class JudgeCommand : public cli::Command {
+  std::vector<std::string> file_;
+  judge::JudgeOptions options_;
+  int64_t threads_ = 0;
+  report::Outputs outputs_;
+
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench judge my_relu.cpp
+  halfstep-bench judge my_relu.so --against simple --json verdict.json
+  halfstep-bench judge conv2d_forward=winograd --quick
+  halfstep-bench judge my_relu.cu --device emulated
+
+docs/judge.md says what each check can tell, and what none can.
+)");
+    options_.seed = std::random_device()();
+    flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
+    flags.choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},
+                 "Variants for it alone; emulated: cuda, with an error where there is no emulator");
+    flags.text("--against", options_.against, "VARIANT", "Time it beside this one");
+    flags.on_off("--quick", options_.quick, "Ten seconds: fewer rows, draws and rounds");
+    flags.record("quick", [this] { return options_.quick; });
+    flags.batch(options_.batch, 65536);
+    flags.seed(options_.seed);
+    flags.threads(threads_).unrecorded();
+    outputs_.declare(flags);
   }
-  std::vector<judge::Verdict> verdicts = judge::judge(options_);
-  Json record = report::new_record(name(), verdicts[0].device, flags.config());
-  record["verdicts"] = Json::array();
-  report::Table table{.left = 3};
-  std::vector<std::string> remarks, refused;
-  for (judge::Verdict& verdict : verdicts) {
-    const bool is_loaded = !verdict.variant.empty();
-    if (!is_loaded) verdict.slot = plugin.file;
-    record["verdicts"].push_back(to_json(verdict, table));
-    const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
-    if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device});
-    std::vector<std::string> checks;
-    for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
-    if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));
-    remarks.push_back(fmt::format("{}: {}", judged, verdict.text()));
-    if (!verdict.refused_by.empty()) refused.push_back(remarks.back());
+
+  void run(const cli::Flags& flags) override {
+    outputs_.open();
+    cli::use_threads(threads_);
+    TemporaryPath folder;
+    const std::string& file = options_.shown = file_[0];
+    options_.plugin = cli::built_plugin(file, folder);
+    if (options_.plugin == file && file.find('=') != std::string::npos) std::swap(options_.plugin, options_.variant);
+    cli::Plugin plugin;  // what it registers, only its own process knows
+    if (!options_.plugin.empty()) {
+      plugin = cli::look_at_plugin(options_.plugin);
+      options_.plugin = std::filesystem::absolute(options_.plugin);  // its process may not ask for the current folder
+    }
+    std::vector<judge::Verdict> verdicts = judge::judge(options_);
+    Json record = report::new_record(name(), verdicts[0].device, flags.config());
+    record["verdicts"] = Json::array();
+    report::Table table{.left = 3};
+    std::vector<std::string> remarks, refused;
+    for (judge::Verdict& verdict : verdicts) {
+      const bool is_loaded = !verdict.variant.empty();
+      if (!is_loaded) verdict.slot = plugin.file;
+      record["verdicts"].push_back(to_json(verdict, table));
+      const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
+      if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device});
+      std::vector<std::string> checks;
+      for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
+      if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));
+      remarks.push_back(fmt::format("{}: {}", judged, verdict.text()));
+      if (!verdict.refused_by.empty()) refused.push_back(remarks.back());
+    }
+    if (!plugin.file.empty()) record["plugins"] = cli::describe_plugins({plugin});
+    outputs_.finish(
+        record,
+        fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),
+        table.lines.empty() ? std::vector<report::Table>() : std::vector{table}, remarks);
+    if (!refused.empty()) fail(ExitCode::missed, "{}", fmt::join(refused, "; "));
   }
-  if (!plugin.file.empty()) record["plugins"] = cli::describe_plugins({plugin});
-  outputs_.finish(
-      record,
-      fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),
-      table.lines.empty() ? std::vector<report::Table>() : std::vector{table}, remarks);
-  if (!refused.empty()) fail(ExitCode::missed, "{}", fmt::join(refused, "; "));
-}
+};
 
 }  // namespace
 

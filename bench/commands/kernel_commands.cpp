@@ -25,119 +25,113 @@ namespace hs::bench::commands {
 namespace {
 
 class KernelCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  std::vector<DType> types() const;
-  std::vector<examples::TimedCase> cases() const;
-  void print_plan(Device device) const;  // or the list
-
   int64_t batch_ = 64, rounds_ = 15, threads_ = 0;
   double seconds_ = 2;
   std::string device_ = "auto", type_ = "all";
   std::vector<std::string> plugins_;
   bool list_ = false, dry_run_ = false;
   report::Outputs outputs_;
-};
 
-void KernelCommand::declare(cli::Flags& flags) {
-  flags.examples(fmt::format(
-      R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(fmt::format(
+        R"(Examples:
   halfstep-bench bench {0}
   halfstep-bench bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
   halfstep-bench bench {0} --list
 
 docs/command_line.md says what the columns mean.
 )",
-      name()));
-  flags.batch(batch_, 65536);
-  flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
-  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
-  flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
-  flags.threads(threads_).unrecorded();
-  flags.device(device_).unrecorded();
-  flags.plugins(plugins_);
-  outputs_.declare(flags);
-  flags.list(list_);
-  flags.dry_run(dry_run_);
-}
-
-std::vector<DType> KernelCommand::types() const {
-  std::vector<DType> wanted;
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    if (type_ == "all" || type_ == hs::name(type)) wanted.push_back(type);
+        name()));
+    flags.batch(batch_, 65536);
+    flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
+    flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
+    flags.real("--seconds", seconds_, 0, 3600, "No new round of a kernel after this time");
+    flags.threads(threads_).unrecorded();
+    flags.device(device_).unrecorded();
+    flags.plugins(plugins_);
+    outputs_.declare(flags);
+    flags.list(list_);
+    flags.dry_run(dry_run_);
   }
-  return wanted;
-}
 
-// `gemm` has the linear layers, `conv` the convolutions, and `ops` all others.
-std::vector<examples::TimedCase> KernelCommand::cases() const {
-  std::vector<examples::TimedCase> cases = examples::timed_cases(batch_);
-  std::erase_if(cases, [this](const examples::TimedCase& each) {
-    const std::string command = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
-    return command != name();
-  });
-  return cases;
-}
-
-void KernelCommand::print_plan(Device device) const {
-  report::Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
-  double elements = 0;
-  for (const examples::TimedCase& kernel : cases()) {
-    for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
-      table.lines.push_back({call.slot, call.what, fmt::format("{}", fmt::join(call.variants, ", "))});
-      elements = std::max(elements, call.elements);
+  std::vector<DType> types() const {
+    std::vector<DType> wanted;
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      if (type_ == "all" || type_ == hs::name(type)) wanted.push_back(type);
     }
+    return wanted;
   }
-  if (list_) return cli::write_stdout(to_text(table));
-  const double largest = elements * (sizeof(double) + sizeof(float));  // the reference's tensors and the timed ones
-  const size_t kernels = table.lines.size(), count = kernels * types().size();
-  cli::write_stdout(fmt::format(
-      "{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
-      "about {}, and verifying; {} MiB for the largest tensors\n",
-      name(), kernels, types().size(), hs::name(device), rounds_, seconds_,
-      measure::minutes_text(static_cast<double>(count) * seconds_), report::mebibytes(static_cast<size_t>(largest))));
-}
 
-void KernelCommand::run(const cli::Flags& flags) {
-  outputs_.open();
-  cli::load_plugins(plugins_);
-  const Device device = cli::resolve_device(device_);
-  if (list_ || dry_run_) return print_plan(device);
-  cli::use_threads(threads_);
-  const measure::Peaks peaks = measure::measure_peaks(device);
-  std::vector<measure::CaseTiming> timings;
-  int wrong = 0;
-  Json kernels = Json::array();
-  for (const examples::TimedCase& kernel : cases()) {
-    std::vector<std::vector<measure::CaseTiming>> by_type;
-    for (const DType type : types()) by_type.push_back(measure::time_kernels(kernel, type, device, rounds_, seconds_));
-    for (size_t call = 0; call < by_type[0].size(); ++call) {
-      for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
+  // `gemm` has the linear layers, `conv` the convolutions, and `ops` all others.
+  std::vector<examples::TimedCase> cases() const {
+    std::vector<examples::TimedCase> cases = examples::timed_cases(batch_);
+    std::erase_if(cases, [this](const examples::TimedCase& each) {
+      const std::string command = each.op == "linear" ? "gemm" : each.op.starts_with("conv2d") ? "conv" : "ops";
+      return command != name();
+    });
+    return cases;
+  }
+
+  // Or the list.
+  void print_plan(Device device) const {
+    report::Table table = {.heads = {"kernel", "sizes", "variants"}, .lines = {}, .left = 3};
+    double elements = 0;
+    for (const examples::TimedCase& kernel : cases()) {
+      for (const measure::SlotCall& call : measure::calls_of(kernel, device)) {
+        table.lines.push_back({call.slot, call.what, fmt::format("{}", fmt::join(call.variants, ", "))});
+        elements = std::max(elements, call.elements);
+      }
     }
+    if (list_) return cli::write_stdout(to_text(table));
+    const double largest = elements * (sizeof(double) + sizeof(float));  // the reference's tensors and the timed ones
+    const size_t kernels = table.lines.size(), count = kernels * types().size();
+    cli::write_stdout(fmt::format(
+        "{}: {} kernels in {} types on {}, {} rounds of all variants or as many as {} s allow\n"
+        "about {}, and verifying; {} MiB for the largest tensors\n",
+        name(), kernels, types().size(), hs::name(device), rounds_, seconds_,
+        measure::minutes_text(static_cast<double>(count) * seconds_), report::mebibytes(static_cast<size_t>(largest))));
   }
-  report::Table table{.left = 4};
-  for (const measure::CaseTiming& timing : timings) {
-    kernels.push_back(to_json(timing, peaks, table));
-    for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
+
+  void run(const cli::Flags& flags) override {
+    outputs_.open();
+    cli::load_plugins(plugins_);
+    const Device device = cli::resolve_device(device_);
+    if (list_ || dry_run_) return print_plan(device);
+    cli::use_threads(threads_);
+    const measure::Peaks peaks = measure::measure_peaks(device);
+    std::vector<measure::CaseTiming> timings;
+    int wrong = 0;
+    Json kernels = Json::array();
+    for (const examples::TimedCase& kernel : cases()) {
+      std::vector<std::vector<measure::CaseTiming>> by_type;
+      for (const DType type : types())
+        by_type.push_back(measure::time_kernels(kernel, type, device, rounds_, seconds_));
+      for (size_t call = 0; call < by_type[0].size(); ++call) {
+        for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
+      }
+    }
+    report::Table table{.left = 4};
+    for (const measure::CaseTiming& timing : timings) {
+      kernels.push_back(to_json(timing, peaks, table));
+      for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
+    }
+    for (auto& line : table.lines) line.resize(table.heads.size());
+    Json record = report::new_record(name(), device, flags.config());
+    record["peaks"] = {
+        {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
+    record["choices"] = noted_choices();
+    record["kernels"] = kernels;
+    std::vector<std::string> remarks;
+    record["slower_choices"] = slower_choices(timings, remarks);
+    outputs_.finish(
+        record,
+        fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)",
+                    name(), batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of,
+                    peaks.bytes * 1e-9),
+        {report::without_empty_columns(table)}, remarks);
+    if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
   }
-  for (auto& line : table.lines) line.resize(table.heads.size());
-  Json record = report::new_record(name(), device, flags.config());
-  record["peaks"] = {
-      {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
-  record["choices"] = noted_choices();
-  record["kernels"] = kernels;
-  std::vector<std::string> remarks;
-  record["slower_choices"] = slower_choices(timings, remarks);
-  outputs_.finish(
-      record,
-      fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)", name(),
-                  batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of, peaks.bytes * 1e-9),
-      {report::without_empty_columns(table)}, remarks);
-  if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
-}
+};
 
 }  // namespace
 

@@ -22,33 +22,6 @@
 namespace hs::bench::commands {
 namespace {
 
-class LrFindCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  measure::StepFlags settings_;
-  int64_t steps_ = 200;
-  double from_ = 1e-6, to_ = 10;
-  report::Outputs outputs_;
-};
-
-void LrFindCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench tune lr
-  halfstep-bench tune lr --model mlp --optimizer nesterov --to 30 --html lr.html
-
-docs/recipes.md says how to read the curve.
-)");
-  settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
-  settings_.declare(flags, {.rate = false});
-  flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
-  flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
-  flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
-  outputs_.declare(flags);
-}
-
 struct Point {
   double learning_rate, loss, smoothed;
 };
@@ -76,77 +49,99 @@ const Point& steepest(const std::vector<Point>& points) {
   return points[best - apart / 2];
 }
 
-void LrFindCommand::run(const cli::Flags& flags) {
-  if (to_ <= from_) {
-    fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
-  }
-  outputs_.open();
-  settings_.use(flags);
-  measure::Experiment& experiment = settings_.experiment;
-  const int64_t batch = experiment.batch * experiment.accumulate;
-  const cli::TrainingData data =
-      cli::open_training_data(settings_.data, {steps_ * batch, true}, {experiment.batch, true}, settings_.context);
-  const int64_t steps = (data.train->info().count + batch - 1) / batch;
-  experiment.epochs = (steps_ + steps - 1) / steps;
-  const double ratio = to_ / from_, total = static_cast<double>(steps * experiment.epochs);
-  experiment.optimizer.learning_rate = static_cast<float>(from_);
-  experiment.optimizer.schedule.factor = static_cast<float>(ratio);
+class LrFindCommand : public cli::Command {
+  measure::StepFlags settings_;
+  int64_t steps_ = 200;
+  double from_ = 1e-6, to_ = 10;
+  report::Outputs outputs_;
 
-  std::vector<Point> points;
-  TrainHooks hooks;
-  std::vector<double> losses;  // of the step's micro-batches
-  hooks.on_loss = [&](const Tensor& loss) {
-    cli::check_signals("while training; no results were written");
-    losses.push_back(loss.item());
-  };
-  hooks.on_step = [&](const Progress&) {
-    const double progress = static_cast<double>(points.size()) / total, count = static_cast<double>(losses.size());
-    points.push_back({from_ * std::pow(ratio, progress), std::reduce(losses.begin(), losses.end()) / count, 0});
-    losses.clear();
-    smooth(points);
-  };
-  hooks.should_stop = [&] {
-    constexpr double exploded = 4;
-    const double lowest = std::ranges::min(points, {}, &Point::smoothed).smoothed;
-    return static_cast<int64_t>(points.size()) >= steps_ || !(points.back().smoothed <= exploded * lowest);
-  };
-  try {
-    measure::run_experiment(experiment, *data.train, *data.test, experiment.seed, hooks);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::numeric) throw;  // an infinite loss is where the range ends
-  }
-  std::erase_if(points, [](const Point& point) { return !std::isfinite(point.smoothed); });
-  if (points.size() < 10) {
-    fail(ExitCode::numeric, "the loss exploded after {} steps, from a learning rate of {:g}; try a smaller --from",
-         points.size(), from_);
-  }
-  const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench tune lr
+  halfstep-bench tune lr --model mlp --optimizer nesterov --to 30 --html lr.html
 
-  Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));
-  record["rows"] = Json::array();
-  for (const Point& point : points) {
-    record["rows"].push_back(
-        {{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}});
+docs/recipes.md says how to read the curve.
+)");
+    settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
+    settings_.declare(flags, {.rate = false});
+    flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");
+    flags.real("--to", to_, 1e-12, 1e6, "Learning rate of the last step");
+    flags.integer("--steps", steps_, 20, 100000, "Steps, unless the loss explodes before");
+    outputs_.declare(flags);
   }
-  record["steepest"] = falls.learning_rate;
-  record["lowest"] = lowest.learning_rate;
-  report::Table table = {.heads = {"", "learning rate", "smoothed loss"}, .lines = {}};
-  const auto add = [&table](const char* what, const Point& point) {
-    table.lines.push_back({what, fmt::format("{:.2g}", point.learning_rate), fmt::format("{:.4f}", point.smoothed)});
-  };
-  add("first step", points.front());
-  add("steepest fall", falls);
-  add("lowest", lowest);
-  add("last step", points.back());
-  outputs_.finish(
-      record,
-      fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment.model, data.train->info().name,
-                  experiment.batch, experiment.optimizer.name, hs::name(experiment.precision),
-                  hs::name(experiment.device), threads()),
-      {table},
-      {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
-                   falls.learning_rate, lowest.learning_rate / 3)});
-}
+
+  void run(const cli::Flags& flags) override {
+    if (to_ <= from_) {
+      fail(ExitCode::usage, "--to {}: expected more than --from {}", to_, from_);
+    }
+    outputs_.open();
+    settings_.use(flags);
+    measure::Experiment& experiment = settings_.experiment;
+    const int64_t batch = experiment.batch * experiment.accumulate;
+    const cli::TrainingData data =
+        cli::open_training_data(settings_.data, {steps_ * batch, true}, {experiment.batch, true}, settings_.context);
+    const int64_t steps = (data.train->info().count + batch - 1) / batch;
+    experiment.epochs = (steps_ + steps - 1) / steps;
+    const double ratio = to_ / from_, total = static_cast<double>(steps * experiment.epochs);
+    experiment.optimizer.learning_rate = static_cast<float>(from_);
+    experiment.optimizer.schedule.factor = static_cast<float>(ratio);
+
+    std::vector<Point> points;
+    TrainHooks hooks;
+    std::vector<double> losses;  // of the step's micro-batches
+    hooks.on_loss = [&](const Tensor& loss) {
+      cli::check_signals("while training; no results were written");
+      losses.push_back(loss.item());
+    };
+    hooks.on_step = [&](const Progress&) {
+      const double progress = static_cast<double>(points.size()) / total, count = static_cast<double>(losses.size());
+      points.push_back({from_ * std::pow(ratio, progress), std::reduce(losses.begin(), losses.end()) / count, 0});
+      losses.clear();
+      smooth(points);
+    };
+    hooks.should_stop = [&] {
+      constexpr double exploded = 4;
+      const double lowest = std::ranges::min(points, {}, &Point::smoothed).smoothed;
+      return static_cast<int64_t>(points.size()) >= steps_ || !(points.back().smoothed <= exploded * lowest);
+    };
+    try {
+      measure::run_experiment(experiment, *data.train, *data.test, experiment.seed, hooks);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::numeric) throw;  // an infinite loss is where the range ends
+    }
+    std::erase_if(points, [](const Point& point) { return !std::isfinite(point.smoothed); });
+    if (points.size() < 10) {
+      fail(ExitCode::numeric, "the loss exploded after {} steps, from a learning rate of {:g}; try a smaller --from",
+           points.size(), from_);
+    }
+    const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
+
+    Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));
+    record["rows"] = Json::array();
+    for (const Point& point : points) {
+      record["rows"].push_back(
+          {{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}});
+    }
+    record["steepest"] = falls.learning_rate;
+    record["lowest"] = lowest.learning_rate;
+    report::Table table = {.heads = {"", "learning rate", "smoothed loss"}, .lines = {}};
+    const auto add = [&table](const char* what, const Point& point) {
+      table.lines.push_back({what, fmt::format("{:.2g}", point.learning_rate), fmt::format("{:.4f}", point.smoothed)});
+    };
+    add("first step", points.front());
+    add("steepest fall", falls);
+    add("lowest", lowest);
+    add("last step", points.back());
+    outputs_.finish(
+        record,
+        fmt::format("{} on {}, batch {}, {}, {}, device {}, threads {}", experiment.model, data.train->info().name,
+                    experiment.batch, experiment.optimizer.name, hs::name(experiment.precision),
+                    hs::name(experiment.device), threads()),
+        {table},
+        {fmt::format("try --lr {:.1g} for a constant rate, and up to {:.1g} as the top of --schedule one-cycle",
+                     falls.learning_rate, lowest.learning_rate / 3)});
+  }
+};
 
 }  // namespace
 

@@ -43,101 +43,6 @@ struct MemoryRow {
   int64_t largest_batch = 0;  // rows only
 };
 
-class MemoryCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  measure::Experiment step_case(Precision precision, int64_t accumulate) const;
-  MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
-                        const SampleSource& samples) const;
-  std::vector<MemoryRow> measure_rows(const SampleSource& samples) const;
-  std::vector<MemoryRow> measure_curve(const SampleSource& samples) const;
-  report::Rows rows_of(const std::vector<MemoryRow>& rows) const;
-  std::string headline(const cli::TrainingData& data) const;
-  void print_plan(const cli::TrainingData& data) const;
-
-  measure::StepFlags settings_;
-  std::string budget_ = "256M";
-  int64_t steps_ = 3;
-  bool curve_ = false, dry_run_ = false, quiet_ = false;
-  int64_t budget_bytes_ = int64_t{256} << 20;
-  Device device_ = Device::cpu;
-  report::Outputs outputs_;
-};
-
-void MemoryCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench profile memory
-  halfstep-bench profile memory --model char_gpt --blocks auto --data tinyshakespeare
-  halfstep-bench profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
-  halfstep-bench profile memory --dry-run
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)");
-  settings_.declare(flags, {.step = false});
-  flags.batch(settings_.experiment.batch, largest_batch_looked_at);
-  const auto read_budget = [this](const std::string& bytes) {
-    budget_bytes_ = parse_bytes("budget ", bytes);
-    budget_ = bytes;
-  };
-  flags.text("--budget", read_budget, budget_, "BYTES", "For the largest batch that fits; k, M and G as powers of 1024")
-      .unrecorded()
-      .record("budget_bytes", [this] { return budget_bytes_; });
-  flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
-  flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
-  outputs_.declare(flags);
-  flags.dry_run(dry_run_);
-  flags.quiet(quiet_);
-}
-
-measure::Experiment MemoryCommand::step_case(Precision precision, int64_t accumulate) const {
-  measure::Experiment experiment = settings_.experiment;
-  experiment.precision = precision;
-  experiment.accumulate = accumulate;
-  return experiment;
-}
-
-MemoryRow MemoryCommand::measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate,
-                                     int64_t steps, const SampleSource& samples) const {
-  return {precision, checkpoint, accumulate,
-          measure::measure_step(step_case(precision, accumulate), samples, parse_checkpoint(checkpoint), steps)};
-}
-
-std::vector<MemoryRow> MemoryCommand::measure_rows(const SampleSource& samples) const {
-  std::vector<MemoryRow> rows;
-  for (const Precision precision : precisions) {
-    for (const char* checkpoint : checkpoints) {
-      for (const int64_t accumulate : accumulations) {
-        if (!quiet_)
-          cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
-        MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
-        row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan.segments,
-                                                   samples, budget_bytes_, largest_batch_looked_at);
-        rows.push_back(std::move(row));
-      }
-    }
-  }
-  return rows;
-}
-
-std::vector<MemoryRow> MemoryCommand::measure_curve(const SampleSource& samples) const {
-  std::vector<MemoryRow> points;
-  const auto add = [&](const std::string& checkpoint) {
-    if (!quiet_) cli::notice("curve, checkpoint " + checkpoint);
-    points.push_back(measure_one(Precision::f32, checkpoint, 1, steps_, samples));
-  };
-  add("off");
-  add("budget=auto");
-  const measure::CheckpointPlan off = points[0].step.plan;
-  const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
-  for (int i = 0; i < curve_budgets; ++i) {
-    add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
-  }
-  return points;
-}
-
 Json by_purpose(const BytesByPurpose& bytes) {
   Json json = Json::object();
   for (size_t p = 0; p < memory_purposes; ++p) json[hs::name(static_cast<MemoryPurpose>(p))] = bytes[p];
@@ -187,26 +92,6 @@ std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const 
   return all;
 }
 
-report::Rows MemoryCommand::rows_of(const std::vector<MemoryRow>& rows) const {
-  report::Rows all{.table = {.left = 2}};
-  for (const MemoryRow& row : rows) {
-    std::vector<report::Figure> purposes;
-    purposes.reserve(memory_purposes);
-    for (size_t p = 0; p < memory_purposes; ++p) {
-      purposes.push_back(
-          {"", row.step.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
-    }
-    std::vector<report::Figure> line = figures_of(row.step, purposes);
-    line.insert(line.begin(), {{"precision", hs::name(row.precision), "type"},
-                               {"checkpoint", row.checkpoint, "checkpoint"},
-                               {"accumulate", row.accumulate, "accumulate"}});
-    line.push_back({"largest_batch", row.largest_batch, "largest batch in " + budget_});
-    if (row.accumulate == 1) line.push_back({"timeline", timeline(row.step)});
-    all.add(line);
-  }
-  return all;
-}
-
 // What to give `train` for half the bytes: of the rows with the same steps as the first, the one that takes the least
 // time of those with at most half of its bytes, or the one with the fewest.
 std::string command_for_half(const std::vector<MemoryRow>& rows) {
@@ -246,70 +131,174 @@ report::Rows curve_of(const std::vector<MemoryRow>& points) {
   return all;
 }
 
-std::string MemoryCommand::headline(const cli::TrainingData& data) const {
-  return fmt::format("{}: batch {}, {}, {}, device {}, threads {}", settings_.experiment.model,
-                     settings_.experiment.batch, settings_.experiment.optimizer.name, data.train->info().name,
-                     hs::name(device_), threads());
-}
+class MemoryCommand : public cli::Command {
+  measure::StepFlags settings_;
+  std::string budget_ = "256M";
+  int64_t steps_ = 3;
+  bool curve_ = false, dry_run_ = false, quiet_ = false;
+  int64_t budget_bytes_ = int64_t{256} << 20;
+  Device device_ = Device::cpu;
+  report::Outputs outputs_;
 
-// Peaks are the planner's, from one step of each type, whose time gives the minutes. The search for the largest batch
-// costs a few steps, each with about as many samples as fit the budget.
-void MemoryCommand::print_plan(const cli::TrainingData& data) const {
-  constexpr double steps_of_search = 3;
-  measure::DryRun plan({"type", "checkpoint", "step ms", "peak MiB"}, 2);
-  int64_t rows = 0;
-  for (const Precision precision : precisions) {
-    for (const char* checkpoint : checkpoints) {
-      const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
-      const auto peak = static_cast<double>(step.plan.predicted.peak);
-      double steps =
-          steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
-                                     static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
-      for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
-      // The curve's time is divided over the rows off, all and auto.
-      if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
-      plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
-                report::mebibytes(static_cast<size_t>(step.plan.predicted.peak))},
-               steps * step.milliseconds / 1e3);
-      rows += std::ssize(accumulations);
-    }
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench profile memory
+  halfstep-bench profile memory --model char_gpt --blocks auto --data tinyshakespeare
+  halfstep-bench profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
+  halfstep-bench profile memory --dry-run
+
+docs/chapters/finding_the_bottleneck.md says what the columns mean.
+)");
+    settings_.declare(flags, {.step = false});
+    flags.batch(settings_.experiment.batch, largest_batch_looked_at);
+    const auto read_budget = [this](const std::string& bytes) {
+      budget_bytes_ = parse_bytes("budget ", bytes);
+      budget_ = bytes;
+    };
+    flags
+        .text("--budget", read_budget, budget_, "BYTES",
+              "For the largest batch that fits; k, M and G as powers of 1024")
+        .unrecorded()
+        .record("budget_bytes", [this] { return budget_bytes_; });
+    flags.on_off("--curve", curve_, "Also bytes against time over ten budgets");
+    flags.integer("--steps", steps_, 1, 1000, "Timed steps of each row; one comes before them");
+    outputs_.declare(flags);
+    flags.dry_run(dry_run_);
+    flags.quiet(quiet_);
   }
-  plan.print(headline(data), data.train->info().name, fmt::format("{} rows, {} timed steps of each", rows, steps_));
-}
 
-void MemoryCommand::run(const cli::Flags& flags) {
-  settings_.use(flags);
-  device_ = settings_.experiment.device;
-  outputs_.open();
-  constexpr int64_t samples = 512;  // memory does not depend on their contents
-  const cli::TrainingData data = cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
-  if (dry_run_) return print_plan(data);
+  measure::Experiment step_case(Precision precision, int64_t accumulate) const {
+    measure::Experiment experiment = settings_.experiment;
+    experiment.precision = precision;
+    experiment.accumulate = accumulate;
+    return experiment;
+  }
 
-  const measure::AccumulationCost cost =
-      measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
-  const std::vector<MemoryRow> measured = measure_rows(*data.train);
-  const report::Rows rows = rows_of(measured),
-                     curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
-  Json record =
-      report::new_record(name(), device_, flags.config(),
-                         {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}});
-  record["rows"] = rows.json;
-  record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
-                                 {"batch", cost.batch},
-                                 {"accumulated_ms", cost.accumulated_ms},
-                                 {"one_batch_ms", cost.one_batch_ms},
-                                 {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
-  record["curve"] = curve.json;
-  std::vector<report::Table> tables = {rows.table};
-  if (curve_) tables.push_back(curve.table);
-  outputs_.finish(
-      record, headline(data), tables,
-      {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
-                   "ms: {:.2f} times",
-                   cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
-                   cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms),
-       command_for_half(measured)});
-}
+  MemoryRow measure_one(Precision precision, const std::string& checkpoint, int64_t accumulate, int64_t steps,
+                        const SampleSource& samples) const {
+    return {precision, checkpoint, accumulate,
+            measure::measure_step(step_case(precision, accumulate), samples, parse_checkpoint(checkpoint), steps)};
+  }
+
+  std::vector<MemoryRow> measure_rows(const SampleSource& samples) const {
+    std::vector<MemoryRow> rows;
+    for (const Precision precision : precisions) {
+      for (const char* checkpoint : checkpoints) {
+        for (const int64_t accumulate : accumulations) {
+          if (!quiet_)
+            cli::notice(fmt::format("{}, checkpoint {}, accumulate {}", hs::name(precision), checkpoint, accumulate));
+          MemoryRow row = measure_one(precision, checkpoint, accumulate, steps_, samples);
+          row.largest_batch = measure::largest_batch(step_case(precision, accumulate), row.step, row.step.plan.segments,
+                                                     samples, budget_bytes_, largest_batch_looked_at);
+          rows.push_back(std::move(row));
+        }
+      }
+    }
+    return rows;
+  }
+
+  std::vector<MemoryRow> measure_curve(const SampleSource& samples) const {
+    std::vector<MemoryRow> points;
+    const auto add = [&](const std::string& checkpoint) {
+      if (!quiet_) cli::notice("curve, checkpoint " + checkpoint);
+      points.push_back(measure_one(Precision::f32, checkpoint, 1, steps_, samples));
+    };
+    add("off");
+    add("budget=auto");
+    const measure::CheckpointPlan off = points[0].step.plan;
+    const int64_t smallest = smallest_budget(off.costs), largest = off.predicted.peak;
+    for (int i = 0; i < curve_budgets; ++i) {
+      add(fmt::format("budget={}", smallest + (largest - smallest) * i / (curve_budgets - 1)));
+    }
+    return points;
+  }
+
+  report::Rows rows_of(const std::vector<MemoryRow>& rows) const {
+    report::Rows all{.table = {.left = 2}};
+    for (const MemoryRow& row : rows) {
+      std::vector<report::Figure> purposes;
+      purposes.reserve(memory_purposes);
+      for (size_t p = 0; p < memory_purposes; ++p) {
+        purposes.push_back(
+            {"", row.step.at_peak[p], hs::name(static_cast<MemoryPurpose>(p)), "{:.1f}", report::to_mebibytes});
+      }
+      std::vector<report::Figure> line = figures_of(row.step, purposes);
+      line.insert(line.begin(), {{"precision", hs::name(row.precision), "type"},
+                                 {"checkpoint", row.checkpoint, "checkpoint"},
+                                 {"accumulate", row.accumulate, "accumulate"}});
+      line.push_back({"largest_batch", row.largest_batch, "largest batch in " + budget_});
+      if (row.accumulate == 1) line.push_back({"timeline", timeline(row.step)});
+      all.add(line);
+    }
+    return all;
+  }
+
+  std::string headline(const cli::TrainingData& data) const {
+    return fmt::format("{}: batch {}, {}, {}, device {}, threads {}", settings_.experiment.model,
+                       settings_.experiment.batch, settings_.experiment.optimizer.name, data.train->info().name,
+                       hs::name(device_), threads());
+  }
+
+  // Peaks are the planner's, from one step of each type, whose time gives the minutes. The search for the largest batch
+  // costs a few steps, each with about as many samples as fit the budget.
+  void print_plan(const cli::TrainingData& data) const {
+    constexpr double steps_of_search = 3;
+    measure::DryRun plan({"type", "checkpoint", "step ms", "peak MiB"}, 2);
+    int64_t rows = 0;
+    for (const Precision precision : precisions) {
+      for (const char* checkpoint : checkpoints) {
+        const measure::MeasuredStep step = measure_one(precision, checkpoint, 1, 1, *data.train).step;
+        const auto peak = static_cast<double>(step.plan.predicted.peak);
+        double steps =
+            steps_of_search * std::min(static_cast<double>(budget_bytes_) / peak,
+                                       static_cast<double>(largest_batch_looked_at / settings_.experiment.batch));
+        for (const int64_t accumulate : accumulations) steps += static_cast<double>(accumulate * (steps_ + 1));
+        // The curve's time is divided over the rows off, all and auto.
+        if (curve_ && precision == Precision::f32) steps += static_cast<double>(curve_budgets * (steps_ + 1)) / 3;
+        plan.add({hs::name(precision), checkpoint, fmt::format("{:.1f}", step.milliseconds),
+                  report::mebibytes(static_cast<size_t>(step.plan.predicted.peak))},
+                 steps * step.milliseconds / 1e3);
+        rows += std::ssize(accumulations);
+      }
+    }
+    plan.print(headline(data), data.train->info().name, fmt::format("{} rows, {} timed steps of each", rows, steps_));
+  }
+
+  void run(const cli::Flags& flags) override {
+    settings_.use(flags);
+    device_ = settings_.experiment.device;
+    outputs_.open();
+    constexpr int64_t samples = 512;  // memory does not depend on their contents
+    const cli::TrainingData data =
+        cli::open_training_data(settings_.data, {samples, true}, {1, true}, settings_.context);
+    if (dry_run_) return print_plan(data);
+
+    const measure::AccumulationCost cost =
+        measure::measure_accumulation(step_case(Precision::f32, 1), *data.train, 4, steps_);
+    const std::vector<MemoryRow> measured = measure_rows(*data.train);
+    const report::Rows rows = rows_of(measured),
+                       curve = curve_of(curve_ ? measure_curve(*data.train) : std::vector<MemoryRow>());
+    Json record =
+        report::new_record(name(), device_, flags.config(),
+                           {{"name", data.train->info().name}, {"synthetic", data.synthetic}, {"source", data.source}});
+    record["rows"] = rows.json;
+    record["accumulation_cost"] = {{"micro_batches", cost.micro_batches},
+                                   {"batch", cost.batch},
+                                   {"accumulated_ms", cost.accumulated_ms},
+                                   {"one_batch_ms", cost.one_batch_ms},
+                                   {"ratio", cost.accumulated_ms / cost.one_batch_ms}};
+    record["curve"] = curve.json;
+    std::vector<report::Table> tables = {rows.table};
+    if (curve_) tables.push_back(curve.table);
+    outputs_.finish(
+        record, headline(data), tables,
+        {fmt::format("accumulation: forward and backward of {} batches of {} take {:.1f} ms, of one batch of {} {:.1f} "
+                     "ms: {:.2f} times",
+                     cost.micro_batches, cost.batch, cost.accumulated_ms, cost.micro_batches * cost.batch,
+                     cost.one_batch_ms, cost.accumulated_ms / cost.one_batch_ms),
+         command_for_half(measured)});
+  }
+};
 
 }  // namespace
 

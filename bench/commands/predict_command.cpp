@@ -42,8 +42,29 @@ std::string picture_of(const Image& image) {
   return text;
 }
 
+constexpr int64_t no_label = -1;
+
+std::vector<uint8_t> read_stdin() {
+  std::vector<uint8_t> bytes(max_image_file_bytes + 1);
+  std::cin.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (static_cast<uint64_t>(std::cin.gcount()) > max_image_file_bytes) {
+    fail(ExitCode::bad_input, "stdin: more than {} bytes, expected one image", max_image_file_bytes);
+  }
+  bytes.resize(static_cast<size_t>(std::cin.gcount()));
+  return bytes;
+}
+
 class PredictCommand : public cli::Command {
- public:
+  std::string model_;
+  cli::DataChoice data_;
+  std::vector<std::string> images_;
+  bool test_ = false, invert_ = false;
+  int64_t count_ = 10, top_ = 3;
+  LoadedModel loaded_;
+  report::Outputs outputs_;
+  Json tested_;  // the data, with --test
+  report::Rows rows_{.table = {.title = "predictions"}};
+
   void declare(cli::Flags& flags) override {
     flags.examples(R"(Examples:
   halfstep-bench train --save-model digits.safetensors
@@ -67,141 +88,113 @@ light strokes on black: --invert is for ink on paper. docs/model_files.md descri
     flags.on_off("--invert", invert_, "Swap black and white in the files");
     outputs_.declare(flags);
   }
-  void run(const cli::Flags& flags) override;
 
- private:
-  void predict_file(const std::string& path);
-  void predict_test();
-  bool answer(const std::string& name, const Image& image, const std::vector<std::string>& changes, int64_t label);
   void print(const std::string& text) const {
     outputs_.use_stdout() ? cli::write_stderr(text) : cli::write_stdout(text);
   }
 
-  std::string model_;
-  cli::DataChoice data_;
-  std::vector<std::string> images_;
-  bool test_ = false, invert_ = false;
-  int64_t count_ = 10, top_ = 3;
-  LoadedModel loaded_;
-  report::Outputs outputs_;
-  Json tested_;  // the data, with --test
-  report::Rows rows_{.table = {.title = "predictions"}};
-};
-
-constexpr int64_t no_label = -1;
-
-// Prints what the model sees in an image, and notes it for the record. Returns whether that is the label.
-bool PredictCommand::answer(const std::string& name, const Image& image, const std::vector<std::string>& changes,
-                            int64_t label) {
-  const ModelDescription& model = loaded_.description;
-  const Tensor pixels = Tensor::from(image.pixels, {1, image.shape.rows, image.shape.columns, image.shape.channels});
-  const std::vector<double> probabilities = measure::predict(*loaded_.model, pixels, model.scale).front();
-  std::vector<size_t> classes(probabilities.size());
-  std::iota(classes.begin(), classes.end(), 0);
-  std::ranges::stable_sort(classes, std::greater(), [&](size_t c) { return probabilities[c]; });
-  classes.resize(std::min(classes.size(), static_cast<size_t>(top_)));
-  const bool is_right = static_cast<int64_t>(classes[0]) == label;
-  Json all = Json::array();
-  std::vector<std::string> texts;
-  for (const size_t c : classes) {
-    texts.push_back(fmt::format("{} with {:.2f} %", model.class_name(c), 100 * probabilities[c]));
-    all.push_back({{"class", model.class_name(c)}, {"probability", probabilities[c]}});
-  }
-  std::vector<report::Figure> row = {{"name", name, "image"},
-                                     {"class", model.class_name(classes[0]), "class"},
-                                     {"probability", probabilities[classes[0]], "with", "{:.2f} %", 100}};
-  if (label != no_label) row.push_back({"label", model.class_name(static_cast<size_t>(label))});
-  row.insert(row.end(), {{"classes", all}, {"changes", changes}});
-  rows_.add(row);
-  std::string picture;
-  if (isatty(STDOUT_FILENO) == 1) {
-    picture = picture_of(image);
-    if (!changes.empty()) picture += fmt::format("{}\n", fmt::join(changes, ", "));
-  }
-  const std::string what = label == no_label ? "" : ", a " + model.class_name(static_cast<size_t>(label));
-  print(fmt::format("{}{}{}: {}{}\n", picture, name, what, fmt::join(texts, ", "),
-                    label == no_label || is_right ? "" : " (wrong)"));
-  return is_right;
-}
-
-std::vector<uint8_t> read_stdin() {
-  std::vector<uint8_t> bytes(max_image_file_bytes + 1);
-  std::cin.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (static_cast<uint64_t>(std::cin.gcount()) > max_image_file_bytes) {
-    fail(ExitCode::bad_input, "stdin: more than {} bytes, expected one image", max_image_file_bytes);
-  }
-  bytes.resize(static_cast<size_t>(std::cin.gcount()));
-  return bytes;
-}
-
-void PredictCommand::predict_file(const std::string& path) {
-  const std::string name = path == "-" ? "stdin" : printable(path);
-  const ModelSizes& sizes = loaded_.description.sizes;
-  const std::vector<uint8_t> bytes = path == "-" ? read_stdin() : read_file(path, max_image_file_bytes);
-  FittedImage fitted =
-      fit_image(decode_image(bytes, name, largest_side_to_fit), {sizes.rows, sizes.columns, sizes.channels});
-  if (invert_) {
-    invert(fitted.image);
-    fitted.changes.emplace_back("inverted");
-  }
-  answer(name, fitted.image, fitted.changes, no_label);
-  if (border_mean(fitted.image) >= light_border && !invert_) {
-    cli::notice(name +
-                ": its border is light; if it is ink on paper and the model learned light on black, give --invert");
-  }
-}
-
-void PredictCommand::predict_test() {
-  const cli::TrainingData data = measure::open_test_data(loaded_.description, data_, {count_, true});
-  const SampleInfo& info = data.test->info();
-  tested_ = report::describe_data(data);
-  int64_t right = 0;
-  for (int64_t i = 0; i < info.count; ++i) {
-    cli::check_signals("while predicting");
-    Image image{info.shape(), std::vector<uint8_t>(static_cast<size_t>(info.image_bytes()))};
-    data.test->read(i, image.pixels.data());
-    right += answer(fmt::format("{} test sample {}", info.name, i), image, {}, data.test->label(i));
-  }
-  print(fmt::format("{}: {} of {} right\n", info.name, right, info.count));
-}
-
-void PredictCommand::run(const cli::Flags& flags) {
-  if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
-  if (test_ == !images_.empty()) {
-    fail(ExitCode::usage, "predict: {}, expected IMAGE files or --test",
-         test_ ? "IMAGE files and --test" : "neither IMAGE files nor --test");
-  }
-  for (const char* flag : {"--count", "--data", "--size", "--test-split"}) {
-    if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
-  }
-  if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
-  outputs_.open();
-  loaded_ = measure::load_image_model(model_);
-  const int64_t channels = loaded_.description.sizes.channels;
-  if (!test_ && channels != 1 && channels != 3) {
-    fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,
-         channels);
-  }
-  if (test_) predict_test();
-  for (const std::string& path : images_) {
-    std::error_code ignored;
-    std::vector<std::string> files = {path};
-    if (std::filesystem::is_directory(path, ignored)) {
-      files.clear();
-      for (const std::filesystem::path& file : image_files(path)) files.push_back(file.string());
+  // Prints what the model sees in an image, and notes it for the record. Returns whether that is the label.
+  bool answer(const std::string& name, const Image& image, const std::vector<std::string>& changes, int64_t label) {
+    const ModelDescription& model = loaded_.description;
+    const Tensor pixels = Tensor::from(image.pixels, {1, image.shape.rows, image.shape.columns, image.shape.channels});
+    const std::vector<double> probabilities = measure::predict(*loaded_.model, pixels, model.scale).front();
+    std::vector<size_t> classes(probabilities.size());
+    std::iota(classes.begin(), classes.end(), 0);
+    std::ranges::stable_sort(classes, std::greater(), [&](size_t c) { return probabilities[c]; });
+    classes.resize(std::min(classes.size(), static_cast<size_t>(top_)));
+    const bool is_right = static_cast<int64_t>(classes[0]) == label;
+    Json all = Json::array();
+    std::vector<std::string> texts;
+    for (const size_t c : classes) {
+      texts.push_back(fmt::format("{} with {:.2f} %", model.class_name(c), 100 * probabilities[c]));
+      all.push_back({{"class", model.class_name(c)}, {"probability", probabilities[c]}});
     }
-    for (const std::string& file : files) {
+    std::vector<report::Figure> row = {{"name", name, "image"},
+                                       {"class", model.class_name(classes[0]), "class"},
+                                       {"probability", probabilities[classes[0]], "with", "{:.2f} %", 100}};
+    if (label != no_label) row.push_back({"label", model.class_name(static_cast<size_t>(label))});
+    row.insert(row.end(), {{"classes", all}, {"changes", changes}});
+    rows_.add(row);
+    std::string picture;
+    if (isatty(STDOUT_FILENO) == 1) {
+      picture = picture_of(image);
+      if (!changes.empty()) picture += fmt::format("{}\n", fmt::join(changes, ", "));
+    }
+    const std::string what = label == no_label ? "" : ", a " + model.class_name(static_cast<size_t>(label));
+    print(fmt::format("{}{}{}: {}{}\n", picture, name, what, fmt::join(texts, ", "),
+                      label == no_label || is_right ? "" : " (wrong)"));
+    return is_right;
+  }
+
+  void predict_file(const std::string& path) {
+    const std::string name = path == "-" ? "stdin" : printable(path);
+    const ModelSizes& sizes = loaded_.description.sizes;
+    const std::vector<uint8_t> bytes = path == "-" ? read_stdin() : read_file(path, max_image_file_bytes);
+    FittedImage fitted =
+        fit_image(decode_image(bytes, name, largest_side_to_fit), {sizes.rows, sizes.columns, sizes.channels});
+    if (invert_) {
+      invert(fitted.image);
+      fitted.changes.emplace_back("inverted");
+    }
+    answer(name, fitted.image, fitted.changes, no_label);
+    if (border_mean(fitted.image) >= light_border && !invert_) {
+      cli::notice(name +
+                  ": its border is light; if it is ink on paper and the model learned light on black, give --invert");
+    }
+  }
+
+  void predict_test() {
+    const cli::TrainingData data = measure::open_test_data(loaded_.description, data_, {count_, true});
+    const SampleInfo& info = data.test->info();
+    tested_ = report::describe_data(data);
+    int64_t right = 0;
+    for (int64_t i = 0; i < info.count; ++i) {
       cli::check_signals("while predicting");
-      predict_file(file);
+      Image image{info.shape(), std::vector<uint8_t>(static_cast<size_t>(info.image_bytes()))};
+      data.test->read(i, image.pixels.data());
+      right += answer(fmt::format("{} test sample {}", info.name, i), image, {}, data.test->label(i));
     }
+    print(fmt::format("{}: {} of {} right\n", info.name, right, info.count));
   }
-  if (!outputs_.any()) return;
-  Json record = report::new_record(name(), Device::cpu, {}, tested_);
-  record["rows"] = rows_.json;
-  report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.json.size()), {rows_.table});
-  outputs_.write(record);
-  outputs_.print_report_path();
-}
+
+  void run(const cli::Flags& flags) override {
+    if (model_.empty()) fail(ExitCode::usage, "--model: is missing, expected the FILE that train --save-model wrote");
+    if (test_ == !images_.empty()) {
+      fail(ExitCode::usage, "predict: {}, expected IMAGE files or --test",
+           test_ ? "IMAGE files and --test" : "neither IMAGE files nor --test");
+    }
+    for (const char* flag : {"--count", "--data", "--size", "--test-split"}) {
+      if (flags.given(flag) && !test_) fail(ExitCode::usage, "{}: is for --test alone", flag);
+    }
+    if (invert_ && test_) fail(ExitCode::usage, "--invert: is for IMAGE files alone");
+    outputs_.open();
+    loaded_ = measure::load_image_model(model_);
+    const int64_t channels = loaded_.description.sizes.channels;
+    if (!test_ && channels != 1 && channels != 3) {
+      fail(ExitCode::usage, "{}: a model of images with {} channels, IMAGE files have 1 or 3; use --test", model_,
+           channels);
+    }
+    if (test_) predict_test();
+    for (const std::string& path : images_) {
+      std::error_code ignored;
+      std::vector<std::string> files = {path};
+      if (std::filesystem::is_directory(path, ignored)) {
+        files.clear();
+        for (const std::filesystem::path& file : image_files(path)) files.push_back(file.string());
+      }
+      for (const std::string& file : files) {
+        cli::check_signals("while predicting");
+        predict_file(file);
+      }
+    }
+    if (!outputs_.any()) return;
+    Json record = report::new_record(name(), Device::cpu, {}, tested_);
+    record["rows"] = rows_.json;
+    report::present(record, fmt::format("{}: {} images", loaded_.description.model, rows_.json.size()), {rows_.table});
+    outputs_.write(record);
+    outputs_.print_report_path();
+  }
+};
 
 }  // namespace
 

@@ -26,45 +26,6 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, error);
 }
 
-class ReportCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench report run.json --html run.html
-  halfstep-bench report run.json --md -
-  halfstep-bench report before.json after.json runs/ --html runs.html   # all runs in one table and one chart
-  halfstep-bench report runs/ --filter bf16
-
-bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
-)");
-    flags.words("RECORD", paths_, 1, 1000,
-                "Records that --json wrote, and folders of them; the runs of several are shown side by side");
-    flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");
-    flags.text(
-        "--readme", readme_, "FILE",
-        "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
-    outputs_.declare(flags);
-  }
-  void run(const cli::Flags& flags) override;
-
- private:
-  void write_readme() const;
-  std::vector<report::NamedRecord> read_all() const;
-
-  std::vector<std::string> paths_;
-  std::string readme_, filter_;
-  report::Outputs outputs_;
-};
-
-void ReportCommand::write_readme() const {
-  std::vector<Json> records;
-  for (const std::string& path : paths_) records.push_back(report::read_record(path));
-  const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
-  OutputFile file(readme_, "--readme");
-  file.write(page);
-  file.keep();
-}
-
 // The records of a folder, by name.
 std::vector<std::string> records_in(const std::string& folder) {
   std::vector<std::string> files;
@@ -91,42 +52,75 @@ void shorten(std::vector<report::NamedRecord>& records) {
   }
 }
 
-// What has no timed rows is an error where it was named, and passed over in a folder.
-std::vector<report::NamedRecord> ReportCommand::read_all() const {
-  std::vector<report::NamedRecord> records;
-  for (const std::string& path : paths_) {
-    const bool all = is_folder(path);
-    for (const std::string& file : all ? records_in(path) : std::vector{path}) {
-      try {
-        Json record = report::read_record(file);
-        if (!report::has_timed_rows(record)) {
-          fail(ExitCode::bad_input,
-               "{}: is a record of {} without timed rows; those of train, techniques and bench peers have them",
-               printable(file), printable_text(report::text(record, "command")));
+class ReportCommand : public cli::Command {
+  std::vector<std::string> paths_;
+  std::string readme_, filter_;
+  report::Outputs outputs_;
+
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench report run.json --html run.html
+  halfstep-bench report run.json --md -
+  halfstep-bench report before.json after.json runs/ --html runs.html   # all runs in one table and one chart
+  halfstep-bench report runs/ --filter bf16
+
+bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
+)");
+    flags.words("RECORD", paths_, 1, 1000,
+                "Records that --json wrote, and folders of them; the runs of several are shown side by side");
+    flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");
+    flags.text(
+        "--readme", readme_, "FILE",
+        "Write the tables of all records between this file's lines <!-- results:begin --> and <!-- results:end -->");
+    outputs_.declare(flags);
+  }
+
+  void write_readme() const {
+    std::vector<Json> records;
+    for (const std::string& path : paths_) records.push_back(report::read_record(path));
+    const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
+    OutputFile file(readme_, "--readme");
+    file.write(page);
+    file.keep();
+  }
+
+  // What has no timed rows is an error where it was named, and passed over in a folder.
+  std::vector<report::NamedRecord> read_all() const {
+    std::vector<report::NamedRecord> records;
+    for (const std::string& path : paths_) {
+      const bool all = is_folder(path);
+      for (const std::string& file : all ? records_in(path) : std::vector{path}) {
+        try {
+          Json record = report::read_record(file);
+          if (!report::has_timed_rows(record)) {
+            fail(ExitCode::bad_input,
+                 "{}: is a record of {} without timed rows; those of train, techniques and bench peers have them",
+                 printable(file), printable_text(report::text(record, "command")));
+          }
+          records.push_back({file, std::move(record)});
+        } catch (const Error& error) {
+          if (!all || error.code() != ExitCode::bad_input) throw;
+          cli::notice(fmt::format("{}; passed over", error.what()));
         }
-        records.push_back({file, std::move(record)});
-      } catch (const Error& error) {
-        if (!all || error.code() != ExitCode::bad_input) throw;
-        cli::notice(fmt::format("{}; passed over", error.what()));
       }
     }
+    if (records.empty()) fail(ExitCode::bad_input, "{}: has no record with timed rows", printable(paths_[0]));
+    shorten(records);
+    return records;
   }
-  if (records.empty()) fail(ExitCode::bad_input, "{}: has no record with timed rows", printable(paths_[0]));
-  shorten(records);
-  return records;
-}
 
-void ReportCommand::run(const cli::Flags& flags) {
-  outputs_.open();
-  if (flags.given("--readme")) {
-    if (outputs_.any()) fail(ExitCode::usage, "--readme: goes alone; leave --json, --csv, --md and --html out");
-    return write_readme();
+  void run(const cli::Flags& flags) override {
+    outputs_.open();
+    if (flags.given("--readme")) {
+      if (outputs_.any()) fail(ExitCode::usage, "--readme: goes alone; leave --json, --csv, --md and --html out");
+      return write_readme();
+    }
+    const bool is_one = paths_.size() == 1 && !is_folder(paths_[0]) && !flags.given("--filter");
+    const Json record = is_one ? report::read_record(paths_[0]) : report::merged(read_all(), filter_);
+    if (outputs_.any()) return outputs_.write(record);
+    cli::write_stdout(report::machine_line(record) + "\n" + report::to_terminal(record));
   }
-  const bool is_one = paths_.size() == 1 && !is_folder(paths_[0]) && !flags.given("--filter");
-  const Json record = is_one ? report::read_record(paths_[0]) : report::merged(read_all(), filter_);
-  if (outputs_.any()) return outputs_.write(record);
-  cli::write_stdout(report::machine_line(record) + "\n" + report::to_terminal(record));
-}
+};
 
 }  // namespace
 

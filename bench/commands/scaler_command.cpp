@@ -43,87 +43,6 @@ struct ScalerRun {
 
 using Runs = std::array<ScalerRun, 2>;
 
-class ScalerCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  Runs make_runs() const;
-  void train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
-                 cli::ProgressDisplay& display) const;
-  void print_plan() const;
-  std::string headline(const cli::TrainingData& data) const;
-
-  measure::Experiment experiment_;
-  std::string device_name_ = "auto";
-  cli::DataChoice data_;
-  int64_t train_ = 2000, test_ = 500;
-  int64_t growth_interval_ = GradScalerConfig().growth_interval;
-  double scale_ = GradScalerConfig().initial;
-  bool dry_run_ = false, quiet_ = false;
-  report::Outputs outputs_;
-};
-
-void ScalerCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench bench f16
-  halfstep-bench bench f16 --epochs 5 --growth-interval 20 --json scaler.json
-  halfstep-bench bench f16 --scale 16777216 --batch 16
-
-docs/command_line.md says what the columns mean.
-)");
-  experiment_.epochs = 1;
-  experiment_.precision = Precision::f16;
-  experiment_.fuse = false;  // so that each op has its own gradients to show
-  flags.model(experiment_.model);
-  flags.data(data_);
-  flags.train(train_);
-  flags.test(test_);
-  flags.epochs(experiment_.epochs);
-  flags.batch(experiment_.batch);
-  flags.record("optimizer", [] { return "adam"; });
-  flags.learning_rate(experiment_.optimizer.learning_rate);
-  flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two");
-  flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
-  flags.seed(experiment_.seed);
-  flags.record("threads", [] { return threads(); });
-  flags.device(device_name_);
-  flags.record("precision", [] { return "f16"; });
-  outputs_.declare(flags);
-  flags.dry_run(dry_run_);
-  flags.quiet(quiet_);
-}
-
-// Does not use run_experiment: counting would distort the time and memory that it measures.
-void ScalerCommand::train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
-                              cli::ProgressDisplay& display) const {
-  run.model = make_model(experiment_.model, experiment_.seed, measure::sizes_for(train_set.info(), 0));
-  run.arena = std::make_unique<ParameterArena>(*run.model, experiment_.device);
-  Loader training(train_set, {.batch = experiment_.batch, .shuffle = true, .seed = experiment_.seed});
-  Loader test(test_set, {.batch = experiment_.batch, .shuffle = false, .seed = experiment_.seed});
-  TrainConfig config = experiment_;
-  config.scaler = run.scaler;
-
-  run.watch = std::make_unique<measure::GradientWatch>(*run.arena);
-  TrainHooks hooks;
-  hooks.on_gradients = [&](const GradScaler& scaler) { run.watch->on_gradients(scaler); };
-  hooks.on_step = [&](const Progress& progress) {
-    display.on_step(progress);
-    cli::check_signals(
-        fmt::format("after step {} of epoch {}, {}; no results were written", progress.step, progress.epoch, run.name));
-  };
-  hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) { display.on_epoch(epoch, result); };
-  try {
-    run.result = train(*run.model, *run.arena, training, test, config, hooks);
-    run.watch->finish(run.result);
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::numeric) throw;
-    run.error = error.what();  // a run that diverged is a result
-  }
-  run.watch->stop();
-}
-
 // The gradients of a run; in the table beside those of another run, whose model has the same.
 report::Rows gradients_of(const ScalerRun& run, const ScalerRun& other) {
   report::Rows rows{.table = {.title = fmt::format("{}: % of {} steps; no: % of {} steps with {}", run.name,
@@ -191,60 +110,130 @@ std::vector<std::string> scale_changes(const Runs& runs) {
   return sentences;
 }
 
-std::string ScalerCommand::headline(const cli::TrainingData& data) const {
-  const SampleInfo& info = data.train->info();
-  return fmt::format(
-      "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}",
-      experiment_.model, info.name, info.count, data.test->info().count, experiment_.epochs, experiment_.batch,
-      hs::name(experiment_.device), threads());
-}
+class ScalerCommand : public cli::Command {
+  measure::Experiment experiment_;
+  std::string device_name_ = "auto";
+  cli::DataChoice data_;
+  int64_t train_ = 2000, test_ = 500;
+  int64_t growth_interval_ = GradScalerConfig().growth_interval;
+  double scale_ = GradScalerConfig().initial;
+  bool dry_run_ = false, quiet_ = false;
+  report::Outputs outputs_;
 
-Runs ScalerCommand::make_runs() const {
-  Runs runs;
-  runs[0].name = "scaling", runs[1].name = "no scaling";
-  runs[0].scaler.initial = static_cast<float>(scale_);
-  runs[0].scaler.growth_interval = static_cast<int32_t>(growth_interval_);
-  GradScalerConfig& fixed = runs[1].scaler;
-  fixed.initial = fixed.smallest = fixed.largest = 1;
-  return runs;
-}
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench bench f16
+  halfstep-bench bench f16 --epochs 5 --growth-interval 20 --json scaler.json
+  halfstep-bench bench f16 --scale 16777216 --batch 16
 
-void ScalerCommand::print_plan() const {
-  const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
-  measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
-  plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test), 2);
-  plan.print(headline(data), data.train->info().name, "");
-}
-
-void ScalerCommand::run(const cli::Flags& flags) {
-  if (std::exp2(std::round(std::log2(scale_))) != scale_) {
-    fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
-         scale_);
+docs/command_line.md says what the columns mean.
+)");
+    experiment_.epochs = 1;
+    experiment_.precision = Precision::f16;
+    experiment_.fuse = false;  // so that each op has its own gradients to show
+    flags.model(experiment_.model);
+    flags.data(data_);
+    flags.train(train_);
+    flags.test(test_);
+    flags.epochs(experiment_.epochs);
+    flags.batch(experiment_.batch);
+    flags.record("optimizer", [] { return "adam"; });
+    flags.learning_rate(experiment_.optimizer.learning_rate);
+    flags.real("--scale", scale_, 1, GradScalerConfig().largest, "Loss scale at the start, a power of two");
+    flags.integer("--growth-interval", growth_interval_, 1, 1000000, "Steps without overflow before the scale doubles");
+    flags.seed(experiment_.seed);
+    flags.record("threads", [] { return threads(); });
+    flags.device(device_name_);
+    flags.record("precision", [] { return "f16"; });
+    outputs_.declare(flags);
+    flags.dry_run(dry_run_);
+    flags.quiet(quiet_);
   }
-  experiment_.device = cli::resolve_device(device_name_);
-  outputs_.open();
-  if (dry_run_) return print_plan();
-  const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
-  const SampleInfo& info = data.train->info();
 
-  Runs runs = make_runs();
-  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()),
-                               experiment_.epochs, info.count, experiment_.batch);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    display.start_run(static_cast<int64_t>(i) + 1);
-    train_one(runs[i], *data.train, *data.test, display);
+  // Does not use run_experiment: counting would distort the time and memory that it measures.
+  void train_one(ScalerRun& run, const SampleSource& train_set, const SampleSource& test_set,
+                 cli::ProgressDisplay& display) const {
+    run.model = make_model(experiment_.model, experiment_.seed, measure::sizes_for(train_set.info(), 0));
+    run.arena = std::make_unique<ParameterArena>(*run.model, experiment_.device);
+    Loader training(train_set, {.batch = experiment_.batch, .shuffle = true, .seed = experiment_.seed});
+    Loader test(test_set, {.batch = experiment_.batch, .shuffle = false, .seed = experiment_.seed});
+    TrainConfig config = experiment_;
+    config.scaler = run.scaler;
+
+    run.watch = std::make_unique<measure::GradientWatch>(*run.arena);
+    TrainHooks hooks;
+    hooks.on_gradients = [&](const GradScaler& scaler) { run.watch->on_gradients(scaler); };
+    hooks.on_step = [&](const Progress& progress) {
+      display.on_step(progress);
+      cli::check_signals(fmt::format("after step {} of epoch {}, {}; no results were written", progress.step,
+                                     progress.epoch, run.name));
+    };
+    hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) { display.on_epoch(epoch, result); };
+    try {
+      run.result = train(*run.model, *run.arena, training, test, config, hooks);
+      run.watch->finish(run.result);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::numeric) throw;
+      run.error = error.what();  // a run that diverged is a result
+    }
+    run.watch->stop();
   }
-  Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
-  record["measured_steps"] = "all";
-  const report::Rows rows = rows_of(runs);
-  record["rows"] = rows.json;
-  outputs_.finish(record, headline(data),
-                  {report::without_empty_columns(rows.table), gradients_of(runs[0], runs[1]).table},
-                  scale_changes(runs));
-  for (const ScalerRun& run : runs) {
-    if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);
+
+  std::string headline(const cli::TrainingData& data) const {
+    const SampleInfo& info = data.train->info();
+    return fmt::format(
+        "{} on {}: {} for training, {} for the test, epochs {}, batch {}, adam, f16, device {}, threads {}",
+        experiment_.model, info.name, info.count, data.test->info().count, experiment_.epochs, experiment_.batch,
+        hs::name(experiment_.device), threads());
   }
-}
+
+  Runs make_runs() const {
+    Runs runs;
+    runs[0].name = "scaling", runs[1].name = "no scaling";
+    runs[0].scaler.initial = static_cast<float>(scale_);
+    runs[0].scaler.growth_interval = static_cast<int32_t>(growth_interval_);
+    GradScalerConfig& fixed = runs[1].scaler;
+    fixed.initial = fixed.smallest = fixed.largest = 1;
+    return runs;
+  }
+
+  void print_plan() const {
+    const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
+    measure::DryRun plan({"run", "seconds of a run", "peak MiB"});
+    plan.add({"each of two"}, measure::forecast(experiment_, *data.train, *data.test), 2);
+    plan.print(headline(data), data.train->info().name, "");
+  }
+
+  void run(const cli::Flags& flags) override {
+    if (std::exp2(std::round(std::log2(scale_))) != scale_) {
+      fail(ExitCode::usage, "--scale {}: expected a power of two, by which a gradient can be divided without rounding",
+           scale_);
+    }
+    experiment_.device = cli::resolve_device(device_name_);
+    outputs_.open();
+    if (dry_run_) return print_plan();
+    const cli::TrainingData data = cli::open_training_data(data_, {train_}, {test_});
+    const SampleInfo& info = data.train->info();
+
+    Runs runs = make_runs();
+    cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", static_cast<int64_t>(runs.size()),
+                                 experiment_.epochs, info.count, experiment_.batch);
+    for (size_t i = 0; i < runs.size(); ++i) {
+      display.start_run(static_cast<int64_t>(i) + 1);
+      train_one(runs[i], *data.train, *data.test, display);
+    }
+    Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
+    record["measured_steps"] = "all";
+    const report::Rows rows = rows_of(runs);
+    record["rows"] = rows.json;
+    outputs_.finish(record, headline(data),
+                    {report::without_empty_columns(rows.table), gradients_of(runs[0], runs[1]).table},
+                    scale_changes(runs));
+    for (const ScalerRun& run : runs) {
+      if (!run.error.empty()) fail(ExitCode::numeric, "{}: {}", run.name, run.error);
+    }
+  }
+};
 
 }  // namespace
 

@@ -43,35 +43,6 @@ constexpr int64_t default_trace_steps = 10;
 constexpr double seconds_between_points = 1;  // of a curve within an epoch
 
 class TrainCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  void declare_graph(cli::Flags& flags);
-  void declare_schedule(cli::Flags& flags);
-  void declare_early_end(cli::Flags& flags);
-  void check_combinations(const cli::Flags& flags);
-  void settle_judging(const cli::Flags& flags);
-  void settle_device();
-  void scale_learning_rate(const cli::Flags& flags, int64_t samples);
-  void join_ranks();
-  bool resolve_graph(Device device) const;
-  void warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const;
-  void print_ops(const std::vector<measure::KernelCall>& calls) const;
-  std::deque<measure::EventFile> open_event_files() const;
-  void open_live_page(const cli::Flags& flags, Json record);
-  void publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const;
-  void measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
-               std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row);
-  ModelDescription description_of(const cli::TrainingData& data) const;
-  Json write_text(StagedModel& trained, const cli::TrainingData& data) const;
-  measure::StepProfile profile_after_runs(const cli::TrainingData& data) const;
-  std::string headline(const cli::TrainingData& data) const;
-  void print_plan(const cli::TrainingData& data) const;
-  Json describe_run(const cli::Flags& flags, const cli::TrainingData& data) const;
-  void write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const;
-
   measure::StepFlags settings_;
   measure::Experiment& experiment_ = settings_.experiment;
   measure::Residency residency_;
@@ -90,10 +61,9 @@ class TrainCommand : public cli::Command {
   std::unique_ptr<cli::PageServer> live_;
   Json written_;  // by the last run's model of a text
   bool dry_run_ = false, quiet_ = false;
-};
 
-void TrainCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
   halfstep-bench train --repeat 5 --threads 1 --json result.json
   halfstep-bench train --model mlp --optimizer sgd --lr 0.1 --momentum 0.9 --augment shift=2,rotate=10
   halfstep-bench train --epochs 1 --precision f16 --trace trace.json
@@ -107,535 +77,539 @@ of the one that ended first, or 137 if it was killed.
 
 docs/benchmarks.md says what is measured and how.
 )");
-  settings_.declare(flags);
-  flags.train(train_);
-  flags.test(test_);
-  flags.epochs(experiment_.epochs);
-  flags.integer("--scale-lr", scale_lr_, 0, 1 << 30,
-                "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is");
-  flags.repeat(repeat_);
-  declare_graph(flags);
-  ranks_.declare(flags);
-  declare_schedule(flags);
-  flags.record("warmed_up", [] { return true; });
-  flags.loading(experiment_.loading, residency_.cache);
-  flags.named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
-                     "auto: finds --workers and --prefetch while the first steps run; the weights are the same");
-  goal_.declare(flags, "End when the validation, or without one the test, reaches this");
-  declare_early_end(flags);
-  memory_.declare(flags);
-  saving_.declare(flags);
-  fine_tuning_.declare(flags, experiment_);
-  outputs_.declare(flags);
-  flags
-      .text("--save-model", save_model_, "FILE",
-            "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)")
-      .writes();
-  flags
-      .text("--tensorboard", tensorboard_, "DIR",
-            "Write the curves of the training for TensorBoard, of several runs each into a folder of its own")
-      .writes();
-  flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
-      .writes();
-  flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
-  flags
-      .integer("--live", live_port_, 0, 65535,
-               "Show the report in a browser while it trains, at this port of 127.0.0.1; 0: a free one")
-      .alone("0")
-      .writes();
-  flags.dry_run(dry_run_);
-  flags.quiet(quiet_);
-}
+    settings_.declare(flags);
+    flags.train(train_);
+    flags.test(test_);
+    flags.epochs(experiment_.epochs);
+    flags.integer("--scale-lr", scale_lr_, 0, 1 << 30,
+                  "The batch for which --lr is right: scales it to the one in use, and warms up; 0: as it is");
+    flags.repeat(repeat_);
+    declare_graph(flags);
+    ranks_.declare(flags);
+    declare_schedule(flags);
+    flags.record("warmed_up", [] { return true; });
+    flags.loading(experiment_.loading, residency_.cache);
+    flags.named_choice("--loader", experiment_.searches_loading, {{"given", false}, {"auto", true}},
+                       "auto: finds --workers and --prefetch while the first steps run; the weights are the same");
+    goal_.declare(flags, "End when the validation, or without one the test, reaches this");
+    declare_early_end(flags);
+    memory_.declare(flags);
+    saving_.declare(flags);
+    fine_tuning_.declare(flags, experiment_);
+    outputs_.declare(flags);
+    flags
+        .text("--save-model", save_model_, "FILE",
+              "Write the trained weights as safetensors, for predict, evaluate and export (of several runs, the last)")
+        .writes();
+    flags
+        .text("--tensorboard", tensorboard_, "DIR",
+              "Write the curves of the training for TensorBoard, of several runs each into a folder of its own")
+        .writes();
+    flags.text("--trace", trace_, "FILE", "Write what ran when, for ui.perfetto.dev or chrome://tracing, - for stdout")
+        .writes();
+    flags.integer("--trace-steps", trace_steps_, 1, 1000, "Steps of the trace").writes();
+    flags
+        .integer("--live", live_port_, 0, 65535,
+                 "Show the report in a browser while it trains, at this port of 127.0.0.1; 0: a free one")
+        .alone("0")
+        .writes();
+    flags.dry_run(dry_run_);
+    flags.quiet(quiet_);
+  }
 
-void TrainCommand::declare_graph(cli::Flags& flags) {
-  flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
-      .record("graph", [this] { return experiment_.graph; });
-  flags
-      .integer_or_auto("--graph-steps", residency_.graph_steps, measure::automatic_graph_steps, 1, 1024,
-                       "Steps that a graph holds; 2 or more with cache device; auto: 16 where nothing is between them")
-      .record("graph_steps", [this] { return experiment_.graph_steps; });
-}
+  void declare_graph(cli::Flags& flags) {
+    flags.choice("--graph", graph_, {"auto", "on", "off"}, "Record a step once and replay it; auto: on with cuda")
+        .record("graph", [this] { return experiment_.graph; });
+    flags
+        .integer_or_auto(
+            "--graph-steps", residency_.graph_steps, measure::automatic_graph_steps, 1, 1024,
+            "Steps that a graph holds; 2 or more with cache device; auto: 16 where nothing is between them")
+        .record("graph_steps", [this] { return experiment_.graph_steps; });
+  }
 
-void TrainCommand::declare_schedule(cli::Flags& flags) {
-  flags.named_choice("--schedule", experiment_.optimizer.schedule.kind,
-                     {{"constant", ScheduleKind::constant},
-                      {"linear", ScheduleKind::linear},
-                      {"cosine", ScheduleKind::cosine},
-                      {"step", ScheduleKind::step},
-                      {"one-cycle", ScheduleKind::one_cycle}},
-                     "Course of the learning rate");
-  flags.integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
-                "With --schedule step: steps of one rate");
-  flags.real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
-             "With --schedule step: the factor after each of them");
-  flags.integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
-                "Steps in which the learning rate rises to its full size");
-}
+  void declare_schedule(cli::Flags& flags) {
+    flags.named_choice("--schedule", experiment_.optimizer.schedule.kind,
+                       {{"constant", ScheduleKind::constant},
+                        {"linear", ScheduleKind::linear},
+                        {"cosine", ScheduleKind::cosine},
+                        {"step", ScheduleKind::step},
+                        {"one-cycle", ScheduleKind::one_cycle}},
+                       "Course of the learning rate");
+    flags.integer("--step-every", experiment_.optimizer.schedule.every, 1, 1 << 30,
+                  "With --schedule step: steps of one rate");
+    flags.real("--step-factor", experiment_.optimizer.schedule.factor, 1e-6, 1,
+               "With --schedule step: the factor after each of them");
+    flags.integer("--warmup", experiment_.optimizer.schedule.warmup_steps, 0, 1000000,
+                  "Steps in which the learning rate rises to its full size");
+  }
 
-void TrainCommand::declare_early_end(cli::Flags& flags) {
-  flags
-      .on_off("--noise-scale", experiment_.noise_scale,
-              "Measure how many samples a step could average; needs --accumulate 2 or more, and takes time")
-      .record("noise_scale", [this] { return experiment_.noise_scale; });
-  flags.real("--validation", experiment_.held_out, 0, 0.9, "Fraction of the training samples held out to validate on");
-  flags.text(
-      "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); }, "1ep",
-      "HOW", "When to validate: 1ep (epochs) or 500st (steps)");
-  flags.text(
-      "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
-      "When to test: 1ep (epochs) or 500st (steps); the end always");
-  flags.integer("--patience", experiment_.patience, 0, 1000000,
-                "End after so many validations without a better accuracy, 0: never");
-  flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never");
-}
+  void declare_early_end(cli::Flags& flags) {
+    flags
+        .on_off("--noise-scale", experiment_.noise_scale,
+                "Measure how many samples a step could average; needs --accumulate 2 or more, and takes time")
+        .record("noise_scale", [this] { return experiment_.noise_scale; });
+    flags.real("--validation", experiment_.held_out, 0, 0.9,
+               "Fraction of the training samples held out to validate on");
+    flags.text(
+        "--validate-every", [this](const std::string& text) { experiment_.validate_every = parse_cadence(text); },
+        "1ep", "HOW", "When to validate: 1ep (epochs) or 500st (steps)");
+    flags.text(
+        "--test-every", [this](const std::string& text) { test_every_ = parse_cadence(text); }, "1ep", "HOW",
+        "When to test: 1ep (epochs) or 500st (steps); the end always");
+    flags.integer("--patience", experiment_.patience, 0, 1000000,
+                  "End after so many validations without a better accuracy, 0: never");
+    flags.real("--max-minutes", experiment_.max_minutes, 0, 1e6, "End after so many minutes of training, 0: never");
+  }
 
-void TrainCommand::check_combinations(const cli::Flags& flags) {
-  settings_.check(flags);
-  for (const char* flag : {"--step-every", "--step-factor"}) {
-    if (flags.given(flag) && experiment_.optimizer.schedule.kind != ScheduleKind::step) {
-      fail(ExitCode::usage, "{}: belongs to --schedule step; give that as well", flag);
-    }
-  }
-  if (flags.given("--warmup") && experiment_.optimizer.schedule.kind == ScheduleKind::one_cycle) {
-    fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out",
-         experiment_.optimizer.schedule.warmup_steps);
-  }
-  if (flags.given("--trace-steps") && trace_.empty()) {
-    fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
-  }
-  for (const char* flag : {"--patience", "--validate-every"}) {
-    if (flags.given(flag) && experiment_.held_out <= 0) {
-      fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
-    }
-  }
-  for (const auto& [flag, cadence] :
-       {std::pair("--validate-every", experiment_.validate_every), {"--test-every", test_every_}}) {
-    if (cadence.seconds == 0) continue;
-    fail(ExitCode::usage, "{}: expected steps or epochs, as in 500st or 1ep, so that runs can be repeated", flag);
-  }
-  if (test_every_.steps > 0 && experiment_.held_out > 0) {
-    fail(ExitCode::usage, "--test-every {}st: with --validation, steps are for --validate-every; give it epochs",
-         test_every_.steps);
-  }
-  saving_.check(flags, repeat_);
-  for (const char* flag : {"--workers", "--prefetch"}) {
-    if (experiment_.searches_loading && flags.given(flag)) {
-      fail(ExitCode::usage, "--loader auto: finds {} itself; leave that out", flag);
-    }
-  }
-  if (experiment_.noise_scale && experiment_.accumulate < 2) {
-    fail(ExitCode::usage, "--noise-scale: compares a micro-batch with its step; give --accumulate 2 or more");
-  }
-  if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
-    fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
-  }
-}
-
-// When training is judged, and by what it ends.
-void TrainCommand::settle_judging(const cli::Flags& flags) {
-  experiment_.target = goal_.target;
-  experiment_.test_every_steps = test_every_.steps;
-  experiment_.test_every = test_every_.steps > 0 ? experiment_.epochs : test_every_.epochs;
-  if (goal_.target && experiment_.held_out <= 0 && !quiet_) {
-    cli::notice(fmt::format("--target {}: judged on the test set; --validation 0.1 holds out samples to judge by",
-                            flags.config()["target"].get<std::string>()));
-  }
-}
-
-// The linear rule with warm-up (Goyal et al., "Accurate, large minibatch SGD", 2017): the paper warms up for 5 of 90
-// epochs, this for the same share of the steps.
-void TrainCommand::scale_learning_rate(const cli::Flags& flags, int64_t samples) {
-  const int64_t batch = experiment_.batch * experiment_.accumulate;
-  if (scale_lr_ == 0 || scale_lr_ == batch) return;
-  float& rate = experiment_.optimizer.learning_rate;
-  const double before = cli::as_written(rate);
-  rate = static_cast<float>(before * static_cast<double>(batch) / static_cast<double>(scale_lr_));
-  std::string text = fmt::format("--scale-lr {}: batch {} x {}, so the learning rate is {:g} instead of {:g}",
-                                 scale_lr_, experiment_.accumulate, experiment_.batch, rate, before);
-  if (batch > scale_lr_ && !flags.given("--warmup") && experiment_.optimizer.schedule.kind != ScheduleKind::one_cycle) {
-    experiment_.optimizer.schedule.warmup_steps =
-        static_cast<int32_t>((samples + batch - 1) / batch * experiment_.epochs * 5 / 90);
-    text += fmt::format(", reached after {} steps", experiment_.optimizer.schedule.warmup_steps);
-  }
-  if (!quiet_) cli::notice(text);
-}
-
-bool TrainCommand::resolve_graph(Device device) const {
-  if (graph_ == "on" && device != Device::cuda) {
-    fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
-         hs::name(device));
-  }
-  return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
-}
-
-// Which op ran in which type, to show what "mixed" means.
-void TrainCommand::print_ops(const std::vector<measure::KernelCall>& calls) const {
-  if (quiet_) return;
-  std::string text = fmt::format("{:<24}{:<36}{:<6}{}\n", "op", "kernel", "type", "variant");
-  for (const measure::KernelCall& call : calls) {
-    text += fmt::format("{:<24}{:<36}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
-  }
-  cli::write_stderr(text);
-  if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
-      !measure::multiplies_16_bits(calls)) {
-    cli::notice(
-        fmt::format("--precision {}: no kernel that multiplies 16 bits ran: they save memory here, not much time",
-                    hs::name(experiment_.precision)));
-  }
-}
-
-// One for each run, so that a folder that cannot be written fails before training.
-std::deque<measure::EventFile> TrainCommand::open_event_files() const {
-  std::deque<measure::EventFile> files;
-  for (int64_t run = 1; run <= repeat_ && !tensorboard_.empty(); ++run) {
-    const std::filesystem::path folder = tensorboard_;
-    files.emplace_back(repeat_ == 1 ? folder : folder / fmt::format("run-{}", run));
-  }
-  return files;
-}
-
-void TrainCommand::open_live_page(const cli::Flags& flags, Json record) {
-  if (!flags.given("--live") || !ranks_.is_first()) return;
-  record["running"] = true;
-  live_ = std::make_unique<cli::PageServer>(static_cast<int>(live_port_), record, report::html_report);
-  cli::write_stderr(fmt::format("live: {}\n", live_->address()));
-}
-
-// What is known of all runs so far, this one included. REQUIRES: live_
-void TrainCommand::publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const {
-  run.peak_bytes = memory_stats(experiment_.device).peak;
-  row.runs.push_back(std::move(run));
-  record["rows"] = Json::array({to_json(row)});
-  record["running"] = true;
-  record["headline"] =
-      fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", row.runs.size(), repeat_, progress.epoch,
-                  experiment_.epochs, progress.step, progress.steps_per_epoch, record["headline"].get<std::string>());
-  live_->publish(std::move(record));
-}
-
-// Keeps the trained model before anything else that is written after training.
-void TrainCommand::measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
-                           std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
-  const SampleInfo& info = data.train->info();
-  const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
-  cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
-                               experiment_.batch * experiment_.accumulate);
-  measure::EnergyMeter meter(experiment_.device);
-  bool wants_model = model.front().is_wanted();
-  for (int64_t run = 1; run <= repeat_; ++run) {
-    const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
-    display.start_run(run);
-    TrainHooks hooks;
-    measure::Course course(experiment_.seed + static_cast<uint64_t>(run - 1), samples,
-                           experiment_.batch * experiment_.accumulate);
-    measure::EventFile* curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
-    int64_t steps = 0;  // of this run so far
-    const auto draw = [&](const std::vector<measure::Scalar>& points) {
-      if (curves && !each([&] { curves->add(steps, points); })) curves = nullptr;
-    };
-    double last_point = 0;
-    bool continues = false;  // and has not drawn yet
-    hooks.on_step = [&](const Progress& progress) {
-      display.on_step(progress);
-      course.on_step(progress);
-      steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
-      if (curves && std::exchange(continues, false) && !each([&] { curves->restart(steps); })) curves = nullptr;
-      if (curves && progress.seconds >= last_point + seconds_between_points) {
-        draw({{"training/loss_so_far_in_epoch", progress.loss}});
-        last_point = progress.seconds;
+  void check_combinations(const cli::Flags& flags) {
+    settings_.check(flags);
+    for (const char* flag : {"--step-every", "--step-factor"}) {
+      if (flags.given(flag) && experiment_.optimizer.schedule.kind != ScheduleKind::step) {
+        fail(ExitCode::usage, "{}: belongs to --schedule step; give that as well", flag);
       }
-      if (live_ && live_->is_due()) publish(record, row, course.so_far(), progress);
-      if (saving_.is_on()) return;  // which ends training with a state
-      cli::check_signals(
-          fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
-    };
-    hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
-      display.on_epoch(epoch, result);
-      course.on_epoch(result);
-      draw({{"training/loss", result.training_loss},
-            {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
-      if (result.evaluation_seconds > 0)
-        draw({{"test/loss", result.test.loss}, {"test/accuracy", result.test.accuracy}});
-      if (saving_.is_on()) return;
-      cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
-    };
-    hooks.on_validation = [&](const Validation& v) {
-      if (quiet_) return;
-      display.print_line(fmt::format("{} after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n",
-                                     experiment_.held_out > 0 ? "validation" : "test", v.step, v.epoch,
-                                     v.result.accuracy * 100, v.result.loss));
-    };
-    if (ranks_.is_on()) {
-      cli::allow_to_finish();
-      hooks.is_interrupted = cli::stop_requested;
     }
-    saving_.attach(hooks);
-    if (const TrainingState* from = hooks.resume_from) {
-      continues = true;
-      steps = from->number("epoch") * from->number("step");  // where a test is the first to be drawn: an epoch's end
+    if (flags.given("--warmup") && experiment_.optimizer.schedule.kind == ScheduleKind::one_cycle) {
+      fail(ExitCode::usage, "--warmup {}: --schedule one-cycle has its own; leave one out",
+           experiment_.optimizer.schedule.warmup_steps);
     }
-    std::optional<double> joules;
-    const auto save_last = [&](StagedModel& trained) {
-      joules = meter.joules();
-      if (run < repeat_) return;
-      if (wants_model) {
-        wants_model = each([&] {
-          write_safetensors(model.front(), measure::FineTuning::parameters(trained, experiment_),
-                            describe(description_of(data)));
-        });
+    if (flags.given("--trace-steps") && trace_.empty()) {
+      fail(ExitCode::usage, "--trace-steps {}: there is no --trace FILE to write them to", trace_steps_);
+    }
+    for (const char* flag : {"--patience", "--validate-every"}) {
+      if (flags.given(flag) && experiment_.held_out <= 0) {
+        fail(ExitCode::usage, "{}: there is nothing to validate on; give --validation 0.1 as well", flag);
       }
-      each([&] { fine_tuning_.save(trained, experiment_); });
-      written_ = write_text(trained, data);
-    };
-    meter.start();
-    row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
-                                               experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
-    row.runs.back().joules = joules.value_or(std::nan(""));
-    row.runs.back().course = course.so_far().course;
-    if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
-    const TrainResult& result = row.runs.back().result;
-    if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
-    const auto finish = [&] { saving_.finish(result); };
-    result.interrupted ? finish() : void(each(finish));
-    if (quiet_) continue;
-    if (row.runs.back().loading) cli::notice("loader: " + row.runs.back().loading->text());
-    if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
-    if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
+    }
+    for (const auto& [flag, cadence] :
+         {std::pair("--validate-every", experiment_.validate_every), {"--test-every", test_every_}}) {
+      if (cadence.seconds == 0) continue;
+      fail(ExitCode::usage, "{}: expected steps or epochs, as in 500st or 1ep, so that runs can be repeated", flag);
+    }
+    if (test_every_.steps > 0 && experiment_.held_out > 0) {
+      fail(ExitCode::usage, "--test-every {}st: with --validation, steps are for --validate-every; give it epochs",
+           test_every_.steps);
+    }
+    saving_.check(flags, repeat_);
+    for (const char* flag : {"--workers", "--prefetch"}) {
+      if (experiment_.searches_loading && flags.given(flag)) {
+        fail(ExitCode::usage, "--loader auto: finds {} itself; leave that out", flag);
+      }
+    }
+    if (experiment_.noise_scale && experiment_.accumulate < 2) {
+      fail(ExitCode::usage, "--noise-scale: compares a micro-batch with its step; give --accumulate 2 or more");
+    }
+    if (experiment_.augment.any() && experiment_.loading.normalize_on_host) {
+      fail(ExitCode::usage, "--augment: works on bytes, and --preprocess host makes numbers of them; use device");
+    }
   }
-}
 
-ModelDescription TrainCommand::description_of(const cli::TrainingData& data) const {
-  const SampleInfo& info = data.train->info();
-  const cli::DataChoice& choice = data.choice;
-  return {experiment_.model,
-          measure::sizes_for(info, experiment_.blocks),
-          info.scale,
-          info.name,
-          info.vocabulary,
-          info.class_names,
-          ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split, data.test->info().count}};
-}
-
-// A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
-Json TrainCommand::write_text(StagedModel& trained, const cli::TrainingData& data) const {
-  const SampleInfo& info = data.train->info();
-  const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
-  if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
-  const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = experiment_.seed};
-  std::string text;
-  generate(
-      trained, description_of(data), default_prompt(info.vocabulary), options,
-      [&](char symbol) {
-        if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
-        // A symbol is a byte, and a record is UTF-8.
-        static_cast<unsigned char>(symbol) < 0x80 ? text.push_back(symbol) : void(text += "\uFFFD");
-        return true;
-      },
-      experiment_.device);
-  return {{"temperature", options.temperature}, {"seed", options.seed}, {"text", text}};
-}
-
-measure::StepProfile TrainCommand::profile_after_runs(const cli::TrainingData& data) const {
-  TrainHooks hooks;
-  if (ranks_.is_on()) {
-    hooks.is_interrupted = cli::stop_requested;
-  } else {
-    hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
+  // When training is judged, and by what it ends.
+  void settle_judging(const cli::Flags& flags) {
+    experiment_.target = goal_.target;
+    experiment_.test_every_steps = test_every_.steps;
+    experiment_.test_every = test_every_.steps > 0 ? experiment_.epochs : test_every_.epochs;
+    if (goal_.target && experiment_.held_out <= 0 && !quiet_) {
+      cli::notice(fmt::format("--target {}: judged on the test set; --validation 0.1 holds out samples to judge by",
+                              flags.config()["target"].get<std::string>()));
+    }
   }
-  measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, hooks);
-  cli::check_signals("while profiling steps; no record was written");
-  if (profile.profile.dropped > 0) {
-    cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
-                            trace_steps_, profile.profile.dropped));
+
+  // The linear rule with warm-up (Goyal et al., "Accurate, large minibatch SGD", 2017): the paper warms up for 5 of 90
+  // epochs, this for the same share of the steps.
+  void scale_learning_rate(const cli::Flags& flags, int64_t samples) {
+    const int64_t batch = experiment_.batch * experiment_.accumulate;
+    if (scale_lr_ == 0 || scale_lr_ == batch) return;
+    float& rate = experiment_.optimizer.learning_rate;
+    const double before = cli::as_written(rate);
+    rate = static_cast<float>(before * static_cast<double>(batch) / static_cast<double>(scale_lr_));
+    std::string text = fmt::format("--scale-lr {}: batch {} x {}, so the learning rate is {:g} instead of {:g}",
+                                   scale_lr_, experiment_.accumulate, experiment_.batch, rate, before);
+    if (batch > scale_lr_ && !flags.given("--warmup") &&
+        experiment_.optimizer.schedule.kind != ScheduleKind::one_cycle) {
+      experiment_.optimizer.schedule.warmup_steps =
+          static_cast<int32_t>((samples + batch - 1) / batch * experiment_.epochs * 5 / 90);
+      text += fmt::format(", reached after {} steps", experiment_.optimizer.schedule.warmup_steps);
+    }
+    if (!quiet_) cli::notice(text);
   }
-  return profile;
-}
 
-std::string TrainCommand::headline(const cli::TrainingData& data) const {
-  const std::string batch = experiment_.accumulate == 1
-                                ? fmt::format("{}", experiment_.batch)
-                                : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
-  const std::string ranks = ranks_.is_on() ? fmt::format(" on each of {} ranks", ranks_.count()) : "";
-  std::string device = hs::name(experiment_.device);
-  if (experiment_.device == Device::cuda) {
-    const int64_t steps = experiment_.graph_steps;
-    device += fmt::format(", cache {}, ", cli::name(experiment_.loading.cache));
-    device += !experiment_.graph ? "no graph" : fmt::format("graph of {} step{}", steps, steps == 1 ? "" : "s");
+  bool resolve_graph(Device device) const {
+    if (graph_ == "on" && device != Device::cuda) {
+      fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
+           hs::name(device));
+    }
+    return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
   }
-  const SampleInfo& info = data.train->info();
-  const std::string scale = info.is_text() ? ""
-                                           : fmt::format(", pixels of mean {:.4f} and deviation {:.4f}",
-                                                         info.scale.mean, info.scale.deviation);
-  return fmt::format(
-      "{} on {}: {} for training, {} for the test{}, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
-      experiment_.model, info.name, info.count, data.test->info().count, scale, experiment_.epochs, batch,
-      experiment_.optimizer.name, hs::name(experiment_.precision), device, threads(), ranks);
-}
 
-void TrainCommand::print_plan(const cli::TrainingData& data) const {
-  measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
-  plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test), repeat_);
-  if (!ranks_.is_first()) return;
-  plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
-}
-
-void TrainCommand::warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const {
-  const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
-  TrainHooks hooks;
-  hooks.on_step = [&](const Progress&) { check_early_signals(); };
-  check_early_signals();
-  const measure::KernelUse use;
-  {
-    const measure::KernelTrace trace;
-    measure::warm_up(experiment_, *data.train, *data.test, hooks);
-    if (experiment_.precision != Precision::f32) print_ops(measure::distinct_calls(trace));
+  // Which op ran in which type, to show what "mixed" means.
+  void print_ops(const std::vector<measure::KernelCall>& calls) const {
+    if (quiet_) return;
+    std::string text = fmt::format("{:<24}{:<36}{:<6}{}\n", "op", "kernel", "type", "variant");
+    for (const measure::KernelCall& call : calls) {
+      text += fmt::format("{:<24}{:<36}{:<6}{}\n", call.op, call.slot, hs::name(call.dtype), call.variant);
+    }
+    cli::write_stderr(text);
+    if ((experiment_.precision == Precision::f16 || experiment_.precision == Precision::bf16) &&
+        !measure::multiplies_16_bits(calls)) {
+      cli::notice(
+          fmt::format("--precision {}: no kernel that multiplies 16 bits ran: they save memory here, not much time",
+                      hs::name(experiment_.precision)));
+    }
   }
-  check_early_signals();
-  forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
-  settings_.tuning.check_used();
-}
 
-// Rank 0 writes for all.
-void TrainCommand::join_ranks() {
-  ranks_.join(settings_.threads);
-  if (!ranks_.is_on()) return;
-  if (ranks_.is_first()) {
-    if (!quiet_) cli::notice(ranks_.line());
-    return;
+  // One for each run, so that a folder that cannot be written fails before training.
+  std::deque<measure::EventFile> open_event_files() const {
+    std::deque<measure::EventFile> files;
+    for (int64_t run = 1; run <= repeat_ && !tensorboard_.empty(); ++run) {
+      const std::filesystem::path folder = tensorboard_;
+      files.emplace_back(repeat_ == 1 ? folder : folder / fmt::format("run-{}", run));
+    }
+    return files;
   }
-  quiet_ = true;
-  outputs_.discard();
-  fine_tuning_.discard();
-  save_model_ = tensorboard_ = trace_ = "";
-}
 
-// Where and how a step runs; refuses combinations that this device or these ranks cannot run.
-void TrainCommand::settle_device() {
-  experiment_.device = cli::resolve_device(settings_.device);
-  experiment_.precision = cli::resolve_precision(settings_.precision, experiment_.device);
-  experiment_.graph = resolve_graph(experiment_.device);
-  if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
-                                     residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {
-    fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
-         residency_.graph_steps);
+  void open_live_page(const cli::Flags& flags, Json record) {
+    if (!flags.given("--live") || !ranks_.is_first()) return;
+    record["running"] = true;
+    live_ = std::make_unique<cli::PageServer>(static_cast<int>(live_port_), record, report::html_report);
+    cli::write_stderr(fmt::format("live: {}\n", live_->address()));
   }
-  ranks_.check(experiment_.batch, experiment_.accumulate);
-  ranks_.use(experiment_.device);
-  if (experiment_.noise_scale && (experiment_.graph || ranks_.is_on())) {
-    fail(ExitCode::usage, "--noise-scale: looks into each step of one process; give --graph off, and no mpirun");
-  }
-  experiment_.sum = ranks_.sum();
-  settings_.tuning.use(experiment_.device);
-}
 
-// What a record says before anything has run.
-Json TrainCommand::describe_run(const cli::Flags& flags, const cli::TrainingData& data) const {
-  Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
-  record["headline"] = headline(data);
-  record["energy"] = measure::describe_energy(experiment_.device);
-  return record;
-}
-
-// All ranks take part.
-void TrainCommand::write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const {
-  const std::string text = ranks_.trace(profile, {{"command", name()},
-                                                  {"data", record["data"]},
-                                                  {"config", record["config"]},
-                                                  {"environment", record["environment"]}});
-  if (!trace.is_wanted()) return;
-  trace.write(text);
-  trace.finish();
-}
-
-void TrainCommand::run(const cli::Flags& flags) {
-  check_combinations(flags);
-  const std::string own_trace = trace_;
-  join_ranks();
-  settle_judging(flags);
-  // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.
-  const bool traces = !ranks_.from_first(own_trace).empty();
-  trace_steps_ = std::stoll(ranks_.from_first(std::to_string(trace_steps_)));
-  dry_run_ = !ranks_.from_first(dry_run_ ? "--dry-run" : "").empty();
-  OutputFile trace(trace_, "--trace");
-  std::deque<OutputFile> model;
-  model.emplace_back(save_model_, "--save-model");
-  if (model.front().is_stream())
-    fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", save_model_);
-  outputs_.open({&trace, &model.front()});
-  fine_tuning_.open(flags, experiment_, settings_.context);
-  cli::use_threads(settings_.threads);
-  cli::load_plugins(settings_.plugins);
-  const cli::ForcedKernels forced(experiment_.kernels);
-  memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
-  settle_device();
-  const cli::TrainingData data =
-      cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
-                              settings_.context, fine_tuning_.vocabulary());
-  measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
-  fine_tuning_.check_fits(data.train->info());
-  scale_learning_rate(flags, data.train->info().count);
-  if (memory_.is_on()) {
-    memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);
-    if (!quiet_) cli::notice(memory_.line());
-  }
-  if (dry_run_) {
-    print_plan(data);
-    return ranks_.leave();
-  }
-  std::deque<measure::EventFile> events = open_event_files();
-
-  Json record = describe_run(flags, data);
-  open_live_page(flags, record);
-  saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
-  warm_up(data, forced);
-  const measure::KernelUse use;
-  measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
-  Json step, ranks;
-  report::EachOutput each;
-  const auto write_record = [&] {
-    record["kernels"] = use.since();
-    record["choices"] = noted_choices();
+  // What is known of all runs so far, this one included. REQUIRES: live_
+  void publish(Json record, measure::Row row, measure::RunRecord run, const Progress& progress) const {
+    run.peak_bytes = memory_stats(experiment_.device).peak;
+    row.runs.push_back(std::move(run));
     record["rows"] = Json::array({to_json(row)});
-    record["rows"][0]["step"] = step;
-    record["rows"][0]["ranks"] = ranks;
-    record["rows"][0]["written"] = written_;
-    record["rows"][0]["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
-    record["rows"][0]["memory_plan"] = memory_.to_json();
-    measure::add_goal(record["rows"][0], row.runs, goal_);
-    record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
-    if (live_) live_->publish(record);
-    outputs_.write(record);
-  };
-  try {
-    ranks_.start_measuring();
-    measure(data, record, model, events, each, row);
-    ranks = ranks_.to_json(row.runs);
-  } catch (const Error& error) {
-    // A diverged run is a result; other failures are not.
-    if (error.code() != ExitCode::numeric) throw;
-    ranks = ranks_.to_json(row.runs);
-    row.error = error.what();
-    write_record();
-    throw;
+    record["running"] = true;
+    record["headline"] =
+        fmt::format("Run {} of {}, epoch {} of {}, step {} of {}: {}", row.runs.size(), repeat_, progress.epoch,
+                    experiment_.epochs, progress.step, progress.steps_per_epoch, record["headline"].get<std::string>());
+    live_->publish(std::move(record));
   }
-  if (traces || (!ranks_.is_on() && outputs_.any())) {
-    const measure::StepProfile profile = profile_after_runs(data);
-    step = measure::typical_step(profile);
-    if (traces) each([&] { write_trace(profile, record, trace); });
+
+  // Keeps the trained model before anything else that is written after training.
+  void measure(const cli::TrainingData& data, const Json& record, std::deque<OutputFile>& model,
+               std::deque<measure::EventFile>& events, report::EachOutput& each, measure::Row& row) {
+    const SampleInfo& info = data.train->info();
+    const int64_t samples = measure::split_of(experiment_, info).trained;  // of an epoch
+    cli::ProgressDisplay display(quiet_, data.synthetic ? info.name : "", repeat_, experiment_.epochs, samples,
+                                 experiment_.batch * experiment_.accumulate);
+    measure::EnergyMeter meter(experiment_.device);
+    bool wants_model = model.front().is_wanted();
+    for (int64_t run = 1; run <= repeat_; ++run) {
+      const std::string where = repeat_ == 1 ? "" : fmt::format(" of run {}", run);
+      display.start_run(run);
+      TrainHooks hooks;
+      measure::Course course(experiment_.seed + static_cast<uint64_t>(run - 1), samples,
+                             experiment_.batch * experiment_.accumulate);
+      measure::EventFile* curves = events.empty() ? nullptr : &events[static_cast<size_t>(run - 1)];
+      int64_t steps = 0;  // of this run so far
+      const auto draw = [&](const std::vector<measure::Scalar>& points) {
+        if (curves && !each([&] { curves->add(steps, points); })) curves = nullptr;
+      };
+      double last_point = 0;
+      bool continues = false;  // and has not drawn yet
+      hooks.on_step = [&](const Progress& progress) {
+        display.on_step(progress);
+        course.on_step(progress);
+        steps = (progress.epoch - 1) * progress.steps_per_epoch + progress.step;
+        if (curves && std::exchange(continues, false) && !each([&] { curves->restart(steps); })) curves = nullptr;
+        if (curves && progress.seconds >= last_point + seconds_between_points) {
+          draw({{"training/loss_so_far_in_epoch", progress.loss}});
+          last_point = progress.seconds;
+        }
+        if (live_ && live_->is_due()) publish(record, row, course.so_far(), progress);
+        if (saving_.is_on()) return;  // which ends training with a state
+        cli::check_signals(
+            fmt::format("after step {} of epoch {}{}; no results were written", progress.step, progress.epoch, where));
+      };
+      hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) {
+        display.on_epoch(epoch, result);
+        course.on_epoch(result);
+        draw({{"training/loss", result.training_loss},
+              {"training/samples_per_second", static_cast<double>(samples) / result.seconds}});
+        if (result.evaluation_seconds > 0)
+          draw({{"test/loss", result.test.loss}, {"test/accuracy", result.test.accuracy}});
+        if (saving_.is_on()) return;
+        cli::check_signals(fmt::format("after epoch {}{}; no results were written", epoch, where));
+      };
+      hooks.on_validation = [&](const Validation& v) {
+        if (quiet_) return;
+        display.print_line(fmt::format("{} after step {} of epoch {}: accuracy {:.2f} %, loss {:.4f}\n",
+                                       experiment_.held_out > 0 ? "validation" : "test", v.step, v.epoch,
+                                       v.result.accuracy * 100, v.result.loss));
+      };
+      if (ranks_.is_on()) {
+        cli::allow_to_finish();
+        hooks.is_interrupted = cli::stop_requested;
+      }
+      saving_.attach(hooks);
+      if (const TrainingState* from = hooks.resume_from) {
+        continues = true;
+        steps = from->number("epoch") * from->number("step");  // where a test is the first to be drawn: an epoch's end
+      }
+      std::optional<double> joules;
+      const auto save_last = [&](StagedModel& trained) {
+        joules = meter.joules();
+        if (run < repeat_) return;
+        if (wants_model) {
+          wants_model = each([&] {
+            write_safetensors(model.front(), measure::FineTuning::parameters(trained, experiment_),
+                              describe(description_of(data)));
+          });
+        }
+        each([&] { fine_tuning_.save(trained, experiment_); });
+        written_ = write_text(trained, data);
+      };
+      meter.start();
+      row.runs.push_back(measure::run_experiment(experiment_, *data.train, *data.test,
+                                                 experiment_.seed + static_cast<uint64_t>(run - 1), hooks, save_last));
+      row.runs.back().joules = joules.value_or(std::nan(""));
+      row.runs.back().course = course.so_far().course;
+      if (memory_.is_on()) row.runs.back().plan = memory_.plan()->checkpoint;
+      const TrainResult& result = row.runs.back().result;
+      if (wants_model && run == repeat_ && !result.interrupted) each([&] { keep_all(model); });
+      const auto finish = [&] { saving_.finish(result); };
+      result.interrupted ? finish() : void(each(finish));
+      if (quiet_) continue;
+      if (row.runs.back().loading) cli::notice("loader: " + row.runs.back().loading->text());
+      if (!result.ended_early.empty()) cli::notice("training ended early: " + result.ended_early);
+      if (!result.kept.empty()) cli::notice("the weights are those of " + result.kept);
+    }
   }
-  ranks_.leave();
-  each(write_record);
-  each([&] { trace.keep(); });
-  each.end();
-  const std::string& set = data.train->info().name;
-  const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
-                             measure::noise_line(row, set) + measure::Ranks::verdict_line(ranks) +
-                             measure::goal_line(record["rows"][0], set);
-  outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
-  if (!quiet_) outputs_.print_report_path();
-  if (live_) live_->finish();
-  measure::check_goal(record["rows"], goal_);
-}
+
+  ModelDescription description_of(const cli::TrainingData& data) const {
+    const SampleInfo& info = data.train->info();
+    const cli::DataChoice& choice = data.choice;
+    return {experiment_.model,
+            measure::sizes_for(info, experiment_.blocks),
+            info.scale,
+            info.name,
+            info.vocabulary,
+            info.class_names,
+            ModelDescription::Origin{choice.name, cli::size_text(choice), choice.test_split, data.test->info().count}};
+  }
+
+  // A sample for the report of what the trained model of a text writes; null for images, and where there is no report.
+  Json write_text(StagedModel& trained, const cli::TrainingData& data) const {
+    const SampleInfo& info = data.train->info();
+    const bool may_be_stopped = saving_.is_on() || ranks_.is_on();  // and still has something to save
+    if (info.vocabulary.empty() || !outputs_.any() || (may_be_stopped && cli::stop_requested())) return nullptr;
+    const GenerateOptions options = {.length = 400, .temperature = 0.8, .seed = experiment_.seed};
+    std::string text;
+    generate(
+        trained, description_of(data), default_prompt(info.vocabulary), options,
+        [&](char symbol) {
+          if (!may_be_stopped) cli::check_signals("while the trained model wrote a text; no results were written");
+          // A symbol is a byte, and a record is UTF-8.
+          static_cast<unsigned char>(symbol) < 0x80 ? text.push_back(symbol) : void(text += "\uFFFD");
+          return true;
+        },
+        experiment_.device);
+    return {{"temperature", options.temperature}, {"seed", options.seed}, {"text", text}};
+  }
+
+  measure::StepProfile profile_after_runs(const cli::TrainingData& data) const {
+    TrainHooks hooks;
+    if (ranks_.is_on()) {
+      hooks.is_interrupted = cli::stop_requested;
+    } else {
+      hooks.on_step = [](const Progress&) { cli::check_signals("while profiling steps; no record was written"); };
+    }
+    measure::StepProfile profile = measure::profile_steps(experiment_, *data.train, *data.test, trace_steps_, hooks);
+    cli::check_signals("while profiling steps; no record was written");
+    if (profile.profile.dropped > 0) {
+      cli::notice(fmt::format("--trace-steps {}: the trace is full, {} later spans were left out; give it fewer steps",
+                              trace_steps_, profile.profile.dropped));
+    }
+    return profile;
+  }
+
+  std::string headline(const cli::TrainingData& data) const {
+    const std::string batch = experiment_.accumulate == 1
+                                  ? fmt::format("{}", experiment_.batch)
+                                  : fmt::format("{} x {}", experiment_.accumulate, experiment_.batch);
+    const std::string ranks = ranks_.is_on() ? fmt::format(" on each of {} ranks", ranks_.count()) : "";
+    std::string device = hs::name(experiment_.device);
+    if (experiment_.device == Device::cuda) {
+      const int64_t steps = experiment_.graph_steps;
+      device += fmt::format(", cache {}, ", cli::name(experiment_.loading.cache));
+      device += !experiment_.graph ? "no graph" : fmt::format("graph of {} step{}", steps, steps == 1 ? "" : "s");
+    }
+    const SampleInfo& info = data.train->info();
+    const std::string scale = info.is_text() ? ""
+                                             : fmt::format(", pixels of mean {:.4f} and deviation {:.4f}",
+                                                           info.scale.mean, info.scale.deviation);
+    return fmt::format(
+        "{} on {}: {} for training, {} for the test{}, epochs {}, batch {}, {}, {}, device {}, threads {}{}",
+        experiment_.model, info.name, info.count, data.test->info().count, scale, experiment_.epochs, batch,
+        experiment_.optimizer.name, hs::name(experiment_.precision), device, threads(), ranks);
+  }
+
+  void print_plan(const cli::TrainingData& data) const {
+    measure::DryRun plan({"runs", "seconds of a run", "peak MiB"});
+    plan.add({std::to_string(repeat_)}, measure::forecast(experiment_, *data.train, *data.test), repeat_);
+    if (!ranks_.is_first()) return;
+    plan.print(headline(data), data.train->info().name, fmt::format("{} runs", repeat_));
+  }
+
+  void warm_up(const cli::TrainingData& data, const cli::ForcedKernels& forced) const {
+    const auto check_early_signals = [] { cli::check_signals("before training; no results were written"); };
+    TrainHooks hooks;
+    hooks.on_step = [&](const Progress&) { check_early_signals(); };
+    check_early_signals();
+    const measure::KernelUse use;
+    {
+      const measure::KernelTrace trace;
+      measure::warm_up(experiment_, *data.train, *data.test, hooks);
+      if (experiment_.precision != Precision::f32) print_ops(measure::distinct_calls(trace));
+    }
+    check_early_signals();
+    forced.check_used(use.since(), fmt::format("training {} with {}", experiment_.model, experiment_.optimizer.name));
+    settings_.tuning.check_used();
+  }
+
+  // Rank 0 writes for all.
+  void join_ranks() {
+    ranks_.join(settings_.threads);
+    if (!ranks_.is_on()) return;
+    if (ranks_.is_first()) {
+      if (!quiet_) cli::notice(ranks_.line());
+      return;
+    }
+    quiet_ = true;
+    outputs_.discard();
+    fine_tuning_.discard();
+    save_model_ = tensorboard_ = trace_ = "";
+  }
+
+  // Where and how a step runs; refuses combinations that this device or these ranks cannot run.
+  void settle_device() {
+    experiment_.device = cli::resolve_device(settings_.device);
+    experiment_.precision = cli::resolve_precision(settings_.precision, experiment_.device);
+    experiment_.graph = resolve_graph(experiment_.device);
+    if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
+                                       residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {
+      fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
+           residency_.graph_steps);
+    }
+    ranks_.check(experiment_.batch, experiment_.accumulate);
+    ranks_.use(experiment_.device);
+    if (experiment_.noise_scale && (experiment_.graph || ranks_.is_on())) {
+      fail(ExitCode::usage, "--noise-scale: looks into each step of one process; give --graph off, and no mpirun");
+    }
+    experiment_.sum = ranks_.sum();
+    settings_.tuning.use(experiment_.device);
+  }
+
+  // What a record says before anything has run.
+  Json describe_run(const cli::Flags& flags, const cli::TrainingData& data) const {
+    Json record = report::new_record(name(), experiment_.device, flags.config(), report::describe_data(data));
+    record["headline"] = headline(data);
+    record["energy"] = measure::describe_energy(experiment_.device);
+    return record;
+  }
+
+  // All ranks take part.
+  void write_trace(const measure::StepProfile& profile, const Json& record, OutputFile& trace) const {
+    const std::string text = ranks_.trace(profile, {{"command", name()},
+                                                    {"data", record["data"]},
+                                                    {"config", record["config"]},
+                                                    {"environment", record["environment"]}});
+    if (!trace.is_wanted()) return;
+    trace.write(text);
+    trace.finish();
+  }
+
+  void run(const cli::Flags& flags) override {
+    check_combinations(flags);
+    const std::string own_trace = trace_;
+    join_ranks();
+    settle_judging(flags);
+    // Steps that are profiled, or only tried, are steps of all ranks: what rank 0 was told counts.
+    const bool traces = !ranks_.from_first(own_trace).empty();
+    trace_steps_ = std::stoll(ranks_.from_first(std::to_string(trace_steps_)));
+    dry_run_ = !ranks_.from_first(dry_run_ ? "--dry-run" : "").empty();
+    OutputFile trace(trace_, "--trace");
+    std::deque<OutputFile> model;
+    model.emplace_back(save_model_, "--save-model");
+    if (model.front().is_stream())
+      fail(ExitCode::usage, "--save-model {}: is no regular file, expected one", save_model_);
+    outputs_.open({&trace, &model.front()});
+    fine_tuning_.open(flags, experiment_, settings_.context);
+    cli::use_threads(settings_.threads);
+    cli::load_plugins(settings_.plugins);
+    const cli::ForcedKernels forced(experiment_.kernels);
+    memory_.check(flags, saving_.is_on(), ranks_.is_on(), residency_);
+    settle_device();
+    const cli::TrainingData data =
+        cli::open_training_data(settings_.data, {train_, !flags.given("--train")}, {test_, !flags.given("--test")},
+                                settings_.context, fine_tuning_.vocabulary());
+    measure::settle_residency(residency_, saving_.counts_steps(), *data.train, *data.test, experiment_);
+    fine_tuning_.check_fits(data.train->info());
+    scale_learning_rate(flags, data.train->info().count);
+    if (memory_.is_on()) {
+      memory_.apply(experiment_, !settings_.precision, *data.train, *data.test);
+      if (!quiet_) cli::notice(memory_.line());
+    }
+    if (dry_run_) {
+      print_plan(data);
+      return ranks_.leave();
+    }
+    std::deque<measure::EventFile> events = open_event_files();
+
+    Json record = describe_run(flags, data);
+    open_live_page(flags, record);
+    saving_.open(record["config"], experiment_.device, data, quiet_, ranks_);
+    warm_up(data, forced);
+    const measure::KernelUse use;
+    measure::Row row{.name = experiment_.model, .runs = {}, .error = ""};
+    Json step, ranks;
+    report::EachOutput each;
+    const auto write_record = [&] {
+      record["kernels"] = use.since();
+      record["choices"] = noted_choices();
+      record["rows"] = Json::array({to_json(row)});
+      record["rows"][0]["step"] = step;
+      record["rows"][0]["ranks"] = ranks;
+      record["rows"][0]["written"] = written_;
+      record["rows"][0]["cached_bytes"] = measure::cached_bytes(experiment_, *data.train, *data.test);
+      record["rows"][0]["memory_plan"] = memory_.to_json();
+      measure::add_goal(record["rows"][0], row.runs, goal_);
+      record["rows"][0]["saving"] = row.runs.empty() ? Json(nullptr) : saving_.to_json(row.runs[0].result);
+      if (live_) live_->publish(record);
+      outputs_.write(record);
+    };
+    try {
+      ranks_.start_measuring();
+      measure(data, record, model, events, each, row);
+      ranks = ranks_.to_json(row.runs);
+    } catch (const Error& error) {
+      // A diverged run is a result; other failures are not.
+      if (error.code() != ExitCode::numeric) throw;
+      ranks = ranks_.to_json(row.runs);
+      row.error = error.what();
+      write_record();
+      throw;
+    }
+    if (traces || (!ranks_.is_on() && outputs_.any())) {
+      const measure::StepProfile profile = profile_after_runs(data);
+      step = measure::typical_step(profile);
+      if (traces) each([&] { write_trace(profile, record, trace); });
+    }
+    ranks_.leave();
+    each(write_record);
+    each([&] { trace.keep(); });
+    each.end();
+    const std::string& set = data.train->info().name;
+    const std::string report = headline(data) + "\n" + to_table(row, set) + measure::plan_table(row, set) +
+                               measure::noise_line(row, set) + measure::Ranks::verdict_line(ranks) +
+                               measure::goal_line(record["rows"][0], set);
+    outputs_.use_stdout() || trace.is_stdout() ? cli::write_stderr(report) : cli::write_stdout(report);
+    if (!quiet_) outputs_.print_report_path();
+    if (live_) live_->finish();
+    measure::check_goal(record["rows"], goal_);
+  }
+};
 
 }  // namespace
 

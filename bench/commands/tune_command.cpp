@@ -31,34 +31,6 @@ namespace {
 constexpr double least_gain = 1.03;
 constexpr double largest_chance = 0.001;  // needs 7 rounds
 
-class TuneCommand : public cli::Command {
- public:
-  void declare(cli::Flags& flags) override;
-  void run(const cli::Flags& flags) override;
-
- private:
-  measure::StepFlags settings_;
-  std::string out_;
-  int64_t rounds_ = 50;
-  double seconds_ = 2;
-  report::Outputs outputs_;
-};
-
-void TuneCommand::declare(cli::Flags& flags) {
-  flags.examples(R"(Examples:
-  halfstep-bench tune kernels --out mnist_cnn.tuning
-  halfstep-bench train --tuning mnist_cnn.tuning
-  halfstep-bench tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning
-
-docs/command_line.md says what is measured and how.
-)");
-  settings_.declare(flags, {.tuning = false});
-  flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
-  flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
-  flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
-  outputs_.declare(flags);
-}
-
 // The calls of a step with the same slot and tensors.
 struct Calls {
   std::string call;  // as a line of the file begins
@@ -115,54 +87,77 @@ std::vector<Calls> tune(measure::OneStep& step, const std::vector<Batch>& batche
   return all;
 }
 
-void TuneCommand::run(const cli::Flags& flags) {
-  if (out_.empty()) fail(ExitCode::usage, "tune kernels: expected --out FILE, to be read by --tuning");
-  settings_.use(flags);
-  const measure::Experiment& experiment = settings_.experiment;
-  const Device device = experiment.device;
-  OutputFile out(out_, "--out");
-  outputs_.open({&out});
-  const cli::TrainingData data = cli::open_training_data(
-      settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
-  const SampleInfo& info = data.train->info();
-  const cli::ForcedKernels forced(experiment.kernels);
-  measure::OneStep step(experiment, info);
-  Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
-  const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
-  for (int i = 0; i < 3; ++i) step.run(batches);
-  const std::vector<Calls> all = tune(step, batches, [&](const measure::SlotSpy::Seen& seen) {
-    return measure::time_call(seen, experiment.precision == Precision::tf32, rounds_, seconds_);
-  });
+class TuneCommand : public cli::Command {
+  measure::StepFlags settings_;
+  std::string out_;
+  int64_t rounds_ = 50;
+  double seconds_ = 2;
+  report::Outputs outputs_;
 
-  const std::string headline =
-      fmt::format("{} on {}, batch {}, {}, device {}, threads {}", experiment.model, info.name,
-                  batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), threads());
-  report::Rows calls{.table = {.left = 2}};
-  std::vector<std::pair<std::string, std::string>> choices;
-  int64_t changed = 0;
-  for (const Calls& one : all) {
-    const std::string &fastest = one.fastest(), &taken = one.taken();
-    calls.add({{"call", one.call, "call"},
-               {"count", one.count},
-               {"chosen", one.chosen, "by rank"},
-               {"chosen_seconds", median(one.seconds.at(one.chosen)), "us", "{:.1f}", 1e6},
-               {"fastest", fastest, "fastest"},
-               {"fastest_seconds", median(one.seconds.at(fastest)), "us", "{:.1f}", 1e6},
-               {"", one.ratio(), "ratio", "{:.2f}"},
-               {"taken", taken},
-               {"", taken == one.chosen ? "" : taken, "taken"}});
-    choices.emplace_back(one.call, taken);
-    changed += taken != one.chosen;
+  void declare(cli::Flags& flags) override {
+    flags.examples(R"(Examples:
+  halfstep-bench tune kernels --out mnist_cnn.tuning
+  halfstep-bench train --tuning mnist_cnn.tuning
+  halfstep-bench tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning
+
+docs/command_line.md says what is measured and how.
+)");
+    settings_.declare(flags, {.tuning = false});
+    flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
+    flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
+    flags.text("--out", out_, "FILE", "Write the choices, - for stdout").writes();
+    outputs_.declare(flags);
   }
-  const std::string program = fmt::format("halfstep {} ({})", cli::build_info.version, cli::build_info.commit);
-  out.write(tuning_text(measure::tuning_machine(device), program, headline, choices));
-  out.keep();
-  Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
-  record["calls"] = calls.json;
-  outputs_.finish(
-      record, headline, {calls.table},
-      {fmt::format("{} calls with a choice of variants; {} take another one than the rank's", all.size(), changed)});
-}
+
+  void run(const cli::Flags& flags) override {
+    if (out_.empty()) fail(ExitCode::usage, "tune kernels: expected --out FILE, to be read by --tuning");
+    settings_.use(flags);
+    const measure::Experiment& experiment = settings_.experiment;
+    const Device device = experiment.device;
+    OutputFile out(out_, "--out");
+    outputs_.open({&out});
+    const cli::TrainingData data = cli::open_training_data(
+        settings_.data, {experiment.batch * experiment.accumulate, true}, {1, true}, settings_.context);
+    const SampleInfo& info = data.train->info();
+    const cli::ForcedKernels forced(experiment.kernels);
+    measure::OneStep step(experiment, info);
+    Loader loader(*data.train, {.batch = experiment.batch, .shuffle = true, .device = device});
+    const std::vector<Batch> batches = measure::next_batches(loader, experiment.accumulate);
+    for (int i = 0; i < 3; ++i) step.run(batches);
+    const std::vector<Calls> all = tune(step, batches, [&](const measure::SlotSpy::Seen& seen) {
+      return measure::time_call(seen, experiment.precision == Precision::tf32, rounds_, seconds_);
+    });
+
+    const std::string headline =
+        fmt::format("{} on {}, batch {}, {}, device {}, threads {}", experiment.model, info.name,
+                    batches[0].labels.size(), hs::name(experiment.precision), hs::name(device), threads());
+    report::Rows calls{.table = {.left = 2}};
+    std::vector<std::pair<std::string, std::string>> choices;
+    int64_t changed = 0;
+    for (const Calls& one : all) {
+      const std::string &fastest = one.fastest(), &taken = one.taken();
+      calls.add({{"call", one.call, "call"},
+                 {"count", one.count},
+                 {"chosen", one.chosen, "by rank"},
+                 {"chosen_seconds", median(one.seconds.at(one.chosen)), "us", "{:.1f}", 1e6},
+                 {"fastest", fastest, "fastest"},
+                 {"fastest_seconds", median(one.seconds.at(fastest)), "us", "{:.1f}", 1e6},
+                 {"", one.ratio(), "ratio", "{:.2f}"},
+                 {"taken", taken},
+                 {"", taken == one.chosen ? "" : taken, "taken"}});
+      choices.emplace_back(one.call, taken);
+      changed += taken != one.chosen;
+    }
+    const std::string program = fmt::format("halfstep {} ({})", cli::build_info.version, cli::build_info.commit);
+    out.write(tuning_text(measure::tuning_machine(device), program, headline, choices));
+    out.keep();
+    Json record = report::new_record(name(), device, flags.config(), report::describe_data(data));
+    record["calls"] = calls.json;
+    outputs_.finish(
+        record, headline, {calls.table},
+        {fmt::format("{} calls with a choice of variants; {} take another one than the rank's", all.size(), changed)});
+  }
+};
 
 }  // namespace
 
