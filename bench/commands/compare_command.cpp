@@ -1,24 +1,14 @@
 // halfstep-bench compare: tests whether the second of two records, or of two configurations that it trains in turns, is
 // slower, or less accurate. Its own record has the environment of the second.
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cmath>
 
-#include "bench/cli/clock.h"
-#include "bench/cli/console.h"
 #include "bench/cli/environment.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/child_training.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"
 #include "bench/measure/why.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -1,11 +1,4 @@
 // halfstep-bench data convert: writes a data set in another format.
-#include <fmt/format.h>
-
-#include <filesystem>
-
-#include "bench/cli/clock.h"
-#include "bench/cli/console.h"
-#include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/work_folder.h"
@@ -15,9 +8,7 @@
 #include "data/formats/tfrecord.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
-#include "engine/check.h"
 #include "engine/files/input_file.h"
-#include "engine/files/output_file.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -4,19 +4,11 @@
 #include <fmt/ranges.h>
 
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/doctor.h"
-#include "bench/measure/experiment.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
 #include "bench/measure/techniques.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 #include "engine/ranks/transport.h"
 
 namespace hs::bench::commands {

@@ -2,21 +2,11 @@
 // "accuracy", "loss", "samples_per_second" (of the model alone, reading left out; the median of its batches),
 // "confusion" (a list for each label, with the number of its samples that each class was predicted for), "rows" (a
 // class each) and "mistakes": the wrong predictions of highest probability, with their pixels.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "bench/cli/clock.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/predictions.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
 #include "models/train_step.h"
 
 namespace hs::bench::commands {

@@ -2,29 +2,18 @@
 // "phases" (with the bytes of each, and its time in kernels that memory or arithmetic limits) and "calls": phase, op,
 // kernel, variant, type, shapes, begin_ms (since the step began), milliseconds, flops, bytes, live_bytes; on an
 // emulated device that counts, "counts" (measure::to_json).
-#include <fmt/format.h>
-
 #include <cmath>
 #include <map>
-#include <memory>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/inputs.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/observers/kernel_trace.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
 #include "engine/autograd.h"
-#include "engine/files/output_file.h"
 #include "engine/storage.h"
 
 namespace hs::bench::commands {

@@ -1,17 +1,9 @@
 // halfstep-bench export: a trained model in formats of other programs, alone or with adapters.
-#include <fmt/format.h>
-
 #include <deque>
-#include <filesystem>
-#include <optional>
 
-#include "bench/cli/console.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/experiment.h"
-#include "engine/check.h"
 #include "engine/files/npy.h"
-#include "engine/files/output_file.h"
-#include "engine/printable.h"
 #include "models/adapter_file.h"
 #include "models/onnx.h"
 

@@ -1,11 +1,7 @@
 // halfstep-bench generate: text from a trained model of a text.
 #include <unistd.h>
 
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
-#include "engine/check.h"
 #include "models/generate.h"
 
 namespace hs::bench::commands {

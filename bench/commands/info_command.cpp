@@ -1,12 +1,7 @@
 // halfstep-bench info: the build, the machine, and the available kernels.
-#include <fmt/format.h>
-
-#include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/commands/commands.h"
-#include "bench/report/record.h"
 #include "engine/cpu_features.h"
-#include "engine/files/output_file.h"
 #include "engine/kernel.h"
 
 namespace hs::bench::commands {

@@ -1,18 +1,11 @@
 // halfstep-bench judge: whether a kernel is right, and how much faster than another one.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <random>
 
 #include "bench/cli/plugins.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/judge/judge.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -1,10 +1,4 @@
 // halfstep-bench kernel build: compiles a kernel outside of the tree into a plug-in, for --plugin.
-#include <fmt/format.h>
-
-#include <filesystem>
-
-#include "bench/cli/clock.h"
-#include "bench/cli/console.h"
 #include "bench/cli/plugins.h"
 #include "bench/commands/commands.h"
 

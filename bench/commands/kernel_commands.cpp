@@ -3,22 +3,13 @@
 // sizes, type, flops, bytes, chosen, variants, and "slower_choices", one entry per kernel whose chosen variant is not
 // the fastest by more than 5 %. Each variant has its relative_error and, if that is within tolerance, warm_seconds with
 // its range, cold_seconds, rounds, and the rates with their fractions of the peaks.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
 #include "bench/cli/plugins.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/row.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 #include "kernels/examples/op_table.h"
 
 namespace hs::bench::commands {

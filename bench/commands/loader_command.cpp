@@ -10,18 +10,12 @@
 //   overlap    of a throttled source: load_ms (per batch, alone), compute_ms, workers, prefetch, step_ms; the sum of
 //              load_ms and compute_ms, and the larger of load_ms / workers and compute_ms
 //   timelines  of a throttled source: name, prefetch, workers, spans [lane, batch, begin_ms, end_ms]
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/loader_bench.h"
 #include "bench/measure/work_folder.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
 #include "data/memory_source.h"
 
 namespace hs::bench::commands {

@@ -2,22 +2,11 @@
 // networks", 2017). The rate grows by the same ratio in each step of one short training, until the loss explodes; the
 // useful rates lie where the loss falls. Its record has "rows", one per step: learning_rate, loss, smoothed; and
 // "steepest" and "lowest", the rates at which the smoothed loss falls fastest (per decade), and is lowest.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
-#include "bench/measure/experiment.h"
 #include "bench/measure/step_flags.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {

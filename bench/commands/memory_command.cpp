@@ -9,21 +9,13 @@
 //                      event if there are at most 128, otherwise the largest in each of 128 intervals
 //   accumulation_cost  forward and backward of micro_batches batches, and of one batch of the same total size
 //   curve              with --curve: checkpoint off, budget=auto and ten budgets: bytes against time
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/memory_measure.h"
 #include "bench/measure/step_flags.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {

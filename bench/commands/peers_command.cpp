@@ -2,25 +2,15 @@
 // train on, and the record; measure/peers.h runs the trainings.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/peers.h"
 #include "bench/measure/work_folder.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "bench/report/record.h"
 #include "data/formats/idx.h"
 #include "data/formats/record_file.h"
 #include "data/open_dataset.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -1,25 +1,15 @@
 // halfstep-bench predict: what a trained model sees in images.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <numeric>
 
-#include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/predictions.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "bench/report/record.h"
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
-#include "engine/check.h"
 #include "engine/files/input_file.h"
 
 namespace hs::bench::commands {

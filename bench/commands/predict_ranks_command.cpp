@@ -1,25 +1,14 @@
 // halfstep-bench scaling ranks: the time of a step on 1 to 4,096 ranks, by a model (bench/measure/rank_model.h). Its
 // record has "link": alpha, beta, gamma; "gradient_bytes"; "rows": strong and weak, by ranks, and measured, the ranks
 // that there are; "sums": one sum of all gradients, by ranks and all-reduce.
-#include <fmt/format.h>
-
 #include <chrono>
 #include <map>
-#include <memory>
 #include <thread>
 
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/rank_model.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
 #include "data/synthetic.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {

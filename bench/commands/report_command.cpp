@@ -2,19 +2,8 @@
 // record that it makes of several has "rows": those of train, techniques and peers, each with its "name" (the file's,
 // and the row's if there are several), "settings" and, of a model of a text, "loss" (test_loss after the last epoch,
 // the mean of the runs); "config" and "environment" have what is the same in all.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
-
-#include "bench/cli/console.h"
 #include "bench/commands/commands.h"
 #include "bench/report/merged.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
-#include "engine/printable.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -6,25 +6,16 @@
 //                              skipped_steps, skipped (which), test_accuracy, final_loss, gradients; error if it failed
 //   rows[].gradients           in the model's order, activations, then parameters: kind, name, type, values, and the
 //                              fractions zero, below_smallest_subnormal, below_smallest_normal, not_finite of these
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
 #include <cmath>
-#include <memory>
 
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/gradient_watch.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
 #include "data/memory_source.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {

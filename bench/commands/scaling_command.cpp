@@ -1,27 +1,13 @@
 // halfstep-bench scaling: a training step over everything that its time depends on, one thing at a time, so that growth
 // that is worse than linear shows. Its record has "rows", one per axis and size: axis, size, seconds with their range,
 // rounds, and growth, the exponent from the size before: seconds ~ size^growth; and "axes", each with its exponent.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cmath>
-#include <functional>
-#include <string>
-#include <vector>
 
-#include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
 #include "data/memory_source.h"
-#include "engine/parallel.h"
 #include "engine/random.h"
 
 namespace hs::bench::commands {

@@ -1,16 +1,8 @@
 // halfstep-bench train: trains one configuration, one or more times, and reports time, accuracy and memory.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <deque>
-#include <memory>
-#include <optional>
-#include <utility>
 
-#include "bench/cli/console.h"
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
 #include "bench/cli/page_server.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/progress.h"
@@ -27,10 +19,6 @@
 #include "bench/measure/step_flags.h"
 #include "bench/measure/step_profile.h"
 #include "bench/measure/target.h"
-#include "bench/report/outputs.h"
-#include "bench/report/presentation.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 #include "engine/storage.h"
 #include "models/generate.h"
 #include "models/model_file.h"

@@ -1,28 +1,14 @@
 // halfstep-bench tune kernels: times every variant of every kernel call of a training step, on the data of that step,
 // and writes the fastest ones to a file for --tuning. Its record has "calls", one per slot and tensors: call, count,
 // chosen (by rank), fastest, the seconds of both, and taken, which the file has.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <map>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "bench/cli/environment.h"
 #include "bench/cli/forced_kernels.h"
-#include "bench/cli/inputs.h"
-#include "bench/cli/interrupt.h"
-#include "bench/cli/statistics.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/one_step.h"
 #include "bench/measure/step_flags.h"
-#include "bench/report/outputs.h"
-#include "bench/report/record.h"
-#include "data/loader/loader.h"
-#include "engine/check.h"
-#include "engine/parallel.h"
 
 namespace hs::bench::commands {
 namespace {
