@@ -77,68 +77,6 @@ RowRun forward_of(RowRun how) {
   return how;
 }
 
-// Judges one variant: a check after the other, each on the smallest rows first, so that the first failure is a small
-// one.
-class Session {
- public:
-  Session(const JudgeOptions& options, const Registered& registered)
-      : options_(options), registered_(registered), seed_(draw_seed(options.seed)) {}
-  Verdict judge();
-
- private:
-  using Body = std::function<void(const OpCase& row, const RowRun& how)>;
-
-  void start(Examiner::Memory memory);
-  void add_places(std::vector<Place>& places, uint64_t seed, int walk) const;
-  std::vector<Place> rows_drawn(int count, bool walks) const;
-  std::vector<Place> chosen(std::vector<Place> places, size_t most);
-  bool is_taken(const Place& place);
-  std::vector<Tensor> run(const examples::Inputs& inputs, const RowRun& how);
-  Json ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before);
-  static constexpr auto guarded = Examiner::Memory::guarded;
-  static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks, or at a small size
-
-  bool passes(const std::string& check, const Body& body, const RowRun& how, bool is_last);
-  void run_check(const std::string& name, const std::vector<Place>& places, const Body& body);
-  void check_rows();
-  void check_infinities(const OpCase& row, const RowRun& how);
-  void check_threads(const OpCase& row, const RowRun& how);
-  void check_timed();
-  void check_own_rows();
-
-  const JudgeOptions& options_;
-  const Registered registered_;
-  const uint64_t seed_;
-  std::unique_ptr<Examiner> subject_;
-  examples::Candidate candidate_;
-  const Place* place_ = nullptr;  // that is being checked
-  std::string check_;             // its name
-  int threads_ = threads();
-  std::set<DType> types_;  // in which it has run
-  Verdict verdict_{.slot = registered_.slot, .variant = registered_.variant, .device = registered_.device};
-};
-
-void Session::start(Examiner::Memory memory) {
-  subject_ = std::make_unique<Examiner>(options_.plugin, options_.shown, memory, threads(), registered_.device);
-  subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
-}
-
-// Those of rows_of() that the device has.
-void Session::add_places(std::vector<Place>& places, uint64_t seed, int walk) const {
-  const std::vector<OpCase>& rows = rows_of(seed, walk);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (registered_.device == Device::cuda && !rows[i].cuda) continue;
-    places.push_back({&rows[i], i, seed, walk, size_of_row(rows[i])});
-  }
-}
-
-// `walks`: through small sizes.
-std::vector<Place> Session::rows_drawn(int count, bool walks) const {
-  std::vector<Place> places;
-  for (int n = 1; n <= count; ++n) add_places(places, seed_ + static_cast<uint64_t>(n), walks ? n : 0);
-  return places;
-}
-
 double largest_growth(const KernelSlot& slot) {
   double growth = 1;
   for (const VariantBase* v = slot.variants(); v; v = v->next) growth = std::max(growth, v->error_growth);
@@ -154,112 +92,6 @@ double error_growth(const OpCase& row, const Registered& registered) {
     growth = std::max(growth, slot->name() == registered.slot ? std::min(registered.error_growth, own) : own);
   }
   return growth;
-}
-
-// Those that call the slot and that the variant takes in some type, from the smallest to the largest; at most so many,
-// evenly spread.
-std::vector<Place> Session::chosen(std::vector<Place> places, size_t most) {
-  check_ = "isolation";
-  const RowRun on_cpu = examples::run_on(Device::cpu, DType::f32);  // this process may lack the device
-  std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, on_cpu, registered_.slot); });
-  std::ranges::stable_sort(places, {}, &Place::size);
-  const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
-  const auto start = Clock::now();
-  std::erase_if(places, [&](const Place& place) { return seconds_since(start) > most_seconds || !is_taken(place); });
-  return spread(places, most);
-}
-
-bool Session::is_taken(const Place& place) {
-  for (const DType dtype : types_of(place, registered_.device)) {
-    const RowRun how = examples::run_on(registered_.device, dtype);
-    try {
-      ask_row(place, examples::inputs_of(*place.row, how), how, false);
-      return true;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::forced_variant) throw;
-    }
-  }
-  return false;
-}
-
-Json Session::ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before) {
-  const auto named = [&](const std::string& text) {
-    return fmt::format("{} {}: {}", name(how.dtype), place.row->name, text);
-  };
-  const Json question = {{"do", "row"},
-                         {"row", place.index},
-                         {"drawn", place.drawn_seed},
-                         {"walk", place.walk},
-                         {"how", to_json(how)},
-                         {"inputs", pack(inputs, subject_->memory().first(row_bytes))},
-                         {"seed", examples::input_seed()},
-                         {"threads", threads_},
-                         {"watch", check_ == "rows" || check_ == "drawn"},
-                         {"before", before}};
-  Json answer;
-  try {
-    answer = subject_->ask(question);
-  } catch (const Refusal& refusal) {
-    if (refusal.check != "emulator") throw;
-    throw Refusal(refusal.check, named(refusal.what()));
-  }
-  if (answer.value("unsupported", false)) throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
-  if (answer.contains("error")) throw Refusal(check_, answer.at("error").get<std::string>());
-  for (const Json& finding : answer.at("findings")) {
-    throw Refusal(finding.at("check").get<std::string>(), named(finding.at("text").get<std::string>()));
-  }
-  return answer;
-}
-
-std::vector<Tensor> Session::run(const examples::Inputs& inputs, const RowRun& how) {
-  const Json answer = ask_row(*place_, inputs, how, false);
-  std::vector<Tensor> results = unpack(answer.at("results"), subject_->memory().first(row_bytes));
-  types_.insert(how.dtype);
-  if (check_ == "rows" && how.device == Device::cpu) ask_row(*place_, inputs, how, true);  // guard pages before each
-  return results;
-}
-
-// Whether the body passes for the row. If it does not, throws Refusal, but for a row whose gradients jump where two
-// sums are equal up to rounding: other numbers may be clear of that. A kernel that is wrong at a size is so with any
-// numbers, while a norm over three of them that are nearly equal multiplies every rounding.
-bool Session::passes(const std::string& check, const Body& body, const RowRun& how, bool is_last) {
-  try {
-    body(*place_->row, how);
-    return true;
-  } catch (const Refusal& refusal) {
-    if (is_last || !(place_->row->kinked || check == "sizes") || refusal.check != check) throw;
-    return false;
-  } catch (const Error& error) {
-    throw Refusal(check, fmt::format("{} {}: {}", name(how.dtype), place_->row->name, error.what()));
-  }
-}
-
-// Failures of the checks of rows are refusals by the check that runs now.
-void Session::run_check(const std::string& check, const std::vector<Place>& places, const Body& body) {
-  check_ = check;
-  Check passed{check};
-  // The inputs of the table's rows are those that its tolerances are known to be right for.
-  const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
-  const auto start = Clock::now();
-  const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 5 : 14;
-  size_t done = 0;
-  for (const Place& place : in_order(places)) {
-    // A slow kernel must not choose that only the smallest rows are looked at.
-    if (seconds_since(start) > most_seconds && (done >= spread_first || registered_.device != Device::cpu)) break;
-    ++done;
-    for (const DType dtype : types_of(place, registered_.device)) {
-      place_ = &place;
-      candidate_.error_growth = error_growth(*place.row, registered_);
-      const int before = examples::runs_of_candidate();
-      examples::set_input_seed(seed);
-      for (uint64_t other = 1; !passes(check, body, examples::run_on(registered_.device, dtype), other > kinks);
-           ++other) {
-        examples::set_input_seed(seed_ + 1'000'000 * other);
-      }
-      passed.runs += examples::runs_of_candidate() - before;
-    }
-  }
-  if (passed.runs > 0) verdict_.checks.push_back(passed);
 }
 
 // The row's inputs times 2^-130, which makes most of them subnormal: selections and sums of two must not lose them.
@@ -284,44 +116,6 @@ void check_denormals(const OpCase& row, const RowRun& how) {
   });
 }
 
-// With an infinity among the inputs, and with all of them 128 times as large, the output is finite where that of the
-// f64 run is, and nowhere else; another algorithm may spread an infinity.
-void Session::check_infinities(const OpCase& row, const RowRun& how) {
-  if (how.dtype == DType::f64 || !row.f64 || !row.nan) return;
-  const RowRun forward = forward_of(how);
-  const examples::Inputs inputs = examples::inputs_of(row, forward);
-  const auto check = [&](const examples::Inputs& changed, const std::string& what) {
-    examples::Inputs exact;
-    for (const Tensor& input : changed) exact.push_back(cast(input, DType::f64));
-    const auto wanted = examples::to_numbers(examples::run_row(row, exact, examples::reference_run(forward))[0]);
-    examples::for_each_variant(row, forward, [&](const std::string& description) {
-      const auto got = examples::to_numbers(examples::run_row(row, changed, forward)[0]);
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        const bool is_finite = std::isfinite(wanted[i]), may_spread = candidate_.error_growth > 1;
-        if (std::fabs(wanted[i]) > 6e4 && is_finite) continue;  // where f16 ends
-        if (std::isfinite(got[i]) == is_finite || (is_finite && may_spread)) continue;
-        throw Refusal("infinities",
-                      fmt::format("{}, {}: element {} is {}, expected {}", description, what, i, got[i], wanted[i]));
-      }
-    });
-  };
-  for (size_t k = 0; k < std::min(inputs.size(), row.nan_in_place); ++k) {
-    if (!inputs[k].defined() || inputs[k].size() == 0) continue;
-    for (const float value : {INFINITY, -INFINITY}) {
-      examples::Inputs changed = inputs;
-      changed[k] = inputs[k].clone();
-      changed[k].mutable_data<float>()[inputs[k].size() / 2] = value;
-      check(changed, fmt::format("{} at element {} of input {}", value, inputs[k].size() / 2, k));
-    }
-  }
-  examples::Inputs large;
-  for (const Tensor& input : inputs) {
-    large.push_back(input.defined() ? input.clone() : Tensor());
-    for (int64_t i = 0; i < large.back().size(); ++i) large.back().mutable_data<float>()[i] *= 128;
-  }
-  check(large, "inputs times 128");
-}
-
 // Inputs may be the same memory, as in add(x, x): copies of it must give the same bits.
 void check_aliases(const OpCase& row, const RowRun& how) {
   const RowRun forward = forward_of(how);
@@ -341,137 +135,6 @@ void check_aliases(const OpCase& row, const RowRun& how) {
       return;
     throw Refusal("aliases", fmt::format("{}: other bits if inputs of one shape are the same tensor", description));
   });
-}
-
-void Session::check_threads(const OpCase& row, const RowRun& how) {
-  examples::for_each_variant(row, how, [&](const std::string& description) {
-    std::vector<Tensor> one;
-    for (const int count : {1, 2, 3, 7}) {
-      threads_ = count;
-      const auto results = examples::run_row(row, how);
-      if (count == 1) one = results;
-      for (size_t i = 0; i < one.size(); ++i) {
-        if (!one[i].defined() || examples::same_bytes(one[i], results.at(i))) continue;
-        throw Refusal("threads", fmt::format("{}: result {} has other bits on {} threads", description, i, count));
-      }
-    }
-    threads_ = threads();
-  });
-}
-
-void Session::check_rows() {
-  using namespace examples;
-  const auto close = [](const OpCase& row, const RowRun& how) {
-    const Reference reference = reference_of(row, how);
-    for_each_variant(row, how, [&](const std::string& description) {
-      const auto results = run_row(row, how);
-      if (how.dtype != DType::f64) return check_close(row, how, reference, results, description);
-      for (size_t i = 0; i < results.size(); ++i) {  // against the project's own in f64: its rounding alone
-        const Comparison result = compare(to_numbers(results[i]), reference.values.at(i), {1e-10, 1e-10, 0});
-        if (!result.passed) throw Refusal("rows", fmt::format("{}, result {}: {}", description, i, result.summary));
-      }
-    });
-  };
-  const bool quick = options_.quick;
-  std::vector<Place> table;
-  add_places(table, 0, 0);
-  const std::vector<Place> all = chosen(table, quick ? 10 : 1000);
-  if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
-  const std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
-  start(guarded);  // which knows nothing of the calls so far
-  const std::vector<Place> some = spread(all, quick ? 6 : 24);
-  run_check("rows", all, close);
-  run_check("drawn", drawn, close);
-  run_check("integers", some, [](const OpCase& row, const RowRun& how) {
-    if (how.dtype != DType::f64 && row.integers && row.f64) check_integers(row, how);
-  });
-  run_check("nan", some, [](const OpCase& row, const RowRun& how) {
-    // Nothing says whether cuBLASLt's ReLU, which this op's product has there, keeps a NaN.
-    if (how.device == Device::cuda && row.name.starts_with("feed_forward")) return;
-    if (how.dtype != DType::f64 && (row.nan || row.nan_in_place > 0)) check_nan(row, how);
-  });
-  run_check("infinities", some, [this](const OpCase& row, const RowRun& how) { check_infinities(row, how); });
-  run_check("omitted", some, [](const OpCase& row, const RowRun& how) {
-    if (how.dtype != DType::f64 && row.flops <= 1e5) check_combinations(row, how);
-  });
-  run_check("aliases", some, check_aliases);
-  if (registered_.device != Device::cpu) return;
-  std::vector<Place> walked = rows_drawn(walks, true);  // of the ops whose drawn rows reach the slot
-  std::erase_if(
-      walked, [&](const Place& place) { return std::ranges::find(drawn, place.index, &Place::index) == drawn.end(); });
-  run_check("sizes", walked, [&](const OpCase& row, const RowRun& how) {
-    if (how.dtype == *types_.begin()) close(row, how);
-  });
-  run_check("denormals", all, check_denormals);
-  run_check("threads", all, [this](const OpCase& row, const RowRun& how) { check_threads(row, how); });
-}
-
-// On the variant's own threads, in a process that has not run a row.
-void Session::check_timed() {
-  check_ = "timed";
-  KernelSlot* slot = find_slot(registered_.slot);
-  start(Examiner::Memory::plain);
-  subject_->check_threads();  // those of its static objects may have ended before the first calls have
-  Examiner beside("", "", Examiner::Memory::plain, threads());
-  const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
-  std::vector<std::pair<size_t, DType>> wanted;
-  for (size_t i = 0; i < plan.cases.size(); ++i) {
-    if (std::ranges::find(plan.cases[i].slots, slot) == plan.cases[i].slots.end()) continue;
-    for (const DType type : types_) {
-      if (type != DType::f64) wanted.emplace_back(i, type);  // that is for checks alone
-    }
-  }
-  Ceilings ceilings = measure_ceilings();
-  for (const auto& [index, type] : spread(wanted, options_.quick ? 2 : 9)) {
-    const auto calls = measure::calls_of(plan.cases[index], Device::cpu);
-    const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
-    const std::string against = options_.against.empty()
-                                    ? variant_beside(plan.cases[index], *slot, type, registered_.variant)
-                                    : options_.against;
-    beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
-    std::optional<TimedResult> result = time_case(*subject_, beside, *slot, index, type, plan, ceilings);
-    if (!result) continue;
-    result->what = fmt::format("{} {}", call->what, name(type));
-    result->against = against;
-    verdict_.timed.push_back(std::move(*result));
-  }
-  if (!verdict_.timed.empty()) {
-    verdict_.checks.push_back({"timed", static_cast<int64_t>(verdict_.timed.size())});
-  }
-}
-
-// A slot that only the plug-in knows: its rows run in its process, and only their failure comes back.
-void Session::check_own_rows() {
-  const Json answer = subject_->ask({{"do", "own rows"}});
-  if (answer.contains("error")) throw Refusal("rows", answer.at("error").get<std::string>());
-  const std::string failure = answer.at("failure");
-  if (!failure.empty()) throw Refusal("rows", failure);
-  const auto rows = answer.at("rows").get<int64_t>();
-  if (rows == 0) throw Refusal("rows", "the plug-in has no rows for its new slot, so that nobody knows what is right");
-  verdict_.checks.push_back({"own rows", rows});
-}
-
-Verdict Session::judge() {
-  const auto start_time = Clock::now();
-  candidate_ = {registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
-                [this](const auto&, const auto& in, const auto& how) { return run(in, how); }};
-  examples::set_input_seed(seed_);
-  examples::set_failure_handler([this](const std::string& line) { throw Refusal(check_, line); });
-  examples::set_candidate(&candidate_);
-  try {
-    start(guarded);
-    registered_.is_new_slot ? check_own_rows() : check_rows();
-    if (!registered_.is_new_slot && registered_.device == Device::cpu) check_timed();
-  } catch (const Refusal& refusal) {
-    verdict_.refused_by = refusal.check;
-    verdict_.reason = refusal.what();
-  } catch (const Json::exception& error) {
-    verdict_.refused_by = "isolation";
-    verdict_.reason = fmt::format("its answer makes no sense: {}", error.what());
-  }
-  examples::set_candidate(nullptr);
-  verdict_.seconds = seconds_since(start_time);
-  return std::move(verdict_);
 }
 
 std::vector<Registered> variants_named(const KernelSlot& slot, std::string_view name) {
@@ -530,6 +193,326 @@ std::vector<Registered> variants_of(const JudgeOptions& options) {
   }
   return all;
 }
+
+// Judges one variant: a check after the other, each on the smallest rows first, so that the first failure is a small
+// one.
+class Session {
+  using Body = std::function<void(const OpCase& row, const RowRun& how)>;
+  static constexpr auto guarded = Examiner::Memory::guarded;
+  static constexpr uint64_t kinks = 2;  // as many tries more has a row with kinks, or at a small size
+  const JudgeOptions& options_;
+  const Registered registered_;
+  const uint64_t seed_;
+  std::unique_ptr<Examiner> subject_;
+  examples::Candidate candidate_;
+  const Place* place_ = nullptr;  // that is being checked
+  std::string check_;             // its name
+  int threads_ = threads();
+  std::set<DType> types_;  // in which it has run
+  Verdict verdict_{.slot = registered_.slot, .variant = registered_.variant, .device = registered_.device};
+
+  void start(Examiner::Memory memory) {
+    subject_ = std::make_unique<Examiner>(options_.plugin, options_.shown, memory, threads(), registered_.device);
+    subject_->ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", registered_.variant}});
+  }
+
+  // Those of rows_of() that the device has.
+  void add_places(std::vector<Place>& places, uint64_t seed, int walk) const {
+    const std::vector<OpCase>& rows = rows_of(seed, walk);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (registered_.device == Device::cuda && !rows[i].cuda) continue;
+      places.push_back({&rows[i], i, seed, walk, size_of_row(rows[i])});
+    }
+  }
+
+  // `walks`: through small sizes.
+  std::vector<Place> rows_drawn(int count, bool walks) const {
+    std::vector<Place> places;
+    for (int n = 1; n <= count; ++n) add_places(places, seed_ + static_cast<uint64_t>(n), walks ? n : 0);
+    return places;
+  }
+
+  // Those that call the slot and that the variant takes in some type, from the smallest to the largest; at most so
+  // many, evenly spread.
+  std::vector<Place> chosen(std::vector<Place> places, size_t most) {
+    check_ = "isolation";
+    const RowRun on_cpu = examples::run_on(Device::cpu, DType::f32);  // this process may lack the device
+    std::erase_if(places, [&](const Place& place) { return !reaches(*place.row, on_cpu, registered_.slot); });
+    std::ranges::stable_sort(places, {}, &Place::size);
+    const double most_seconds = registered_.device == Device::cpu ? 1e9 : options_.quick ? 3 : 12;  // of slow emulation
+    const auto start = Clock::now();
+    std::erase_if(places, [&](const Place& place) { return seconds_since(start) > most_seconds || !is_taken(place); });
+    return spread(places, most);
+  }
+
+  bool is_taken(const Place& place) {
+    for (const DType dtype : types_of(place, registered_.device)) {
+      const RowRun how = examples::run_on(registered_.device, dtype);
+      try {
+        ask_row(place, examples::inputs_of(*place.row, how), how, false);
+        return true;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::forced_variant) throw;
+      }
+    }
+    return false;
+  }
+
+  Json ask_row(const Place& place, const examples::Inputs& inputs, const RowRun& how, bool before) {
+    const auto named = [&](const std::string& text) {
+      return fmt::format("{} {}: {}", name(how.dtype), place.row->name, text);
+    };
+    const Json question = {{"do", "row"},
+                           {"row", place.index},
+                           {"drawn", place.drawn_seed},
+                           {"walk", place.walk},
+                           {"how", to_json(how)},
+                           {"inputs", pack(inputs, subject_->memory().first(row_bytes))},
+                           {"seed", examples::input_seed()},
+                           {"threads", threads_},
+                           {"watch", check_ == "rows" || check_ == "drawn"},
+                           {"before", before}};
+    Json answer;
+    try {
+      answer = subject_->ask(question);
+    } catch (const Refusal& refusal) {
+      if (refusal.check != "emulator") throw;
+      throw Refusal(refusal.check, named(refusal.what()));
+    }
+    if (answer.value("unsupported", false)) throw Error(ExitCode::usage, "not supported", ErrorKind::forced_variant);
+    if (answer.contains("error")) throw Refusal(check_, answer.at("error").get<std::string>());
+    for (const Json& finding : answer.at("findings")) {
+      throw Refusal(finding.at("check").get<std::string>(), named(finding.at("text").get<std::string>()));
+    }
+    return answer;
+  }
+
+  std::vector<Tensor> run(const examples::Inputs& inputs, const RowRun& how) {
+    const Json answer = ask_row(*place_, inputs, how, false);
+    std::vector<Tensor> results = unpack(answer.at("results"), subject_->memory().first(row_bytes));
+    types_.insert(how.dtype);
+    if (check_ == "rows" && how.device == Device::cpu) ask_row(*place_, inputs, how, true);  // guard pages before each
+    return results;
+  }
+
+  // Whether the body passes for the row. If it does not, throws Refusal, but for a row whose gradients jump where two
+  // sums are equal up to rounding: other numbers may be clear of that. A kernel that is wrong at a size is so with any
+  // numbers, while a norm over three of them that are nearly equal multiplies every rounding.
+  bool passes(const std::string& check, const Body& body, const RowRun& how, bool is_last) {
+    try {
+      body(*place_->row, how);
+      return true;
+    } catch (const Refusal& refusal) {
+      if (is_last || !(place_->row->kinked || check == "sizes") || refusal.check != check) throw;
+      return false;
+    } catch (const Error& error) {
+      throw Refusal(check, fmt::format("{} {}: {}", name(how.dtype), place_->row->name, error.what()));
+    }
+  }
+
+  // Failures of the checks of rows are refusals by the check that runs now.
+  void run_check(const std::string& check, const std::vector<Place>& places, const Body& body) {
+    check_ = check;
+    Check passed{check};
+    // The inputs of the table's rows are those that its tolerances are known to be right for.
+    const uint64_t seed = places.empty() || places[0].drawn_seed == 0 ? examples::default_input_seed : seed_;
+    const auto start = Clock::now();
+    const double most_seconds = options_.quick ? 1 : registered_.device == Device::cpu ? 5 : 14;
+    size_t done = 0;
+    for (const Place& place : in_order(places)) {
+      // A slow kernel must not choose that only the smallest rows are looked at.
+      if (seconds_since(start) > most_seconds && (done >= spread_first || registered_.device != Device::cpu)) break;
+      ++done;
+      for (const DType dtype : types_of(place, registered_.device)) {
+        place_ = &place;
+        candidate_.error_growth = error_growth(*place.row, registered_);
+        const int before = examples::runs_of_candidate();
+        examples::set_input_seed(seed);
+        for (uint64_t other = 1; !passes(check, body, examples::run_on(registered_.device, dtype), other > kinks);
+             ++other) {
+          examples::set_input_seed(seed_ + 1'000'000 * other);
+        }
+        passed.runs += examples::runs_of_candidate() - before;
+      }
+    }
+    if (passed.runs > 0) verdict_.checks.push_back(passed);
+  }
+
+  // With an infinity among the inputs, and with all of them 128 times as large, the output is finite where that of the
+  // f64 run is, and nowhere else; another algorithm may spread an infinity.
+  void check_infinities(const OpCase& row, const RowRun& how) {
+    if (how.dtype == DType::f64 || !row.f64 || !row.nan) return;
+    const RowRun forward = forward_of(how);
+    const examples::Inputs inputs = examples::inputs_of(row, forward);
+    const auto check = [&](const examples::Inputs& changed, const std::string& what) {
+      examples::Inputs exact;
+      for (const Tensor& input : changed) exact.push_back(cast(input, DType::f64));
+      const auto wanted = examples::to_numbers(examples::run_row(row, exact, examples::reference_run(forward))[0]);
+      examples::for_each_variant(row, forward, [&](const std::string& description) {
+        const auto got = examples::to_numbers(examples::run_row(row, changed, forward)[0]);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          const bool is_finite = std::isfinite(wanted[i]), may_spread = candidate_.error_growth > 1;
+          if (std::fabs(wanted[i]) > 6e4 && is_finite) continue;  // where f16 ends
+          if (std::isfinite(got[i]) == is_finite || (is_finite && may_spread)) continue;
+          throw Refusal("infinities",
+                        fmt::format("{}, {}: element {} is {}, expected {}", description, what, i, got[i], wanted[i]));
+        }
+      });
+    };
+    for (size_t k = 0; k < std::min(inputs.size(), row.nan_in_place); ++k) {
+      if (!inputs[k].defined() || inputs[k].size() == 0) continue;
+      for (const float value : {INFINITY, -INFINITY}) {
+        examples::Inputs changed = inputs;
+        changed[k] = inputs[k].clone();
+        changed[k].mutable_data<float>()[inputs[k].size() / 2] = value;
+        check(changed, fmt::format("{} at element {} of input {}", value, inputs[k].size() / 2, k));
+      }
+    }
+    examples::Inputs large;
+    for (const Tensor& input : inputs) {
+      large.push_back(input.defined() ? input.clone() : Tensor());
+      for (int64_t i = 0; i < large.back().size(); ++i) large.back().mutable_data<float>()[i] *= 128;
+    }
+    check(large, "inputs times 128");
+  }
+
+  void check_threads(const OpCase& row, const RowRun& how) {
+    examples::for_each_variant(row, how, [&](const std::string& description) {
+      std::vector<Tensor> one;
+      for (const int count : {1, 2, 3, 7}) {
+        threads_ = count;
+        const auto results = examples::run_row(row, how);
+        if (count == 1) one = results;
+        for (size_t i = 0; i < one.size(); ++i) {
+          if (!one[i].defined() || examples::same_bytes(one[i], results.at(i))) continue;
+          throw Refusal("threads", fmt::format("{}: result {} has other bits on {} threads", description, i, count));
+        }
+      }
+      threads_ = threads();
+    });
+  }
+
+  void check_rows() {
+    using namespace examples;
+    const auto close = [](const OpCase& row, const RowRun& how) {
+      const Reference reference = reference_of(row, how);
+      for_each_variant(row, how, [&](const std::string& description) {
+        const auto results = run_row(row, how);
+        if (how.dtype != DType::f64) return check_close(row, how, reference, results, description);
+        for (size_t i = 0; i < results.size(); ++i) {  // against the project's own in f64: its rounding alone
+          const Comparison result = compare(to_numbers(results[i]), reference.values.at(i), {1e-10, 1e-10, 0});
+          if (!result.passed) throw Refusal("rows", fmt::format("{}, result {}: {}", description, i, result.summary));
+        }
+      });
+    };
+    const bool quick = options_.quick;
+    std::vector<Place> table;
+    add_places(table, 0, 0);
+    const std::vector<Place> all = chosen(table, quick ? 10 : 1000);
+    if (all.empty()) throw Refusal("rows", "it takes no call of the op table's rows");
+    const std::vector<Place> drawn = chosen(rows_drawn(quick ? 8 : 30, false), quick ? 10 : 40);
+    start(guarded);  // which knows nothing of the calls so far
+    const std::vector<Place> some = spread(all, quick ? 6 : 24);
+    run_check("rows", all, close);
+    run_check("drawn", drawn, close);
+    run_check("integers", some, [](const OpCase& row, const RowRun& how) {
+      if (how.dtype != DType::f64 && row.integers && row.f64) check_integers(row, how);
+    });
+    run_check("nan", some, [](const OpCase& row, const RowRun& how) {
+      // Nothing says whether cuBLASLt's ReLU, which this op's product has there, keeps a NaN.
+      if (how.device == Device::cuda && row.name.starts_with("feed_forward")) return;
+      if (how.dtype != DType::f64 && (row.nan || row.nan_in_place > 0)) check_nan(row, how);
+    });
+    run_check("infinities", some, [this](const OpCase& row, const RowRun& how) { check_infinities(row, how); });
+    run_check("omitted", some, [](const OpCase& row, const RowRun& how) {
+      if (how.dtype != DType::f64 && row.flops <= 1e5) check_combinations(row, how);
+    });
+    run_check("aliases", some, check_aliases);
+    if (registered_.device != Device::cpu) return;
+    std::vector<Place> walked = rows_drawn(walks, true);  // of the ops whose drawn rows reach the slot
+    std::erase_if(walked, [&](const Place& place) {
+      return std::ranges::find(drawn, place.index, &Place::index) == drawn.end();
+    });
+    run_check("sizes", walked, [&](const OpCase& row, const RowRun& how) {
+      if (how.dtype == *types_.begin()) close(row, how);
+    });
+    run_check("denormals", all, check_denormals);
+    run_check("threads", all, [this](const OpCase& row, const RowRun& how) { check_threads(row, how); });
+  }
+
+  // On the variant's own threads, in a process that has not run a row.
+  void check_timed() {
+    check_ = "timed";
+    KernelSlot* slot = find_slot(registered_.slot);
+    start(Examiner::Memory::plain);
+    subject_->check_threads();  // those of its static objects may have ended before the first calls have
+    Examiner beside("", "", Examiner::Memory::plain, threads());
+    const TimingPlan plan{options_.batch, options_.quick ? 7 : 15, options_.quick ? 0.7 : 2.0, options_.seed};
+    std::vector<std::pair<size_t, DType>> wanted;
+    for (size_t i = 0; i < plan.cases.size(); ++i) {
+      if (std::ranges::find(plan.cases[i].slots, slot) == plan.cases[i].slots.end()) continue;
+      for (const DType type : types_) {
+        if (type != DType::f64) wanted.emplace_back(i, type);  // that is for checks alone
+      }
+    }
+    Ceilings ceilings = measure_ceilings();
+    for (const auto& [index, type] : spread(wanted, options_.quick ? 2 : 9)) {
+      const auto calls = measure::calls_of(plan.cases[index], Device::cpu);
+      const auto call = std::ranges::find(calls, registered_.slot, &measure::SlotCall::slot);
+      const std::string against = options_.against.empty()
+                                      ? variant_beside(plan.cases[index], *slot, type, registered_.variant)
+                                      : options_.against;
+      beside.ask({{"do", "subject"}, {"slot", registered_.slot}, {"variant", against}});
+      std::optional<TimedResult> result = time_case(*subject_, beside, *slot, index, type, plan, ceilings);
+      if (!result) continue;
+      result->what = fmt::format("{} {}", call->what, name(type));
+      result->against = against;
+      verdict_.timed.push_back(std::move(*result));
+    }
+    if (!verdict_.timed.empty()) {
+      verdict_.checks.push_back({"timed", static_cast<int64_t>(verdict_.timed.size())});
+    }
+  }
+
+  // A slot that only the plug-in knows: its rows run in its process, and only their failure comes back.
+  void check_own_rows() {
+    const Json answer = subject_->ask({{"do", "own rows"}});
+    if (answer.contains("error")) throw Refusal("rows", answer.at("error").get<std::string>());
+    const std::string failure = answer.at("failure");
+    if (!failure.empty()) throw Refusal("rows", failure);
+    const auto rows = answer.at("rows").get<int64_t>();
+    if (rows == 0)
+      throw Refusal("rows", "the plug-in has no rows for its new slot, so that nobody knows what is right");
+    verdict_.checks.push_back({"own rows", rows});
+  }
+
+ public:
+  Session(const JudgeOptions& options, const Registered& registered)
+      : options_(options), registered_(registered), seed_(draw_seed(options.seed)) {}
+
+  Verdict judge() {
+    const auto start_time = Clock::now();
+    candidate_ = {registered_.slot, registered_.variant, registered_.device, registered_.error_growth,
+                  [this](const auto&, const auto& in, const auto& how) { return run(in, how); }};
+    examples::set_input_seed(seed_);
+    examples::set_failure_handler([this](const std::string& line) { throw Refusal(check_, line); });
+    examples::set_candidate(&candidate_);
+    try {
+      start(guarded);
+      registered_.is_new_slot ? check_own_rows() : check_rows();
+      if (!registered_.is_new_slot && registered_.device == Device::cpu) check_timed();
+    } catch (const Refusal& refusal) {
+      verdict_.refused_by = refusal.check;
+      verdict_.reason = refusal.what();
+    } catch (const Json::exception& error) {
+      verdict_.refused_by = "isolation";
+      verdict_.reason = fmt::format("its answer makes no sense: {}", error.what());
+    }
+    examples::set_candidate(nullptr);
+    verdict_.seconds = seconds_since(start_time);
+    return std::move(verdict_);
+  }
+};
 
 }  // namespace
 

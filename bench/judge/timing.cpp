@@ -135,25 +135,8 @@ std::vector<measure::Output> exact_outputs(const examples::TimedCase& timed, con
 
 // Both sides of one case: the calls' places in their memory, and how to fill and compare them.
 class Timing {
- public:
-  Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
-      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), index_(index), timed_(plan.cases[index]) {}
-  // Nothing if a side does not take the call.
-  std::optional<TimedResult> run(Ceilings& ceilings);
-
- private:
   static constexpr int64_t least_rounds = 6;
   static constexpr size_t sets = 10;  // calls that exist at once, each at a place of its own
-
-  Json prepare(Examiner& side) const;
-  TimedResult run_rounds(Ceilings& ceilings);
-  void fill(size_t side, size_t set, const Sample& sample);
-  Tensor tensor_at(size_t side, size_t set, size_t tensor, const Tensor& like) const;
-  void compare(size_t set, const Sample& sample);
-  void compare_exactly(size_t set, const Sample& sample);
-  size_t calls_a_round();
-  void check_floor(double seconds, const Sample& sample, Ceilings& ceilings) const;
-
   Examiner* const sides_[2];
   const KernelSlot& slot_;
   const DType type_;
@@ -163,145 +146,151 @@ class Timing {
   Json places_[2];
   std::vector<Errors> own_;
   RandomSequence draw_{{plan_.seed, RandomPurpose::synthetic, 77, 0, 0}};
+
+  Json prepare(Examiner& side) const {
+    const Json answer = side.ask(
+        {{"do", "case"}, {"case", index_}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
+    if (answer.contains("error") && !answer.value("unsupported", false)) {
+      throw Refusal("timed", answer.at("error").get<std::string>());
+    }
+    return answer.value("calls", Json::array());
+  }
+
+  void fill(size_t side, size_t set, const Sample& sample) {
+    for (size_t i = 0; i < sample.before.size(); ++i) {
+      const Json& place = places_[side].at(set).at(i);
+      if (!sample.before[i].defined() || sample.before[i].bytes() == 0) continue;
+      const std::span<std::byte> memory = sides_[side]->memory();
+      const auto at = place.at("at").get<size_t>(), bytes = sample.before[i].bytes();
+      if (place.at("bytes") != bytes || at > memory.size() || bytes > memory.size() - at) {
+        throw Refusal("timed", fmt::format("tensor {} of its call is not where it should be", i));
+      }
+      if (sample.fresh[i]) {  // no number of an earlier call may stay there
+        std::memset(memory.data() + at, static_cast<int>(draw_.next() & 0xff), bytes);
+      } else {
+        std::memcpy(memory.data() + at, sample.before[i].raw_data(), bytes);
+      }
+    }
+  }
+
+  Tensor tensor_at(size_t side, size_t set, size_t tensor, const Tensor& like) const {
+    Tensor copy = like.empty_like();
+    const auto at = places_[side].at(set).at(tensor).at("at").get<size_t>();
+    if (copy.bytes() > 0) std::memcpy(copy.mutable_raw_data(), sides_[side]->memory().data() + at, copy.bytes());
+    return copy;
+  }
+
+  // With what a variant of the project's own made of the same numbers: as far as two variants may be apart.
+  void compare(size_t set, const Sample& sample) {
+    const bool has_numbers = std::ranges::any_of(sample.after, measure::is_measured);
+    for (size_t i = 0; i < sample.before.size(); ++i) {
+      if (!sample.before[i].defined()) continue;
+      const Tensor got = tensor_at(0, set, i, sample.before[i]);
+      if (!sample.written[i]) {
+        if (got.bytes() > 0 && std::memcmp(got.raw_data(), sample.before[i].raw_data(), got.bytes()) != 0) {
+          throw Refusal("inputs", fmt::format("a timed call changed tensor {} {}", i, got.to_string()));
+        }
+      } else if (measure::is_measured(got) || !has_numbers) {
+        const Errors errors = errors_of(measure::numbers_of(got), measure::numbers_of(sample.after[i]));
+        const double most = 8 * std::max(own_[i].norm, measure::largest_error(type_));
+        if (!(errors.norm <= most)) {
+          throw Refusal("timed",
+                        fmt::format("a timed call left tensor {} {} off by {:.2g} of its norm, at most {:.2g} is "
+                                    "accepted",
+                                    i, got.to_string(), errors.norm, most));
+        }
+      }
+    }
+  }
+
+  void compare_exactly(size_t set, const Sample& sample) {
+    const std::vector<measure::Output> exact = exact_outputs(timed_, slot_, type_, sample);
+    for (const measure::Output& output : exact) {
+      const Tensor got = tensor_at(0, set, output.tensor, sample.before[output.tensor]);
+      const Errors errors = errors_of(measure::numbers_of(got), output.numbers), own = own_[output.tensor];
+      // The own variants' sums of a few terms may be exact by luck: one rounding is never too much.
+      const DType type = got.dtype();
+      const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24;
+      if (!(errors.norm <= std::max(4 * own.norm, unit)) || !(errors.largest <= 8 * std::max(own.largest, unit))) {
+        throw Refusal(
+            "precision",
+            fmt::format("tensor {} of a timed call is off by {:.2g} of its norm and {:.2g} in one element, the "
+                        "project's own variants by {:.2g} and {:.2g} at most",
+                        output.tensor, errors.norm, errors.largest, own.norm, own.largest));
+      }
+    }
+  }
+
+  // So many that they take the time of a hundred messages.
+  size_t calls_a_round() {
+    double one = 0;
+    for (Examiner* side : sides_) one = side->run_calls({0, 1}) / 2;  // of the variant beside, the second
+    return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
+  }
+
+  TimedResult run_rounds(Ceilings& ceilings) {
+    TimedResult result;
+    const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
+    own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
+    const size_t count = calls_a_round();
+    const auto start = Clock::now();
+    std::vector<size_t> order(sets);
+    std::iota(order.begin(), order.end(), size_t{0});
+    // The first one warms up.
+    for (int64_t round = 0; round <= plan_.rounds && (round <= least_rounds || seconds_since(start) < plan_.seconds);
+         ++round) {
+      for (size_t i = sets - 1; i > 0; --i) std::swap(order[i], order[draw_.next() % (i + 1)]);
+      const std::vector<size_t> calls(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+      const uint64_t first_seed = plan_.seed + 1 + static_cast<uint64_t>(round) * sets;
+      std::vector<Sample> samples;
+      for (size_t i = 0; i < count; ++i) {
+        samples.push_back(sample_of(timed_, slot_, type_, first_seed + i));
+        for (const size_t side : {0, 1}) fill(side, calls[i], samples[i]);
+      }
+      const size_t first = draw_.next() % 2;
+      for (const size_t side : {first, 1 - first}) {
+        const double seconds = sides_[side]->run_calls(calls) / static_cast<double>(count);
+        if (round > 0) (side == 0 ? result.seconds : result.seconds_against).push_back(seconds);
+      }
+      sides_[0]->check_threads();
+      for (size_t i = 0; i < count; ++i) compare(calls[i], samples[i]);
+      const size_t exact = draw_.next() % count;  // nobody knows which
+      compare_exactly(calls[exact], samples[exact]);
+    }
+    check_floor(median(result.seconds), sample, ceilings);
+    return result;
+  }
+
+  // Ceilings that were measured while others computed may be too low: they are measured again before they refuse.
+  void check_floor(double seconds, const Sample& sample, Ceilings& ceilings) const {
+    for (int again = 0;; ++again) {
+      const double least = least_seconds(slot_.name(), sample.shapes, sample.bytes, type_, sample.nonzero, ceilings);
+      if (seconds >= least) return;
+      if (again == 10) {
+        throw Refusal("floor",
+                      fmt::format("a call took {:.3g} us, and no algorithm on this machine can take less than {:.3g}",
+                                  seconds * 1e6, least * 1e6));
+      }
+      const Ceilings now = measure_ceilings();
+      ceilings = {std::max(ceilings.flops, now.flops), std::max(ceilings.bytes, now.bytes)};
+    }
+  }
+
+ public:
+  Timing(Examiner& judged, Examiner& against, const KernelSlot& slot, size_t index, DType type, const TimingPlan& plan)
+      : sides_{&judged, &against}, slot_(slot), type_(type), plan_(plan), index_(index), timed_(plan.cases[index]) {}
+
+  // Nothing if a side does not take the call.
+  std::optional<TimedResult> run(Ceilings& ceilings) {
+    for (const size_t side : {0, 1}) places_[side] = prepare(*sides_[side]);
+    std::optional<TimedResult> result;
+    if (!places_[0].empty() && !places_[1].empty()) result = run_rounds(ceilings);
+    for (const size_t side : {0, 1}) {
+      if (!places_[side].empty()) sides_[side]->end_calls();
+    }
+    return result;
+  }
 };
-
-Json Timing::prepare(Examiner& side) const {
-  const Json answer = side.ask(
-      {{"do", "case"}, {"case", index_}, {"batch", plan_.batch}, {"type", static_cast<int>(type_)}, {"calls", sets}});
-  if (answer.contains("error") && !answer.value("unsupported", false)) {
-    throw Refusal("timed", answer.at("error").get<std::string>());
-  }
-  return answer.value("calls", Json::array());
-}
-
-void Timing::fill(size_t side, size_t set, const Sample& sample) {
-  for (size_t i = 0; i < sample.before.size(); ++i) {
-    const Json& place = places_[side].at(set).at(i);
-    if (!sample.before[i].defined() || sample.before[i].bytes() == 0) continue;
-    const std::span<std::byte> memory = sides_[side]->memory();
-    const auto at = place.at("at").get<size_t>(), bytes = sample.before[i].bytes();
-    if (place.at("bytes") != bytes || at > memory.size() || bytes > memory.size() - at) {
-      throw Refusal("timed", fmt::format("tensor {} of its call is not where it should be", i));
-    }
-    if (sample.fresh[i]) {  // no number of an earlier call may stay there
-      std::memset(memory.data() + at, static_cast<int>(draw_.next() & 0xff), bytes);
-    } else {
-      std::memcpy(memory.data() + at, sample.before[i].raw_data(), bytes);
-    }
-  }
-}
-
-Tensor Timing::tensor_at(size_t side, size_t set, size_t tensor, const Tensor& like) const {
-  Tensor copy = like.empty_like();
-  const auto at = places_[side].at(set).at(tensor).at("at").get<size_t>();
-  if (copy.bytes() > 0) std::memcpy(copy.mutable_raw_data(), sides_[side]->memory().data() + at, copy.bytes());
-  return copy;
-}
-
-// With what a variant of the project's own made of the same numbers: as far as two variants may be apart.
-void Timing::compare(size_t set, const Sample& sample) {
-  const bool has_numbers = std::ranges::any_of(sample.after, measure::is_measured);
-  for (size_t i = 0; i < sample.before.size(); ++i) {
-    if (!sample.before[i].defined()) continue;
-    const Tensor got = tensor_at(0, set, i, sample.before[i]);
-    if (!sample.written[i]) {
-      if (got.bytes() > 0 && std::memcmp(got.raw_data(), sample.before[i].raw_data(), got.bytes()) != 0) {
-        throw Refusal("inputs", fmt::format("a timed call changed tensor {} {}", i, got.to_string()));
-      }
-    } else if (measure::is_measured(got) || !has_numbers) {
-      const Errors errors = errors_of(measure::numbers_of(got), measure::numbers_of(sample.after[i]));
-      const double most = 8 * std::max(own_[i].norm, measure::largest_error(type_));
-      if (!(errors.norm <= most)) {
-        throw Refusal("timed",
-                      fmt::format("a timed call left tensor {} {} off by {:.2g} of its norm, at most {:.2g} is "
-                                  "accepted",
-                                  i, got.to_string(), errors.norm, most));
-      }
-    }
-  }
-}
-
-void Timing::compare_exactly(size_t set, const Sample& sample) {
-  const std::vector<measure::Output> exact = exact_outputs(timed_, slot_, type_, sample);
-  for (const measure::Output& output : exact) {
-    const Tensor got = tensor_at(0, set, output.tensor, sample.before[output.tensor]);
-    const Errors errors = errors_of(measure::numbers_of(got), output.numbers), own = own_[output.tensor];
-    // The own variants' sums of a few terms may be exact by luck: one rounding is never too much.
-    const DType type = got.dtype();
-    const double unit = type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : 0x1p-24;
-    if (!(errors.norm <= std::max(4 * own.norm, unit)) || !(errors.largest <= 8 * std::max(own.largest, unit))) {
-      throw Refusal("precision",
-                    fmt::format("tensor {} of a timed call is off by {:.2g} of its norm and {:.2g} in one element, the "
-                                "project's own variants by {:.2g} and {:.2g} at most",
-                                output.tensor, errors.norm, errors.largest, own.norm, own.largest));
-    }
-  }
-}
-
-// So many that they take the time of a hundred messages.
-size_t Timing::calls_a_round() {
-  double one = 0;
-  for (Examiner* side : sides_) one = side->run_calls({0, 1}) / 2;  // of the variant beside, the second
-  return std::clamp<size_t>(static_cast<size_t>(std::ceil(5e-3 / one)), 2, sets - 2);
-}
-
-std::optional<TimedResult> Timing::run(Ceilings& ceilings) {
-  for (const size_t side : {0, 1}) places_[side] = prepare(*sides_[side]);
-  std::optional<TimedResult> result;
-  if (!places_[0].empty() && !places_[1].empty()) result = run_rounds(ceilings);
-  for (const size_t side : {0, 1}) {
-    if (!places_[side].empty()) sides_[side]->end_calls();
-  }
-  return result;
-}
-
-TimedResult Timing::run_rounds(Ceilings& ceilings) {
-  TimedResult result;
-  const Sample sample = sample_of(timed_, slot_, type_, plan_.seed);
-  own_ = own_errors(timed_, slot_, type_, sample, exact_outputs(timed_, slot_, type_, sample));
-  const size_t count = calls_a_round();
-  const auto start = Clock::now();
-  std::vector<size_t> order(sets);
-  std::iota(order.begin(), order.end(), size_t{0});
-  // The first one warms up.
-  for (int64_t round = 0; round <= plan_.rounds && (round <= least_rounds || seconds_since(start) < plan_.seconds);
-       ++round) {
-    for (size_t i = sets - 1; i > 0; --i) std::swap(order[i], order[draw_.next() % (i + 1)]);
-    const std::vector<size_t> calls(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
-    const uint64_t first_seed = plan_.seed + 1 + static_cast<uint64_t>(round) * sets;
-    std::vector<Sample> samples;
-    for (size_t i = 0; i < count; ++i) {
-      samples.push_back(sample_of(timed_, slot_, type_, first_seed + i));
-      for (const size_t side : {0, 1}) fill(side, calls[i], samples[i]);
-    }
-    const size_t first = draw_.next() % 2;
-    for (const size_t side : {first, 1 - first}) {
-      const double seconds = sides_[side]->run_calls(calls) / static_cast<double>(count);
-      if (round > 0) (side == 0 ? result.seconds : result.seconds_against).push_back(seconds);
-    }
-    sides_[0]->check_threads();
-    for (size_t i = 0; i < count; ++i) compare(calls[i], samples[i]);
-    const size_t exact = draw_.next() % count;  // nobody knows which
-    compare_exactly(calls[exact], samples[exact]);
-  }
-  check_floor(median(result.seconds), sample, ceilings);
-  return result;
-}
-
-// Ceilings that were measured while others computed may be too low: they are measured again before they refuse.
-void Timing::check_floor(double seconds, const Sample& sample, Ceilings& ceilings) const {
-  for (int again = 0;; ++again) {
-    const double least = least_seconds(slot_.name(), sample.shapes, sample.bytes, type_, sample.nonzero, ceilings);
-    if (seconds >= least) return;
-    if (again == 10) {
-      throw Refusal("floor",
-                    fmt::format("a call took {:.3g} us, and no algorithm on this machine can take less than {:.3g}",
-                                seconds * 1e6, least * 1e6));
-    }
-    const Ceilings now = measure_ceilings();
-    ceilings = {std::max(ceilings.flops, now.flops), std::max(ceilings.bytes, now.bytes)};
-  }
-}
 
 }  // namespace
 
