@@ -9,17 +9,123 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <map>
 
 #include "bench/cli/progress.h"
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
-#include "bench/measure/gradient_watch.h"
 #include "data/memory_source.h"
+#include "engine/observe.h"
 #include "models/models.h"
 
 namespace hs::bench::commands {
 namespace {
+
+// What is counted: zeros, what is below f16's smallest number, and below its smallest normal one, of which each
+// includes the one before; and infinities and NaN.
+struct Kind {
+  const char *member, *head;
+};
+constexpr Kind kinds[] = {{"zero", "zero"},
+                          {"below_smallest_subnormal", "< 2^-24"},
+                          {"below_smallest_normal", "< 2^-14"},
+                          {"not_finite", "inf/NaN"}};
+
+struct GradientRow {
+  std::string name;  // "relu 2": the output of the second relu of the model; or a parameter's name
+  DType dtype;
+  int64_t values = 0;
+  std::array<int64_t, std::size(kinds)> counts = {};
+
+  double share(size_t kind) const { return static_cast<double>(counts[kind]) / static_cast<double>(values); }
+
+  // f16 or f32; waits for the device.
+  void add(const Tensor& gradient) {
+    constexpr float subnormal = 0x1p-24f, normal = 0x1p-14f, infinity = std::numeric_limits<float>::infinity();
+    const Tensor host = gradient.to(Device::cpu);
+    if (host.dtype() == DType::f16) {
+      count<uint16_t>(host.data<Half>(), host.size(), to_half(subnormal), to_half(normal), to_half(infinity));
+    } else {
+      count<uint32_t>(host.data<float>(), host.size(), subnormal, normal, infinity);
+    }
+  }
+
+  // IEEE 754 magnitudes are ordered like their bits read as integers.
+  template <class Bits, class T>
+  void count(const T* numbers, int64_t size, T subnormal, T normal, T infinity) {
+    const Bits below_subnormal = std::bit_cast<Bits>(subnormal), below_normal = std::bit_cast<Bits>(normal);
+    const Bits too_large = std::bit_cast<Bits>(infinity);
+    for (int64_t i = 0; i < size; ++i) {
+      const Bits magnitude = std::bit_cast<Bits>(numbers[i]) & (std::numeric_limits<Bits>::max() >> 1);
+      counts[0] += magnitude == 0;
+      counts[1] += magnitude < below_subnormal;
+      counts[2] += magnitude < below_normal;
+      counts[3] += magnitude >= too_large;
+    }
+    values += size;
+  }
+};
+
+// The gradients of a training run on this thread, as training stores them, multiplied by the scale, over all steps,
+// including skipped ones; and the loss scale.
+class GradientWatch : public Observer {
+ public:
+  int64_t steps = 0;
+  double first_scale = 0;
+  std::vector<std::pair<int64_t, double>> changes;  // after which step, from 1, and the new scale
+  std::vector<int64_t> skipped;                     // the steps
+  std::vector<GradientRow> parameters;
+
+  explicit GradientWatch(const ParameterArena& arena)
+      : Observer(Event::gradient, Watch::this_thread), arena_(arena), attached_(*this) {
+    for (const NamedParameter& parameter : arena.parameters()) {
+      if (!parameter.is_statistic) parameters.push_back({parameter.name, DType::f32});
+    }
+  }
+
+  // Every step runs the same ops in the same order.
+  void gradient(const char* op, const Tensor& dy) override {
+    if (dy.dtype() != DType::f16) return;
+    if (seen_ == activations_.size()) activations_.push_back({op, DType::f16});
+    activations_[seen_++].add(dy);
+  }
+
+  void on_gradients(const GradScaler& scaler) {
+    const size_t statistics = arena_.parameters().size() - parameters.size();  // they come first
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].add(arena_.parameters()[statistics + i].value->grad());
+    }
+    if (steps == 0) first_scale = scaler.scale();
+    note_scale(scaler.scale(), scaler.skipped());
+    ++steps;
+    seen_ = 0;
+  }
+
+  // After `steps` steps.
+  void note_scale(double scale, int64_t skipped_steps) {
+    if (scale != last_scale()) changes.emplace_back(steps, scale);
+    if (skipped_steps != std::ssize(skipped)) skipped.push_back(steps);
+  }
+
+  double last_scale() const { return changes.empty() ? first_scale : changes.back().second; }
+  void stop() { attached_.reset(); }  // stops watching; keeps the counts
+
+  // In the model's order.
+  std::vector<GradientRow> activations() const {
+    std::vector<GradientRow> rows(activations_.rbegin(), activations_.rend());
+    std::map<std::string, int> numbers;
+    for (GradientRow& row : rows) row.name = fmt::format("{} {}", row.name, ++numbers[row.name]);
+    return rows;
+  }
+
+ private:
+  const ParameterArena& arena_;
+  std::vector<GradientRow> activations_;  // in the order of backward()
+  size_t seen_ = 0;                       // activations of this step so far
+  std::optional<Attached> attached_;
+};
 
 // One of the two runs.
 struct ScalerRun {
@@ -27,7 +133,7 @@ struct ScalerRun {
   GradScalerConfig scaler;
   std::unique_ptr<Module> model;
   std::unique_ptr<ParameterArena> arena;
-  std::unique_ptr<measure::GradientWatch> watch;
+  std::unique_ptr<GradientWatch> watch;
   TrainResult result;
   std::string error;
 };
@@ -37,48 +143,44 @@ using Runs = std::array<ScalerRun, 2>;
 // The gradients of a run; in the table beside those of another run, whose model has the same.
 report::Rows gradients_of(const ScalerRun& run, const ScalerRun& other) {
   report::Rows rows{.table = {.title = fmt::format("{}: % of {} steps; no: % of {} steps with {}", run.name,
-                                                   run.watch->steps(), other.watch->steps(), other.name),
+                                                   run.watch->steps, other.watch->steps, other.name),
                               .left = 2}};
-  const auto add = [&](const char* kind, const std::vector<measure::GradientRow>& all,
-                       const std::vector<measure::GradientRow>& others) {
+  const auto add = [&](const char* kind, const std::vector<GradientRow>& all, const std::vector<GradientRow>& others) {
     for (size_t i = 0; i < all.size(); ++i) {
-      const measure::GradientCounts &counts = all[i].counts, &beside = others.at(i).counts;
-      rows.add({{"kind", kind},
-                {"name", all[i].name, "gradient of"},
-                {"type", hs::name(all[i].dtype), "type"},
-                {"values", counts.values},
-                {"zero", counts.share(counts.zero), "zero", "{:.3f}", 100},
-                {"below_smallest_subnormal", counts.share(counts.below_subnormal), "< 2^-24", "{:.3f}", 100},
-                {"below_smallest_normal", counts.share(counts.below_normal), "< 2^-14", "{:.3f}", 100},
-                {"not_finite", counts.share(counts.not_finite), "inf/NaN", "{:.3f}", 100},
-                {"", beside.share(beside.zero), "no: zero", "{:.3f}", 100},
-                {"", beside.share(beside.below_subnormal), "< 2^-24", "{:.3f}", 100},
-                {"", beside.share(beside.below_normal), "< 2^-14", "{:.3f}", 100},
-                {"", beside.share(beside.not_finite), "inf/NaN", "{:.3f}", 100}});
+      std::vector<report::Figure> figures = {{"kind", kind},
+                                             {"name", all[i].name, "gradient of"},
+                                             {"type", hs::name(all[i].dtype), "type"},
+                                             {"values", all[i].values}};
+      for (size_t k = 0; k < std::size(kinds); ++k) {
+        figures.push_back({kinds[k].member, all[i].share(k), kinds[k].head, "{:.3f}", 100});
+      }
+      for (size_t k = 0; k < std::size(kinds); ++k) {
+        figures.push_back(
+            {"", others.at(i).share(k), (k == 0 ? "no: " : "") + std::string(kinds[k].head), "{:.3f}", 100});
+      }
+      rows.add(figures);
     }
   };
   add("activation", run.watch->activations(), other.watch->activations());
-  add("parameter", run.watch->parameters(), other.watch->parameters());
+  add("parameter", run.watch->parameters, other.watch->parameters);
   return rows;
 }
 
 report::Rows rows_of(const Runs& runs) {
   report::Rows rows;
   for (const ScalerRun& run : runs) {
-    const measure::GradientWatch& watch = *run.watch;
+    const GradientWatch& watch = *run.watch;
     Json changes = Json::array();
-    for (const measure::ScaleChange& change : watch.changes()) {
-      changes.push_back({{"after_step", change.after_step}, {"scale", change.scale}});
-    }
+    for (const auto& [step, scale] : watch.changes) changes.push_back({{"after_step", step}, {"scale", scale}});
     const bool finished = run.error.empty();
     const EpochResult last = finished ? run.result.epochs.back() : EpochResult{};
     rows.add({{"name", run.name, "run"},
-              {"steps", watch.steps(), "steps"},
-              {"scale", {{"first", watch.first_scale()}, {"changes", changes}, {"last", watch.last_scale()}}},
-              {"skipped_steps", watch.skipped().size(), "skipped"},
-              {"", watch.first_scale(), "first scale"},
+              {"steps", watch.steps, "steps"},
+              {"scale", {{"first", watch.first_scale}, {"changes", changes}, {"last", watch.last_scale()}}},
+              {"skipped_steps", watch.skipped.size(), "skipped"},
+              {"", watch.first_scale, "first scale"},
               {"", watch.last_scale(), "last scale"},
-              {"skipped", watch.skipped()},
+              {"skipped", watch.skipped},
               {"test_accuracy", finished ? Json(last.test.accuracy) : Json(), "accuracy", "{:.2f} %", 100},
               {"final_loss", finished ? Json(last.training_loss) : Json(), "final loss", "{:.4f}"},
               {"gradients", gradients_of(run, run).json},
@@ -91,12 +193,11 @@ report::Rows rows_of(const Runs& runs) {
 std::vector<std::string> scale_changes(const Runs& runs) {
   std::vector<std::string> sentences;
   for (const ScalerRun& run : runs) {
-    for (const measure::ScaleChange& change : run.watch->changes()) {
-      sentences.push_back(
-          fmt::format("{}: after step {} the scale became {}", run.name, change.after_step, change.scale));
+    for (const auto& [step, scale] : run.watch->changes) {
+      sentences.push_back(fmt::format("{}: after step {} the scale became {}", run.name, step, scale));
     }
-    if (run.watch->skipped().empty()) continue;
-    sentences.push_back(fmt::format("{}: skipped steps {}", run.name, fmt::join(run.watch->skipped(), ", ")));
+    if (run.watch->skipped.empty()) continue;
+    sentences.push_back(fmt::format("{}: skipped steps {}", run.name, fmt::join(run.watch->skipped, ", ")));
   }
   return sentences;
 }
@@ -151,7 +252,7 @@ docs/command_line.md says what the columns mean.
     TrainConfig config = experiment_;
     config.scaler = run.scaler;
 
-    run.watch = std::make_unique<measure::GradientWatch>(*run.arena);
+    run.watch = std::make_unique<GradientWatch>(*run.arena);
     TrainHooks hooks;
     hooks.on_gradients = [&](const GradScaler& scaler) { run.watch->on_gradients(scaler); };
     hooks.on_step = [&](const Progress& progress) {
@@ -162,7 +263,7 @@ docs/command_line.md says what the columns mean.
     hooks.on_epoch = [&](int64_t epoch, const EpochResult& result) { display.on_epoch(epoch, result); };
     try {
       run.result = train(*run.model, *run.arena, training, test, config, hooks);
-      run.watch->finish(run.result);
+      run.watch->note_scale(run.result.loss_scale, run.result.skipped_steps);
     } catch (const Error& error) {
       if (error.code() != ExitCode::numeric) throw;
       run.error = error.what();  // a run that diverged is a result
