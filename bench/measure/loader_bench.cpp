@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/inputs.h"
 #include "bench/cli/statistics.h"
+#include "bench/measure/observers/profiler.h"
 #include "bench/measure/work_folder.h"
 #include "data/formats/image_folder.h"
 #include "data/formats/record_file.h"
@@ -42,39 +42,22 @@ struct LoaderSpan {
   double begin = 0, end = 0;  // milliseconds since the first span began
 };
 
-// Records which lane worked on which batch when. Thread safe.
-class Timeline {
- public:
-  // More work on the batch in the same lane extends its span. Without a lane: the calling thread's, "load 1", "load 2".
-  void add(std::string lane, int64_t batch, Clock::time_point begin, Clock::time_point end) {
-    const std::scoped_lock lock(mutex_);
-    if (lane.empty()) {
-      const auto [own, is_new] = lanes_.try_emplace(std::this_thread::get_id());
-      if (is_new) own->second = fmt::format("load {}", lanes_.size());
-      lane = own->second;
-    }
-    const auto [at, is_new] = spans_.try_emplace({lane, batch}, begin, end);
-    if (!is_new) at->second.second = end;
+// What a loader and the steps that took its batches did, sorted by lane, then batch; without batches for later steps.
+std::vector<LoaderSpan> spans_of(const Profile& profile) {
+  std::vector<LoaderSpan> all;
+  std::map<size_t, size_t> loaders;  // the number of the thread with this row, from 1
+  for (const ProfileSpan& span : profile.spans) {
+    const bool is_step = span.name == std::string_view("step");
+    if ((!is_step && span.name != std::string_view("fill")) || span.number >= drawn_batches) continue;
+    std::string lane = "step";
+    if (!is_step) lane = fmt::format("load {}", loaders.try_emplace(span.row, loaders.size() + 1).first->second);
+    all.push_back({lane, span.number, 1e3 * span.begin, 1e3 * span.end});
   }
-
-  // Sorted by lane, then batch.
-  std::vector<LoaderSpan> spans() const {
-    const std::scoped_lock lock(mutex_);
-    Clock::time_point start = Clock::time_point::max();
-    for (const auto& [key, times] : spans_) start = std::min(start, times.first);
-    std::vector<LoaderSpan> all;
-    for (const auto& [key, times] : spans_) {
-      const auto& [lane, batch] = key;
-      all.push_back({lane, batch, 1e3 * in_seconds(times.first - start), 1e3 * in_seconds(times.second - start)});
-    }
-    return all;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::thread::id, std::string> lanes_;
-  std::map<std::pair<std::string, int64_t>, std::pair<Clock::time_point, Clock::time_point>> spans_;
-};
+  const double start = std::ranges::min(all, {}, &LoaderSpan::begin).begin;
+  for (LoaderSpan& span : all) span.begin -= start, span.end -= start;
+  std::ranges::sort(all, {}, [](const LoaderSpan& span) { return std::pair(span.lane, span.batch); });
+  return all;
+}
 
 // One line per lane; columns are equal intervals of time, and a span is filled with the last digit of its batch number.
 std::string draw(const std::vector<LoaderSpan>& spans, int width) {
@@ -92,23 +75,19 @@ std::string draw(const std::vector<LoaderSpan>& spans, int width) {
   return text;
 }
 
-// A view of a source that sleeps before each read and records it in a timeline, under batch index / batch.
+// A view of a source that sleeps before each read.
 class ThrottledSource : public SampleSource {
  public:
-  ThrottledSource(const SampleSource& source, Timeline* timeline)
-      : SampleSource(source.info()), source_(source), timeline_(timeline) {}
+  explicit ThrottledSource(const SampleSource& source) : SampleSource(source.info()), source_(source) {}
 
  private:
   void read_sample(int64_t index, uint8_t* image) const override {
-    const Clock::time_point begin = Clock::now();
     std::this_thread::sleep_for(throttled_delay);
     source_.read_through(index, image);
-    if (timeline_ != nullptr) timeline_->add("", index / throttled_batch, begin, Clock::now());
   }
   int32_t sample_label(int64_t index) const override { return source_.label(index); }
 
   const SampleSource& source_;
-  Timeline* const timeline_;
 };
 
 // How a step's computation is simulated.
@@ -129,7 +108,7 @@ struct LoaderRun {
 
 // Takes `steps` batches from the loader and computes for `compute` after each.
 LoaderRun run_loader(const std::function<void()>& check, Loader& loader, int64_t steps, Compute how,
-                     microseconds compute, Timeline* timeline = nullptr) {
+                     microseconds compute) {
   LoaderRun run;
   const Clock::time_point start = Clock::now();
   Clock::time_point now = start;
@@ -139,10 +118,10 @@ LoaderRun run_loader(const std::function<void()>& check, Loader& loader, int64_t
     run.samples += batch.labels.size();
     const Clock::time_point got = Clock::now();
     run.wait += in_seconds(got - now);
+    const Range step("step", run.steps);
     if (how == Compute::sleep) std::this_thread::sleep_until(got + compute);
     do now = Clock::now();
     while (now < got + compute);
-    if (timeline != nullptr) timeline->add("step", run.steps, got, now);
   }
   run.seconds = in_seconds(now - start);
   return run;
@@ -254,7 +233,7 @@ void LoaderBench::add_rows(const Format& format, const SampleSource& source, Cac
 
 report::Rows LoaderBench::overlap() const {
   const MemorySource set = throttled_set();
-  const ThrottledSource source(set, nullptr);
+  const ThrottledSource source(set);
   const auto step_ms = [&](const LoaderSetting& setting, double compute_ms) {
     LoaderOptions throttled = with(setting, CacheMode::none);
     throttled.batch = throttled_batch;
@@ -291,18 +270,16 @@ Json LoaderBench::timelines(std::string& drawings) const {
       {"synchronous", {0, 0}}, {"one thread, one batch ahead", {1, 1}}, {"two threads, four batches ahead", {2, 4}}};
   Json timelines = Json::array();
   for (const auto& [rung, setting] : rungs) {
-    Timeline timeline;
-    const ThrottledSource source(set, &timeline);
+    const ThrottledSource source(set);
     LoaderOptions throttled = with(setting, CacheMode::none);
     throttled.batch = throttled_batch;
-    throttled.shuffle = false;  // so that the index determines the batch
+    throttled.shuffle = false;
+    Profiler profiler(Device::cpu);
     {
       Loader loader(source, throttled);
-      run_loader(check, loader, drawn_batches, Compute::sleep, microseconds(1800), &timeline);
+      run_loader(check, loader, drawn_batches, Compute::sleep, microseconds(1800));
     }
-    std::vector<LoaderSpan> spans = timeline.spans();
-    // Omits batches prefetched for later steps.
-    std::erase_if(spans, [](const LoaderSpan& span) { return span.batch >= drawn_batches; });
+    const std::vector<LoaderSpan> spans = spans_of(profiler.finish());
     double end = 0;
     Json list = Json::array();
     for (const LoaderSpan& span : spans) {
