@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <string_view>
 #include <thread>
 
 #include "bench/cli/clock.h"

@@ -2,12 +2,10 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <iterator>
 #include <numeric>
-#include <utility>
 
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"

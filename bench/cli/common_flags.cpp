@@ -1,5 +1,4 @@
 // The flags that several commands share, each declared only here.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "bench/cli/command_line.h"

@@ -1,7 +1,6 @@
 // bench/CMakeLists.txt sets compile definitions for this file only.
 #include "bench/cli/environment.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <halfstep/plugin_stamp.h>
 #include <openssl/evp.h>

@@ -1,11 +1,6 @@
 // Describes the build, the machine and the process, for records and `info`.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "bench/cli/json_file.h"
 #include "engine/device.h"
 

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "bench/cli/console.h"

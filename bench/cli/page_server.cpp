@@ -1,7 +1,6 @@
 #include "bench/cli/page_server.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -11,9 +10,7 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

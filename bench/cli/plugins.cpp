@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <limits>
 #include <set>
-#include <string_view>
 
 #include "bench/cli/child.h"
 #include "bench/cli/environment.h"

@@ -2,9 +2,6 @@
 // runs. Their variants then are in the slots as any other, and stay there until it ends.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/cli/json_file.h"
 #include "engine/device.h"
 #include "engine/files/output_file.h"

@@ -1,9 +1,6 @@
 // Trainings in processes of their own, by this program's `train`: for commands that compare whole configurations.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "bench/cli/json_file.h"
 
 namespace hs::bench::commands {

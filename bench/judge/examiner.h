@@ -5,8 +5,6 @@
 
 #include <span>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"

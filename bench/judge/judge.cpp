@@ -1,7 +1,6 @@
 #include "bench/judge/judge.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <optional>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/forced_kernels.h"

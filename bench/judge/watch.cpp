@@ -8,11 +8,9 @@
 #include <xmmintrin.h>
 #endif
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <vector>
 
 #include "bench/cli/forced_kernels.h"
 #include "engine/observe.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <functional>
 #include <span>
-#include <string>
 
 #include "bench/cli/json_file.h"
 #include "engine/kernel.h"

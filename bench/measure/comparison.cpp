@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "bench/cli/statistics.h"
 #include "bench/report/presentation.h"
 #include "bench/report/record.h"
 

@@ -1,10 +1,6 @@
 // Two records of the same commands, row by row: is the second slower, or less accurate, than chance explains?
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "bench/cli/json_file.h"
 #include "bench/cli/statistics.h"
 #include "bench/report/table.h"
 

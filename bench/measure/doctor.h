@@ -1,10 +1,6 @@
 // Profiles a few training steps and names their bottleneck.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "bench/measure/experiment.h"
 #include "bench/measure/kernel_timing.h"
 #include "bench/measure/row.h"

@@ -2,12 +2,9 @@
 // count the energy of the whole chip, other programs included.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"

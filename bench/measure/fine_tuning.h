@@ -2,9 +2,6 @@
 // adapters beside it alone (models/lora.h).
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "bench/cli/command_line.h"
 #include "bench/measure/experiment.h"
 #include "engine/files/output_file.h"

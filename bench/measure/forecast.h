@@ -1,9 +1,6 @@
 // Forecasts the cost of measurements from a few of their steps, for --dry-run.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/measure/experiment.h"
 #include "bench/report/table.h"
 

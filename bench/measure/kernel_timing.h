@@ -1,10 +1,6 @@
 // Times kernels in isolation: every variant of a slot is verified, then timed, for `bench gemm` and its kind.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "bench/cli/json_file.h"
 #include "bench/measure/timed_case.h"
 #include "bench/report/table.h"
 

@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "bench/measure/loader_search.h"
 #include "bench/report/table.h"

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/json_file.h"

@@ -1,13 +1,9 @@
 #include "bench/measure/memory_budget.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
-#include <map>
 
 #include "bench/cli/interrupt.h"
 #include "bench/measure/techniques.h"

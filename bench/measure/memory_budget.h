@@ -3,11 +3,6 @@
 // for: batch x accumulate.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "bench/cli/command_line.h"
 #include "bench/measure/experiment.h"
 

@@ -5,9 +5,7 @@
 #include "bench/cli/clock.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
-#include "bench/measure/observers/memory_recorder.h"
 #include "bench/measure/one_step.h"
-#include "data/loader/loader.h"
 
 namespace hs::bench::measure {
 namespace {

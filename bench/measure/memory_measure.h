@@ -1,9 +1,6 @@
 // Measures the memory of training steps, for `profile memory`.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/measure/experiment.h"
 #include "bench/measure/observers/memory_recorder.h"
 

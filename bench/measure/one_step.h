@@ -2,10 +2,7 @@
 // `profile` and its kind.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "bench/measure/experiment.h"
 #include "data/io/sample_source.h"

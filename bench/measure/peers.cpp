@@ -2,11 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <optional>
-#include <string_view>
 
 #include "bench/cli/child.h"
 #include "bench/cli/clock.h"

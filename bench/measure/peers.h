@@ -3,8 +3,6 @@
 #pragma once
 
 #include <map>
-#include <string>
-#include <vector>
 
 #include "bench/cli/json_file.h"
 #include "engine/device.h"

@@ -1,11 +1,9 @@
 #include "bench/measure/ranks.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>

@@ -3,12 +3,8 @@
 #pragma once
 
 #include <map>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "bench/cli/command_line.h"
-#include "bench/cli/json_file.h"
 #include "bench/measure/step_profile.h"
 #include "engine/ranks/exchange.h"
 #include "models/gradient_sum.h"

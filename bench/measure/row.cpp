@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "bench/cli/environment.h"
-#include "bench/cli/statistics.h"
 #include "bench/report/table.h"
 
 namespace hs::bench::measure {

@@ -2,9 +2,6 @@
 // table that `train` prints.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/cli/statistics.h"
 #include "bench/measure/experiment.h"
 #include "bench/report/record.h"

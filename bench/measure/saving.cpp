@@ -1,11 +1,8 @@
 #include "bench/measure/saving.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <set>
-#include <vector>
 
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"

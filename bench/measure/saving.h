@@ -3,14 +3,10 @@
 #pragma once
 
 #include <map>
-#include <memory>
-#include <optional>
-#include <string>
 
 #include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
 #include "bench/cli/inputs.h"
-#include "bench/cli/json_file.h"
 #include "bench/measure/ranks.h"
 #include "models/run_folder.h"
 #include "models/train.h"

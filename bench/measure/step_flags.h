@@ -2,10 +2,6 @@
 // with the same defaults.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "bench/cli/command_line.h"
 #include "bench/cli/inputs.h"
 #include "bench/measure/experiment.h"

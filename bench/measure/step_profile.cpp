@@ -4,11 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <optional>
-
-#include "data/memory_source.h"
 
 namespace hs::bench::measure {
 namespace {

@@ -1,9 +1,6 @@
 // Profiles a few steps of an experiment, for the file that `train --trace` writes and for the timelines of reports.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/cli/json_file.h"
 #include "bench/measure/experiment.h"
 #include "bench/measure/observers/profiler.h"

@@ -1,12 +1,7 @@
 // Time and cost to reach a target: the goal of a run, of which seconds per epoch are only a part.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "bench/cli/command_line.h"
-#include "bench/cli/json_file.h"
 #include "bench/measure/experiment.h"
 
 namespace hs::bench::measure {

@@ -1,7 +1,5 @@
 #include "bench/measure/timed_case.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "engine/ambient.h"

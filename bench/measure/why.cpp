@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <sstream>
-#include <vector>
 
 #include "bench/cli/statistics.h"
 #include "bench/report/record.h"

@@ -2,8 +2,6 @@
 // run.
 #pragma once
 
-#include <string>
-
 #include "bench/cli/json_file.h"
 
 namespace hs::bench::measure {

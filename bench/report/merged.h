@@ -2,9 +2,6 @@
 // tables of a README.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/cli/json_file.h"
 
 namespace hs::bench::report {

@@ -1,7 +1,5 @@
 #include "bench/report/outputs.h"
 
-#include <algorithm>
-
 #include "bench/cli/console.h"
 #include "bench/cli/environment.h"
 #include "bench/report/presentation.h"

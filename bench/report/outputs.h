@@ -4,10 +4,6 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "bench/cli/command_line.h"
 #include "bench/report/table.h"

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "bench/cli/json_file.h"
 #include "engine/printable.h"
 
 namespace hs::bench::report {

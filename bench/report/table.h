@@ -2,9 +2,6 @@
 // from records.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "bench/cli/json_file.h"
 
 namespace hs::bench::report {
