@@ -360,6 +360,11 @@ Flags& Flags::examples(const std::string& text) {
   return *this;
 }
 
+Flags& Flags::examples(const std::vector<std::string>& lines, const std::string& further) {
+  const std::string begin = fmt::format("\n  {} ", program_name);
+  return examples(fmt::format("Examples:{}{}\n\n{}\n", begin, fmt::join(lines, begin), further));
+}
+
 Flags& Flags::recipe() {
   const Reader read_already = [](const std::string&) {};
   return text("--recipe", read_already, "", "FILE",

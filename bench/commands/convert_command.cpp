@@ -23,13 +23,9 @@ class ConvertCommand : public cli::Command {
   bool compress_ = false, quiet_ = false;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench data convert mnist mnist_records --format record --shards 4
-  halfstep-bench data convert mnist mnist_files --format png
-  halfstep-bench data convert cifar10 cifar10_records --compress
-
-docs/data_formats.md describes the formats.
-)");
+    flags.examples({"data convert mnist mnist_records --format record --shards 4",
+                    "data convert mnist mnist_files --format png", "data convert cifar10 cifar10_records --compress"},
+                   "docs/data_formats.md describes the formats.");
     flags.words("SRC DST", names_, 2, 2,
                 "From mnist, fashion_mnist, cifar10, synthetic, or a folder in any format, to a folder to make");
     flags.choice("--format", format_, {"record", "tfrecord", "idx", "png", "jpeg", "pgm"}, "Format of DST");

@@ -69,15 +69,11 @@ class DoctorCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench profile
-  halfstep-bench profile --batch 1
-  halfstep-bench profile --data mnist_png --prefetch 0 --cache none
-
-`profile kernels` and `profile memory` look closer.
-Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.
-docs/chapters/finding_the_bottleneck.md says how the verdicts come about.
-)");
+    flags.examples(
+        {"profile", "profile --batch 1", "profile --data mnist_png --prefetch 0 --cache none"},
+        "`profile kernels` and `profile memory` look closer.\n"
+        "Over several processes, `mpirun -n N halfstep-bench train` ends with the verdict on their communication.\n"
+        "docs/chapters/finding_the_bottleneck.md says how the verdicts come about.");
     settings_.declare(flags);
     flags.train(train_);
     flags.integer("--steps", steps_, 1, 1000000, "Steps to time");

@@ -104,12 +104,10 @@ class EvaluateCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench evaluate --model digits.safetensors
-  halfstep-bench evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes
-
-The worst mistakes are the wrong answers that the model was most certain of.
-)");
+    flags.examples(
+        {"evaluate --model digits.safetensors",
+         "evaluate --model digits.safetensors --html evaluation.html   # with pictures of the worst mistakes"},
+        "The worst mistakes are the wrong answers that the model was most certain of.");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.data(data_);
     flags.test(test_);

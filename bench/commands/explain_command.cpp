@@ -184,13 +184,10 @@ class ExplainCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench profile kernels --model mnist_cnn_large --precision bf16
-  halfstep-bench profile kernels --checkpoint all --kernel conv2d_forward=im2col
-  halfstep-bench profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)");
+    flags.examples({"profile kernels --model mnist_cnn_large --precision bf16",
+                    "profile kernels --checkpoint all --kernel conv2d_forward=im2col",
+                    "profile kernels --dot step.dot     # then: dot -Tsvg step.dot -o step.svg"},
+                   "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags);
     outputs_.declare(flags);
     flags.text("--dot", dot_, "FILE", "Write the autograd graph for GraphViz").writes();

@@ -11,12 +11,7 @@ class InfoCommand : public cli::Command {
   std::string json_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench info
-  halfstep-bench info --json -
-
-docs/command_line.md says in which order variants are tried.
-)");
+    flags.examples({"info", "info --json -"}, "docs/command_line.md says in which order variants are tried.");
     flags.text("--json", json_, "FILE", "Write it as JSON, - for stdout");
   }
 

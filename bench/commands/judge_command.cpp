@@ -50,14 +50,9 @@ class JudgeCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench judge my_relu.cpp
-  halfstep-bench judge my_relu.so --against simple --json verdict.json
-  halfstep-bench judge conv2d_forward=winograd --quick
-  halfstep-bench judge my_relu.cu --device emulated
-
-docs/judge.md says what each check can tell, and what none can.
-)");
+    flags.examples({"judge my_relu.cpp", "judge my_relu.so --against simple --json verdict.json",
+                    "judge conv2d_forward=winograd --quick", "judge my_relu.cu --device emulated"},
+                   "docs/judge.md says what each check can tell, and what none can.");
     options_.seed = std::random_device()();
     flags.words("FILE", file_, 1, 1, "A plug-in, built or to be built, or SLOT=VARIANT of this program");
     flags.choice("--device", options_.device, {"all", "cpu", "cuda", "emulated"},

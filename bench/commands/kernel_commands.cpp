@@ -24,15 +24,10 @@ class KernelCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(fmt::format(
-        R"(Examples:
-  halfstep-bench bench {0}
-  halfstep-bench bench {0} --type bf16 --batch 256 --json {0}.json --html {0}.html
-  halfstep-bench bench {0} --list
-
-docs/command_line.md says what the columns mean.
-)",
-        name()));
+    const std::string bench = "bench " + name();
+    flags.examples({bench, fmt::format("{0} --type bf16 --batch 256 --json {1}.json --html {1}.html", bench, name()),
+                    bench + " --list"},
+                   "docs/command_line.md says what the columns mean.");
     flags.batch(batch_, 65536);
     flags.choice("--type", type_, {"all", "f32", "f16", "bf16"}, "Type of the tensors").unrecorded();
     flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");

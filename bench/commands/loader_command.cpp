@@ -48,13 +48,9 @@ class LoaderCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench bench loader
-  halfstep-bench bench loader --data cifar10 --format png --compute 5000
-  halfstep-bench bench loader --samples 5000 --json loader.json --html loader.html
-
-docs/command_line.md says what each table measures.
-)");
+    flags.examples({"bench loader", "bench loader --data cifar10 --format png --compute 5000",
+                    "bench loader --samples 5000 --json loader.json --html loader.html"},
+                   "docs/command_line.md says what each table measures.");
     flags.data(data_);
     flags.integer("--samples", samples_, 1, int64_t{1} << 24, "Samples, the first N of the training set").unrecorded();
     flags.batch(batch_);

@@ -45,12 +45,8 @@ class LrFindCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench tune lr
-  halfstep-bench tune lr --model mlp --optimizer nesterov --to 30 --html lr.html
-
-docs/recipes.md says how to read the curve.
-)");
+    flags.examples({"tune lr", "tune lr --model mlp --optimizer nesterov --to 30 --html lr.html"},
+                   "docs/recipes.md says how to read the curve.");
     settings_.experiment.optimizer.schedule.kind = ScheduleKind::exponential;
     settings_.declare(flags, {.rate = false});
     flags.real("--from", from_, 1e-12, 1000, "Learning rate of the first step");

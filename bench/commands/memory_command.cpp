@@ -133,14 +133,10 @@ class MemoryCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench profile memory
-  halfstep-bench profile memory --model char_gpt --blocks auto --data tinyshakespeare
-  halfstep-bench profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html
-  halfstep-bench profile memory --dry-run
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)");
+    flags.examples({"profile memory", "profile memory --model char_gpt --blocks auto --data tinyshakespeare",
+                    "profile memory --model deep_cnn --batch 16 --budget 1G --curve --html memory.html",
+                    "profile memory --dry-run"},
+                   "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.step = false});
     flags.batch(settings_.experiment.batch, largest_batch_looked_at);
     const auto read_budget = [this](const std::string& bytes) {

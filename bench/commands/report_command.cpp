@@ -47,14 +47,10 @@ class ReportCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench report run.json --html run.html
-  halfstep-bench report run.json --md -
-  halfstep-bench report before.json after.json runs/ --html runs.html   # all runs in one table and one chart
-  halfstep-bench report runs/ --filter bf16
-
-bench/results/README.md has the commands that make the tables of README.md and docs/results.md.
-)");
+    flags.examples({"report run.json --html run.html", "report run.json --md -",
+                    "report before.json after.json runs/ --html runs.html   # all runs in one table and one chart",
+                    "report runs/ --filter bf16"},
+                   "bench/results/README.md has the commands that make the tables of README.md and docs/results.md.");
     flags.words("RECORD", paths_, 1, 1000,
                 "Records that --json wrote, and folders of them; the runs of several are shown side by side");
     flags.text("--filter", filter_, "TEXT", "Of several records, only the runs whose name contains it");

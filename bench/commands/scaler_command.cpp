@@ -213,13 +213,9 @@ class ScalerCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench bench f16
-  halfstep-bench bench f16 --epochs 5 --growth-interval 20 --json scaler.json
-  halfstep-bench bench f16 --scale 16777216 --batch 16
-
-docs/command_line.md says what the columns mean.
-)");
+    flags.examples({"bench f16", "bench f16 --epochs 5 --growth-interval 20 --json scaler.json",
+                    "bench f16 --scale 16777216 --batch 16"},
+                   "docs/command_line.md says what the columns mean.");
     experiment_.epochs = 1;
     experiment_.precision = Precision::f16;
     experiment_.fuse = false;  // so that each op has its own gradients to show

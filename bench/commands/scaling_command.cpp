@@ -75,13 +75,9 @@ class ScalingCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench scaling
-  halfstep-bench scaling --model mlp --precision bf16 --json scaling.json
-  halfstep-bench scaling --largest 512 --rounds 3
-
-docs/chapters/finding_the_bottleneck.md says what the columns mean.
-)");
+    flags.examples(
+        {"scaling", "scaling --model mlp --precision bf16 --json scaling.json", "scaling --largest 512 --rounds 3"},
+        "docs/chapters/finding_the_bottleneck.md says what the columns mean.");
     settings_.declare(flags, {.data = false});
     flags.integer("--largest", largest_, 4, 65536, "Largest batch; samples go to twice as many");
     flags.integer("--rounds", rounds_, 3, 1000, "Fewest measurements of each size");

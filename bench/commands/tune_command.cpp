@@ -81,13 +81,9 @@ class TuneCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench tune kernels --out mnist_cnn.tuning
-  halfstep-bench train --tuning mnist_cnn.tuning
-  halfstep-bench tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning
-
-docs/command_line.md says what is measured and how.
-)");
+    flags.examples({"tune kernels --out mnist_cnn.tuning", "train --tuning mnist_cnn.tuning",
+                    "tune kernels --model mlp --precision bf16 --threads 1 --out mlp.tuning"},
+                   "docs/command_line.md says what is measured and how.");
     settings_.declare(flags, {.tuning = false});
     flags.integer("--rounds", rounds_, 3, 1000, "Turns of each variant");
     flags.real("--seconds", seconds_, 0, 3600, "No new round of a call after this time");
