@@ -8,7 +8,6 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/comparison.h"
 #include "bench/measure/row.h"
-#include "bench/measure/why.h"
 
 namespace hs::bench::commands {
 namespace {

@@ -1,5 +1,5 @@
-#include "bench/measure/why.h"
-
+// Why one training took longer than another: what two records of `train` say of the phases, kernels and counts of a
+// run.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "bench/cli/statistics.h"
+#include "bench/measure/comparison.h"
 #include "bench/report/record.h"
 #include "engine/check.h"
 
@@ -118,9 +118,7 @@ void split_into_kernels(Side& side, const std::string& phase) {
 }
 
 std::string shown(const Json& value) {
-  std::vector<std::string> all;
-  for (const Json& each : value.is_array() ? value : Json::array()) all.push_back(shown(each));
-  if (!all.empty()) return fmt::format("{}", fmt::join(all, ","));
+  if (value.is_array() && !value.empty()) return fmt::format("{}", fmt::join(mapped(value, shown), ","));
   if (value.is_object()) return report::text(value, "file");
   if (value.is_null() || value.is_array()) return "none";
   if (!value.is_string()) return value.dump();

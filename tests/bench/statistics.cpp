@@ -18,7 +18,6 @@
 #include "bench/measure/noise_scale.h"
 #include "bench/measure/row.h"
 #include "bench/measure/target.h"
-#include "bench/measure/why.h"
 #include "bench/report/record.h"
 #include "engine/error.h"
 #include "tests/support/bench_program.h"
