@@ -80,8 +80,6 @@ class Flags {
   Flags& threads(int64_t& value);
   Flags& device(std::string& name);                   // see resolve_device()
   Flags& precision(std::optional<Precision>& value);  // none: auto; see resolve_precision()
-  Flags& checkpoint(const Reader& reader);
-  Flags& fuse(bool& value);
   Flags& kernels(std::vector<std::string>& assignments);
   Flags& plugins(std::vector<std::string>& files);  // for load_plugins(); a record has them by name and SHA-256
   // Five flags, each recorded as a member of "config" or of the named object in it. `cache` is what is given, a record

@@ -127,16 +127,6 @@ Flags& Flags::precision(std::optional<Precision>& value) {
                       "Type of matrix products and convolutions; auto: the fastest measured on such a machine");
 }
 
-Flags& Flags::checkpoint(const Reader& reader) {
-  return text("--checkpoint", reader, "off", "WHAT",
-              "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
-}
-
-Flags& Flags::fuse(bool& value) {
-  return named_choice("--fuse", value, {{"on", true}, {"off", false}},
-                      "Convolution, pooling and ReLU, and a loss and its gradient, in one kernel where there is one");
-}
-
 Flags& Flags::kernels(std::vector<std::string>& assignments) {
   list("--kernel", assignments, "SLOT=VARIANT", "Use this variant of a kernel; repeatable, `info` lists them");
   flags_.back().member = "kernels";

@@ -83,10 +83,13 @@ void StepFlags::declare_step(cli::Flags& flags) {
   flags.text(
       "--augment", [this](const std::string& spec) { experiment.augment = parse_augment(spec); }, "", "SPEC",
       "Random changes of training images: shift=PIXELS,rotate=DEGREES,cutout=PIXELS,flip, any of them");
-  flags.checkpoint([this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); });
+  flags.text(
+      "--checkpoint", [this](const std::string& how) { experiment.checkpoint = parse_checkpoint(how); }, "off", "WHAT",
+      "Recompute activations in backward: off, all, every=N, budget=BYTES (k, M, G), budget=auto");
   flags.real("--label-smoothing", experiment.label_smoothing, 0, 0.9,
              "How much of the target is spread over all classes, in training");
-  flags.fuse(experiment.fuse);
+  flags.named_choice("--fuse", experiment.fuse, {{"on", true}, {"off", false}},
+                     "Convolution, pooling and ReLU, and a loss and its gradient, in one kernel where there is one");
   flags.kernels(experiment.kernels);
 }
 
