@@ -41,8 +41,7 @@ std::string tail_of(FILE* file, uint64_t limit) {
 }
 
 pid_t start_child(const std::vector<std::string>& words, FILE* out, FILE* err) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  auto arguments = mapped(words, [](const std::string& word) { return const_cast<char*>(word.c_str()); });
   arguments.push_back(nullptr);
   std::array<int, 2> failure = {};
   if (::pipe2(failure.data(), O_CLOEXEC) != 0) fail(ExitCode::io, "{}: no pipe: {}", words[0], std::strerror(errno));

@@ -312,10 +312,7 @@ bool Flags::has(std::string_view flag) const { return find(flag) != nullptr; }
 bool Flags::given(std::string_view flag) const { return has(flag) && !find(flag)->words.empty(); }
 
 std::vector<std::string> Flags::names() const {
-  std::vector<std::string> names;
-  names.reserve(flags_.size());
-  for (const Flag& flag : flags_) names.push_back(without_dashes(flag.name));
-  return names;
+  return mapped(flags_, [](const Flag& flag) { return without_dashes(flag.name); });
 }
 
 Flags& Flags::writes() {

@@ -165,13 +165,12 @@ template <class T>
 Flags& Flags::named_choice(const std::string& flag, T& value, const std::vector<std::pair<std::string, T>>& choices,
                            const std::string& help) {
   using Choice = std::pair<std::string, T>;
-  std::vector<std::string> names;
-  for (const Choice& choice : choices) names.push_back(choice.first);
   const auto read = [&value, choices](const std::string& word) {
     value = std::ranges::find(choices, word, &Choice::first)->second;
   };
   return choice_of(
-      flag, names, read, [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
+      flag, mapped(choices, &Choice::first), read,
+      [&value, choices] { return std::ranges::find(choices, value, &Choice::second)->first; }, help);
 }
 
 // A command: declares its flags and what else --help says, then runs with them. run() throws hs::Error on failure.

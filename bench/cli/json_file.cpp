@@ -100,9 +100,7 @@ void append(const Json& value, size_t indent, std::string& text) {
 Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json finite_or_null(const std::vector<double>& values) {
-  Json all = Json::array();
-  for (const double value : values) all.push_back(finite_or_null(value));
-  return all;
+  return mapped(values, [](double value) { return finite_or_null(value); });
 }
 
 std::string to_text(const Json& object) {

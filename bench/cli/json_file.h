@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -10,6 +11,14 @@
 namespace hs::bench {
 
 using Json = nlohmann::ordered_json;
+
+// What make() makes of each element, in their order; a list if it becomes Json.
+template <class All, class Make>
+auto mapped(const All& all, const Make& make) {
+  std::vector<std::decay_t<decltype(std::invoke(make, *std::begin(all)))>> made;
+  for (const auto& each : all) made.push_back(std::invoke(make, each));
+  return made;
+}
 
 // null for NaN and infinity, which JSON does not have.
 Json finite_or_null(double value);

@@ -220,15 +220,12 @@ Plugin look_at_plugin(const std::string& path) {
 }
 
 Json describe_plugins(const std::vector<Plugin>& given) {
-  Json all = Json::array();
-  for (const Plugin& plugin : given) {
-    Json variants = Json::array();
-    for (const Plugin::Registered& one : plugin.registered) {
-      variants.push_back(fmt::format("{}={} ({})", one.slot, one.variant, hs::name(one.device)));
-    }
-    all.push_back({{"file", plugin.file}, {"sha256", plugin.sha256}, {"variants", variants}});
-  }
-  return all;
+  const auto variant = [](const Plugin::Registered& one) {
+    return fmt::format("{}={} ({})", one.slot, one.variant, hs::name(one.device));
+  };
+  return mapped(given, [&](const Plugin& plugin) {
+    return Json{{"file", plugin.file}, {"sha256", plugin.sha256}, {"variants", mapped(plugin.registered, variant)}};
+  });
 }
 
 }  // namespace hs::bench::cli

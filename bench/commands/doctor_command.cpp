@@ -41,13 +41,12 @@ Json to_json(const measure::StepTimes& p) {
 }
 
 Json to_json(const std::vector<measure::Switch>& timed) {
-  Json all = Json::array();
-  for (const measure::Switch& one : timed) {
-    Json& made = all.emplace_back(one.gain.to_json());
+  return mapped(timed, [](const measure::Switch& one) {
+    Json made = one.gain.to_json();
     made["flags"] = one.flags;
     made["verdict"] = one.gain.verdict;
-  }
-  return all;
+    return made;
+  });
 }
 
 std::vector<std::string> answer_of(const measure::Verdict& verdict, const std::vector<measure::Switch>& timed) {

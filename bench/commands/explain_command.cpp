@@ -89,15 +89,13 @@ std::vector<report::Figure> figures_of(const measure::TimedCall& one, const char
   const double seconds = one.end - one.begin, flops = measure::flops_of(one);
   const double rate = flops > 0 ? flops / seconds : NAN;  // "-" of what only moves bytes
   const bool again = phase == std::string_view("backward") && one.purpose == MemoryPurpose::activations;
-  Json shapes = Json::array();
-  for (const Shape& shape : one.shapes) shapes.push_back(shape.to_string());
   return {{"phase", phase},
           {"op", one.call.op},
           {"", again ? fmt::format("{}, again", one.call.op) : one.call.op, "op"},
           {"kernel", one.call.slot, "kernel"},
           {"type", hs::name(one.call.dtype), "type"},
           {"variant", one.call.variant, "variant"},
-          {"shapes", shapes},
+          {"shapes", mapped(one.shapes, &Shape::to_string)},
           {"", shapes_of(one), "tensors"},
           {"begin_ms", one.begin * 1e3},
           {"milliseconds", seconds * 1e3, "us", "{:.1f}", 1e3},

@@ -93,11 +93,10 @@ class LoaderCommand : public cli::Command {
   }
 
   void print_list() const {
-    std::vector<std::string> caches, settings;
-    for (const CacheMode cache : measure::loader_caches) caches.emplace_back(cli::name(cache));
-    for (const measure::LoaderSetting& setting : measure::loader_settings) {
-      settings.push_back(fmt::format("{} and {}", setting.workers, setting.prefetch));
-    }
+    const auto caches = mapped(measure::loader_caches, [](CacheMode cache) { return cli::name(cache); });
+    const auto settings = mapped(measure::loader_settings, [](const measure::LoaderSetting& setting) {
+      return fmt::format("{} and {}", setting.workers, setting.prefetch);
+    });
     report::Table table = {.heads = {"format", "caches", "workers and batches ahead"}, .lines = {}, .left = 3};
     for (const measure::Format* format : measured_formats()) {
       table.lines.push_back(

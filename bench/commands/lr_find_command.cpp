@@ -102,11 +102,9 @@ class LrFindCommand : public cli::Command {
     const Point &falls = steepest(points), &lowest = std::ranges::min(points, {}, &Point::smoothed);
 
     Json record = report::new_record(name(), experiment.device, flags.config(), report::describe_data(data));
-    record["rows"] = Json::array();
-    for (const Point& point : points) {
-      record["rows"].push_back(
-          {{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}});
-    }
+    record["rows"] = mapped(points, [](const Point& point) {
+      return Json{{"learning_rate", point.learning_rate}, {"loss", point.loss}, {"smoothed", point.smoothed}};
+    });
     record["steepest"] = falls.learning_rate;
     record["lowest"] = lowest.learning_rate;
     report::Table table = {.heads = {"", "learning rate", "smoothed loss"}, .lines = {}};

@@ -15,6 +15,7 @@
 #include "bench/commands/commands.h"
 #include "bench/measure/forecast.h"
 #include "bench/measure/memory_measure.h"
+#include "bench/measure/row.h"
 #include "bench/measure/step_flags.h"
 
 namespace hs::bench::commands {
@@ -68,11 +69,9 @@ size_t activation_peak(const measure::MeasuredStep& step) {
 
 // What a step has in both tables; `between` comes before its time.
 std::vector<report::Figure> figures_of(const measure::MeasuredStep& step, const std::vector<report::Figure>& between) {
-  Json segments = Json::array();
-  for (const Segment& s : step.plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
   std::vector<report::Figure> all = {
       {"stages", step.plan.costs.stages.size() - 1},
-      {"segments", segments},
+      {"segments", mapped(step.plan.segments, measure::segment_to_json)},
       {"predicted_peak_bytes", step.plan.predicted.peak, "predicted", "{:.1f}", report::to_mebibytes},
       {"peak_bytes", step.peak, "peak MiB", "{:.1f}", report::to_mebibytes},
       {"predicted_extra_time", step.plan.predicted.extra_ms / step.plan.costs.milliseconds()},

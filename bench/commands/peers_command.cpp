@@ -68,10 +68,8 @@ What costs more has other defaults: resnet8 takes 10240 images, 2000 for the tes
 takes 2560 windows, 256 for the test, 1 epoch, and tinyshakespeare.
 docs/benchmarks.md says what is measured, bench/peers/README.md how to install the engines.
 )");
-    std::vector<std::string> models;
-    models.reserve(measure::peer_models.size());
-    for (const measure::PeerModel& model : measure::peer_models) models.emplace_back(model.name);
-    flags.choice("--model", runs_.model, models, "Model");
+    const auto name_of = [](const measure::PeerModel& model) { return std::string(model.name); };
+    flags.choice("--model", runs_.model, mapped(measure::peer_models, name_of), "Model");
     flags.data(data_);
     flags.train(runs_.train);
     flags.test(runs_.test);

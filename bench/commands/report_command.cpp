@@ -1,7 +1,4 @@
-// halfstep-bench report: renders existing records as tables and charts, several side by side, or into the README. The
-// record that it makes of several has "rows": those of train, techniques and peers, each with its "name" (the file's,
-// and the row's if there are several), "settings" and, of a model of a text, "loss" (test_loss after the last epoch,
-// the mean of the runs); "config" and "environment" have what is the same in all.
+// halfstep-bench report: renders existing records as tables and charts, several side by side, or into the README.
 #include "bench/commands/commands.h"
 #include "bench/report/merged.h"
 
@@ -61,8 +58,7 @@ class ReportCommand : public cli::Command {
   }
 
   void write_readme() const {
-    std::vector<Json> records;
-    for (const std::string& path : paths_) records.push_back(report::read_record(path));
+    const std::vector<Json> records = mapped(paths_, report::read_record);
     const std::string page = report::with_tables(report::read_text(readme_), report::readme_tables(records), readme_);
     OutputFile file(readme_, "--readme");
     file.write(page);

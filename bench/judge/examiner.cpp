@@ -39,8 +39,7 @@ std::vector<std::string> environment() {
 }
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> all;
-  for (std::string& word : words) all.push_back(word.data());
+  auto all = mapped(words, [](const std::string& word) { return const_cast<char*>(word.data()); });
   all.push_back(nullptr);
   return all;
 }

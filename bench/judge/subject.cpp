@@ -61,14 +61,12 @@ class SharedBlocks {
 
 // What the judge needs to know of a plug-in before it asks.
 Json described(const cli::Plugin& plugin) {
-  Json variants = Json::array();
-  for (const auto& one : plugin.registered) {
-    variants.push_back({{"slot", one.slot},
-                        {"variant", one.variant},
-                        {"cuda", one.device == Device::cuda},
-                        {"error_growth", one.error_growth}});
-  }
-  return variants;
+  return mapped(plugin.registered, [](const cli::Plugin::Registered& one) {
+    return Json{{"slot", one.slot},
+                {"variant", one.variant},
+                {"cuda", one.device == Device::cuda},
+                {"error_growth", one.error_growth}};
+  });
 }
 
 // Tells a call that `supported` refuses, whose kernel never begins, from a kernel of the slot that has thrown.

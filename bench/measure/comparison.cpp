@@ -44,11 +44,7 @@ Timed timed(const Json& row) {
   return values;
 }
 
-std::vector<Timed> timed_rows(const Json& record) {
-  std::vector<Timed> rows;
-  for (const Json& row : report::objects(record, "rows")) rows.push_back(timed(row));
-  return rows;
-}
+std::vector<Timed> timed_rows(const Json& record) { return mapped(report::objects(record, "rows"), timed); }
 
 // The first row with each name.
 std::map<std::string, const Timed*> by_key(const std::vector<Timed>& rows) {

@@ -70,14 +70,16 @@ std::string LoaderSearch::text() const {
 }
 
 Json LoaderSearch::to_json() const {
-  Json tried = Json::array();
-  for (const auto& [setting, seconds, share] : tried_) {
-    tried.push_back({{"workers", setting.workers},
-                     {"prefetch", setting.prefetch},
-                     {"step_ms", 1e3 * seconds},
-                     {"stall_share", share}});
-  }
-  return {{"workers", setting_.workers}, {"prefetch", setting_.prefetch}, {"over", is_over_}, {"tried", tried}};
+  const auto tried = [](const TriedSetting& one) {
+    return Json{{"workers", one.setting.workers},
+                {"prefetch", one.setting.prefetch},
+                {"step_ms", 1e3 * one.step_seconds},
+                {"stall_share", one.stall_share}};
+  };
+  return {{"workers", setting_.workers},
+          {"prefetch", setting_.prefetch},
+          {"over", is_over_},
+          {"tried", mapped(tried_, tried)}};
 }
 
 SearchingLoader::SearchingLoader(const SampleSource& source, const LoaderOptions& options, bool searches)

@@ -12,9 +12,7 @@ namespace hs::bench::measure {
 namespace {
 
 std::vector<double> of_runs(const Row& row, const std::function<double(const TrainResult&)>& figure) {
-  std::vector<double> values;
-  for (const RunRecord& run : row.runs) values.push_back(figure(run.result));
-  return values;
+  return mapped(row.runs, [&](const RunRecord& run) { return figure(run.result); });
 }
 
 struct Figures {
@@ -33,29 +31,21 @@ struct Figures {
   }
 };
 
-Json epochs_to_json(const TrainResult& result) {
-  Json epochs = Json::array();
-  for (const EpochResult& epoch : result.epochs) {
-    epochs.push_back({{"training_loss", finite_or_null(epoch.training_loss)},
-                      {"test_loss", finite_or_null(epoch.test.loss)},
-                      {"test_accuracy", finite_or_null(epoch.test.accuracy)},
-                      {"seconds", epoch.seconds},
-                      {"evaluation_seconds", epoch.evaluation_seconds}});
-  }
-  return epochs;
+Json epoch_to_json(const EpochResult& epoch) {
+  return {{"training_loss", finite_or_null(epoch.training_loss)},
+          {"test_loss", finite_or_null(epoch.test.loss)},
+          {"test_accuracy", finite_or_null(epoch.test.accuracy)},
+          {"seconds", epoch.seconds},
+          {"evaluation_seconds", epoch.evaluation_seconds}};
 }
 
-Json validations_to_json(const TrainResult& result) {
-  Json validations = Json::array();
-  for (const Validation& v : result.validations) {
-    validations.push_back({{"epoch", v.epoch},
-                           {"step", v.step},
-                           {"training_seconds", finite_or_null(v.training_seconds)},
-                           {"accuracy", v.result.accuracy},
-                           {"loss", finite_or_null(v.result.loss)},
-                           {"seconds", v.seconds}});
-  }
-  return validations;
+Json validation_to_json(const Validation& v) {
+  return {{"epoch", v.epoch},
+          {"step", v.step},
+          {"training_seconds", finite_or_null(v.training_seconds)},
+          {"accuracy", v.result.accuracy},
+          {"loss", finite_or_null(v.result.loss)},
+          {"seconds", v.seconds}};
 }
 
 // The steps, counted from 1, after which the loss scale changed, with the new scale.
@@ -79,8 +69,8 @@ Json run_to_json(const RunRecord& run) {
           {"skipped_steps", run.result.skipped_steps},
           {"loss_scale", finite_or_null(run.result.loss_scale)},
           {"energy_joules", finite_or_null(run.joules)},
-          {"epochs", epochs_to_json(run.result)},
-          {"validations", validations_to_json(run.result)},
+          {"epochs", mapped(run.result.epochs, epoch_to_json)},
+          {"validations", mapped(run.result.validations, validation_to_json)},
           {"loader", run.loading ? run.loading->to_json() : Json(nullptr)},
           {"kept", run.result.kept.empty() ? Json(nullptr) : Json(run.result.kept)},
           {"ended_early", run.result.ended_early.empty() ? Json(nullptr) : Json(run.result.ended_early)}};
@@ -158,13 +148,8 @@ void put_median(Json& object, const std::string& name, const std::vector<double>
 Json to_json(const Row& row) {
   const Figures figures(row);
   const std::vector<double> waits = of_runs(row, [](const TrainResult& r) { return r.parts.wait; });
-  std::vector<double> joules;
-  Json resident = Json::array(), hashes = Json::array(), runs = Json::array();
-  for (const RunRecord& run : row.runs) {
-    hashes.push_back(run.weights_sha256);
-    runs.push_back(run_to_json(run));
-    joules.push_back(run.joules);
-  }
+  const std::vector<std::string> hashes = mapped(row.runs, &RunRecord::weights_sha256);
+  Json resident = Json::array();
   if (!row.runs.empty()) resident = row.runs[0].resident_bytes_by_epoch;
   Json json = {{"name", row.name}};
   put_median(json, "seconds", figures.seconds);
@@ -179,14 +164,14 @@ Json to_json(const Row& row) {
       {"peak_bytes", row.runs.empty() ? Json(nullptr) : Json(figures.peak_bytes)},
       {"peak_resident_bytes", cli::peak_resident_bytes()},
       {"resident_bytes_by_epoch", resident},
-      {"energy_joules", finite_or_null(mean(joules))},
+      {"energy_joules", finite_or_null(mean(mapped(row.runs, &RunRecord::joules)))},
       {"parts", parts_of(row)},
       {"course", course_of(row)},
-      {"weights_sha256", hashes.empty() ? Json(nullptr) : hashes[0]},
+      {"weights_sha256", hashes.empty() ? Json(nullptr) : Json(hashes[0])},
       {"weights_sha256_all", hashes},
       {"checkpoint_plan", row.runs.empty() || !row.runs[0].plan ? Json(nullptr) : to_json(*row.runs[0].plan)},
-      {"epochs", row.runs.empty() ? Json::array() : epochs_to_json(row.runs[0].result)},
-      {"runs", runs},
+      {"epochs", row.runs.empty() ? Json::array() : Json(mapped(row.runs[0].result.epochs, epoch_to_json))},
+      {"runs", mapped(row.runs, run_to_json)},
   });
   if (!row.runs.empty() && !row.runs[0].result.loss_scales.empty()) {
     json["steps"] = row.runs[0].result.loss_scales.size();
@@ -203,11 +188,11 @@ Json to_json(const Row& row) {
   return json;
 }
 
+Json segment_to_json(const Segment& segment) { return {{"begin", segment.begin}, {"end", segment.end}}; }
+
 Json to_json(const CheckpointPlan& plan) {
-  Json segments = Json::array();
-  for (const Segment& s : plan.segments) segments.push_back({{"begin", s.begin}, {"end", s.end}});
   return {{"stages", stages_of(plan, "").json},
-          {"segments", segments},
+          {"segments", mapped(plan.segments, segment_to_json)},
           {"fixed_bytes", plan.costs.fixed},
           {"predicted_peak_bytes", plan.predicted.peak},
           {"measuring_peak_bytes", plan.costs.measuring_peak},
@@ -217,9 +202,8 @@ Json to_json(const CheckpointPlan& plan) {
 
 Json merge_rows(const Json& rows) {
   const auto all = [&](const char* part, const std::string& name) {
-    std::vector<double> values;
-    for (const Json& row : rows) values.push_back(report::number(*part ? report::part(row, part) : row, name.c_str()));
-    return values;
+    return mapped(rows,
+                  [&](const Json& row) { return report::number(*part ? report::part(row, part) : row, name.c_str()); });
   };
   const auto finite = [](std::vector<double> values) {
     std::erase_if(values, [](double value) { return !std::isfinite(value); });

@@ -49,6 +49,7 @@ std::string noise_line(const Row& row, const std::string& data_name);
 // The first run's plan, a line per stage; empty without a plan.
 std::string plan_table(const Row& row, const std::string& data_name);
 Json to_json(const CheckpointPlan& plan);
+Json segment_to_json(const Segment& segment);
 
 // Trainings in turns, A B C A B C: what disturbs the machine for a while disturbs all of them.
 // Calls run(row, turn) of each row in each turn, from 0; a row of which it returns false has no more turns.
