@@ -10,8 +10,9 @@
 namespace hs::bench::commands {
 namespace {
 
-Json to_json(const judge::Verdict& verdict, report::Table& table) {
-  report::Rows rows;
+// Adds what was timed to the table of `rows`, whose JSON becomes that of this verdict.
+Json to_json(const judge::Verdict& verdict, report::Rows& rows) {
+  rows.json = Json::array();
   for (const judge::TimedResult& one : verdict.timed) {
     const Interval interval = ratio_interval(one.seconds_against, one.seconds);
     rows.add({{"", verdict.slot + "=" + verdict.variant, "variant"},
@@ -27,10 +28,7 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
               {"ratio_high", finite_or_null(interval.high)},
               {"", fmt::format("{:.2f} - {:.2f}", interval.low, interval.high), "95 % interval"}});
   }
-  if (!rows.table.heads.empty()) table.heads = rows.table.heads;
-  table.lines.insert(table.lines.end(), rows.table.lines.begin(), rows.table.lines.end());
-  Json checks = Json::array();
-  for (const judge::Check& check : verdict.checks) checks.push_back({{"name", check.name}, {"runs", check.runs}});
+  const auto check = [](const judge::Check& one) { return Json{{"name", one.name}, {"runs", one.runs}}; };
   const bool refused = !verdict.refused_by.empty();
   return {{"slot", verdict.slot},
           {"variant", verdict.variant},
@@ -39,7 +37,7 @@ Json to_json(const judge::Verdict& verdict, report::Table& table) {
           {"reason", refused ? Json(verdict.reason) : Json()},
           {"text", verdict.text()},
           {"seconds", verdict.seconds},
-          {"checks", checks},
+          {"checks", mapped(verdict.checks, check)},
           {"timed", rows.json}};
 }
 
@@ -81,16 +79,16 @@ class JudgeCommand : public cli::Command {
     std::vector<judge::Verdict> verdicts = judge::judge(options_);
     Json record = report::new_record(name(), verdicts[0].device, flags.config());
     record["verdicts"] = Json::array();
-    report::Table table{.left = 3};
+    report::Rows rows{.table = {.left = 3}};
     std::vector<std::string> remarks, refused;
     for (judge::Verdict& verdict : verdicts) {
       const bool is_loaded = !verdict.variant.empty();
       if (!is_loaded) verdict.slot = plugin.file;
-      record["verdicts"].push_back(to_json(verdict, table));
+      record["verdicts"].push_back(to_json(verdict, rows));
       const std::string judged = is_loaded ? verdict.slot + "=" + verdict.variant : plugin.file;
       if (is_loaded) plugin.registered.push_back({verdict.slot, verdict.variant, verdict.device});
-      std::vector<std::string> checks;
-      for (const judge::Check& check : verdict.checks) checks.push_back(fmt::format("{} ({})", check.name, check.runs));
+      const auto checks =
+          mapped(verdict.checks, [](const auto& check) { return fmt::format("{} ({})", check.name, check.runs); });
       if (!checks.empty()) remarks.push_back(fmt::format("{} passed {}", judged, fmt::join(checks, ", ")));
       remarks.push_back(fmt::format("{}: {}", judged, verdict.text()));
       if (!verdict.refused_by.empty()) refused.push_back(remarks.back());
@@ -99,7 +97,7 @@ class JudgeCommand : public cli::Command {
     outputs_.finish(
         record,
         fmt::format("{}, batch {}, threads {}, drawn from seed {}", name(), options_.batch, threads(), options_.seed),
-        table.lines.empty() ? std::vector<report::Table>() : std::vector{table}, remarks);
+        rows.table.lines.empty() ? std::vector<report::Table>() : std::vector{rows.table}, remarks);
     if (!refused.empty()) fail(ExitCode::missed, "{}", fmt::join(refused, "; "));
   }
 };

@@ -96,12 +96,12 @@ class KernelCommand : public cli::Command {
         for (auto& of_type : by_type) timings.push_back(std::move(of_type[call]));
       }
     }
-    report::Table table{.left = 4};
+    report::Rows rows{.table = {.left = 4}};
     for (const measure::CaseTiming& timing : timings) {
-      kernels.push_back(to_json(timing, peaks, table));
+      kernels.push_back(to_json(timing, peaks, rows));
       for (const measure::VariantTiming& one : timing.variants) wrong += one.wrong;
     }
-    for (auto& line : table.lines) line.resize(table.heads.size());
+    for (auto& line : rows.table.lines) line.resize(rows.table.heads.size());
     Json record = report::new_record(name(), device, flags.config());
     record["peaks"] = {
         {"flops_per_second", peaks.flops}, {"flops_of", peaks.flops_of}, {"bytes_per_second", peaks.bytes}};
@@ -114,7 +114,7 @@ class KernelCommand : public cli::Command {
         fmt::format("{}, batch {}, device {}, threads {}; peaks: {:.1f} GFLOP/s ({}), {:.1f} GB/s (a large copy)",
                     name(), batch_, hs::name(device), threads(), peaks.flops * 1e-9, peaks.flops_of,
                     peaks.bytes * 1e-9),
-        {report::without_empty_columns(table)}, remarks);
+        {report::without_empty_columns(rows.table)}, remarks);
     if (wrong > 0) fail(ExitCode::internal, "{}: {} results are wrong; see the table", name(), wrong);
   }
 };

@@ -297,13 +297,13 @@ Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::str
   return all;
 }
 
-Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table) {
+Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Rows& rows) {
   std::vector<VariantTiming> ladder = timing.variants;
   std::ranges::stable_sort(ladder, [](const VariantTiming& a, const VariantTiming& b) {
     if (a.wrong || b.wrong) return a.wrong && !b.wrong;
     return median(a.warm) > median(b.warm);
   });
-  report::Rows rows;
+  rows.json = Json::array();
   for (const VariantTiming& one : ladder) {
     const double warm = median(one.warm), flops = timing.flops / warm, bytes = timing.bytes / warm;
     const auto timed = [&](double value) { return one.wrong ? Json() : Json(value); };
@@ -333,9 +333,7 @@ Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table)
           one.wrong ? fmt::format("WRONG: the largest accepted is {:.1e}; not timed", largest_error(timing.type)) : "",
           "remark"}});
   }
-  if (ladder.empty()) table.lines.push_back({timing.slot, timing.what, name(timing.type), "none for this type"});
-  if (!ladder.empty()) table.heads = rows.table.heads;
-  table.lines.insert(table.lines.end(), rows.table.lines.begin(), rows.table.lines.end());
+  if (ladder.empty()) rows.table.lines.push_back({timing.slot, timing.what, name(timing.type), "none for this type"});
   return {{"slot", timing.slot},   {"sizes", timing.what},    {"type", hs::name(timing.type)}, {"flops", timing.flops},
           {"bytes", timing.bytes}, {"chosen", timing.chosen}, {"variants", rows.json}};
 }

@@ -67,7 +67,7 @@ Json slower_choices(const std::vector<CaseTiming>& timings, std::vector<std::str
 // The largest accepted error of a result of this type.
 double largest_error(DType type);
 
-// Adds the ladder to the table: the slowest variant first.
-Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Table& table);
+// Adds the ladder to the table of `rows`, whose JSON becomes this one: the slowest variant first.
+Json to_json(const CaseTiming& timing, const Peaks& peaks, report::Rows& rows);
 
 }  // namespace hs::bench::measure
