@@ -4,24 +4,14 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "bench/cli/inputs.h"
 #include "bench/cli/json_file.h"
 
-namespace hs {
-enum class CacheMode;
-enum class Precision : uint8_t;
-struct ImageShape;
-struct LoaderOptions;
-}  // namespace hs
-
 namespace hs::bench::cli {
-
-struct DataChoice;
 
 // The flags of one command. Each is declared once, with its name, values, help and the variable that it sets, which
 // holds the default and must outlive the Flags. Users write --flag VALUE or --flag=VALUE, once unless it is a list.

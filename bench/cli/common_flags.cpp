@@ -2,10 +2,6 @@
 #include <fmt/ranges.h>
 
 #include "bench/cli/command_line.h"
-#include "bench/cli/inputs.h"
-#include "data/formats/text.h"
-#include "data/loader/loader.h"
-#include "engine/ambient.h"
 #include "engine/check.h"
 #include "models/models.h"
 

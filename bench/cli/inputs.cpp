@@ -10,7 +10,6 @@
 #include "bench/cli/environment.h"
 #include "data/memory_source.h"
 #include "data/open_dataset.h"
-#include "engine/ambient.h"
 #include "engine/check.h"
 #include "engine/cpu_features.h"
 #include "engine/parallel.h"

@@ -9,11 +9,7 @@
 #include "data/formats/text.h"
 #include "data/io/sample_source.h"
 #include "data/loader/loader.h"
-#include "engine/device.h"
-
-namespace hs {
-enum class Precision : uint8_t;
-}
+#include "engine/ambient.h"
 
 namespace hs::bench::cli {
 

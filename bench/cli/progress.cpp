@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "bench/cli/clock.h"
 #include "bench/cli/console.h"
 
 namespace hs::bench::cli {

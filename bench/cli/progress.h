@@ -1,9 +1,9 @@
 // Progress of training, on stderr: one line per epoch and, on a terminal, a line below them that is redrawn in place.
 #pragma once
 
-#include <chrono>
 #include <string>
 
+#include "bench/cli/clock.h"
 #include "models/train.h"
 
 namespace hs::bench::cli {
@@ -22,7 +22,6 @@ class RedrawnLine {
   size_t columns() const;               // of the terminal; 80 if it does not say
 
  private:
-  using Clock = std::chrono::steady_clock;
   void erase();
 
   const bool quiet_, terminal_;
@@ -49,7 +48,7 @@ class ProgressDisplay {
   RedrawnLine line_;
   const std::string label_;
   const int64_t runs_, epochs_, samples_, batch_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Clock::time_point start_ = Clock::now();
   int64_t run_ = 1;
 };
 

@@ -1,11 +1,10 @@
-// The commands, and what most are made of: flags, data, messages, figures, a record and its files. A new one is a file of
-// its own, a line here and a line in main.cpp.
+// The commands, and what most are made of: flags, data, messages, figures, a record and its files. A new one is a file
+// of its own, a line here and a line in main.cpp.
 #pragma once
 
 #include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
 #include "bench/cli/console.h"
-#include "bench/cli/inputs.h"
 #include "bench/cli/interrupt.h"
 #include "bench/cli/statistics.h"
 #include "bench/report/outputs.h"

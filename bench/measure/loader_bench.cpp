@@ -308,7 +308,7 @@ double LoaderBench::forecast(const Format& format, const SampleSource& some, int
   const double pass = seconds_since(start) / tried * whole;
   const double steps =
       std::min(std::ceil(whole / static_cast<double>(options.batch)), static_cast<double>(steps_with_work));
-  const double work = steps * std::chrono::duration<double>(compute).count();
+  const double work = steps * in_seconds(compute);
   const double rows = std::size(loader_settings) * (static_cast<double>(std::size(loader_caches)) * (pass + work) +
                                                     std::max(pass, measured_seconds) + 2 * measured_seconds);
   return writing + (1 + warm_passes) * pass + rows;

@@ -1,9 +1,9 @@
 // The fastest that this CPU multiplies and adds in f32: kernels are measured against it.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
+#include "bench/cli/clock.h"
 #include "bench/measure/kernel_timing.h"
 #include "engine/parallel.h"
 
@@ -46,7 +46,6 @@ inline constexpr int peak_sums = 12;
 namespace hs::bench::measure {
 
 double peak_flops_of_cpu() {
-  using Clock = std::chrono::steady_clock;
   constexpr int64_t steps = 1 << 18, pieces = 64;
   std::vector<float> sink(static_cast<size_t>(pieces));
   const auto multiply_add = HS_FOR_THIS_CPU(rate.multiply_add);
@@ -57,7 +56,7 @@ double peak_flops_of_cpu() {
     parallel(pieces, [&](int64_t piece, int) {
       sink[static_cast<size_t>(piece)] = multiply_add(0.5f + 0.001f * static_cast<float>(piece), steps);
     });
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     best = std::max(best, 2.0 * static_cast<double>(lanes * peak_sums * steps * pieces) / seconds);
   }
   return std::isfinite(sink[0]) ? best : 0;

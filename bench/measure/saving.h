@@ -6,7 +6,6 @@
 
 #include "bench/cli/clock.h"
 #include "bench/cli/command_line.h"
-#include "bench/cli/inputs.h"
 #include "bench/measure/ranks.h"
 #include "models/run_folder.h"
 #include "models/train.h"

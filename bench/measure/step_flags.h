@@ -3,7 +3,6 @@
 #pragma once
 
 #include "bench/cli/command_line.h"
-#include "bench/cli/inputs.h"
 #include "bench/measure/experiment.h"
 #include "engine/tuning.h"
 

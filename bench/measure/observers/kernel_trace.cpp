@@ -40,14 +40,7 @@ double flops_of(std::string_view slot, std::span<const Shape> shapes) {
 }
 
 KernelTrace::KernelTrace(Timing timing)
-    : Observer(Event::work, Watch::this_thread),
-      timing_(timing),
-      start_(std::chrono::steady_clock::now()),
-      attached_(*this) {}
-
-double KernelTrace::now() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
+    : Observer(Event::work, Watch::this_thread), timing_(timing), attached_(*this) {}
 
 void KernelTrace::work_begins(const DeviceWork& work) {
   if (work.tensors.empty()) return;  // no kernel

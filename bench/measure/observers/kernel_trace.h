@@ -58,14 +58,15 @@ class KernelTrace : public Observer {
   explicit KernelTrace(Timing timing = untimed);
   const std::vector<KernelCall>& calls() const { return calls_; }
   const std::vector<TimedCall>& timed_calls() const { return timed_calls_; }  // empty if untimed
-  double now() const;                                                         // seconds since the trace began
+  // Seconds since the trace began.
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   void work_begins(const DeviceWork& work) override;
   void work_ends(const DeviceWork& work, bool failed) override;
 
  private:
   const Timing timing_;
-  const std::chrono::steady_clock::time_point start_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::vector<KernelCall> calls_;
   std::vector<TimedCall> timed_calls_;
   const DeviceWork* timed_now_ = nullptr;
