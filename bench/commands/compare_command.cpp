@@ -24,14 +24,10 @@ class CompareCommand : public cli::Command {
   report::Outputs outputs_;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench compare before.json after.json
-  halfstep-bench compare before.json after.json --fail-if-slower 3%
-  halfstep-bench compare --run "--batch 64" --run "--batch 256 --lr 2e-3" --challenge 1.5 --why
-  halfstep-bench compare before.json after.json --md -
-
-docs/benchmarks.md says which differences count.
-)");
+    flags.examples({"compare before.json after.json", "compare before.json after.json --fail-if-slower 3%",
+                    "compare --run \"--batch 64\" --run \"--batch 256 --lr 2e-3\" --challenge 1.5 --why",
+                    "compare before.json after.json --md -"},
+                   "docs/benchmarks.md says which differences count.");
     flags.words("RECORD", paths_, 0, 2, "BEFORE and AFTER, two records; or one that compare --run wrote");
     flags.list("--run", runs_, "FLAGS", "Train with these flags of train; given twice, for BEFORE and AFTER, in turns");
     flags.repeat(repeat_);

@@ -13,12 +13,9 @@ class GenerateCommand : public cli::Command {
   int64_t threads_ = 0;
 
   void declare(cli::Flags& flags) override {
-    flags.examples(R"(Examples:
-  halfstep-bench train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors
-  halfstep-bench generate --model shakespeare.safetensors --prompt "ROMEO:" --temperature 0.8
-
-Prints the prompt and what the model writes after it. The same seed writes the same text.
-)");
+    flags.examples({"train --recipe bench/recipes/tinyshakespeare.json --save-model shakespeare.safetensors",
+                    "generate --model shakespeare.safetensors --prompt \"ROMEO:\" --temperature 0.8"},
+                   "Prints the prompt and what the model writes after it. The same seed writes the same text.");
     flags.text("--model", model_, "FILE", "Model that train --save-model wrote");
     flags.text("--prompt", prompt_, "TEXT", "What the text begins with (default: a line break, or the first symbol)");
     flags.integer("--length", options_.length, 1, 1'000'000, "Symbols to write");
