@@ -221,14 +221,6 @@ docs/benchmarks.md says what is measured and how.
     if (!quiet_) cli::notice(text);
   }
 
-  bool resolve_graph(Device device) const {
-    if (graph_ == "on" && device != Device::cuda) {
-      fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
-           hs::name(device));
-    }
-    return graph_ == "on" || (graph_ == "auto" && device == Device::cuda);
-  }
-
   // Which op ran in which type, to show what "mixed" means.
   void print_ops(const std::vector<measure::KernelCall>& calls) const {
     if (quiet_) return;
@@ -474,7 +466,12 @@ docs/benchmarks.md says what is measured and how.
   void settle_device() {
     experiment_.device = cli::resolve_device(settings_.device);
     experiment_.precision = cli::resolve_precision(settings_.precision, experiment_.device);
-    experiment_.graph = resolve_graph(experiment_.device);
+    const bool has_graphs = experiment_.device == Device::cuda;
+    if (graph_ == "on" && !has_graphs) {
+      fail(ExitCode::usage, "--graph on: only cuda captures graphs, and this runs on {}; use --graph off or auto",
+           hs::name(experiment_.device));
+    }
+    experiment_.graph = graph_ != "off" && has_graphs;
     if (residency_.graph_steps > 1 && (!experiment_.graph || experiment_.accumulate > 1 ||
                                        residency_.cache.value_or(CacheMode::device) != CacheMode::device)) {
       fail(ExitCode::usage, "--graph-steps {}: needs a graph (--graph on), --cache device and --accumulate 1",
