@@ -35,6 +35,19 @@ void run_steps(const Experiment& what, const SampleSource& samples, int64_t step
   train(model, arena, training, test, config, hooks);
 }
 
+// The peak of one step with these segments.
+int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments) {
+  const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
+  ParameterArena arena(*model, what.device);
+  model->set_segments(segments);
+  TrainHooks hooks;
+  int64_t peak = 0;
+  hooks.before_first_step = [&](const Tensor&, const Tensor&) { reset_peak(what.device); };
+  hooks.on_step = [&](const Progress&) { peak = static_cast<int64_t>(memory_stats(what.device).peak); };
+  run_steps(what, samples, 1, hooks, *model, arena);
+  return peak;
+}
+
 }  // namespace
 
 MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const CheckpointChoice& choice,
@@ -73,18 +86,6 @@ MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, c
   measured.milliseconds = median(times);
   measured.weights_sha256 = sha256(arena.parameters());
   return measured;
-}
-
-int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments) {
-  const auto model = make_model(what.model, what.seed, sizes_for(samples.info(), what.blocks));
-  ParameterArena arena(*model, what.device);
-  model->set_segments(segments);
-  TrainHooks hooks;
-  int64_t peak = 0;
-  hooks.before_first_step = [&](const Tensor&, const Tensor&) { reset_peak(what.device); };
-  hooks.on_step = [&](const Progress&) { peak = static_cast<int64_t>(memory_stats(what.device).peak); };
-  run_steps(what, samples, 1, hooks, *model, arena);
-  return peak;
 }
 
 int64_t largest_batch(const Experiment& what, const MeasuredStep& known, const std::vector<Segment>& segments,

@@ -21,8 +21,6 @@ struct MeasuredStep {
 // runs all its micro-batches. Throws Error (usage) if no segments are possible.
 MeasuredStep measure_step(const Experiment& what, const SampleSource& samples, const CheckpointChoice& choice,
                           int64_t steps);
-// The peak of one step with these segments.
-int64_t peak_of_step(const Experiment& what, const SampleSource& samples, const std::vector<Segment>& segments);
 
 // The largest batch found, up to `most`, whose step with these segments has a peak of at most `budget`; each candidate
 // is checked by running a step. `known` is where the search starts. 0: none.
