@@ -23,10 +23,7 @@ struct Reached {
 // By the run's validations where it has any, otherwise by its tests.
 std::optional<Reached> reached(const TrainResult& result, const Target& target);
 
-// Adds the member "target" to a row: the accuracy or loss, reached_share, best (of all evaluations), seconds_all (of
-// training, null of a run that missed), and seconds with its interval, evaluation_seconds and epochs, medians over the
-// runs that reached it, or null if none did. With a price also "cost": per_run and to_target with its interval, for
-// training and evaluation together.
+// Adds the members "target" and, with a price, "cost" to a row, as bench/results/README.md has them.
 void add_goal(Json& row, const std::vector<RunRecord>& runs, const Goal& goal);
 
 // "mnist  target accuracy=0.97: ...": the members above as a line for people; empty if there are none.
