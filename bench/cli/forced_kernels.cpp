@@ -1,5 +1,6 @@
 #include "bench/cli/forced_kernels.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,12 @@ std::string slot_of(const std::string& assignment) { return assignment.substr(0,
 
 }  // namespace
 
+KernelSlot* find_slot(const std::string& name) {
+  const auto slots = kernel_slots();
+  const auto found = std::ranges::find(slots, name, &KernelSlot::name);
+  return found == slots.end() ? nullptr : *found;
+}
+
 ForcedKernels::ForcedKernels(std::vector<std::string> assignments) : assignments_(std::move(assignments)) {
   std::set<std::string> slots;
   for (const std::string& assignment : assignments_) {
@@ -23,11 +30,7 @@ ForcedKernels::ForcedKernels(std::vector<std::string> assignments) : assignments
 }
 
 ForcedKernels::~ForcedKernels() {
-  for (const std::string& assignment : assignments_) {
-    for (KernelSlot* slot : kernel_slots()) {
-      if (assignment.starts_with(std::string(slot->name()) + "=")) slot->force(nullptr);
-    }
-  }
+  for (const std::string& assignment : assignments_) find_slot(slot_of(assignment))->force(nullptr);
 }
 
 void ForcedKernels::check_used(const std::map<std::string, std::string>& used, std::string_view who) const {

@@ -11,6 +11,8 @@
 
 namespace hs::bench::cli {
 
+KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
+
 // Forces the variants, each SLOT=VARIANT, while it is alive. Throws what force_variant() throws, and Error (usage) if a
 // slot is given twice.
 class ForcedKernels {

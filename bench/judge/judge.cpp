@@ -9,6 +9,7 @@
 #include <set>
 
 #include "bench/cli/clock.h"
+#include "bench/cli/forced_kernels.h"
 #include "bench/cli/plugins.h"
 #include "bench/cli/statistics.h"
 #include "bench/judge/wire.h"
@@ -150,13 +151,13 @@ std::vector<Registered> all_variants_of(const JudgeOptions& options) {
     const Examiner subject(options.plugin, options.shown, Examiner::Memory::plain, 1);
     for (const Json& one : subject.variants()) {
       const std::string name = one.at("slot");
-      all.push_back({name, one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu, !find_slot(name),
-                     one.at("error_growth")});
+      all.push_back({name, one.at("variant"), one.at("cuda").get<bool>() ? Device::cuda : Device::cpu,
+                     !cli::find_slot(name), one.at("error_growth")});
     }
     return all;
   }
   const size_t equals = options.variant.find('=');
-  const KernelSlot* slot = find_slot(options.variant.substr(0, equals));
+  const KernelSlot* slot = cli::find_slot(options.variant.substr(0, equals));
   if (!slot || equals == std::string::npos) {
     fail(ExitCode::usage,
          "judge {}: expected a plug-in's file, or SLOT=VARIANT of this program; halfstep-bench info lists them",
@@ -442,7 +443,7 @@ class Session {
   // On the variant's own threads, in a process that has not run a row.
   void check_timed() {
     check_ = "timed";
-    KernelSlot* slot = find_slot(registered_.slot);
+    KernelSlot* slot = cli::find_slot(registered_.slot);
     start(Examiner::Memory::plain);
     subject_->check_threads();  // those of its static objects may have ended before the first calls have
     Examiner beside("", "", Examiner::Memory::plain, threads());
@@ -537,7 +538,7 @@ std::vector<Verdict> judge(const JudgeOptions& options) {
   std::vector<Verdict> verdicts;
   try {
     for (const Registered& registered : variants_of(options)) {
-      const KernelSlot* slot = find_slot(registered.slot);
+      const KernelSlot* slot = cli::find_slot(registered.slot);
       if (slot && !options.against.empty() && variants_named(*slot, options.against).empty()) {
         fail(ExitCode::usage, "--against {}: {} has no variant of this name; halfstep-bench info lists them",
              options.against, slot->name());

@@ -150,7 +150,7 @@ class Subject {
     if (wanted == "own rows") return check_own_rows();
     slot_ = question.at("slot");
     variant_ = question.at("variant");
-    kernel_ = find_slot(slot_);
+    kernel_ = cli::find_slot(slot_);
     return Json::object();
   }
 

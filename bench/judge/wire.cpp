@@ -40,12 +40,6 @@ void each_field(auto& how, const auto& field) {
 
 }  // namespace
 
-KernelSlot* find_slot(const std::string& name) {
-  const auto slots = kernel_slots();
-  const auto found = std::ranges::find(slots, name, &KernelSlot::name);
-  return found == slots.end() ? nullptr : *found;
-}
-
 bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot) {
   const auto& slots = examples::slots_of(row, how);
   return std::ranges::find(slots, slot, &KernelSlot::name) != slots.end();

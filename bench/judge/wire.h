@@ -36,7 +36,6 @@ Json pack(const std::vector<Tensor>& tensors, std::span<std::byte> memory);
 // Copies on the CPU. Throws Error (bad_input) or a Json exception if one of `places` is not within the memory.
 std::vector<Tensor> unpack(const Json& places, std::span<const std::byte> memory);
 
-KernelSlot* find_slot(const std::string& name);  // nullptr: there is none
 // Whether the row calls the slot of this name.
 bool reaches(const examples::OpCase& row, const examples::RowRun& how, const std::string& slot);
 
