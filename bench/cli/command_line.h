@@ -54,9 +54,8 @@ class Flags {
 
   // Flags that several commands share (common_flags.cpp).
   Flags& model(std::string& value);
-  Flags& blocks(int64_t& value,
-                const std::string& model);  // after model(); a record has null if the model has no blocks
-  // Of the windows of a text; after model(): only a model of a text has one, for others a record has null.
+  // Both after model(): a record has null for a model without blocks, or, of windows of a text, without a context.
+  Flags& blocks(int64_t& value, const std::string& model);
   Flags& context(int64_t& value, const std::string& model);
   Flags& data(DataChoice& choice);  // --data, --size and --test-split
   Flags& size(std::optional<ImageShape>& value);

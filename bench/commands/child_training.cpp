@@ -1,13 +1,9 @@
 #include "bench/commands/child_training.h"
 
-#include <filesystem>
 #include <limits>
 
 #include "bench/cli/child.h"
-#include "bench/cli/command_line.h"
 #include "bench/commands/commands.h"
-#include "bench/report/record.h"
-#include "engine/check.h"
 
 namespace hs::bench::commands {
 namespace {

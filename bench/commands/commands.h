@@ -1,5 +1,5 @@
 // The commands, and what most are made of: flags, data, messages, figures, a record and its files. A new one is a file
-// of its own, a line here and a line in main.cpp.
+// of its own, a name here and a line in main.cpp.
 #pragma once
 
 #include "bench/cli/clock.h"
@@ -16,29 +16,12 @@
 
 namespace hs::bench::commands {
 
-std::unique_ptr<cli::Command> make_train_command();
-std::unique_ptr<cli::Command> make_info_command();
-std::unique_ptr<cli::Command> make_convert_command();
-std::unique_ptr<cli::Command> make_scaler_command();
-std::unique_ptr<cli::Command> make_kernel_command();  // by its name: gemm, conv or ops
-std::unique_ptr<cli::Command> make_kernel_build_command();
-std::unique_ptr<cli::Command> make_tune_command();
-std::unique_ptr<cli::Command> make_scaling_command();
-std::unique_ptr<cli::Command> make_predict_ranks_command();
-std::unique_ptr<cli::Command> make_lr_find_command();
-std::unique_ptr<cli::Command> make_explain_command();
-std::unique_ptr<cli::Command> make_judge_command();
-std::unique_ptr<cli::Command> make_improve_command();
-std::unique_ptr<cli::Command> make_doctor_command();
-std::unique_ptr<cli::Command> make_loader_command();
-std::unique_ptr<cli::Command> make_memory_command();
-std::unique_ptr<cli::Command> make_techniques_command();
-std::unique_ptr<cli::Command> make_peers_command();
-std::unique_ptr<cli::Command> make_report_command();
-std::unique_ptr<cli::Command> make_compare_command();
-std::unique_ptr<cli::Command> make_predict_command();
-std::unique_ptr<cli::Command> make_evaluate_command();
-std::unique_ptr<cli::Command> make_generate_command();
-std::unique_ptr<cli::Command> make_export_command();
+// That of bench gemm, conv and ops is one, which knows its name.
+std::unique_ptr<cli::Command> make_compare_command(), make_convert_command(), make_doctor_command(),
+    make_evaluate_command(), make_explain_command(), make_export_command(), make_generate_command(),
+    make_improve_command(), make_info_command(), make_judge_command(), make_kernel_build_command(),
+    make_kernel_command(), make_loader_command(), make_lr_find_command(), make_memory_command(), make_peers_command(),
+    make_predict_command(), make_predict_ranks_command(), make_report_command(), make_scaler_command(),
+    make_scaling_command(), make_techniques_command(), make_train_command(), make_tune_command();
 
 }  // namespace hs::bench::commands
