@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "engine/check.h"
 
@@ -21,21 +22,10 @@ Shape shape_of(const Json& json) {
                             : Shape{dims[0], dims[1], dims[2], dims[3]};
 }
 
-// Calls field(name, value) for all but `held`.
-void each_field(auto& how, const auto& field) {
-  field("device", how.device);
-  field("dtype", how.dtype);
-  field("numbers", how.numbers);
-  field("integers", how.integers);
-  field("absolute", how.absolute);
-  field("forward_only", how.forward_only);
-  field("nan_gradient", how.nan_gradient);
-  field("unaligned", how.unaligned);
-  field("autocast", how.autocast);
-  field("frozen", how.frozen);
-  field("missing", how.missing);
-  field("sparse", how.sparse);
-  field("shared", how.shared);
+// All but `held`, for which JSON has no type.
+auto fields_of(auto& how) {
+  return std::tie(how.device, how.dtype, how.numbers, how.integers, how.absolute, how.forward_only, how.nan_gradient,
+                  how.unaligned, how.autocast, how.frozen, how.missing, how.sparse, how.shared);
 }
 
 }  // namespace
@@ -95,15 +85,15 @@ std::vector<Tensor> unpack(const Json& places, std::span<const std::byte> memory
 }
 
 Json to_json(const examples::RowRun& how) {
-  Json json = {{"held", how.held ? Json(*how.held) : Json()}};
-  each_field(how, [&](const char* name, const auto& value) { json[name] = value; });
-  return json;
+  const auto list = [](const auto&... field) { return Json::array({Json(field)...}); };
+  return {{"held", how.held ? Json(*how.held) : Json()}, {"fields", std::apply(list, fields_of(how))}};
 }
 
 examples::RowRun row_run_of(const Json& json) {
   examples::RowRun how;
   if (!json.at("held").is_null()) how.held = json.at("held").get<float>();
-  each_field(how, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  auto get = [at = json.at("fields").begin()](auto&... field) mutable { ((at++)->get_to(field), ...); };
+  std::apply(get, fields_of(how));
   return how;
 }
 
