@@ -7,19 +7,14 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "engine/device.h"
 #include "engine/error.h"
 #include "models/models.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 

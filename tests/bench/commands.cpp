@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <set>
-#include <string>
 
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"

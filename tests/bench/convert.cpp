@@ -5,9 +5,7 @@
 #include <csignal>
 #include <fstream>
 #include <set>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "data/formats/image_file.h"
 #include "data/open_dataset.h"

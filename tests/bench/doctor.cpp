@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <thread>
 
 #include "bench/cli/inputs.h"
@@ -22,7 +20,6 @@
 #include "kernels/relu/relu.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {

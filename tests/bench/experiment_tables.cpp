@@ -2,13 +2,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <tuple>
-#include <utility>
 
 #include "tests/support/bench_experiments.h"
 

@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "kernels/optimizer/schedule.h"
 #include "source_dir.h"

@@ -8,13 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "data/formats/idx.h"
 #include "engine/files/safetensors.h"

@@ -10,12 +10,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "bench/judge/judge.h"
 #include "engine/cpu_features.h"

@@ -2,15 +2,12 @@
 // loading.
 #include <doctest/doctest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 
 #include "bench/measure/loader_search.h"
 #include "data/formats/record_file.h"
 #include "models/models.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/loader_sets.h"
 #include "tests/support/sample_sets.h"
 #include "tests/support/temporary_folder.h"

@@ -4,10 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "source_dir.h"
 #include "tests/support/bench_program.h"

@@ -3,12 +3,9 @@
 
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "bench/measure/memory_budget.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/random_stages.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/thrown.h"

@@ -6,7 +6,6 @@
 
 #include <fstream>
 #include <set>
-#include <string>
 
 #include "data/formats/fit_image.h"
 #include "data/formats/image_folder.h"
@@ -15,7 +14,6 @@
 #include "engine/files/endian.h"
 #include "models/model_file.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/npy.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"

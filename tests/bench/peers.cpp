@@ -8,10 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "bench/measure/peers.h"
 #include "models/models.h"

@@ -5,8 +5,6 @@
 #include <fstream>
 #include <limits>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "bench/measure/improvement.h"
 #include "source_dir.h"

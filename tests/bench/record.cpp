@@ -4,13 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "bench/measure/comparison.h"
 #include "bench/report/merged.h"
@@ -22,7 +18,6 @@
 #include "engine/printable.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/bench_records.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include "bench/report/merged.h"
 #include "bench/report/presentation.h"
@@ -16,7 +13,6 @@
 #include "engine/error.h"
 #include "source_dir.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/bench_records.h"
 #include "tests/support/temporary_folder.h"
 

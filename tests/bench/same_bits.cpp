@@ -6,8 +6,6 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "engine/cpu_features.h"
 #include "source_dir.h"

@@ -5,11 +5,8 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"

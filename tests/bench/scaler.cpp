@@ -4,9 +4,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "data/loader/loader.h"
 #include "data/synthetic.h"
@@ -18,7 +15,6 @@
 #include "models/models.h"
 #include "models/train.h"
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {

@@ -4,13 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "bench/cli/statistics.h"
 #include "bench/measure/comparison.h"

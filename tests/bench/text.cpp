@@ -4,13 +4,9 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "tests/support/bench_outputs.h"
-#include "tests/support/bench_program.h"
 #include "tests/support/rule_text.h"
 #include "tests/support/temporary_folder.h"
 

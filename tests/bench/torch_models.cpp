@@ -5,8 +5,6 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <string>
 
 #include "engine/random.h"
 #include "tests/support/bench_program.h"

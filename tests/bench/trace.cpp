@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <deque>
-#include <filesystem>
 #include <future>
 #include <map>
 #include <new>

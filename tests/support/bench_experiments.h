@@ -5,12 +5,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "tests/support/bench_program.h"
 #include "tests/support/temporary_folder.h"

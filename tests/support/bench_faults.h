@@ -3,10 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "tests/support/bench_program.h"
 

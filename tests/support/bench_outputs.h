@@ -1,11 +1,6 @@
 // Checks the files that a command of halfstep-bench writes: each must be complete, and all must show the same results.
 #pragma once
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
-
 #include "tests/support/bench_program.h"
 
 namespace hs::test {
