@@ -6,6 +6,7 @@
 #include "engine/autograd.h"
 #include "engine/check.h"
 #include "engine/random.h"
+#include "engine/slots.h"
 #include "kernels/cast/cast.h"
 #include "kernels/conv2d/conv2d.h"
 #include "kernels/gemm/gemm.h"
