@@ -145,8 +145,22 @@ TEST_CASE(
              dscale = factor.empty_like(), dshift = factor.empty_like();
       batch_norm2d_statistics({in, mean, variance});
       Tensor none;
-      batch_norm2d_backward(
-          {in, factor, mean, variance, dy.to(device), none, none, none, {1e-5, true}, false, dx, dscale, dshift, none});
+      batch_norm2d_backward({in,
+                             factor,
+                             mean,
+                             variance,
+                             dy.to(device),
+                             none,
+                             none,
+                             none,
+                             {1e-5, true},
+                             false,
+                             dx,
+                             dscale,
+                             dshift,
+                             none,
+                             none,
+                             none});
       std::vector<Numbers> numbers;
       for (const Tensor& tensor : {mean, variance, dx, dscale, dshift}) {
         numbers.push_back(to_numbers(tensor.to(Device::cpu)));
