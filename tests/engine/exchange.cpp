@@ -1,5 +1,5 @@
-// Sums over ranks, which are threads here: the same bits for every number of them, whatever is late, and an end if one
-// does not answer.
+// Sums over ranks, which are threads here: the same bits for every number of them and of leaves, whatever is late, and
+// an end if one does not answer.
 #include "engine/ranks/exchange.h"
 
 #include <doctest/doctest.h>
@@ -11,6 +11,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/float16.h"
@@ -70,7 +71,9 @@ std::vector<Values> own_sums(int64_t leaves, int ranks, int rank, size_t count) 
       kept.pop_back();
     }
     kept.push_back(sum);
+    CHECK(kept.size() == counter.kept().size());
   }
+  CHECK(static_cast<int>(kept.size()) == reduce_plan(leaves, ranks, rank).kept);
   kept.insert(kept.begin(), leaf_values(own.end - 1, count));
   return kept;
 }
@@ -113,6 +116,28 @@ std::vector<std::vector<Values>> sums(int64_t leaves, int ranks, const ExchangeO
 
 }  // namespace
 
+TEST_CASE("the tree of seven leaves is that of the picture in engine/ranks/leaf_tree.h") {
+  const auto v = [](int64_t leaf) { return leaf_value(leaf, 0); };
+  CHECK(tree_sum(7, 1)[0] == ((v(0) + v(1)) + (v(2) + v(3))) + ((v(4) + v(5)) + v(6)));
+}
+
+TEST_CASE("each leaf is on one rank, in order, and ranks differ by one leaf at most") {
+  for (int64_t leaves = 1; leaves <= 70; ++leaves) {
+    for (int ranks = 1; ranks <= 20; ++ranks) {
+      int64_t next = 0, most = 0, least = leaves;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const LeafRange own = leaves_of(leaves, ranks, rank);
+        CHECK(own.begin == next);
+        next = own.end;
+        most = std::max(most, own.size());
+        least = std::min(least, own.size());
+      }
+      CHECK(next == leaves);
+      CHECK(most - least <= 1);
+    }
+  }
+}
+
 TEST_CASE("any number of ranks gives the tree's sum, bit for bit, whichever message is late") {
   for (const int64_t leaves : {1, 2, 3, 4, 5, 8, 13, 16}) {
     for (const int ranks : {1, 2, 3, 4, 5}) {
@@ -154,14 +179,15 @@ TEST_CASE("with 16 bits on the wire every rank has the same result, near the sum
   CHECK(same_bits(sums(6, 1, {.wire = Wire::bf16}, 0)[0][1], tree_sum(6, 300)));
 }
 
-// Every rank's result, and the bytes it has sent, for arrays of so many floats.
-void check_halving(int64_t leaves, int ranks, int64_t halving_bytes, bool expected, size_t count) {
+// Every rank's result, and the bytes that all have sent, for arrays of so many floats that are halved from so many
+// bytes on (-1: never).
+void check_sum(int64_t leaves, int ranks, size_t count, int64_t halving_bytes, int max_delay_us = 0) {
   CAPTURE(leaves);
   CAPTURE(ranks);
   CAPTURE(count);
-  Loopback hub(ranks, 200, count);
+  Loopback hub(ranks, max_delay_us, count);
   const Values sum = tree_sum(leaves, count);
-  std::vector<int64_t> sent(static_cast<size_t>(ranks));
+  std::vector<uint64_t> sent(static_cast<size_t>(ranks));
   on_ranks(ranks, [&](int rank) {
     Exchange exchange([&] { return hub.open(rank); }, {.halving_bytes = halving_bytes});
     const ReducePlan plan = reduce_plan(leaves, ranks, rank);
@@ -169,28 +195,34 @@ void check_halving(int64_t leaves, int ranks, int64_t halving_bytes, bool expect
     exchange.start(plan, pointers_to(arrays), count);
     CHECK(exchange.wait());
     CHECK(same_bits(arrays[0], sum));
-    sent[static_cast<size_t>(rank)] = exchange.seconds().bytes;
+    sent[static_cast<size_t>(rank)] = static_cast<uint64_t>(exchange.seconds().bytes);
   });
-  if (ranks == 1 || !std::has_single_bit(static_cast<unsigned>(ranks)) || leaves % ranks != 0) return;
-  const auto p = static_cast<int64_t>(ranks), n = static_cast<int64_t>(count * sizeof(float));
-  const int64_t all = std::accumulate(sent.begin(), sent.end(), int64_t{0});
-  CHECK(all == (expected ? 2 * (p - 1) * n : p * (std::bit_width(static_cast<unsigned>(p)) - 1) * n));
-}
-
-TEST_CASE(
-    "halving gives the tree's bits on any number of ranks and of values, and sends fewer bytes where it is used") {
-  for (int ranks = 1; ranks <= 9; ++ranks) {
-    for (const int64_t each : {1, 2, 4}) {
-      for (const size_t count : {0, 1, 2, 3, 5, 7, 8, 9, 31, 300, 1001}) {
-        check_halving(each * ranks, ranks, 0, ranks >= 4, count);
-      }
-    }
-    for (const int64_t leaves : {1, 3, 7, 13}) check_halving(leaves, ranks, 0, ranks >= 4, 33);
+  const auto p = static_cast<uint64_t>(ranks), n = static_cast<uint64_t>(leaves);
+  const auto all = std::accumulate(sent.begin(), sent.end(), uint64_t{0});
+  const uint64_t bytes = count * sizeof(float), doublings = std::bit_width(p) - 1;
+  const bool can_halve = p >= 4 && n >= p && std::has_single_bit(p) && std::has_single_bit(n);
+  if (can_halve && halving_bytes >= 0 && std::cmp_greater_equal(bytes, halving_bytes)) {
+    CHECK(all == 2 * (p - 1) * bytes);  // each part of an array comes once to be added, and once as a sum
+  } else if (std::has_single_bit(p) && n % p == 0 && std::has_single_bit(n / p)) {
+    CHECK(all == p * doublings * bytes);
+  } else {
+    CHECK(all <= p * (std::bit_width(n) + 1) * bytes);  // about a message for each level of the tree
   }
 }
 
-TEST_CASE("sums are halved from the given number of bytes on") {
-  for (const size_t count : {255, 256}) check_halving(4, 4, 1024, count == 256, count);
+TEST_CASE("every number of leaves on every number of ranks gives the tree's sum, halved or not, in few messages") {
+  for (int ranks = 1; ranks <= 18; ++ranks) {
+    for (int64_t leaves = 1; leaves <= 40; leaves += ranks < 10 ? 1 : 3) {
+      for (const int64_t halving_bytes : {-1, 0}) check_sum(leaves, ranks, 33, halving_bytes);
+    }
+  }
+}
+
+TEST_CASE("halving takes any number of values, in messages that are late, and from the given number of bytes on") {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    for (const size_t count : {0, 1, 2, 3, 5, 7, 8, 9, 31, 300, 1001}) check_sum(2 * ranks, ranks, count, 0, 200);
+  }
+  for (const size_t count : {255, 256}) check_sum(4, 4, count, 1024);
 }
 
 // Run by tests/ranks, once on each rank. The values are those of the head of this file, where every order shows.
